@@ -134,7 +134,7 @@ impl Approvals {
             listener
         };
         let _guard = OpenGuard { approvals: self, id: &approval_id };
-        let expiry = Duration::from_secs(self.section.expiry_seconds);
+        let expiry = self.section.expiry;
         info!(%approval_id, tool = %question.name, "approval requested");
         (listener.progress)(approval_event(&question, approval_id.clone(), call_hash, expiry));
         let decision = timeout(expiry, answered).await;

@@ -59,7 +59,7 @@ pub struct AgentDefinition {
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
     /// answer.
     pub max_iterations: u32,
-    /// Timeout of a call, key `tool_timeout_seconds`, 1 to 3600 s. Default 60 s. A longer timeout of the
+    /// Timeout of a call, 1 s to 1 h. Default 60 s. A longer timeout of the
     /// tool takes precedence.
     pub tool_timeout: Duration,
     /// Number of consecutive tool timeouts that ends a turn, 1 to 20. Default 2.

@@ -10,6 +10,7 @@
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`approval`]: payloads.
+//! - [`period`]: the form of durations in configuration.
 
 pub mod approval;
 pub mod catalog;
@@ -22,6 +23,7 @@ pub mod json;
 pub mod labels;
 pub mod mcp;
 pub mod message;
+pub mod period;
 pub mod permissions;
 mod reply_address;
 pub mod script;
@@ -40,6 +42,7 @@ pub use catalog::{
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
+pub use period::Period;
 pub use spending::{Spending, TurnUsage};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,

@@ -1,7 +1,8 @@
 //! The configuration section `[llm]`.
 
-use std::{error::Error, fmt, path::PathBuf};
+use std::{error::Error, fmt, path::PathBuf, time::Duration};
 
+use rockbot_contracts::period::optional_duration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -27,10 +28,12 @@ pub struct LlmConfig {
     pub api_key: Option<SecretString>,
     /// A file with the API key, for mounted secrets; an alternative to `api_key`.
     pub api_key_file: Option<PathBuf>,
-    /// The connect timeout, from 1 to 300. Default: 10.
-    pub connect_timeout_seconds: Option<u64>,
-    /// The idle timeout, from 1 to 3600. Default: 60.
-    pub idle_timeout_seconds: Option<u64>,
+    /// The connect timeout, from 1 s to 5 min. Default: 10 s.
+    #[serde(deserialize_with = "optional_duration")]
+    pub connect_timeout: Option<Duration>,
+    /// The idle timeout, from 1 s to 1 h. Default: 1 min.
+    #[serde(deserialize_with = "optional_duration")]
+    pub idle_timeout: Option<Duration>,
     /// The maximum number of attempts, from 1 to 10. Default: 3.
     pub max_attempts: Option<u32>,
     /// The limit for an answer, in tokens. Default: the server's.
@@ -62,6 +65,10 @@ impl LlmConfig {
             }
         };
         let within = |value: Option<u64>, max| value.is_none_or(|value| (1..=max).contains(&value));
+        let lasts = |value: Option<Duration>, max| {
+            let bounds = Duration::from_secs(1)..=Duration::from_secs(max);
+            value.is_none_or(|value| bounds.contains(&value))
+        };
         let is_scripted = self.provider == Some(Provider::Scripted);
         check(
             is_scripted == self.script.is_some(),
@@ -71,14 +78,8 @@ impl LlmConfig {
             self.api_key().is_none() || self.api_key_file.is_none(),
             "api_key and api_key_file are mutually exclusive",
         );
-        check(
-            within(self.connect_timeout_seconds, 300),
-            "connect_timeout_seconds must be from 1 to 300",
-        );
-        check(
-            within(self.idle_timeout_seconds, 3600),
-            "idle_timeout_seconds must be from 1 to 3600",
-        );
+        check(lasts(self.connect_timeout, 300), "connect_timeout must be from 1s to 5m");
+        check(lasts(self.idle_timeout, 3600), "idle_timeout must be from 1s to 1h");
         check(within(self.max_attempts.map(u64::from), 10), "max_attempts must be from 1 to 10");
         check(self.max_tokens != Some(0), "max_tokens must be at least 1");
         check(

@@ -6,7 +6,6 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -103,11 +102,11 @@ fn apply_section(config: &LlmConfig, settings: &mut OpenAiSettings) {
     if let Some(model) = non_empty(config.model.as_deref()) {
         settings.model = model.to_owned();
     }
-    if let Some(seconds) = config.connect_timeout_seconds {
-        settings.connect_timeout = Duration::from_secs(seconds);
+    if let Some(timeout) = config.connect_timeout {
+        settings.connect_timeout = timeout;
     }
-    if let Some(seconds) = config.idle_timeout_seconds {
-        settings.idle_timeout = Duration::from_secs(seconds);
+    if let Some(timeout) = config.idle_timeout {
+        settings.idle_timeout = timeout;
     }
     if let Some(attempts) = config.max_attempts {
         settings.max_attempts = attempts;
@@ -245,8 +244,7 @@ mod tests {
         assert_eq!((settings.base_url.as_str(), settings.model.as_str()), ("http://h/v1", "m"));
         assert_eq!((key(&settings), settings.key_source), (Some("k"), KeySource::Section));
 
-        let settings =
-            server("model = 'm'\nmax_attempts = 1\nidle_timeout_seconds = 5", &[OPENROUTER]);
+        let settings = server("model = 'm'\nmax_attempts = 1\nidle_timeout = '5s'", &[OPENROUTER]);
         assert_eq!((settings.base_url.as_str(), settings.model.as_str()), (OPENROUTER_URL, "m"));
         assert_eq!((settings.max_attempts, settings.idle_timeout.as_secs()), (1, 5));
     }
@@ -271,9 +269,9 @@ mod tests {
 
     #[test]
     fn all_invalid_values_are_reported_at_once() {
-        let section = "script = 'x'\nmax_attempts = 0\ntemperature = 3.0\nidle_timeout_seconds = 0";
+        let section = "script = 'x'\nmax_attempts = 0\ntemperature = 3.0\nidle_timeout = '0s'";
         let error = choose(&config(section), &env(&[OPENAI])).unwrap_err().to_string();
-        for key in ["script", "max_attempts", "temperature", "idle_timeout_seconds"] {
+        for key in ["script", "max_attempts", "temperature", "idle_timeout"] {
             assert!(error.contains(key), "{key}: {error}");
         }
         assert!(toml::from_str::<LlmConfig>("modle = 'x'").is_err());

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use reqwest::Url;
+use rockbot_contracts::period::duration;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -80,8 +81,9 @@ pub struct OpenRouterSection {
     pub base_url: String,
     /// The API key. Default: the environment variable `OPENROUTER_API_KEY`.
     pub api_key: Option<SecretString>,
-    /// The time limit of a response, in seconds, 1 to 300. Default: 20.
-    pub timeout_seconds: u64,
+    /// The time limit of a response, 1 s to 5 min. Default: 20 s.
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
     /// The largest response, in bytes, 1 KiB to 64 MiB. Default: 8 MiB.
     pub max_response_bytes: usize,
 }
@@ -91,7 +93,7 @@ impl Default for OpenRouterSection {
         Self {
             base_url: "https://openrouter.ai/api/v1".to_owned(),
             api_key: None,
-            timeout_seconds: 20,
+            timeout: Duration::from_secs(20),
             max_response_bytes: 8 * 1024 * 1024,
         }
     }
@@ -112,7 +114,7 @@ impl OpenRouterSection {
     /// Returns the time limit of a response.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout_seconds)
+        self.timeout
     }
 
     /// Creates the client. The process must have installed a rustls provider.
@@ -129,8 +131,8 @@ impl OpenRouterSection {
                     .to_owned(),
             );
         }
-        if !(1..=300).contains(&self.timeout_seconds) {
-            errors.push("openrouter.timeout_seconds: must be from 1 to 300".to_owned());
+        if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&self.timeout) {
+            errors.push("openrouter.timeout: must be from 1s to 5m".to_owned());
         }
         if !(1024..=64 * 1024 * 1024).contains(&self.max_response_bytes) {
             errors.push("openrouter.max_response_bytes: must be from 1024 to 67108864".to_owned());
@@ -176,7 +178,7 @@ mod tests {
         let section = OpenRouterSection {
             base_url: "http://example.com/v1".to_owned(),
             api_key: None,
-            timeout_seconds: 0,
+            timeout: Duration::ZERO,
             max_response_bytes: 1,
         };
         let message = errors(&section);

@@ -1,6 +1,6 @@
 //! The pod of a script, built by a pure function.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{
@@ -110,7 +110,7 @@ pub(crate) fn runs_same_script(one: &Pod, other: &Pod) -> bool {
 }
 
 fn spec(script: &Script, user: i64, image: &str, section: &PodsSection) -> PodSpec {
-    let seconds = seconds(script) + section.start_seconds + END_SECONDS;
+    let seconds = seconds(script) + whole_seconds(section.start_timeout) + END_SECONDS;
     let secrets = section.image_pull_secrets.iter();
     let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
     PodSpec {
@@ -212,8 +212,12 @@ fn resources(section: &PodsSection) -> ResourceRequirements {
 
 /// Returns the script's timeout in whole seconds, rounded up.
 fn seconds(script: &Script) -> u64 {
-    let timeout = script.timeout();
-    timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)
+    whole_seconds(script.timeout())
+}
+
+/// Rounds up to seconds.
+fn whole_seconds(length: Duration) -> u64 {
+    length.as_secs() + u64::from(length.subsec_nanos() > 0)
 }
 
 /// The volume with script and input as files.
@@ -283,8 +287,6 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rockbot_scripts::Requirements;
 
     use super::*;
@@ -332,7 +334,7 @@ mod tests {
             disk_in_memory: false,
             processes: 64,
             max_output_bytes: 2048,
-            start_seconds: 10,
+            start_timeout: Duration::from_secs(10),
             runtime_class: Some("gvisor".to_owned()),
             priority_class: Some("scripts".to_owned()),
             node_selector: [("pool".to_owned(), "scripts".to_owned())].into(),

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use rockbot_contracts::period::duration;
 use rockbot_scripts::{PreparedImage, PreparedImages};
 use serde::Deserialize;
 
@@ -38,8 +39,9 @@ pub struct PodsSection {
     pub processes: u32,
     /// The most output of a script, in bytes. Default 1 MiB.
     pub max_output_bytes: usize,
-    /// Time limit for a pod to start, in seconds, including scheduling and pulling its image. Default 60.
-    pub start_seconds: u64,
+    /// Time limit for a pod to start, including scheduling and pulling its image. Default 60 s.
+    #[serde(deserialize_with = "duration")]
+    pub start_timeout: Duration,
     /// The runtime class, such as gVisor or Kata. Default: the nodes' own runtime.
     pub runtime_class: Option<String>,
     /// The priority class of the pods. Default none.
@@ -113,7 +115,7 @@ impl Default for PodsSection {
             disk_in_memory: true,
             processes: 128,
             max_output_bytes: 1024 * 1024,
-            start_seconds: 60,
+            start_timeout: Duration::from_secs(60),
             runtime_class: None,
             priority_class: None,
             node_selector: BTreeMap::new(),
@@ -127,7 +129,7 @@ impl PodsSection {
     /// Returns the time limit for a pod to start.
     #[must_use]
     pub fn start_timeout(&self) -> Duration {
-        Duration::from_secs(self.start_seconds)
+        self.start_timeout
     }
 
     /// Validates the section and returns all errors, for the operator.
@@ -174,8 +176,8 @@ impl PodsSection {
         if !(1024..=MAX_OUTPUT_BYTES).contains(&self.max_output_bytes) {
             add("max_output_bytes", &format!("must be 1024 to {MAX_OUTPUT_BYTES}"));
         }
-        if !(1..=600).contains(&self.start_seconds) {
-            add("start_seconds", "must be 1 to 600");
+        if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&self.start_timeout) {
+            add("start_timeout", "must be 1s to 10m");
         }
         for (key, value) in &self.node_selector {
             for error in [key_error(key), value_error(value)].into_iter().flatten() {
@@ -215,7 +217,7 @@ mod tests {
             disk: "64Mi".to_owned(),
             processes: 1,
             max_output_bytes: 0,
-            start_seconds: 0,
+            start_timeout: Duration::ZERO,
             runtime_class: Some("g Visor".to_owned()),
             images: vec![PreparedImage {
                 image: "science:1".to_owned(),
@@ -233,7 +235,7 @@ mod tests {
             "disk",
             "processes",
             "max_output_bytes",
-            "start_seconds",
+            "start_timeout",
             "images",
         ];
         assert_eq!(errors.len(), keys.len(), "{errors:#?}");

@@ -208,7 +208,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::sections::LogSection;
+    use crate::sections::{LogSection, ServiceSection};
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
@@ -277,6 +277,26 @@ mod tests {
         configuration.finish().unwrap();
         assert_eq!(bus.url.expose_secret(), "amqp://user:hunter2@broker");
         assert!(!format!("{bus:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn durations_require_a_unit_in_file_and_environment() {
+        let variable = |value| environment(&[("ROCKBOT_SERVICE__DRAIN", value)]);
+        let file = file("[service]\ndrain = 25\n");
+        let mut configuration = Configuration::layered("", Some(file.path()), variable("2m"));
+        let service: ServiceSection = configuration.section("service");
+        configuration.finish().unwrap();
+        assert_eq!(service.drain(), std::time::Duration::from_secs(120));
+        for (path, variables) in [(Some(file.path()), Vec::new()), (None, variable("25"))] {
+            let mut configuration = Configuration::layered("", path, variables);
+            let _: ServiceSection = configuration.section("service");
+            let text = configuration.finish().unwrap_err().to_string();
+            assert!(text.contains("service.drain: expected a duration with a unit"), "{text}");
+            assert!(
+                text.contains("such as \"30s\"") && text.contains("got a whole number"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{sync::LazyLock, time::Duration};
 
-use rockbot_contracts::InstanceId;
+use rockbot_contracts::{InstanceId, period::optional_duration};
 use serde::Deserialize;
 
 /// `[service]`: the process.
@@ -13,8 +13,9 @@ pub struct ServiceSection {
     pub profile: Profile,
     /// Name of the process among its replicas; generated when absent.
     pub instance: Option<InstanceId>,
-    /// Grace period for running work on shutdown, in seconds. Default 25, below the 30 of Kubernetes.
-    pub drain_seconds: Option<u64>,
+    /// Grace period for running work on shutdown. Default 25 s, below the 30 s of Kubernetes.
+    #[serde(deserialize_with = "optional_duration")]
+    pub drain: Option<Duration>,
 }
 
 /// Strictness of a process about its environment.
@@ -56,7 +57,7 @@ impl ServiceSection {
     /// Returns the grace period for running work on shutdown.
     #[must_use]
     pub fn drain(&self) -> Duration {
-        Duration::from_secs(self.drain_seconds.unwrap_or(25))
+        self.drain.unwrap_or(Duration::from_secs(25))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The configuration section `[store]`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use rockbot_contracts::period::optional_duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -17,8 +18,9 @@ pub struct StoreSection {
     /// Set if every handler of the namespace uses this store: a call that is missing from it has not
     /// started anywhere then. Default: true for PostgreSQL, otherwise false.
     pub shared: Option<bool>,
-    /// The retention of call outcomes, in seconds. Default: 24 hours; 10 minutes for `memory:`.
-    pub keep_seconds: Option<u64>,
+    /// The retention of call outcomes. Default: 24 hours; 10 minutes for `memory:`.
+    #[serde(deserialize_with = "optional_duration")]
+    pub keep: Option<Duration>,
 }
 
 impl StoreSection {

@@ -1,9 +1,9 @@
 //! Approval of calls by a user before they run.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ToolHints, ToolSource};
+use rockbot_contracts::{ToolHints, ToolSource, period::duration};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -83,15 +83,16 @@ pub struct ApprovalRule {
 pub struct ApprovalSection {
     /// Policy for calls that match no rule. Default `allow`.
     pub policy: ApprovalPolicy,
-    /// Time that a user has to respond, in seconds, from 1 to 3600. Default 120.
-    pub expiry_seconds: u64,
+    /// Time that a user has to respond, from 1 s to 1 h. Default 2 min.
+    #[serde(deserialize_with = "duration")]
+    pub expiry: Duration,
     /// Rules; the first match decides. At most 256.
     pub rules: Vec<ApprovalRule>,
 }
 
 impl Default for ApprovalSection {
     fn default() -> Self {
-        Self { policy: ApprovalPolicy::Allow, expiry_seconds: 120, rules: Vec::new() }
+        Self { policy: ApprovalPolicy::Allow, expiry: Duration::from_secs(120), rules: Vec::new() }
     }
 }
 
@@ -140,8 +141,8 @@ impl ApprovalSection {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(1..=3600).contains(&self.expiry_seconds) {
-            problems.push("approval.expiry_seconds: must be from 1 to 3600".to_owned());
+        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.expiry) {
+            problems.push("approval.expiry: must be from 1s to 1h".to_owned());
         }
         if self.rules.len() > 256 {
             problems.push("approval.rules: more than 256 rules".to_owned());
@@ -193,6 +194,6 @@ mod tests {
         assert!(section.problems().is_empty());
         let policy = section.policy_for("bash", &ToolSource::Files, ToolHints::default());
         assert_eq!(policy, ApprovalPolicy::Allow);
-        assert!(!ApprovalSection { expiry_seconds: 0, ..section }.problems().is_empty());
+        assert!(!ApprovalSection { expiry: Duration::ZERO, ..section }.problems().is_empty());
     }
 }

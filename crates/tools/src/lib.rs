@@ -27,7 +27,6 @@ pub mod limits;
 pub mod names;
 pub mod outline;
 pub mod outputs;
-pub mod period;
 pub mod pins;
 pub mod profile;
 pub mod redaction;
@@ -56,7 +55,9 @@ pub use profile::{EntryPoint, ToolProfile};
 pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use result::ToolResult;
-pub use rockbot_contracts::{ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource};
+pub use rockbot_contracts::{
+    ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource, period,
+};
 pub use scope::{ScopeError, ToolScope};
 pub use status::CallStatus;
 pub use tool::Tool;

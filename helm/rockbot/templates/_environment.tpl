@@ -96,11 +96,17 @@
 {{- end }}
 {{- end }}
 
+{{/* The value drain, in seconds. */}}
+{{- define "rockbot.drain.seconds" -}}
+{{- $unit := ternary 60 1 (hasSuffix "m" .Values.drain) -}}
+{{- mul (regexFind "^[0-9]+" .Values.drain) $unit -}}
+{{- end }}
+
 {{- define "rockbot.common.env" -}}
 - name: ROCKBOT_SERVICE__PROFILE
   value: {{ .root.Values.profile }}
-- name: ROCKBOT_SERVICE__DRAIN_SECONDS
-  value: {{ .root.Values.drainSeconds | quote }}
+- name: ROCKBOT_SERVICE__DRAIN
+  value: {{ .root.Values.drain | quote }}
 - name: ROCKBOT_ADMIN__ADDRESS
   value: "0.0.0.0:9090"
 - name: ROCKBOT_LOG__LEVEL

@@ -72,7 +72,7 @@ spec:
   serviceAccountName: {{ include "rockbot.fullname" .root }}-{{ .component }}
   automountServiceAccountToken: {{ eq .component "scripts-manager" }}
   enableServiceLinks: false
-  terminationGracePeriodSeconds: {{ add .root.Values.drainSeconds 15 }}
+  terminationGracePeriodSeconds: {{ add (include "rockbot.drain.seconds" .root) 15 }}
   {{- with .root.Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}

@@ -20,7 +20,7 @@ async fn handler_reports_all_configuration_errors() {
         ("ROCKBOT_FILES__ROOT", "no/such/folder"),
         ("ROCKBOT_LOG__FORMAT", "hunter2"),
         ("ROCKBOT_BUS__URL_FILE", "no/such/secret"),
-        ("ROCKBOT_SERVICE__DRAIN_SECONDS", "long"),
+        ("ROCKBOT_SERVICE__DRAIN", "25"),
     ];
     for arguments in [&[][..], &["--check-config"]] {
         let exit = run("rockbot-tool-handler", arguments, &variables).await;
@@ -31,7 +31,8 @@ async fn handler_reports_all_configuration_errors() {
             "no/such/folder",
             "log.format",
             "ROCKBOT_BUS__URL_FILE",
-            "service.drain_seconds",
+            "service.drain",
+            "such as \"30s\"",
         ];
         assert_contains(&exit.stderr, &expected);
         assert!(!exit.stderr.contains("hunter2"), "a value is shown:\n{}", exit.stderr);

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::AgentName;
+use rockbot_contracts::{
+    AgentName,
+    period::{self, Period},
+};
 use rockbot_tools::arguments::is_schema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -111,7 +114,8 @@ impl Reader<'_> {
         let named = model.as_ref().is_none_or(|model| !model.trim().is_empty());
         self.check("model", named, "is empty; omit it for the model of the process");
         let max_iterations = self.number("max_iterations", 1, 100);
-        let tool_timeout = self.number("tool_timeout_seconds", 1, 3600);
+        let tool_timeout =
+            self.duration("tool_timeout", Duration::from_secs(1), Duration::from_secs(3600));
         let max_tool_timeouts = self.number("max_tool_timeouts", 1, 20);
         let max_tokens = self.number("max_tokens", 1, u32::MAX);
         let temperature = self.temperature();
@@ -134,8 +138,7 @@ impl Reader<'_> {
             mcp,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
-            tool_timeout: tool_timeout
-                .map_or(defaults.tool_timeout, |seconds| Duration::from_secs(seconds.into())),
+            tool_timeout: tool_timeout.unwrap_or(defaults.tool_timeout),
             max_tool_timeouts: max_tool_timeouts.unwrap_or(defaults.max_tool_timeouts),
             temperature,
             max_tokens,
@@ -217,6 +220,17 @@ impl Reader<'_> {
         number
     }
 
+    fn duration(&mut self, key: &str, least: Duration, most: Duration) -> Option<Duration> {
+        let value = self.table.remove(key)?;
+        let length = period::duration(value).ok().filter(|length| (least..=most).contains(length));
+        if length.is_none() {
+            let (least, most) = (Period::from(least), Period::from(most));
+            let problem = format!("must be a duration from {least} to {most}, such as \"30s\"");
+            self.problem(Some(key), problem);
+        }
+        length
+    }
+
     fn take<T: DeserializeOwned>(&mut self, key: &str) -> Option<T> {
         match self.table.remove(key)?.try_into() {
             Ok(value) => Some(value),
@@ -260,9 +274,9 @@ mod tests {
     #[test]
     fn markdown_and_toml_are_equivalent() {
         let markdown = "+++\nname = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1\n\
-                        tool_timeout_seconds = 5\n[tools]\ndeny = ['bash']\n+++\nBe brief.\n";
+                        tool_timeout = '5s'\n[tools]\ndeny = ['bash']\n+++\nBe brief.\n";
         let plain = "name = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1.0\n\
-                     tool_timeout_seconds = 5\nsystem_prompt = 'Be brief.'\n[tools]\n\
+                     tool_timeout = '5s'\nsystem_prompt = 'Be brief.'\n[tools]\n\
                      deny = ['bash']\n";
         let one = AgentDefinition::parse(Path::new("x.md"), markdown).unwrap();
         let other = AgentDefinition::parse(Path::new("x.toml"), plain).unwrap();
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_problem_is_reported_with_its_key() {
-        let text = "+++\nname = 'a b'\nmax_iterations = 0\ntool_timeout_seconds = 'x'\n\
+        let text = "+++\nname = 'a b'\nmax_iterations = 0\ntool_timeout = 60\n\
                     max_tool_timeouts = 21\ntemperature = 3\nmax_tokens = -1\ncolour = 'red'\n\
                     strategy = 'wild'\nsystem_prompt = 'twice'\n[tools]\nforbid = []\n+++\n \n";
         let mut keys = keys("x.md", text);
@@ -289,7 +303,7 @@ mod tests {
             "system_prompt",
             "system_prompt",
             "temperature",
-            "tool_timeout_seconds",
+            "tool_timeout",
             "tools",
         ];
         assert_eq!(keys, expected);

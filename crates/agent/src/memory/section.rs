@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use rockbot_contracts::period::{Period, duration};
 use rockbot_memory::working_memory::WorkingMemoryLimits;
 use rockbot_store::{StoreUrl, state_folder};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-const MINUTE: u64 = 60;
-const DAY: u64 = 24 * 60 * MINUTE;
+const MIN_WORKING_TTL: Duration = Duration::from_secs(60);
+const MIN_CONVERSATION_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// `[memory]`: store and lifetimes of the agent's memory.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,16 +19,22 @@ pub struct MemorySection {
     /// the memory tools. Default: `memory.db` in the state directory of the user; without one, the memory
     /// of the process.
     pub store: Option<SecretString>,
-    /// Default lifetime of entries in working memory, in minutes, 1 to 10,080. Default 60.
-    pub working_minutes: u64,
-    /// Time during which conversations can be searched, in days, at most 3,650. 0 disables their storage.
-    /// Default 30.
-    pub conversation_days: u64,
+    /// Default lifetime of entries in working memory, 1 min to 7 d. Default 1 h.
+    #[serde(deserialize_with = "duration")]
+    pub working_ttl: Duration,
+    /// Time during which conversations can be searched, 1 d to 3,650 d. `off` disables their storage.
+    /// Default 30 d.
+    pub conversation_ttl: Period,
 }
 
 impl Default for MemorySection {
     fn default() -> Self {
-        Self { store: None, working_minutes: 60, conversation_days: 30 }
+        let day = Duration::from_secs(24 * 3600);
+        Self {
+            store: None,
+            working_ttl: Duration::from_secs(3600),
+            conversation_ttl: Period::from(30 * day),
+        }
     }
 }
 
@@ -54,25 +61,25 @@ impl MemorySection {
     #[must_use]
     pub fn validate(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.url().err().into_iter().collect();
-        let most = WorkingMemoryLimits::default().max_ttl.as_secs() / MINUTE;
-        if !(1..=most).contains(&self.working_minutes) {
-            problems.push(format!("memory.working_minutes: must be 1 to {most}"));
+        let (least, most) = (MIN_WORKING_TTL, WorkingMemoryLimits::default().max_ttl);
+        if !(least..=most).contains(&self.working_ttl) {
+            let (least, most) = (Period::from(least), Period::from(most));
+            problems.push(format!("memory.working_ttl: must be {least} to {most}"));
         }
-        if self.conversation_days > 3650 {
-            problems.push("memory.conversation_days: must be at most 3650".to_owned());
+        // The parser rejects more than 3650 days.
+        if self.conversations().is_some_and(|ttl| ttl < MIN_CONVERSATION_TTL) {
+            problems.push("memory.conversation_ttl: must be 1d to 3650d, or off".to_owned());
         }
         problems
     }
 
     pub(super) fn working(&self) -> WorkingMemoryLimits {
-        let ttl = Duration::from_secs(self.working_minutes.saturating_mul(MINUTE));
-        WorkingMemoryLimits { ttl, ..WorkingMemoryLimits::default() }
+        WorkingMemoryLimits { ttl: self.working_ttl, ..WorkingMemoryLimits::default() }
     }
 
     /// Returns the lifetime of stored conversations, or `None` if they are not stored.
     pub(super) fn conversations(&self) -> Option<Duration> {
-        let seconds = self.conversation_days.saturating_mul(DAY);
-        (seconds > 0).then(|| Duration::from_secs(seconds))
+        self.conversation_ttl.duration()
     }
 }
 
@@ -94,12 +101,13 @@ mod tests {
 
     #[test]
     fn lifetimes_are_bounded() {
-        for (working_minutes, conversation_days) in [(0, 1), (10_081, 1), (60, 3651)] {
-            let section =
-                MemorySection { working_minutes, conversation_days, ..section("memory:") };
+        for (working, conversations) in [("59s", "1d"), ("8d", "1d"), ("1h", "23h")] {
+            let working_ttl = working.parse::<Period>().unwrap().duration().unwrap();
+            let conversation_ttl = conversations.parse().unwrap();
+            let section = MemorySection { working_ttl, conversation_ttl, ..section("memory:") };
             assert_eq!(section.validate().len(), 1);
         }
-        let disabled = MemorySection { conversation_days: 0, ..section("memory:") };
+        let disabled = MemorySection { conversation_ttl: Period::OFF, ..section("memory:") };
         assert!(disabled.validate().is_empty() && disabled.conversations().is_none());
     }
 }

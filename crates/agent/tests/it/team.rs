@@ -131,7 +131,7 @@ async fn waiting_agents_are_not_offered() {
 /// Starts a turn with a time limit of one minute that calls another agent, which calls a hanging tool.
 async fn waiting(fixture: &TeamFixture, slow: &Arc<ProbeTool>) -> (Agent, JoinHandle<TurnAnswer>) {
     fixture.registry.register(slow.as_tool()).unwrap();
-    fixture.team.set_definitions(vec![definition("name = 'b'\ntool_timeout_seconds = 3600")]);
+    fixture.team.set_definitions(vec![definition("name = 'b'\ntool_timeout = '1h'")]);
     let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),

@@ -15,7 +15,7 @@ fn all_errors_are_reported_at_once() {
     sandbox.write(
         "bad.toml",
         "[bus]\nurl = \"http://broker\"\n[handler]\nconcurrency = 0\n[log]\nlevel = \"=:=\"\n\
-         [fils]\nroot = \"x\"\n[service]\ndrain_seconds = \"long\"\n",
+         [fils]\nroot = \"x\"\n[service]\ndrain = 25\n",
     );
     let mut command = sandbox.command(&["--config", "bad.toml", "--check-config"]);
     command.env("ROCKBOT_LOG__FORMAT", "hunter2").env("ROCKBOT_LLM__MAX_ATTEMPTS", "99");
@@ -25,7 +25,8 @@ fn all_errors_are_reported_at_once() {
         "bus.url",
         "handler.concurrency",
         "[fils]",
-        "service.drain_seconds",
+        "service.drain",
+        "such as \"30s\"",
         "ROCKBOT_LOG__FORMAT",
         "max_attempts",
     ];

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use rockbot_tools::Period;
+use rockbot_contracts::{Period, period::optional_period_or_millis};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -119,6 +119,7 @@ pub(super) struct RawServer {
     #[serde(default)]
     tools_read_only: Vec<String>,
     queue: Option<String>,
+    #[serde(default, deserialize_with = "optional_period_or_millis")]
     cache: Option<Period>,
     request_timeout_ms: Option<u64>,
     #[serde(default)]

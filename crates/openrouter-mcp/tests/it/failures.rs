@@ -36,7 +36,7 @@ async fn openrouter_failure_returns_tool_error_without_key() {
             transport,
             &[
                 ("ROCKBOT_OPENROUTER__BASE_URL", &openrouter.url),
-                ("ROCKBOT_OPENROUTER__TIMEOUT_SECONDS", "1"),
+                ("ROCKBOT_OPENROUTER__TIMEOUT", "1s"),
                 ("ROCKBOT_OPENROUTER__MAX_RESPONSE_BYTES", "4096"),
                 ("ROCKBOT_LOG__LEVEL", "trace"),
             ],

@@ -43,7 +43,7 @@ async fn shutdown_waits_at_most_drain_time() {
         let mut openrouter = ScriptedOpenRouter::start(Script::Silent).await;
         let settings = [
             ("ROCKBOT_OPENROUTER__BASE_URL", openrouter.url.as_str()),
-            ("ROCKBOT_SERVICE__DRAIN_SECONDS", "1"),
+            ("ROCKBOT_SERVICE__DRAIN", "1s"),
         ];
         let client = Client::start(transport, &settings).await;
         let peer = client.session.peer().clone();

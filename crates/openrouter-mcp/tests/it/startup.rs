@@ -30,14 +30,14 @@ async fn missing_key_error_names_variable() {
 async fn all_errors_are_reported_at_once_without_key() {
     let settings = [
         ("ROCKBOT_OPENROUTER__BASE_URL", "http://example.com"),
-        ("ROCKBOT_OPENROUTER__TIMEOUT_SECONDS", "0"),
+        ("ROCKBOT_OPENROUTER__TIMEOUT", "0s"),
         ("ROCKBOT_SERVER__ADDRESS", "example.com"),
         ("ROCKBOT_SERVER__ALLOWED_ORIGINS", "[\"example.com\"]"),
     ];
     let output = run(&settings, &["--check-config"]).await;
     let text = text(&output);
     assert_eq!(output.status.code(), Some(64), "{text}");
-    for key in ["openrouter.base_url", "openrouter.timeout_seconds", "server.address"] {
+    for key in ["openrouter.base_url", "openrouter.timeout", "server.address"] {
         assert!(text.contains(key), "{key}: {text}");
     }
     assert!(!text.contains(KEY), "{text}");

@@ -181,7 +181,7 @@ fn runner(api: &Arc<FakeApi>) -> KubernetesRunner {
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(api.clone());
-    let section = PodsSection { start_seconds: 2, ..PodsSection::default() };
+    let section = PodsSection { start_timeout: Duration::from_secs(2), ..PodsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
 }
 

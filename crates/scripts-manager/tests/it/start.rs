@@ -23,7 +23,7 @@ async fn unschedulable_script_is_overloaded_after_start_timeout() {
     in_cluster(async |cluster| {
         let elsewhere = PodsSection {
             node_selector: [("rockbot.dev/nowhere".to_owned(), "true".to_owned())].into(),
-            start_seconds: 2,
+            start_timeout: Duration::from_secs(2),
             ..cluster.section()
         };
         let start = Instant::now();
@@ -87,7 +87,7 @@ async fn missing_cluster_is_unavailable() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = kube::Client::try_from(nowhere).unwrap();
-        let section = PodsSection { start_seconds: 1, ..cluster.section() };
+        let section = PodsSection { start_timeout: Duration::from_secs(1), ..cluster.section() };
         let runner = KubernetesRunner::start(client, section).unwrap();
         let failure = run(&runner, "print(1)").await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Unavailable, "{failure}");

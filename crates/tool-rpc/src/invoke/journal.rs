@@ -85,7 +85,7 @@ impl JournalOptions {
         };
         Self {
             shared: section.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
-            retention: section.keep_seconds.map_or(default, Duration::from_secs),
+            retention: section.keep.unwrap_or(default),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Bash {
     registration: ToolRegistration,
     root: Arc<Root>,
     shell: PathBuf,
-    default_seconds: u64,
+    default_timeout: Duration,
     max_output_bytes: usize,
 }
 
@@ -57,7 +57,8 @@ struct Arguments {
 
 impl Bash {
     pub(super) fn new(root: Arc<Root>, config: &FilesConfig) -> Self {
-        let (default, cap) = (config.command_timeout_seconds, FilesConfig::MAX_COMMAND_SECONDS);
+        let default = config.command_timeout.as_secs_f64();
+        let cap = FilesConfig::MAX_COMMAND_SECONDS;
         let description = format!(
             "Run a shell command in the root of the files and return its combined stdout and \
              stderr, at most {} bytes; of longer output, the beginning and the end. Every call \
@@ -91,7 +92,7 @@ impl Bash {
             registration,
             root,
             shell: config.shell.clone(),
-            default_seconds: default,
+            default_timeout: config.command_timeout,
             max_output_bytes: config.max_output_bytes,
         }
     }
@@ -126,9 +127,10 @@ impl Bash {
                  write a long script to a file and run it"
             )));
         }
-        let seconds = arguments.timeout_seconds.unwrap_or(self.default_seconds);
-        let limit = Duration::from_secs(seconds.clamp(1, FilesConfig::MAX_COMMAND_SECONDS))
-            .min(context.remaining());
+        let requested =
+            |seconds: u64| Duration::from_secs(seconds.clamp(1, FilesConfig::MAX_COMMAND_SECONDS));
+        let limit = arguments.timeout_seconds.map_or(self.default_timeout, requested);
+        let limit = limit.min(context.remaining());
         if context.cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }

@@ -3,8 +3,10 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use rockbot_tools::{Period, period::duration};
 use serde::Deserialize;
 
 /// The configuration of the family.
@@ -26,10 +28,10 @@ pub struct FilesConfig {
     /// The maximum number of entries returned by one `list_files`. Default 2,000.
     #[serde(default = "default_max_entries")]
     pub max_entries: usize,
-    /// The default time limit for a command, in seconds. Default 30, at most
+    /// The default time limit for a command. Default 30 s, at most
     /// [`MAX_COMMAND_SECONDS`](Self::MAX_COMMAND_SECONDS).
-    #[serde(default = "default_command_timeout_seconds")]
-    pub command_timeout_seconds: u64,
+    #[serde(default = "default_command_timeout", deserialize_with = "duration")]
+    pub command_timeout: Duration,
     /// The shell, called with `-c`. Default `/bin/bash`, or `/bin/sh` if that is missing.
     #[serde(default = "default_shell")]
     pub shell: PathBuf,
@@ -61,7 +63,7 @@ impl FilesConfig {
             max_write_bytes: default_max_write_bytes(),
             max_output_bytes: default_max_output_bytes(),
             max_entries: default_max_entries(),
-            command_timeout_seconds: default_command_timeout_seconds(),
+            command_timeout: default_command_timeout(),
             shell: default_shell(),
             allow_bash: default_allow_bash(),
         }
@@ -69,18 +71,20 @@ impl FilesConfig {
 
     pub(super) fn check(&self) -> Result<(), FilesError> {
         const MIB: usize = 1024 * 1024;
-        const MAX_SECONDS: usize = FilesConfig::MAX_COMMAND_SECONDS as usize;
-        let seconds = usize::try_from(self.command_timeout_seconds).unwrap_or(usize::MAX);
         for (limit, value, minimum, maximum) in [
             ("max_read_bytes", self.max_read_bytes, 1, 64 * MIB),
             ("max_write_bytes", self.max_write_bytes, 1, 64 * MIB),
             ("max_output_bytes", self.max_output_bytes, 1024, 16 * MIB),
             ("max_entries", self.max_entries, 1, 100_000),
-            ("command_timeout_seconds", seconds, 1, MAX_SECONDS),
         ] {
             if !(minimum..=maximum).contains(&value) {
                 return Err(FilesError::Limit { limit, value, minimum, maximum });
             }
+        }
+        let maximum = Duration::from_secs(Self::MAX_COMMAND_SECONDS);
+        if !(Duration::from_secs(1)..=maximum).contains(&self.command_timeout) {
+            let (value, maximum) = (self.command_timeout.into(), maximum.into());
+            return Err(FilesError::CommandTimeout { value, maximum });
         }
         if self.allow_bash && !self.shell.is_file() {
             return Err(FilesError::Shell { path: self.shell.clone() });
@@ -134,6 +138,14 @@ pub enum FilesError {
         /// The largest valid value.
         maximum: usize,
     },
+    /// The time limit for commands is out of range.
+    #[error("command_timeout is {value}; set it between 1s and {maximum}")]
+    CommandTimeout {
+        /// The configured value.
+        value: Period,
+        /// The largest valid value.
+        maximum: Period,
+    },
 }
 
 const fn default_max_read_bytes() -> usize {
@@ -152,8 +164,8 @@ const fn default_max_entries() -> usize {
     2_000
 }
 
-const fn default_command_timeout_seconds() -> u64 {
-    30
+const fn default_command_timeout() -> Duration {
+    Duration::from_secs(30)
 }
 
 const fn default_allow_bash() -> bool {
@@ -179,8 +191,12 @@ mod tests {
 
     #[test]
     fn limit_out_of_range_is_named() {
-        let config = FilesConfig { command_timeout_seconds: 601, ..FilesConfig::new("work") };
+        let config = FilesConfig { max_entries: 0, ..FilesConfig::new("work") };
         let message = config.check().unwrap_err().to_string();
-        assert_eq!(message, "command_timeout_seconds is 601; set it between 1 and 600");
+        assert_eq!(message, "max_entries is 0; set it between 1 and 100000");
+        let command_timeout = Duration::from_secs(601);
+        let config = FilesConfig { command_timeout, ..FilesConfig::new("work") };
+        let message = config.check().unwrap_err().to_string();
+        assert_eq!(message, "command_timeout is 601s; set it between 1s and 10m");
     }
 }

@@ -73,7 +73,7 @@ impl Outputs {
     /// they exceed the quota; if the removal fails, it is repeated with the next output.
     ///
     /// # Errors
-    /// See [`OutputError`]. Bounded by `store_timeout_ms` and the deadline of the call.
+    /// See [`OutputError`]. Bounded by `store_timeout` and the deadline of the call.
     ///
     /// # Cancellation
     /// Dropping the future may leave unreferenced pieces behind. They expire.
@@ -185,7 +185,7 @@ impl Outputs {
             "lines": record.lines(),
             "tokens": record.tokens(),
         }});
-        let minutes = self.section.keep_seconds.div_ceil(60);
+        let minutes = self.section.ttl().as_secs().div_ceil(60);
         let mut message = format!(
             "{facts}\nThe result is too large to be shown. It is kept for {minutes} minutes: read \
              the parts you need with {TOOL_OUTPUT}(handle, mode).\n"
