@@ -111,7 +111,7 @@ impl RabbitConfig {
     /// Returns the errors that must prevent a start, for operators: those of [`RabbitConfig::validate`],
     /// and in production those of [`RabbitConfig::unsafe_in_production`].
     #[must_use]
-    pub fn problems(&self, production: bool) -> Vec<String> {
+    pub fn validation_errors(&self, production: bool) -> Vec<String> {
         let invalid = self.validate().err().map(|error| format!("bus: {error}"));
         let mut problems = Vec::from_iter(invalid);
         if production {

@@ -80,9 +80,9 @@ impl Settings {
         }
         for problem in settings
             .handler
-            .problems()
+            .validate()
             .into_iter()
-            .chain(settings.outputs.problems())
+            .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
@@ -92,7 +92,7 @@ impl Settings {
             .chain(settings.models.validate())
             .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
-            .chain(settings.approval.problems())
+            .chain(settings.approval.validate())
         {
             layers.problem(problem);
         }

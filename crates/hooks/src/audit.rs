@@ -26,8 +26,9 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
+    failure_policy::OnFailure,
     record::{CallRecord, OutcomeRecord, result_text, shortened},
-    section::{AuditSection, OnFailure},
+    section::AuditSection,
 };
 
 /// Records that wait for the writer. A call whose record finds no room waits for it.

@@ -28,8 +28,8 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    failure_policy::OnFailure,
     record::{CallRecord, OutcomeRecord, arguments_value},
-    section::OnFailure,
 };
 
 /// Programs of one section that run at once. Further calls wait, within the time limit.
@@ -69,7 +69,7 @@ struct Input<'a> {
     event: Moment,
     #[serde(flatten)]
     call: CallRecord<'a>,
-    /// As JSON, or as text where they are none.
+    /// As JSON, or as text if they are not valid JSON.
     arguments: Value,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     outcome: Option<OutcomeRecord<'a>>,

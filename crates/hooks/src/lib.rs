@@ -9,6 +9,7 @@
 
 mod audit;
 mod command;
+mod failure_policy;
 mod record;
 mod section;
 
@@ -21,7 +22,8 @@ use rockbot_tools::ToolHook;
 pub use self::{
     audit::{AuditError, AuditLog},
     command::HookCommand,
-    section::{AuditSection, HookSection, HooksSection, OnFailure},
+    failure_policy::OnFailure,
+    section::{AuditSection, HookSection, HooksSection},
 };
 
 /// The time limit for writing queued audit records at shutdown.
@@ -42,7 +44,7 @@ impl HookSettings {
         let settings =
             Self { audit: configuration.section("audit"), hooks: configuration.section("hooks") };
         let sections = settings.hooks.iter().enumerate();
-        for problem in sections.flat_map(|(index, section)| section.problems(index)) {
+        for problem in sections.flat_map(|(index, section)| section.validate(index)) {
             configuration.problem(problem);
         }
         settings

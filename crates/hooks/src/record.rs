@@ -86,7 +86,7 @@ pub(crate) fn shortened(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_CONTENT)].to_owned()
 }
 
-/// Returns the arguments as JSON, or as text where they are none.
+/// Returns the arguments as JSON, or as text if they are not valid JSON.
 pub(crate) fn arguments_value(arguments: &str) -> Value {
     serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()))
 }

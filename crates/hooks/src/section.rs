@@ -1,23 +1,14 @@
 //! The configuration sections `[audit]` and `[[hooks]]`.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use rockbot_tools::{Period, ToolFilter};
 use serde::Deserialize;
 
-use crate::command::{HookCommand, Moment};
-
-/// What happens to calls while a hook can't do its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFailure {
-    /// Calls are refused: the hook fails closed.
-    #[default]
-    Refuse,
-    /// Calls go on, and the failure is logged: the hook fails open.
-    Allow,
-}
+use crate::{
+    command::{HookCommand, Moment},
+    failure_policy::OnFailure,
+};
 
 /// The section `[audit]`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -75,7 +66,7 @@ impl HookSection {
 
     /// Returns what is wrong with the section at `index`, for the report of the configuration.
     #[must_use]
-    pub fn problems(&self, index: usize) -> Vec<String> {
+    pub fn validate(&self, index: usize) -> Vec<String> {
         let mut problems = Vec::new();
         if self.before.is_empty() && self.after.is_empty() {
             problems.push(format!("hooks[{index}]: set before, after or both"));
@@ -119,25 +110,25 @@ impl HookSection {
 mod tests {
     use super::*;
 
-    fn problems(toml: serde_json::Value) -> Vec<String> {
-        serde_json::from_value::<HookSection>(toml).unwrap().problems(0)
+    fn validate(toml: serde_json::Value) -> Vec<String> {
+        serde_json::from_value::<HookSection>(toml).unwrap().validate(0)
     }
 
     #[test]
     fn section_without_program_is_rejected() {
-        let found = problems(serde_json::json!({}));
+        let found = validate(serde_json::json!({}));
         assert_eq!(found, ["hooks[0]: set before, after or both"]);
-        let found = problems(serde_json::json!({"after": [""]}));
+        let found = validate(serde_json::json!({"after": [""]}));
         assert_eq!(found, ["hooks[0].after: the program has no name"]);
     }
 
     #[test]
     fn timeout_must_be_bounded() {
         for timeout in ["off", "0s", "10m"] {
-            let found = problems(serde_json::json!({"before": ["true"], "timeout": timeout}));
+            let found = validate(serde_json::json!({"before": ["true"], "timeout": timeout}));
             assert_eq!(found.len(), 1, "{timeout}: {found:?}");
         }
-        let found = problems(serde_json::json!({"before": ["true"], "timeout": "250ms"}));
+        let found = validate(serde_json::json!({"before": ["true"], "timeout": "250ms"}));
         assert!(found.is_empty(), "{found:?}");
     }
 

@@ -51,7 +51,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         hooks: HookSettings::read(configuration),
     };
     let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
-    for problem in settings.handler.problems().into_iter().chain(settings.mcp.validate()).chain(llm)
+    for problem in settings.handler.validate().into_iter().chain(settings.mcp.validate()).chain(llm)
     {
         configuration.problem(problem);
     }
@@ -60,7 +60,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
-    for problem in rabbit.problems(production) {
+    for problem in rabbit.validation_errors(production) {
         configuration.problem(problem);
     }
     // With a broker user of its own, every service has one: unsigned senders are rejected.

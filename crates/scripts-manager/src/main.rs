@@ -43,7 +43,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         handler: configuration.section("handler"),
         store: configuration.section("store"),
     };
-    for problem in settings.handler.problems().into_iter().chain(settings.scripts.validate()) {
+    for problem in settings.handler.validate().into_iter().chain(settings.scripts.validate()) {
         configuration.problem(problem);
     }
     if let Err(problem) = settings.store.parse() {
@@ -51,7 +51,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     }
     let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
-    for problem in rabbit.problems(production) {
+    for problem in rabbit.validation_errors(production) {
         configuration.problem(problem);
     }
     // If this process has its own broker user, all processes have one: unsigned requests have no sender.

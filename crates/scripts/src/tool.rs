@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn guide_is_short_and_names_existing_tools() {
         let definition = registration(true);
-        assert_eq!(GUIDE.problems([&definition]), [""; 0]);
+        assert_eq!(GUIDE.validate([&definition]), [""; 0]);
     }
 
     fn outcome(exit_code: i32, stdout: &str, stderr: &str) -> ScriptOutcome {

@@ -55,7 +55,7 @@ fn read(configuration: &mut Configuration) -> Settings {
         outputs: configuration.section("outputs"),
         hooks: HookSettings::read(configuration),
     };
-    for problem in settings.handler.problems().into_iter().chain(settings.outputs.problems()) {
+    for problem in settings.handler.validate().into_iter().chain(settings.outputs.validate()) {
         configuration.problem(problem);
     }
     if let Err(problem) = settings.store.parse() {
@@ -64,7 +64,7 @@ fn read(configuration: &mut Configuration) -> Settings {
     let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
     let scripts = settings.scripts.validate(&[RunnerName::Local, RunnerName::Docker], production);
-    for problem in rabbit.problems(production).into_iter().chain(scripts) {
+    for problem in rabbit.validation_errors(production).into_iter().chain(scripts) {
         configuration.problem(problem);
     }
     // If this service has its own broker user, all services have one, so requests must name their user.

@@ -95,7 +95,7 @@ impl Default for HandlerSection {
 impl HandlerSection {
     /// Validates the section. Returns the problems, as messages for an operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.concurrency == 0 {
             problems.push("handler.concurrency: must be at least 1".to_owned());
@@ -131,7 +131,7 @@ impl HandlerSection {
         for (kind, sections) in [("tools", &self.tools), ("servers", &self.servers)] {
             for (name, section) in sections {
                 let path = format!("handler.{kind}.{name}");
-                problems.extend(section.problems(&path));
+                problems.extend(section.validate(&path));
                 let unknown = |queue: &&String| !self.queues.contains_key(*queue);
                 if let Some(queue) = section.queue.as_ref().filter(unknown) {
                     problems
@@ -257,7 +257,7 @@ mod tests {
         let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
         let section = HandlerSection { queues, ..HandlerSection::default() };
         assert_eq!(
-            section.problems(),
+            section.validate(),
             [
                 "handler.queues.a.concurrency: must be at least 1",
                 "handler.queues.b.concurrency: must be at least 1",
@@ -275,7 +275,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(
-            section.problems(),
+            section.validate(),
             ["handler.tools.echo.queue: section [handler.queues.fast] is missing"]
         );
         let queues = section.options().admission.queues;
@@ -349,7 +349,7 @@ mod tests {
         let section: HandlerSection =
             serde_json::from_value(serde_json::json!({"servers": {"Web": {}, "web": {}}})).unwrap();
         assert_eq!(
-            section.problems(),
+            section.validate(),
             ["handler.servers.web: is a duplicate of Web; names are case-insensitive"]
         );
     }
@@ -365,7 +365,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(
-            section.problems(),
+            section.validate(),
             [
                 "handler.tools.bash.rate.per: must be at least a nanosecond for each call",
                 "handler.tools.bash.breaker.failures: must be at least 1",

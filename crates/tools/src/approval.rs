@@ -139,7 +139,7 @@ impl ApprovalSection {
 
     /// Returns the errors of the section, for an operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.expiry) {
             problems.push("approval.expiry: must be from 1s to 1h".to_owned());
@@ -191,9 +191,9 @@ mod tests {
     #[test]
     fn default_allows_all_calls() {
         let section = ApprovalSection::default();
-        assert!(section.problems().is_empty());
+        assert!(section.validate().is_empty());
         let policy = section.policy_for("bash", &ToolSource::Files, ToolHints::default());
         assert_eq!(policy, ApprovalPolicy::Allow);
-        assert!(!ApprovalSection { expiry: Duration::ZERO, ..section }.problems().is_empty());
+        assert!(!ApprovalSection { expiry: Duration::ZERO, ..section }.validate().is_empty());
     }
 }

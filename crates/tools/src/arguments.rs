@@ -105,7 +105,7 @@ fn drop_trailing_comma(text: &mut String) {
     }
 }
 
-/// Returns the arguments without optional ones that are null, or `None` if there are none.
+/// Returns the arguments without optional ones that are null, or `None` without any.
 #[must_use]
 pub fn without_nulls(schema: &Value, arguments: &Value) -> Option<Value> {
     let given = arguments.as_object()?;

@@ -89,7 +89,7 @@ impl FleetSection {
 impl CallSection {
     /// Returns the errors of the section, for an operator. `path` is its configuration key.
     #[must_use]
-    pub fn problems(&self, path: &str) -> Vec<String> {
+    pub fn validate(&self, path: &str) -> Vec<String> {
         let mut problems = Vec::new();
         let mut problem = |key: &str, what: &str| problems.push(format!("{path}.{key}: {what}"));
         if let Some(rate) = &self.rate

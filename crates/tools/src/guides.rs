@@ -35,7 +35,7 @@ impl Guide {
     /// exist. A name is text in backticks with an underscore that otherwise consists of letters, digits
     /// and hyphens.
     #[must_use]
-    pub fn problems<'a>(
+    pub fn validate<'a>(
         &self,
         tools: impl IntoIterator<Item = &'a ToolRegistration>,
     ) -> Vec<String> {
@@ -176,10 +176,10 @@ mod tests {
         let tools = [registration("save_it", "", json!({"properties": {"the_key": {}}}))];
         let markdown = "`save_it` with `the_key`, and `save_it(key)`, `plain`, `a_b c`";
         let guide = Guide { name: "a", summary: "", markdown };
-        assert_eq!(guide.problems(&tools), [""; 0]);
+        assert_eq!(guide.validate(&tools), [""; 0]);
         let long = "`lose_it`\n".repeat(120);
         let guide = Guide { markdown: Box::leak(long.into_boxed_str()), ..guide };
-        assert_eq!(guide.problems(&tools).len(), 121);
+        assert_eq!(guide.validate(&tools).len(), 121);
     }
 
     #[tokio::test]

@@ -61,12 +61,12 @@ impl Settings {
         let mut problems = self.agent.validate();
         problems.extend(self.llm.validate().into_iter().map(|problem| format!("llm: {problem}")));
         problems.extend(self.models.validate());
-        problems.extend(self.approval.problems());
+        problems.extend(self.approval.validate());
         problems.extend(self.mcp.pins_url().err());
         problems.extend(self.pins.url().err());
         problems.extend(self.memory.validate());
-        problems.extend(self.outputs.problems());
-        problems.extend(RabbitConfig::from_section(&self.bus, "").problems(production));
+        problems.extend(self.outputs.validate());
+        problems.extend(RabbitConfig::from_section(&self.bus, "").validation_errors(production));
         problems.extend(self.scripts.validate(&[RunnerName::Bus], production));
         problems.extend(self.model().err().map(|problem| format!("llm: {problem}")));
         problems

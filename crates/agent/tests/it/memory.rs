@@ -443,6 +443,6 @@ fn guides_are_short_and_name_existing_tools() {
         memory.tools().iter().map(|tool| tool.registration().clone()).collect();
     assert_eq!(definitions.len(), 18);
     for guide in memory.guides() {
-        assert_eq!(guide.problems(&definitions), NO_PROBLEM);
+        assert_eq!(guide.validate(&definitions), NO_PROBLEM);
     }
 }

@@ -85,6 +85,6 @@ async fn unavailable_pins_deny_calls() {
     store.close().await;
     let tool = ProbeTool::new("read", Behavior::Echo);
     let (offered, result) = call(&store, &tool).await;
-    assert!(!offered && result.contains("out of reach"), "{result}");
+    assert!(!offered && result.contains("the store of trusted tools is unavailable"), "{result}");
     assert_eq!(tool.calls(), 0);
 }

@@ -161,6 +161,6 @@ fn guides_are_short_and_name_existing_tools() {
             .map(|name| management(name, "tool_name")),
     );
     for guide in [search.guide(), rockbot_agent::mcp::GUIDE] {
-        assert_eq!(guide.problems(&known), [""; 0]);
+        assert_eq!(guide.validate(&known), [""; 0]);
     }
 }

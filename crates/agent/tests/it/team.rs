@@ -120,7 +120,7 @@ async fn waiting_agents_are_not_offered() {
     send(&fixture.tester(&model), "go").await;
     assert_eq!(inner.tool_results().len(), 1);
     assert!(
-        inner.tool_results()[0].contains("waits for this very work"),
+        inner.tool_results()[0].contains("already works on this request"),
         "{:?}",
         inner.tool_results()
     );

@@ -162,6 +162,6 @@ fn memory_persists_between_runs_unless_disabled() {
     let file = sandbox.temporary().join(".local/state/rockbot/memory.db");
     assert!(file.is_file(), "{}", file.display());
     assert_contains(&run(None, "what do I drink?"), &["I know: - The user likes tea."]);
-    assert_contains(&run(Some("memory:"), "what do I drink?"), &["I know: Nothing fits."]);
+    assert_contains(&run(Some("memory:"), "what do I drink?"), &["I know: No memory matches."]);
     assert_contains(&run(Some("off"), "what do I drink?"), &["tool not found: search_memory"]);
 }

@@ -338,6 +338,6 @@ async fn inventory_lists_newest_first_within_limit() {
 fn guide_is_short_and_names_existing_tools() {
     let tools = working_memory_tools(&memory());
     // The guide refers to save_memory, a tool of the agent.
-    let problems = GUIDE.problems(tools.iter().map(|tool| tool.registration()));
-    assert_eq!(problems, ["working-memory mentions save_memory: there is none"]);
+    let problems = GUIDE.validate(tools.iter().map(|tool| tool.registration()));
+    assert_eq!(problems, ["working-memory mentions unknown name save_memory"]);
 }

@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 37] = [
+pub const CATALOG: [Metric; 39] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -63,12 +63,18 @@ pub const CATALOG: [Metric; 37] = [
         &["outcome"],
         "Calls of tools with cached results, by cache outcome.",
     ),
-    counter("rockbot_tool_unanswered_total", &[], "Replies that could not be delivered."),
+    counter("rockbot_tool_undelivered_replies_total", &[], "Replies that could not be delivered."),
     counter(
-        "rockbot_tool_answered_again_total",
+        "rockbot_tool_replayed_results_total",
         &[],
         "Redelivered calls that got their recorded result.",
     ),
+    counter(
+        "rockbot_audit_records_total",
+        &["outcome"],
+        "Records of the audit log, by whether they were written.",
+    ),
+    counter("rockbot_hook_runs_total", &["outcome"], "Runs of hook commands, by outcome."),
     counter("rockbot_bus_published_total", &["kind", "outcome"], "Messages published, by outcome."),
     histogram(
         "rockbot_bus_publish_duration_seconds",

@@ -6,7 +6,7 @@
 //! | `rockbot_tool_invocations_total` | `tool_name`, `status` |
 //! | `rockbot_tool_stage_duration_seconds` | `stage` |
 //! | `rockbot_tool_calls_running`, `_waiting`, `rockbot_tool_oldest_call_seconds` | |
-//! | `rockbot_tool_unanswered_total`, `rockbot_tool_answered_again_total` | |
+//! | `rockbot_tool_undelivered_replies_total`, `rockbot_tool_replayed_results_total` | |
 
 use std::{
     array,
@@ -76,8 +76,8 @@ impl CallMetrics {
         gauge!("rockbot_tool_calls_waiting").set(load.waiting as f64);
         let oldest = Duration::from_millis(load.oldest_ms.unwrap_or_default());
         gauge!("rockbot_tool_oldest_call_seconds").set(oldest);
-        counter!("rockbot_tool_unanswered_total").absolute(stats.undelivered());
-        counter!("rockbot_tool_answered_again_total").absolute(stats.replayed());
+        counter!("rockbot_tool_undelivered_replies_total").absolute(stats.undelivered());
+        counter!("rockbot_tool_replayed_results_total").absolute(stats.replayed());
     }
 
     /// Records the time from the receipt of a request to the start of its tool.

@@ -51,7 +51,7 @@ type Outcome = fn() -> Result<ToolResult, ToolFailure>;
 impl Fixture {
     async fn new(section: Value) -> Self {
         let section: HandlerSection = serde_json::from_value(section).expect("a section");
-        assert_eq!(section.problems(), [""; 0]);
+        assert_eq!(section.validate(), [""; 0]);
         let bus = BusFixture::memory();
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let gated_tool =

@@ -7,7 +7,7 @@ use rockbot_tools::guides::FILES;
 fn guide_mentions_every_tool() {
     let folder = tempfile::tempdir().unwrap();
     let tools = files::tools(&FilesConfig::new(folder.path())).unwrap();
-    assert_eq!(FILES.problems(tools.iter().map(|tool| tool.registration())), [""; 0]);
+    assert_eq!(FILES.validate(tools.iter().map(|tool| tool.registration())), [""; 0]);
     let missing = tools.iter().find(|tool| !FILES.markdown.contains(&tool.registration().name));
     assert!(
         missing.is_none(),

@@ -48,7 +48,7 @@ impl Default for OutputsSection {
 impl OutputsSection {
     /// Returns the errors of the section, for an operator.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn validate(&self) -> Vec<String> {
         let mebibyte = 1024 * 1024;
         let bytes = |name, value: usize, min: usize, max: usize| {
             let is_invalid = !(min..=max).contains(&value);
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid_and_errors_name_keys() {
-        assert_eq!(OutputsSection::default().problems(), [""; 0]);
+        assert_eq!(OutputsSection::default().validate(), [""; 0]);
         let section = OutputsSection {
             tool_response_max_bytes: 10,
             keep: Duration::from_secs(59),
@@ -100,7 +100,7 @@ mod tests {
             ..OutputsSection::default()
         };
         assert_eq!(
-            section.problems(),
+            section.validate(),
             [
                 "outputs.tool_response_max_bytes: must be 4096 to 1048576",
                 "outputs.keep: must be 1m to 1w",
