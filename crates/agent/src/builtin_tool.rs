@@ -39,7 +39,8 @@ pub(crate) const NON_DESTRUCTIVE: ToolHints =
 pub(crate) const DESTRUCTIVE: ToolHints = ToolHints { destructive: true, ..NON_DESTRUCTIVE };
 
 impl<S: Send + Sync + 'static> BuiltinTool<S> {
-    pub(crate) fn new(
+    /// Creates the tool from its definition and the function that runs it.
+    pub(crate) fn create(
         state: &Arc<S>,
         definition: BuiltinDefinition,
         run: ToolFn<S>,

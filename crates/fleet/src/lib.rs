@@ -29,7 +29,9 @@ pub async fn join(
     health: &Health,
     shutdown: &Shutdown,
 ) -> Result<Option<FleetConnection>, ServeError> {
-    let Some(bus) = RabbitBus::connect(config, shutdown.requested()).await.map_err(serve_error)?
+    let Some(bus) = RabbitBus::connect(config, shutdown.requested())
+        .await
+        .map_err(|error| serve_error(&error))?
     else {
         return Ok(None);
     };
@@ -41,7 +43,7 @@ pub async fn join(
 }
 
 /// Returns the error with which the process ends.
-fn serve_error(error: ConnectError) -> ServeError {
+fn serve_error(error: &ConnectError) -> ServeError {
     match error {
         ConnectError::Configuration(_) => ServeError::Configuration(error.to_string()),
         ConnectError::Refused(_) => ServeError::Unavailable(error.to_string()),

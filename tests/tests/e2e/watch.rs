@@ -139,7 +139,7 @@ impl Terminal {
                 sender.send_modify(|output| output.push_str(&text));
             }
         });
-        Self { terminal, control: control, output, child }
+        Self { terminal, control, output, child }
     }
 
     /// Waits until a word was sent to the screen. Updates contain changed cells only, so spaces between

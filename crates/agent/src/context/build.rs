@@ -111,7 +111,10 @@ impl Parts {
             }
             match part {
                 ContextPart::Profile => {
-                    warn!(bytes, most, "prompt of the definition too long for the model; truncated")
+                    warn!(
+                        bytes,
+                        most, "prompt of the definition too long for the model; truncated"
+                    );
                 }
                 ContextPart::Rules => warn!(bytes, most, "rules too long; truncated"),
                 _ => {}

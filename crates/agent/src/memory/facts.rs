@@ -92,7 +92,7 @@ impl Facts {
             hints,
         };
         vec![
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "save_memory",
@@ -105,7 +105,7 @@ impl Facts {
                 ),
                 |facts, arguments, context| Box::pin(facts.save(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "search_memory",
@@ -118,7 +118,7 @@ impl Facts {
                 ),
                 |facts, arguments, context| Box::pin(facts.search(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "delete_memory",
@@ -129,7 +129,7 @@ impl Facts {
                 ),
                 |facts, arguments, context| Box::pin(facts.delete(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "list_categories",

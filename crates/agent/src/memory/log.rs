@@ -135,7 +135,7 @@ impl ConversationLog {
             source: ToolSource::Memory,
             hints: ToolHints::READ_ONLY,
         };
-        vec![BuiltinTool::new(self, definition, |log, arguments, context| {
+        vec![BuiltinTool::create(self, definition, |log, arguments, context| {
             Box::pin(log.search(arguments, context))
         })]
     }

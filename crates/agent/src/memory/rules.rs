@@ -68,7 +68,7 @@ impl Rules {
             hints,
         };
         vec![
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "add_rule",
@@ -80,7 +80,7 @@ impl Rules {
                 ),
                 |rules, arguments, context| Box::pin(rules.add(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "remove_rule",
@@ -91,7 +91,7 @@ impl Rules {
                 ),
                 |rules, arguments, context| Box::pin(rules.remove(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "list_rules",

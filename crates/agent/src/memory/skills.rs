@@ -86,7 +86,7 @@ impl Skills {
             hints,
         };
         vec![
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "save_skill",
@@ -105,7 +105,7 @@ impl Skills {
                 ),
                 |skills, arguments, context| Box::pin(skills.save(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "get_skill",
@@ -116,7 +116,7 @@ impl Skills {
                 ),
                 |skills, arguments, context| Box::pin(skills.get(arguments, context)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "list_skills",
@@ -127,7 +127,7 @@ impl Skills {
                 ),
                 |skills, _, context| Box::pin(skills.list(&context.agent)),
             ),
-            BuiltinTool::new(
+            BuiltinTool::create(
                 self,
                 define(
                     "delete_skill",

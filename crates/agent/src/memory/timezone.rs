@@ -42,7 +42,7 @@ impl TimeZones {
             source: ToolSource::Memory,
             hints: NON_DESTRUCTIVE,
         };
-        vec![BuiltinTool::new(self, definition, |zones, arguments, context| {
+        vec![BuiltinTool::create(self, definition, |zones, arguments, context| {
             Box::pin(zones.set(arguments, context))
         })]
     }

@@ -69,7 +69,7 @@ impl ServiceSearch {
             source: ToolSource::ServiceSearch,
             hints: ToolHints::READ_ONLY,
         };
-        BuiltinTool::new(self, definition, |search, arguments, context: &ToolContext| {
+        BuiltinTool::create(self, definition, |search, arguments, context: &ToolContext| {
             Box::pin(ready(search.answer(arguments, &context.agent)))
         })
     }

@@ -76,7 +76,7 @@ impl AgentTool {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
             deadline: context.deadline,
-            cancellation: cancellation,
+            cancellation,
         });
         let session_id = SessionId::generate();
         let text = self.message_text(&arguments);

@@ -63,7 +63,7 @@ impl Harness {
         Self { hooks, executor }
     }
 
-    pub(crate) fn with_hook(hook: Value) -> Self {
+    pub(crate) fn with_hook(hook: &Value) -> Self {
         Self::new(json!({}), json!([hook]))
     }
 

@@ -117,7 +117,7 @@ async fn enter_wal_mode(connection: &mut SqliteConnection) -> Result<(), StoreEr
         let outcome = sqlx::query("PRAGMA journal_mode = WAL").execute(&mut *connection).await;
         match outcome {
             Err(error) if is_busy(&error) && Instant::now() < deadline => {
-                sleep(BUSY_RETRY_DELAY).await
+                sleep(BUSY_RETRY_DELAY).await;
             }
             outcome => return outcome.map(drop).map_err(explain),
         }

@@ -1,9 +1,7 @@
 //! Results that are too large for the bus or for a model: stored completely, and read in parts.
 //!
-//! - [`OutputsSection`]: configuration;
-//! - [`Outputs`]: stores texts for one conversation of one agent; any process on the same store can
-//!   read them;
-//! - [`tool_output`](ToolOutput): the tool with which a model reads them.
+//! [`Outputs`] stores texts for one conversation of one agent; any process on the same store can read
+//! them. A model reads them with the tool [`ToolOutput`].
 
 mod error;
 mod grep;
