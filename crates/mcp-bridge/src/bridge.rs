@@ -37,7 +37,9 @@ use crate::{
     oauth::{Login, OAuthError},
     ownership::Ownership,
     queue::{self, QueueConfig},
-    server::{BridgeContext, Server, ServerState},
+    server::{BridgeContext, Server},
+    state::ServerState,
+    status::ServerStatus,
     telemetry::ServerMetrics,
     transport::DialPolicy,
 };
@@ -85,23 +87,6 @@ pub struct RegistrationPolicy {
     pub allowed: bool,
     /// Programs that may be started, as named in a request.
     pub commands: BTreeSet<String>,
-}
-
-/// The status of a server, for display.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerStatus {
-    /// The name.
-    pub name: String,
-    /// The bridge is not ready without this server.
-    pub required: bool,
-    /// It is connected, here or at another bridge.
-    pub ready: bool,
-    /// The number of tools; 0 while it is not connected here.
-    pub tools: usize,
-    /// The protocol revision, while it is connected here.
-    pub protocol_version: Option<String>,
-    /// Why it is not connected here, if known.
-    pub reason: Option<String>,
 }
 
 /// The servers of this process. As a [`McpGateway`], it is usable without a bus.

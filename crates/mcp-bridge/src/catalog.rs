@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{server::ToolCaller, session::Session, summary};
+use crate::{session::Session, summary, tool_caller::ToolCaller};
 
 /// The longest instructions that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;

@@ -17,11 +17,14 @@ mod section;
 mod server;
 mod service;
 mod session;
+mod state;
+mod status;
 mod summary;
 mod telemetry;
+mod tool_caller;
 pub mod transport;
 
-pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServerStatus};
+pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 pub use config::{
     FileWatch, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile, ServersFileError,
     Transport,
@@ -29,3 +32,4 @@ pub use config::{
 pub use queue::QueueConfig;
 pub use section::McpSection;
 pub use service::{BridgeService, SERVICE};
+pub use status::ServerStatus;

@@ -9,14 +9,13 @@ use rmcp::{
     model::SubscriptionFilter,
     service::{RunningService, Subscription},
 };
-use rockbot_contracts::{Executed, mcp::McpToolDefinition};
+use rockbot_contracts::mcp::McpToolDefinition;
 use rockbot_llm::ChatModel;
-use rockbot_tools::{CallPolicy, ToolContext, ToolFailure, ToolResult};
-use serde_json::Value;
+use rockbot_tools::CallPolicy;
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
-    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout, timeout_at},
+    time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -31,13 +30,15 @@ use crate::{
     oauth::OAuthTokens,
     ownership::{Ownership, OwnershipGuard},
     queue::Queues,
-    session::{DEFAULT_IDLE, Session},
+    session::Session,
+    state::{ActiveSession, ServerState},
     summary,
     telemetry::ServerMetrics,
+    tool_caller::ToolCaller,
 };
 
-/// The time limit for a call that waits for a session to be opened.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for subscribing to change notifications.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between pings.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Consecutive missed pings after which the session is closed.
@@ -64,26 +65,6 @@ pub(crate) struct BridgeContext {
     pub(crate) starting: Arc<Semaphore>,
 }
 
-/// The state of a server.
-#[derive(Clone)]
-pub(crate) enum ServerState {
-    /// It is being connected; `failures` counts consecutive failed attempts.
-    Connecting { failures: u32, reason: Option<Arc<str>> },
-    /// Another bridge owns it.
-    OwnedElsewhere { owner: Arc<str> },
-    /// Its tools can be called.
-    Ready(Arc<ActiveSession>),
-    /// It was removed.
-    Stopped,
-}
-
-/// An open session and its tools.
-pub(crate) struct ActiveSession {
-    pub(crate) session: Arc<Session>,
-    /// Definitions by the tools' names on the server.
-    pub(crate) tools: BTreeMap<String, McpToolDefinition>,
-}
-
 /// A server of the bridge.
 pub(crate) struct Server {
     caller: ToolCaller,
@@ -98,8 +79,8 @@ impl Server {
         let config = Arc::new(config);
         let (sender, state) = watch::channel(ServerState::Connecting { failures: 0, reason: None });
         let policy = policy(&config, &context.queues);
-        let caller = ToolCaller { config, state, policy };
-        let tokens = context.dial.tokens(&caller.config);
+        let tokens = context.dial.tokens(&config);
+        let caller = ToolCaller::new(config, state, policy);
         let stop = CancellationToken::new();
         let task = ConnectionTask {
             caller: caller.clone(),
@@ -116,15 +97,15 @@ impl Server {
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
-        &self.caller.config
+        self.caller.config()
     }
 
     pub(crate) fn state(&self) -> ServerState {
-        self.caller.state.borrow().clone()
+        self.caller.states().borrow().clone()
     }
 
     pub(crate) fn states(&self) -> watch::Receiver<ServerState> {
-        self.caller.state.clone()
+        self.caller.states().clone()
     }
 
     /// Returns its token source, if it uses OAuth.
@@ -164,70 +145,6 @@ fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
         cache: config.cache,
         queue: config.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
         ..CallPolicy::default()
-    }
-}
-
-/// Calls tools of a server in its current session.
-#[derive(Clone)]
-pub(crate) struct ToolCaller {
-    config: Arc<ServerConfig>,
-    state: watch::Receiver<ServerState>,
-    policy: CallPolicy,
-}
-
-impl ToolCaller {
-    /// Returns the policy for calls of the server's tools.
-    pub(crate) fn policy(&self) -> CallPolicy {
-        self.policy.clone()
-    }
-
-    /// Calls a tool by its name on the server.
-    ///
-    /// # Errors
-    /// See [`ToolFailure`].
-    pub(crate) async fn call(
-        &self,
-        tool: &str,
-        arguments: Value,
-        call: &ToolContext,
-    ) -> Result<ToolResult, ToolFailure> {
-        let active = self.active_session(call).await?;
-        let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
-        // Denied tools are not listed; this check does not rely on the list.
-        let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
-        let definition = definition.ok_or_else(not_found)?;
-        let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
-        active.session.call(definition, arguments, call, idle).await
-    }
-
-    /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.
-    async fn active_session(&self, call: &ToolContext) -> Result<Arc<ActiveSession>, ToolFailure> {
-        let mut state = self.state.clone();
-        let until = call.deadline.min(Instant::now() + SESSION_TIMEOUT);
-        let ready =
-            state.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
-        let executed = Executed::No;
-        let state = tokio::select! {
-            state = timeout_at(until, ready) => state,
-            () = call.cancellation.cancelled() => {
-                return Err(ToolFailure::Cancelled { executed });
-            }
-        };
-        let name = &self.config.name;
-        let message = match state {
-            Ok(Ok(state)) => match &*state {
-                ServerState::Ready(active) => return Ok(active.clone()),
-                ServerState::OwnedElsewhere { .. } => {
-                    format!("MCP server {name} is owned by another bridge")
-                }
-                ServerState::Stopped => format!("MCP server {name} was removed"),
-                ServerState::Connecting { .. } => {
-                    format!("MCP server {name} is not connected; try again later")
-                }
-            },
-            _ => format!("MCP server {name} is not connected; try again later"),
-        };
-        Err(ToolFailure::Unavailable { message, executed })
     }
 }
 
@@ -301,14 +218,14 @@ impl ConnectionTask {
     }
 
     fn name(&self) -> String {
-        self.caller.config.name.clone()
+        self.caller.config().name.clone()
     }
 
     /// Waits for the back-off and a permit, and connects. Returns `None` when that failed.
     async fn connect(&mut self) -> Option<connect::OpenedSession> {
         sleep(self.backoff.delay()).await;
         self.acquire_ownership().await;
-        let config = self.caller.config.clone();
+        let config = self.caller.config().clone();
         let starting = self.context.starting.clone();
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
@@ -332,7 +249,7 @@ impl ConnectionTask {
 
     /// Acquires ownership of the server, where only one bridge can serve it.
     async fn acquire_ownership(&mut self) {
-        let config = &self.caller.config;
+        let config = self.caller.config();
         let Some(ownership) = &self.context.ownership else { return };
         if !config.requires_single_owner()
             || self.ownership.as_ref().is_some_and(|owned| !owned.is_lost())
@@ -351,7 +268,7 @@ impl ConnectionTask {
         self.backoff.record_failure();
         let (failures, retry_in) = (self.backoff.failures(), self.backoff.delay());
         let name = self.name();
-        if self.caller.config.required {
+        if self.caller.config().required {
             error!(server = %name, failures, ?retry_in, reason, "required server connection failed");
         } else {
             warn!(server = %name, failures, ?retry_in, reason, "server connection failed");
@@ -438,7 +355,7 @@ impl ConnectionTask {
     }
 
     async fn refresh_tools(&self, session: &Arc<Session>) -> Result<(), rmcp::ServiceError> {
-        let config = &self.caller.config;
+        let config = self.caller.config();
         let Definitions { tools, rejected } =
             Definitions::from_listed(config, session.tools().await?);
         for reason in &rejected {
@@ -449,7 +366,7 @@ impl ConnectionTask {
     }
 
     fn publish(&self, session: &Arc<Session>, tools: BTreeMap<String, McpToolDefinition>) {
-        let config = &self.caller.config;
+        let config = self.caller.config();
         debug!(server = %config.name, tools = tools.len(), "server tools updated");
         // Ready before the catalog is updated, so that every announced tool can be called.
         let active = Arc::new(ActiveSession { session: session.clone(), tools });
@@ -478,7 +395,7 @@ impl ToolChanges {
             return Self(None);
         }
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
-        let opened = timeout(SESSION_TIMEOUT, session.peer().listen(filter)).await;
+        let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
         Self(opened.ok().and_then(Result::ok))
     }
 

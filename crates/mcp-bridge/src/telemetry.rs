@@ -12,7 +12,7 @@ use rockbot_contracts::{labels::OTHER, mcp::McpToolDefinition, trace};
 use rockbot_tools::{CallStatus, ToolContext, ToolFailure, ToolResult};
 use tracing::{Span, info_span};
 
-use crate::bridge::ServerStatus;
+use crate::status::ServerStatus;
 
 /// The maximum number of servers with their own `server` label.
 const MAX_LABELS: usize = 200;

@@ -11,7 +11,7 @@ mod watch;
 pub(crate) use self::file::MAX_SERVERS;
 pub use self::{
     file::{ServersFile, ServersFileError},
-    oauth::OAuthClient,
+    oauth::{Grant, OAuthClient},
     server::{Program, Protocol, Remote, ServerConfig, Transport},
     watch::FileWatch,
 };

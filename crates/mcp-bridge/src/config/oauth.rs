@@ -3,8 +3,6 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::oauth::Grant;
-
 /// An OAuth client. The default registers itself dynamically when a user logs in.
 #[derive(Debug, Clone)]
 pub struct OAuthClient {
@@ -19,6 +17,26 @@ impl Default for OAuthClient {
         let grant = Grant::User { client_id: None, client_secret: None };
         Self { grant, scopes: Vec::new() }
     }
+}
+
+/// Ways to obtain tokens.
+#[derive(Debug, Clone)]
+pub enum Grant {
+    /// Client credentials of this process (`client_credentials`).
+    Machine {
+        /// The client id.
+        client_id: String,
+        /// The client secret, usually from the environment.
+        client_secret: SecretString,
+    },
+    /// Consent of a user, once, in a browser (`authorization_code` with PKCE).
+    User {
+        /// The client id; without one, this program registers itself. One that starts with `https://` is
+        /// the URL of a client ID metadata document, used at servers that support those.
+        client_id: Option<String>,
+        /// The client secret, if there is one.
+        client_secret: Option<SecretString>,
+    },
 }
 
 /// A client as written in the file. With an id and a secret it uses client credentials, unless

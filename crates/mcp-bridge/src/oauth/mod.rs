@@ -18,10 +18,10 @@ use std::sync::Arc;
 use reqwest::Url;
 use rmcp::transport::AuthorizationManager;
 use rmcp::transport::auth::AuthError;
-use secrecy::SecretString;
 
 use crate::transport::{ConnectError, DialPolicy};
 
+pub use crate::config::Grant;
 pub use login::Login;
 pub use tokens::OAuthTokens;
 
@@ -40,26 +40,6 @@ pub struct OAuthSettings {
     pub policy: Arc<DialPolicy>,
     /// The folder for token files. It is created when needed.
     pub folder: PathBuf,
-}
-
-/// Ways to obtain tokens.
-#[derive(Debug, Clone)]
-pub enum Grant {
-    /// Client credentials of this process (`client_credentials`).
-    Machine {
-        /// The client id.
-        client_id: String,
-        /// The client secret, usually from the environment.
-        client_secret: SecretString,
-    },
-    /// Consent of a user, once, in a browser (`authorization_code` with PKCE).
-    User {
-        /// The client id; without one, this program registers itself. One that starts with `https://` is
-        /// the URL of a client ID metadata document, used at servers that support those.
-        client_id: Option<String>,
-        /// The client secret, if there is one.
-        client_secret: Option<SecretString>,
-    },
 }
 
 /// Why no token could be obtained.

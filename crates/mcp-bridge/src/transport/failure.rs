@@ -11,7 +11,7 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpError,
 };
 
-use super::dial::{AddressRefused, DnsFailed, RedirectRefused};
+use super::dial_error::{AddressRefused, DnsFailed, RedirectRefused};
 use crate::frame::Unreadable;
 
 /// A failed connection, request or session.

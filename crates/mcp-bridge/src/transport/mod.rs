@@ -6,6 +6,8 @@
 
 mod address;
 pub(crate) mod dial;
+mod dial_error;
+mod dial_policy;
 mod event_stream;
 mod failure;
 pub mod http;
@@ -16,8 +18,7 @@ pub(crate) mod stdio;
 mod tls;
 pub mod websocket;
 
-pub use dial::{
-    AddressRefused, DialPolicy, DnsFailed, InvalidTarget, PrivateTarget, RedirectRefused,
-};
+pub use dial_error::{AddressRefused, DnsFailed, RedirectRefused};
+pub use dial_policy::{DialPolicy, InvalidTarget, PrivateTarget};
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
 pub use remote_server::{RemoteServer, TokenSource};

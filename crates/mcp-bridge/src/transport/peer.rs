@@ -6,7 +6,8 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::SecretString;
 
-use super::dial::{DialPolicy, ReadTimeout, http_client};
+use super::dial::{ReadTimeout, http_client};
+use super::dial_policy::DialPolicy;
 use super::failure::ConnectError;
 use super::remote_server::{RemoteServer, TokenSource, bearer};
 

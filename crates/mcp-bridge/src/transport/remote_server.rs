@@ -10,7 +10,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
-use super::dial::{CONNECT_TIMEOUT, DialPolicy};
+use super::dial::CONNECT_TIMEOUT;
+use super::dial_policy::DialPolicy;
 use super::failure::ConnectError;
 
 /// The connection settings of a remote server.

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::{ReadTimeout, RedirectRefused};
+use super::dial::ReadTimeout;
+use super::dial_error::RedirectRefused;
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
 use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};

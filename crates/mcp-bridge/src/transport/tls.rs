@@ -6,7 +6,7 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_platform_verifier::Verifier;
 
-use super::dial::DialPolicy;
+use super::dial_policy::DialPolicy;
 use super::failure::ConnectError;
 
 /// Returns the TLS configuration of all remote transports.

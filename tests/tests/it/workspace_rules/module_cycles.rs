@@ -15,39 +15,17 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
 use super::{assert_no_violations, entries, root};
 
-/// Existing cycles by package folder. The list may only shrink.
-const KNOWN: &[(&str, &[&str])] = &[
-    ("mcp-bridge", &["bridge", "catalog", "connect", "server", "session", "telemetry"]),
-    ("mcp-bridge", &["config", "oauth", "transport"]),
-    ("mcp-bridge", &["transport::dial", "transport::failure", "transport::tls"]),
-];
-
 /// A path from the root of a crate: `["layers", "cache"]`.
 type ModulePath = Vec<String>;
 
 #[test]
 fn sibling_modules_form_no_cycle() {
     let mut violations = Vec::new();
-    let mut seen = BTreeSet::new();
     for (package, source) in packages() {
         for cycle in Crate::read(&source).cycles() {
-            let known = KNOWN.iter().position(|(folder, modules)| {
-                *folder == package && cycle.iter().all(|module| modules.contains(&&**module))
-            });
-            match known {
-                Some(known) => drop(seen.insert(known)),
-                None => violations.push(format!(
-                    "{package}: {} form an import cycle; move shared items to a separate module",
-                    cycle.join(", ")
-                )),
-            }
-        }
-    }
-    for (index, (package, modules)) in KNOWN.iter().enumerate() {
-        if !seen.contains(&index) {
             violations.push(format!(
-                "{package}: {} form no cycle; remove them from KNOWN",
-                modules.join(", ")
+                "{package}: {} form an import cycle; move shared items to a separate module",
+                cycle.join(", ")
             ));
         }
     }

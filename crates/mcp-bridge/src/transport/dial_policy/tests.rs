@@ -172,17 +172,3 @@ async fn unresolvable_name_is_dns_error() {
     let failed = policy(false, &[]).resolve("no-such-host.invalid", 443).await;
     assert!(matches!(failed, Err(ConnectError::Dns(_))), "{failed:?}");
 }
-
-/// A name may be public when the URL is checked, and private when it is dialed.
-#[tokio::test]
-async fn client_checks_address_when_dialing() {
-    let policy = Arc::new(policy(true, &[]));
-    let client = http_client(&policy, HeaderMap::new(), ReadTimeout::Idle).expect("a client");
-    for client in [client, direct_client(&policy).expect("a client")] {
-        let get = async |url| client.get(url).send().await.map_err(ConnectError::from);
-        let private = get("http://localhost:9/").await;
-        assert!(matches!(private, Err(ConnectError::Refused(AddressRefused::Private(_)))));
-        let unresolved = get("http://no-such-host.invalid/").await;
-        assert!(matches!(unresolved, Err(ConnectError::Dns(_))));
-    }
-}

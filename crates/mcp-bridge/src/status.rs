@@ -1,0 +1,18 @@
+//! The status of a server.
+
+/// The status of a server, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// The name.
+    pub name: String,
+    /// The bridge is not ready without this server.
+    pub required: bool,
+    /// It is connected, here or at another bridge.
+    pub ready: bool,
+    /// The number of tools; 0 while it is not connected here.
+    pub tools: usize,
+    /// The protocol revision, while it is connected here.
+    pub protocol_version: Option<String>,
+    /// Why it is not connected here, if known.
+    pub reason: Option<String>,
+}

@@ -1,0 +1,103 @@
+//! Calls of a server's tools.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::Executed;
+use rockbot_tools::{CallPolicy, ToolContext, ToolFailure, ToolResult};
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use crate::{
+    config::ServerConfig,
+    session::DEFAULT_IDLE,
+    state::{ActiveSession, ServerState},
+};
+
+/// The time limit for a call that waits for a session to be opened.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Calls tools of a server in its current session.
+#[derive(Clone)]
+pub(crate) struct ToolCaller {
+    config: Arc<ServerConfig>,
+    state: watch::Receiver<ServerState>,
+    policy: CallPolicy,
+}
+
+impl ToolCaller {
+    /// Creates a caller that follows `state`.
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        state: watch::Receiver<ServerState>,
+        policy: CallPolicy,
+    ) -> Self {
+        Self { config, state, policy }
+    }
+
+    /// Returns the configuration of the server.
+    pub(crate) fn config(&self) -> &Arc<ServerConfig> {
+        &self.config
+    }
+
+    /// Returns the states of the server.
+    pub(crate) fn states(&self) -> &watch::Receiver<ServerState> {
+        &self.state
+    }
+
+    /// Returns the policy for calls of the server's tools.
+    pub(crate) fn policy(&self) -> CallPolicy {
+        self.policy.clone()
+    }
+
+    /// Calls a tool by its name on the server.
+    ///
+    /// # Errors
+    /// See [`ToolFailure`].
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+        call: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let active = self.active_session(call).await?;
+        let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
+        // Denied tools are not listed; this check does not rely on the list.
+        let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
+        let definition = definition.ok_or_else(not_found)?;
+        let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
+        active.session.call(definition, arguments, call, idle).await
+    }
+
+    /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.
+    async fn active_session(&self, call: &ToolContext) -> Result<Arc<ActiveSession>, ToolFailure> {
+        let mut state = self.state.clone();
+        let until = call.deadline.min(Instant::now() + SESSION_TIMEOUT);
+        let ready =
+            state.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
+        let executed = Executed::No;
+        let state = tokio::select! {
+            state = timeout_at(until, ready) => state,
+            () = call.cancellation.cancelled() => {
+                return Err(ToolFailure::Cancelled { executed });
+            }
+        };
+        let name = &self.config.name;
+        let message = match state {
+            Ok(Ok(state)) => match &*state {
+                ServerState::Ready(active) => return Ok(active.clone()),
+                ServerState::OwnedElsewhere { .. } => {
+                    format!("MCP server {name} is owned by another bridge")
+                }
+                ServerState::Stopped => format!("MCP server {name} was removed"),
+                ServerState::Connecting { .. } => {
+                    format!("MCP server {name} is not connected; try again later")
+                }
+            },
+            _ => format!("MCP server {name} is not connected; try again later"),
+        };
+        Err(ToolFailure::Unavailable { message, executed })
+    }
+}
