@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::PathBuf,
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use metrics::counter;
 use parking_lot::Mutex;
 use rockbot_contracts::{InstanceId, ToolErrorCode};
-use rockbot_tools::{FinishedCall, ToolContext, ToolHook, Verdict};
+use rockbot_tools::{AbandonedCall, FinishedCall, ToolContext, ToolHook, Verdict};
 use serde::Serialize;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -27,13 +27,13 @@ use tracing::{error, info, warn};
 
 use crate::{
     failure_policy::OnFailure,
-    record::{CallRecord, OutcomeRecord, result_text, shortened},
+    record::{CallRecord, OutcomeRecord, arguments_text, result_text},
     section::AuditSection,
 };
 
-/// Records that wait for the writer. A call whose record finds no room waits for it.
+/// Maximum number of queued records. When the queue is full, a call waits until its record fits.
 const QUEUED_RECORDS: usize = 1024;
-/// How long a call waits for room before its record is lost: a disk that hangs must not hang calls.
+/// Time limit for queueing a record, after which it is lost: a hung disk must not hang calls.
 const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The audit file can't be used.
@@ -55,7 +55,9 @@ pub struct AuditError {
 pub struct AuditLog {
     service: &'static str,
     instance: String,
-    /// Whether records go to the log as well.
+    /// Whether records go to a file.
+    has_file: bool,
+    /// Whether records go to the log.
     log: bool,
     content: bool,
     on_failure: OnFailure,
@@ -109,6 +111,7 @@ impl AuditLog {
         Ok(Some(Self {
             service,
             instance: instance.as_str().to_owned(),
+            has_file: section.file.is_some(),
             log: section.log,
             content: section.content,
             on_failure: section.on_failure,
@@ -129,6 +132,12 @@ impl AuditLog {
         }
     }
 
+    /// Returns whether the last record could not be written.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
     fn record(
         &self,
         context: &ToolContext,
@@ -145,7 +154,7 @@ impl AuditLog {
             decision: if refusal.is_some() { "refused" } else { "allowed" },
             reason: refusal,
             outcome,
-            arguments: self.content.then(|| shortened(arguments)),
+            arguments: self.content.then(|| arguments_text(arguments)),
             result: result.filter(|_| self.content),
         };
         // Strings and numbers always serialize.
@@ -168,7 +177,8 @@ impl ToolHook for AuditLog {
         _arguments: &'a str,
     ) -> BoxFuture<'a, Verdict> {
         let refuses = self.on_failure == OnFailure::Refuse;
-        let verdict = if refuses && self.failing.load(Ordering::Relaxed) {
+        let closed = self.has_file && self.records.lock().is_none();
+        let verdict = if refuses && (closed || self.failing.load(Ordering::Relaxed)) {
             Verdict::Refuse { reason: "the audit log cannot be written at the moment".to_owned() }
         } else {
             Verdict::Allow
@@ -187,28 +197,44 @@ impl ToolHook for AuditLog {
                 OutcomeRecord::new(call.end),
                 text,
             );
-            let Some(sender) = self.sender() else { return };
-            if sender.send_timeout(line, ENQUEUE_TIMEOUT).await.is_err() {
-                lost(&self.failing);
+            if !self.has_file {
+                return;
+            }
+            // Counts the record as lost unless it is queued, also when the caller drops this future.
+            let mut loss = LossGuard(Some(&self.failing));
+            if let Some(sender) = self.sender()
+                && sender.send_timeout(line, ENQUEUE_TIMEOUT).await.is_ok()
+            {
+                loss.0 = None;
             }
         })
     }
 
-    fn abandoned(&self, context: &ToolContext, arguments: &str, elapsed: Duration) {
-        let outcome = OutcomeRecord::abandoned(elapsed);
-        let line = self.record(context, arguments, None, outcome, None);
-        let Some(sender) = self.sender() else { return };
-        if sender.try_send(line).is_err() {
+    fn abandoned(&self, call: &AbandonedCall<'_>) {
+        let outcome = OutcomeRecord::abandoned(call.elapsed, call.executed);
+        let line = self.record(call.context, call.arguments, None, outcome, None);
+        if self.has_file && self.sender().is_none_or(|sender| sender.try_send(line).is_err()) {
             lost(&self.failing);
         }
     }
 }
 
-/// Counts a lost record, and logs the first of an episode.
+/// Reports a record as lost when dropped, unless it was disarmed.
+struct LossGuard<'a>(Option<&'a AtomicBool>);
+
+impl Drop for LossGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(failing) = self.0 {
+            lost(failing);
+        }
+    }
+}
+
+/// Counts a lost record, and logs the first of a series.
 fn lost(failing: &AtomicBool) {
     counter!("rockbot_audit_records_total", "outcome" => "lost").increment(1);
     if !failing.swap(true, Ordering::Relaxed) {
-        error!("audit record lost: the writer does not keep up");
+        error!("audit record lost: the queue of the writer is full or closed");
     }
 }
 
@@ -217,15 +243,13 @@ fn lost(failing: &AtomicBool) {
 struct Writer {
     path: PathBuf,
     file: Option<File>,
-    /// Whether the last line was written in part.
-    torn: bool,
     failing: Arc<AtomicBool>,
 }
 
 impl Writer {
     fn open(path: PathBuf, failing: Arc<AtomicBool>) -> io::Result<Self> {
         let file = append(&path)?;
-        Ok(Self { path, file: Some(file), torn: false, failing })
+        Ok(Self { path, file: Some(file), failing })
     }
 
     fn start(self) -> io::Result<(mpsc::Sender<String>, oneshot::Receiver<()>)> {
@@ -263,12 +287,7 @@ impl Writer {
             Some(file) if self.is_current(&file) => file,
             _ => append(&self.path)?,
         };
-        if self.torn {
-            file.write_all(b"\n")?;
-        }
-        self.torn = true;
         file.write_all(format!("{line}\n").as_bytes())?;
-        self.torn = false;
         self.file = Some(file);
         Ok(())
     }
@@ -283,7 +302,18 @@ impl Writer {
     }
 }
 
-/// Opens a file for appending; a new one is readable by its owner alone.
+/// Opens a file for appending; a new one is readable by its owner only. Completes a line that a killed
+/// process or a full disk left unfinished.
 fn append(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let options = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path);
+    let mut file = options?;
+    let length = file.metadata()?.len();
+    if length > 0 {
+        let mut last = [0];
+        file.read_exact_at(&mut last, length - 1)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    Ok(file)
 }

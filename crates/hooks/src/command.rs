@@ -8,6 +8,7 @@
 
 use std::{
     io,
+    pin::pin,
     process::{ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
@@ -15,13 +16,15 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metrics::counter;
+use parking_lot::Mutex;
 use rockbot_child::ProcessGroup;
+use rockbot_contracts::ToolErrorCode;
 use rockbot_tools::{FinishedCall, ToolContext, ToolFilter, ToolHook, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    process::Command,
+    process::{ChildStdout, Command},
     sync::Semaphore,
     time::timeout,
 };
@@ -32,10 +35,12 @@ use crate::{
     record::{CallRecord, OutcomeRecord, arguments_value},
 };
 
-/// Programs of one section that run at once. Further calls wait, within the time limit.
+/// Maximum number of concurrent runs of one section. Further calls wait, within the time limit.
 const CONCURRENCY: usize = 16;
-/// The most that is read of a program's standard output, in bytes.
-const MAX_OUTPUT: u64 = 4096;
+/// Maximum size of a program's standard output that is kept, in bytes.
+const MAX_OUTPUT: usize = 4096;
+/// How long output is read after the program exited: another process may hold its pipe open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// The longest reason for a model, in characters.
 const MAX_REASON: usize = 500;
 /// Environment variables that every program gets.
@@ -129,23 +134,33 @@ impl HookCommand {
             }
         }
         let (mut group, pipes) = ProcessGroup::spawn(&mut command)?;
+        let output = Mutex::new(Vec::new());
         let write = async {
             if let Some(mut stdin) = pipes.stdin {
-                // A program may end without reading its input.
+                // A program may exit without reading its input.
                 let _ = stdin.write_all(&input).await;
             }
         };
         let read = async {
-            let mut output = Vec::new();
             if let Some(stdout) = pipes.stdout {
-                stdout.take(MAX_OUTPUT).read_to_end(&mut output).await?;
+                read_start(stdout, &output).await;
             }
-            Ok::<_, io::Error>(output)
         };
-        let ((), output) = tokio::join!(write, read);
-        group.wait_for_leader().await;
-        let status = group.finish().await.ok_or(HookError::Stuck)?;
-        Ok((status, output?))
+        let status = {
+            let mut transfer = pin!(async { tokio::join!(write, read) });
+            let transferred = tokio::select! {
+                _ = &mut transfer => true,
+                () = group.wait_for_leader() => false,
+            };
+            group.wait_for_leader().await;
+            // Kills what the program left running, which may hold its pipes open.
+            let status = group.finish().await.ok_or(HookError::Stuck)?;
+            if !transferred {
+                let _ = timeout(OUTPUT_GRACE, transfer).await;
+            }
+            status
+        };
+        Ok((status, output.into_inner()))
     }
 
     /// Logs and counts a failure.
@@ -202,7 +217,8 @@ impl ToolHook for HookCommand {
 
     fn after_execution<'a>(&'a self, call: &'a FinishedCall<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if !self.applies(Moment::After, call.context) {
+            let not_found = call.end.error == Some(ToolErrorCode::ToolNotFound);
+            if not_found || !self.applies(Moment::After, call.context) {
                 return;
             }
             let input = Input {
@@ -222,6 +238,16 @@ impl ToolHook for HookCommand {
                 Err(error) => self.report(call.context, &error),
             }
         })
+    }
+}
+
+/// Reads to the end, so that the program is never blocked, and keeps the first [`MAX_OUTPUT`] bytes.
+async fn read_start(mut stdout: ChildStdout, output: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stdout.read(&mut buffer).await {
+        let mut output = output.lock();
+        let rest = MAX_OUTPUT.saturating_sub(output.len()).min(length);
+        output.extend_from_slice(&buffer[..rest]);
     }
 }
 

@@ -84,6 +84,12 @@ impl OperatorHooks {
         audit.into_iter().chain(commands).collect()
     }
 
+    /// Returns whether the last audit record could not be written.
+    #[must_use]
+    pub fn audit_is_failing(&self) -> bool {
+        self.audit.as_ref().is_some_and(|audit| audit.is_failing())
+    }
+
     /// Writes the queued audit records, for at most 2 s. Records of later calls are lost.
     pub async fn close(&self) {
         if let Some(audit) = &self.audit {

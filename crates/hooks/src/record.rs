@@ -8,8 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The most of an argument or result text in one record, in bytes.
+/// Maximum size of the arguments and of the result in one record, in bytes.
 const MAX_CONTENT: usize = 64 * 1024;
+
+/// Maximum length of a tool name in a record, in bytes. A call may name a tool that does not exist.
+const MAX_TOOL_NAME: usize = 128;
 
 /// The call itself, in audit records and on the standard input of hook commands.
 #[derive(Debug, Serialize)]
@@ -28,7 +31,7 @@ impl<'a> CallRecord<'a> {
     pub(crate) fn new(context: &'a ToolContext, arguments: &str) -> Self {
         Self {
             tool_call_id: context.tool_call_id.as_str(),
-            tool: &context.tool_name,
+            tool: shorten(&context.tool_name, MAX_TOOL_NAME),
             agent: context.agent.as_str(),
             session_id: context.session_id.as_str(),
             arguments_sha256: sha256(arguments),
@@ -62,10 +65,10 @@ impl<'a> OutcomeRecord<'a> {
     }
 
     /// A call whose future was dropped: its caller no longer waits, and how it ended is not known.
-    pub(crate) fn abandoned(elapsed: Duration) -> Self {
+    pub(crate) fn abandoned(elapsed: Duration, executed: Executed) -> Self {
         Self {
             outcome: "abandoned",
-            executed: Executed::Unknown,
+            executed,
             duration_ms: millis(elapsed),
             result_bytes: 0,
             ran_on: None,
@@ -76,19 +79,26 @@ impl<'a> OutcomeRecord<'a> {
 /// Returns the result as text: the content, or the error that the model reads.
 pub(crate) fn result_text(call: &FinishedCall<'_>) -> String {
     match call.result {
-        Ok(result) => shortened(&result.to_text()),
+        Ok(result) => shorten(&result.to_text(), MAX_CONTENT).to_owned(),
         Err(failure) => failure.model_text(),
     }
 }
 
-/// Returns the text up to the limit of a record, cut between characters.
-pub(crate) fn shortened(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_CONTENT)].to_owned()
+/// Returns the arguments as text, up to the limit of a record.
+pub(crate) fn arguments_text(arguments: &str) -> String {
+    shorten(arguments, MAX_CONTENT).to_owned()
 }
 
-/// Returns the arguments as JSON, or as text if they are not valid JSON.
+/// Returns at most the first `max_bytes` of a text, cut between characters.
+fn shorten(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
+}
+
+/// Returns the arguments as the tool gets them, repaired where a model wrote them incompletely; as text
+/// if they cannot be repaired, in which case the tool does not run.
 pub(crate) fn arguments_value(arguments: &str) -> Value {
-    serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()))
+    rockbot_tools::arguments::parse(arguments)
+        .map_or_else(|_| Value::String(arguments.to_owned()), |parsed| parsed.value)
 }
 
 fn sha256(text: &str) -> String {

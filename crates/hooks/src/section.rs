@@ -76,6 +76,9 @@ impl HookSection {
                 problems.push(format!("hooks[{index}].{key}: the program has no name"));
             }
         }
+        if self.tools.is_empty() {
+            problems.push(format!("hooks[{index}].tools: expected at least one name or pattern"));
+        }
         match self.timeout.duration() {
             None => problems.push(format!("hooks[{index}].timeout: a hook needs a time limit")),
             Some(timeout) if timeout > Self::MAX_TIMEOUT => {
@@ -89,8 +92,9 @@ impl HookSection {
 
     /// Makes the commands of this section.
     pub(crate) fn commands(&self) -> impl Iterator<Item = HookCommand> + '_ {
+        let permits = HookCommand::permits();
         let moments = [(Moment::Before, &self.before), (Moment::After, &self.after)];
-        moments.into_iter().filter_map(|(moment, command)| {
+        moments.into_iter().filter_map(move |(moment, command)| {
             let (program, arguments) = command.split_first()?;
             Some(HookCommand {
                 moment,
@@ -100,7 +104,7 @@ impl HookSection {
                 tools: ToolFilter { allow: self.tools.clone(), deny: Vec::new() },
                 timeout: self.timeout.duration().unwrap_or(Self::DEFAULT_TIMEOUT),
                 on_failure: self.on_failure,
-                permits: HookCommand::permits(),
+                permits: permits.clone(),
             })
         })
     }

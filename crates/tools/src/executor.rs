@@ -9,12 +9,13 @@ use tracing::{debug, info};
 use crate::{
     context::{ToolContext, ToolUpdate},
     failure::ToolFailure,
-    hooks::{CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict},
+    hooks::{AbandonedCall, CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict},
     layers::{
         CallAccount, CallService, LayerOptions, ToolCall,
         stack::{Stack, assemble},
     },
-    registry::ToolRegistry,
+    redaction::Redactor,
+    registry::{RegisteredTool, ToolRegistry},
     result::ToolResult,
 };
 
@@ -24,6 +25,7 @@ pub struct ToolExecutor {
     registry: Arc<ToolRegistry>,
     stack: Stack,
     account: Option<Arc<CallAccount>>,
+    redactor: Arc<Redactor>,
     hooks: Vec<Arc<dyn ToolHook>>,
 }
 
@@ -45,9 +47,10 @@ impl ToolExecutor {
     #[must_use]
     pub fn with_layers(registry: Arc<ToolRegistry>, mut layers: LayerOptions) -> Self {
         let account = layers.account.clone();
+        let redactor = layers.redactor.clone();
         let hooks = std::mem::take(&mut layers.hooks);
         let stack = assemble(&registry, layers);
-        Self { registry, stack, account, hooks }
+        Self { registry, stack, account, redactor, hooks }
     }
 
     /// Returns the tools that it runs.
@@ -105,14 +108,17 @@ impl ToolExecutor {
         mut call: ToolCall,
         events: Option<EventSink>,
     ) -> Result<ToolResult, ToolFailure> {
-        let hooked = HookedCall::new(&self.hooks, &call);
-        if let Some(reason) = hooked.refusal().await {
-            info!(tool_call_id = %call.context.tool_call_id, tool = %call.context.tool_name,
-                "tool call refused by a hook");
-            let refused = Err(ToolFailure::NotPermitted { reason });
+        let tool = self.registry.get(&call.context.tool_name);
+        let mut hooked = HookedCall::new(&self.hooks, &call, tool.as_deref());
+        // Without a tool there is nothing to check: the call fails.
+        if tool.is_some()
+            && let Err(failure) = hooked.check(&self.redactor).await
+        {
+            let refused = Err(failure);
             hooked.finish(&refused).await;
             return refused;
         }
+        hooked.may_run = true;
         let Some(events) = events else {
             let result = self.call(call).await;
             hooked.finish(&result).await;
@@ -143,16 +149,43 @@ fn publish_updates(call: &mut ToolCall, events: EventSink) {
 /// A call between its hooks. Reports the call as abandoned when it is dropped before the outcome.
 struct HookedCall<'a> {
     hooks: &'a [Arc<dyn ToolHook>],
+    /// The context, with the registered name of the tool: a call may name it by an alias.
     context: ToolContext,
     arguments: Arc<str>,
     started: Instant,
+    /// Whether the hooks permitted the call, so that it may have reached its tool.
+    may_run: bool,
     finished: bool,
 }
 
 impl<'a> HookedCall<'a> {
-    fn new(hooks: &'a [Arc<dyn ToolHook>], call: &ToolCall) -> Self {
-        let (context, arguments) = (call.context.clone(), call.arguments.clone());
-        Self { hooks, context, arguments, started: Instant::now(), finished: false }
+    fn new(hooks: &'a [Arc<dyn ToolHook>], call: &ToolCall, tool: Option<&RegisteredTool>) -> Self {
+        let (mut context, arguments) = (call.context.clone(), call.arguments.clone());
+        if let Some(tool) = tool {
+            context.tool_name = tool.registration().name.as_str().into();
+        }
+        Self { hooks, context, arguments, started: Instant::now(), may_run: false, finished: false }
+    }
+
+    /// Runs the hooks before the call, until its deadline or its cancellation.
+    async fn check(&self, redactor: &Redactor) -> Result<(), ToolFailure> {
+        let ToolContext { tool_call_id, tool_name, cancellation, deadline, .. } = &self.context;
+        tokio::select! {
+            biased;
+            () = cancellation.cancelled() => Err(ToolFailure::Cancelled { executed: Executed::No }),
+            refusal = self.refusal() => match refusal {
+                None => Ok(()),
+                Some(reason) => {
+                    info!(%tool_call_id, tool = %tool_name, "tool call refused by a hook");
+                    Err(ToolFailure::NotPermitted { reason: redactor.redact(&reason).into_owned() })
+                }
+            },
+            () = tokio::time::sleep_until(*deadline) => Err(ToolFailure::TimedOut {
+                after: self.started.elapsed(),
+                executed: Executed::No,
+                repeatable: true,
+            }),
+        }
     }
 
     /// Runs the hooks before the call, in order. Returns the reason of the first refusal.
@@ -183,10 +216,13 @@ impl<'a> HookedCall<'a> {
 impl Drop for HookedCall<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            let elapsed = self.started.elapsed();
-            self.hooks
-                .iter()
-                .for_each(|hook| hook.abandoned(&self.context, &self.arguments, elapsed));
+            let call = AbandonedCall {
+                context: &self.context,
+                arguments: &self.arguments,
+                elapsed: self.started.elapsed(),
+                executed: if self.may_run { Executed::Unknown } else { Executed::No },
+            };
+            self.hooks.iter().for_each(|hook| hook.abandoned(&call));
         }
     }
 }

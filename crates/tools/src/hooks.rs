@@ -51,7 +51,20 @@ pub struct FinishedCall<'a> {
     pub result: &'a Result<ToolResult, ToolFailure>,
 }
 
-/// Runs around tool calls. Each method runs before the event of the same moment is published, and the call
+/// A call whose future was dropped before the outcome, for hooks.
+#[derive(Debug)]
+pub struct AbandonedCall<'a> {
+    /// The call.
+    pub context: &'a ToolContext,
+    /// The arguments, as the model wrote them.
+    pub arguments: &'a str,
+    /// Time since the call started.
+    pub elapsed: Duration,
+    /// Whether the tool ran: `No` if the hooks before the call had not permitted it.
+    pub executed: Executed,
+}
+
+/// Runs around tool calls. The context has the registered name of the tool. Each method runs before the event of the same moment is published, and the call
 /// waits for it, so it must be bounded in time.
 pub trait ToolHook: fmt::Debug + Send + Sync + 'static {
     /// Decides whether the call may start. After a refusal, neither the call nor the hooks after this
@@ -71,7 +84,7 @@ pub trait ToolHook: fmt::Debug + Send + Sync + 'static {
 
     /// Runs in place of [`after_execution`](Self::after_execution) when the call's future was dropped
     /// before its end. Must not block.
-    fn abandoned(&self, _context: &ToolContext, _arguments: &str, _elapsed: Duration) {}
+    fn abandoned(&self, _call: &AbandonedCall<'_>) {}
 }
 
 /// An event about a tool call.

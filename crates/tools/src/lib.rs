@@ -45,7 +45,7 @@ pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;
 pub use guides::{Guide, guide_tools};
-pub use hooks::{CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict};
+pub use hooks::{AbandonedCall, CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict};
 pub use layers::{CallAccount, CallPolicies, LayerOptions, ResultCache, ToolCall};
 pub use limits::{CallPolicy, Tenant};
 pub use outputs::{Outputs, OutputsSection, ToolOutput};

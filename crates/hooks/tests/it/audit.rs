@@ -114,7 +114,6 @@ async fn renamed_file_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
     let (file, rotated) = (folder.path().join("audit.jsonl"), folder.path().join("audit.1"));
     let harness = Harness::new(json!({ "file": file }), json!([]));
-    // A pipe would do as well: the first record is known to be written once it can be read.
     harness.echo("first").await.unwrap();
     timeout(Duration::from_secs(10), async {
         while fs::read(&file).unwrap().is_empty() {
@@ -146,13 +145,40 @@ async fn unwritable_log_refuses_calls_until_it_is_writable() {
 }
 
 #[tokio::test]
+async fn unfinished_line_of_a_killed_process_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    fs::write(&file, "{\"time\":\"20").unwrap();
+    let harness = Harness::new(json!({ "file": file }), json!([]));
+    harness.echo("hello").await.unwrap();
+    harness.close().await;
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(serde_json::from_str::<Value>(lines[1]).is_ok(), "{text}");
+}
+
+#[tokio::test]
+async fn closed_log_refuses_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let harness = Harness::new(json!({ "file": folder.path().join("audit.jsonl") }), json!([]));
+    harness.hooks.close().await;
+    assert!(harness.echo("hello").await.is_err());
+}
+
+#[tokio::test]
 async fn full_disk_does_not_stop_calls_if_configured() {
     let audit = json!({ "file": "/dev/full", "on_failure": "allow" });
     let harness = Harness::new(audit, json!([]));
-    for _ in 0..10 {
-        harness.echo("hello").await.unwrap();
-    }
-    harness.close().await;
+    harness.echo("lost").await.unwrap();
+    timeout(Duration::from_secs(10), async {
+        while !harness.hooks.audit_is_failing() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("the failed write is noticed");
+    harness.echo("hello").await.unwrap();
 }
 
 #[tokio::test]

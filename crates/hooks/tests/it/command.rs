@@ -18,7 +18,7 @@ async fn exit_code_zero_allows_the_call() {
 }
 
 #[tokio::test]
-async fn refusal_carries_the_first_line_of_reason() {
+async fn refusal_carries_reason_on_one_line() {
     let script = "printf 'no\\033[2J writes\\non Friday'; exit 3";
     let harness = Harness::with_hook(&json!({ "before": shell(script) }));
     let failure = harness.echo("hello").await.unwrap_err();
@@ -54,16 +54,15 @@ async fn failing_program_refuses_unless_it_fails_open() {
         ("cannot start", json!([missing])),
         ("no reason", shell("exit 1")),
         ("killed", shell("echo a reason; kill -9 $$")),
-        ("timeout", shell("exec sleep 60")),
     ];
     for (name, before) in failures {
-        let closed = json!({ "before": before, "timeout": "200ms" });
+        let closed = json!({ "before": before });
         let failure = Harness::with_hook(&closed).echo("hello").await.unwrap_err();
         assert!(
             failure.contains("a check that must precede this call failed"),
             "{name}: {failure}"
         );
-        let open = json!({ "before": before, "timeout": "200ms", "on_failure": "allow" });
+        let open = json!({ "before": before, "on_failure": "allow" });
         assert_eq!(Harness::with_hook(&open).echo("hello").await.unwrap(), "hello", "{name}");
     }
 }
@@ -73,13 +72,16 @@ async fn timed_out_program_dies_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     make_pipe(&pipe);
-    // The child holds the pipe open for writing; reading it to the end needs the child gone.
+    // The child holds the pipe open for writing: it is at its end when the child is gone.
     let script = "exec 3>\"$1\"; echo started >&3; sleep 60 & wait";
-    let hook = json!({ "before": ["sh", "-c", script, "hook", pipe], "timeout": "500ms" });
+    let hook = json!({ "before": ["sh", "-c", script, "hook", pipe], "timeout": "2s" });
     let harness = Harness::with_hook(&hook);
-    let read = tokio::task::spawn_blocking(move || fs::read_to_string(pipe).unwrap());
-    harness.echo("hello").await.unwrap_err();
-    let text = timeout(Duration::from_secs(10), read).await.expect("the child is gone").unwrap();
+    let mut reader = tokio::net::unix::pipe::OpenOptions::new().open_receiver(&pipe).unwrap();
+    let failure = harness.echo("hello").await.unwrap_err();
+    assert!(failure.contains("a check that must precede this call failed"), "{failure}");
+    let mut text = String::new();
+    let read = tokio::io::AsyncReadExt::read_to_string(&mut reader, &mut text);
+    timeout(Duration::from_secs(10), read).await.expect("the child is gone").unwrap();
     assert_eq!(text, "started\n");
 }
 
@@ -105,14 +107,51 @@ async fn tool_patterns_select_calls() {
 
 #[tokio::test]
 async fn failure_after_a_call_keeps_its_result() {
-    let hook = json!({ "after": shell("echo broken; exit 1"), "timeout": "5s" });
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let hook = json!({ "after": ["sh", "-c", "touch \"$1\"; echo broken; exit 1", "hook", ran] });
     assert_eq!(Harness::with_hook(&hook).echo("hello").await.unwrap(), "hello");
+    assert!(ran.exists(), "the program did not run");
 }
 
 #[tokio::test]
-async fn endless_output_is_cut() {
-    let hook = json!({ "before": shell("yes no; exit 1"), "timeout": "2s", "on_failure": "allow" });
-    // `yes` dies of its closed pipe, so the shell goes on and refuses.
+async fn alias_of_a_tool_is_checked_under_its_registered_name() {
+    let refuse = json!({ "before": shell("echo no; exit 1"), "tools": ["echo"] });
+    let harness = Harness::with_hook(&refuse);
+    let failure = harness.call(" echo", "{\"text\":\"hello\"}").await;
+    assert!(failure.is_err(), "the call escaped the check: {failure:?}");
+    let open = Harness::with_hook(&json!({ "after": shell("true") }));
+    let accepted = open.call(" echo", "{\"text\":\"hello\"}").await;
+    assert!(accepted.is_ok(), "the registry accepts this name: {accepted:?}");
+}
+
+#[tokio::test]
+async fn program_gets_repaired_arguments() {
+    let check = "grep -q '\"arguments\":{\"text\":\"secret\"}' && echo no && exit 1; exit 0";
+    let harness = Harness::with_hook(&json!({ "before": shell(check) }));
+    assert!(harness.call("echo", "{\"text\":\"secret\",}").await.is_err());
+    assert!(harness.call("echo", "{\"text\":\"public\",}").await.is_ok());
+}
+
+#[tokio::test]
+async fn child_with_open_output_does_not_delay_the_decision() {
+    let hook = json!({ "before": shell("sleep 60 & exit 0"), "timeout": "30s" });
+    let harness = Harness::with_hook(&hook);
+    let call = timeout(Duration::from_secs(20), harness.echo("hello"));
+    assert_eq!(call.await.expect("the program has exited").unwrap(), "hello");
+}
+
+#[tokio::test]
+async fn cancelled_call_does_not_wait_for_its_check() {
+    let harness = Harness::with_hook(&json!({ "before": shell("sleep 60"), "timeout": "60s" }));
+    let failure = harness.cancelled_call().await.unwrap_err();
+    assert_eq!(failure.executed(), rockbot_contracts::Executed::No);
+}
+
+#[tokio::test]
+async fn long_output_is_cut() {
+    let hook =
+        json!({ "before": shell("yes no | head -c 1000000; exit 1"), "on_failure": "allow" });
     let failure = Harness::with_hook(&hook).echo("hello").await.unwrap_err();
     assert!(failure.len() < 700, "{} bytes", failure.len());
 }

@@ -77,6 +77,14 @@ impl Harness {
         self.executor.execute(ToolCall { context, arguments: arguments.into() })
     }
 
+    /// Calls the tool with a context that is cancelled already.
+    pub(crate) async fn cancelled_call(&self) -> Result<ToolResult, ToolFailure> {
+        let session = SessionId::new("session-1").unwrap();
+        let context = ToolContext::new("echo", session, AgentName::new("assistant").unwrap());
+        context.cancellation.cancel();
+        self.executor.execute(ToolCall { context, arguments: "{}".into() }).await
+    }
+
     /// Calls the tool and returns the text of its result, or of its failure.
     pub(crate) async fn echo(&self, text: &str) -> Result<String, String> {
         let result = self.call("echo", &json!({ "text": text }).to_string()).await;

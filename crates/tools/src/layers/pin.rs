@@ -65,8 +65,8 @@ pub async fn check(pins: &ToolPins, tool: &RegisteredTool) -> Result<(), ToolFai
 #[must_use]
 pub fn not_approved() -> ToolFailure {
     let reason =
-        "the definition of this tool not_approved since it was approved; an operator must \
-                  approve it before it is used again"
+        "the definition of this tool changed since it was approved; an operator must approve it \
+         before it is used again"
             .to_owned();
     ToolFailure::NotPermitted { reason }
 }
