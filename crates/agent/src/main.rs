@@ -8,7 +8,9 @@ use rockbot_agent::serve as serve_inbox;
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
-use self::process::{Agents, Fleet, Settings, Stores, Tools, invalid, unavailable};
+use self::process::{
+    Agents, FleetClient, Settings, Stores, Tools, configuration_error, unavailable_error,
+};
 
 /// Tool calls make many small allocations on several threads, which mimalloc handles well.
 #[global_allocator]
@@ -28,15 +30,15 @@ fn main() -> ExitCode {
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let resolved = settings.resolve_model()?;
     let hooks = OperatorHooks::start(&settings.hooks, "agent", &settings.service.instance())
-        .map_err(invalid)?;
+        .map_err(configuration_error)?;
     let stores = Stores::open(&settings).await?;
-    let Some(fleet) = Fleet::join(&settings, shutdown, health).await? else { return Ok(()) };
+    let Some(fleet) = FleetClient::join(&settings, shutdown, health).await? else { return Ok(()) };
     stores.add_health_check(health);
     let tools = Tools::start(&settings, &fleet, &stores).await?;
     let agents = Agents::new(&settings, resolved.model, &fleet, &stores, &tools, &hooks);
     let inbox = serve_inbox(agents.primary, fleet.bus.clone(), settings.agent.concurrency)
         .await
-        .map_err(unavailable)?;
+        .map_err(unavailable_error)?;
     let probe = settings.agent.probe_replies.then(|| fleet.start_reply_probe(health));
     health.serving();
     tracing::info!(name = %fleet.name, model = resolved.origin, "ready");

@@ -11,7 +11,7 @@ use rockbot_store::Store;
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::{CallAccount, LayerOptions, Redactor, ToolPins, ToolRegistry};
 
-use super::{Fleet, Settings, Stores, Tools};
+use super::{FleetClient, Settings, Stores, Tools};
 
 pub(crate) struct Agents {
     pub(crate) primary: Agent,
@@ -22,7 +22,7 @@ impl Agents {
     pub(crate) fn new(
         settings: &Settings,
         model: Arc<dyn ChatModel>,
-        fleet: &Fleet,
+        fleet: &FleetClient,
         stores: &Stores,
         tools: &Tools,
         hooks: &OperatorHooks,

@@ -12,9 +12,9 @@ use rockbot_fleet::{FleetConnection, join};
 use rockbot_service::{Health, ServeError, Shutdown};
 use rockbot_tool_rpc::{ReplyProbe, mcp::BusGateway};
 
-use super::{Settings, unavailable};
+use super::{Settings, unavailable_error};
 
-pub(crate) struct Fleet {
+pub(crate) struct FleetClient {
     pub(crate) bus: Arc<dyn Bus>,
     /// Name of the process on the broker and in logs.
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Fleet {
     queue: QueueGauge,
 }
 
-impl Fleet {
+impl FleetClient {
     /// Waits for the broker and starts the clients. Returns `None` if the shutdown is requested first.
     pub(crate) async fn join(
         settings: &Settings,
@@ -43,7 +43,7 @@ impl Fleet {
         let address = ReplyAddress::new(agent.clone(), instance);
         let requester = Arc::new(Requester::new(bus.clone(), address.clone()));
         health.refresh_with(requester.gauges());
-        let gateway = BusGateway::start(requester.clone()).await.map_err(unavailable)?;
+        let gateway = BusGateway::start(requester.clone()).await.map_err(unavailable_error)?;
         Ok(Some(Self { bus, name, address, requester, gateway, queue }))
     }
 

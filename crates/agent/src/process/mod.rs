@@ -1,4 +1,4 @@
-//! The parts of the process, in the order in which it starts them.
+//! Parts of the agent process. `main` starts settings, stores, fleet, tools, agents in this order.
 
 mod agents;
 mod fleet;
@@ -11,13 +11,13 @@ use std::fmt::Display;
 use rockbot_service::ServeError;
 
 pub(crate) use self::{
-    agents::Agents, fleet::Fleet, settings::Settings, stores::Stores, tools::Tools,
+    agents::Agents, fleet::FleetClient, settings::Settings, stores::Stores, tools::Tools,
 };
 
-pub(crate) fn unavailable(error: impl Display) -> ServeError {
+pub(crate) fn unavailable_error(error: impl Display) -> ServeError {
     ServeError::Unavailable(error.to_string())
 }
 
-pub(crate) fn invalid(error: impl Display) -> ServeError {
+pub(crate) fn configuration_error(error: impl Display) -> ServeError {
     ServeError::Configuration(error.to_string())
 }

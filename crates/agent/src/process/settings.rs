@@ -11,7 +11,7 @@ use rockbot_service::{Configuration, ServeError, ServiceSection};
 use rockbot_tools::{ApprovalSection, OutputsSection};
 use secrecy::ExposeSecret;
 
-use super::invalid;
+use super::configuration_error;
 
 /// The validated sections, and the definition of the agent.
 pub(crate) struct Settings {
@@ -74,7 +74,7 @@ impl Settings {
 
     /// Returns the chat model that the configuration and the environment select.
     pub(crate) fn resolve_model(&self) -> Result<ResolvedModel, ServeError> {
-        self.model().map_err(invalid)
+        self.model().map_err(configuration_error)
     }
 
     fn model(&self) -> Result<ResolvedModel, String> {

@@ -7,7 +7,7 @@ use rockbot_service::{Health, ServeError};
 use rockbot_store::{Clock, Store, reachable};
 use rockbot_tools::Outputs;
 
-use super::{Settings, invalid, unavailable};
+use super::{Settings, configuration_error, unavailable_error};
 
 pub(crate) struct Stores {
     pub(super) pins: Option<Arc<dyn Store>>,
@@ -20,20 +20,20 @@ pub(crate) struct Stores {
 impl Stores {
     /// Opens the stores that are configured.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, ServeError> {
-        let all_pins = settings.pins.url().map_err(invalid)?;
-        let mcp_pins = settings.mcp.pins_url().map_err(invalid)?;
+        let all_pins = settings.pins.url().map_err(configuration_error)?;
+        let mcp_pins = settings.mcp.pins_url().map_err(configuration_error)?;
         let pin_handler_tools = all_pins.is_some();
         let pins = match all_pins.or(mcp_pins) {
             Some(url) => {
                 let store = rockbot_store_sql::connect(&url, Clock::System).await;
-                Some(store.map_err(|error| unavailable(format!("pins: {url}: {error}")))?)
+                Some(store.map_err(|error| unavailable_error(format!("pins: {url}: {error}")))?)
             }
             None => None,
         };
         let memory = AgentMemory::open(&settings.memory, |url| async move {
             rockbot_store_sql::connect(&url, Clock::System).await
         });
-        let memory = memory.await.map_err(unavailable)?.map(Arc::new);
+        let memory = memory.await.map_err(unavailable_error)?.map(Arc::new);
         let outputs = memory.as_ref().and_then(|memory| memory.outputs(&settings.outputs));
         Ok(Self { pins, pin_handler_tools, memory, outputs })
     }

@@ -8,7 +8,7 @@ use rockbot_service::ServeError;
 use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::{Tool, ToolOutput, ToolRegistry, guide_tools, guides, outputs};
 
-use super::{Fleet, Settings, Stores, invalid, unavailable};
+use super::{FleetClient, Settings, Stores, configuration_error, unavailable_error};
 
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
@@ -21,24 +21,24 @@ impl Tools {
     /// handler can take the name of a built-in tool.
     pub(crate) async fn start(
         settings: &Settings,
-        fleet: &Fleet,
+        fleet: &FleetClient,
         stores: &Stores,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
         for tool in builtin_tools(settings, fleet, stores, &services) {
-            registry.register(tool).map_err(invalid)?;
+            registry.register(tool).map_err(configuration_error)?;
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
-        let directory = directory.await.map_err(unavailable)?;
+        let directory = directory.await.map_err(unavailable_error)?;
         Ok(Self { registry, services, _directory: directory })
     }
 }
 
 fn builtin_tools(
     settings: &Settings,
-    fleet: &Fleet,
+    fleet: &FleetClient,
     stores: &Stores,
     services: &Arc<ServiceSearch>,
 ) -> Vec<Arc<dyn Tool>> {
