@@ -37,12 +37,12 @@ const MAX_TOOLS_WITH_SCHEMAS: usize = 20;
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the tools that the agent is offered.
-pub(super) fn tools(access: &Arc<McpAccess>, may_register: bool) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(access: &Arc<McpAccess>, may_manage_servers: bool) -> Vec<Arc<dyn Tool>> {
     let mut actions = vec![Action::List, Action::Details, Action::Invoke];
     if matches!(access.rules.exposure, McpExposure::Lazy | McpExposure::Pinned) {
         actions.push(Action::Find);
     }
-    if may_register {
+    if may_manage_servers {
         actions.extend([Action::Register, Action::Unregister]);
     }
     let tool = |action: Action| -> Arc<dyn Tool> {

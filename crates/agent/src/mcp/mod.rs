@@ -1,6 +1,7 @@
 //! MCP servers as tools of an agent.
 //!
-//! [`McpParts`] is what an agent needs for it; the rules of a definition are [`McpRules`](crate::McpRules).
+//! [`McpParts`] connects an agent to MCP servers; [`McpRules`](crate::McpRules) are the rules of its
+//! definition.
 
 mod access;
 mod management;
@@ -16,21 +17,21 @@ use rockbot_tools::ToolPins;
 pub use self::management::{GUIDE, management_tools};
 pub(crate) use self::provider::McpToolProvider;
 
-/// Access to MCP servers.
+/// The parts of an agent that give its model access to MCP servers.
 pub struct McpParts {
     /// The gateway to the servers.
     pub gateway: Arc<dyn McpGateway>,
-    /// Pins of trusted definitions. `None` trusts every definition.
+    /// Store of approved tool definitions (trust on first use). `None`: every definition is trusted.
     pub pins: Option<Arc<ToolPins>>,
-    /// Offers models to add and remove servers. The bridge must allow it too.
-    pub may_register: bool,
+    /// Gives the model tools that add and remove servers. The bridge must permit these changes as well.
+    pub may_manage_servers: bool,
 }
 
 impl McpParts {
-    /// Creates access without pins and without the right to add servers.
+    /// Creates parts that trust every definition and do not let the model add or remove servers.
     #[must_use]
     pub fn new(gateway: Arc<dyn McpGateway>) -> Self {
-        Self { gateway, pins: None, may_register: false }
+        Self { gateway, pins: None, may_manage_servers: false }
     }
 }
 
@@ -38,7 +39,7 @@ impl fmt::Debug for McpParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpParts")
             .field("pins", &self.pins)
-            .field("may_register", &self.may_register)
+            .field("may_manage_servers", &self.may_manage_servers)
             .finish_non_exhaustive()
     }
 }

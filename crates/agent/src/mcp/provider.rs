@@ -31,7 +31,7 @@ pub(crate) struct McpToolProvider {
     access: Arc<McpAccess>,
     registry: Arc<ToolRegistry>,
     management: Vec<Arc<dyn Tool>>,
-    may_register: bool,
+    may_manage_servers: bool,
     /// Tools in the registry, with the fingerprints of their definitions.
     offered: Mutex<BTreeMap<String, String>>,
 }
@@ -46,10 +46,10 @@ impl McpToolProvider {
         approver: Option<Arc<dyn Approver>>,
         max_activated: usize,
     ) -> Self {
-        let may_register = parts.may_register;
+        let may_manage_servers = parts.may_manage_servers;
         let access = Arc::new(McpAccess::new(parts, definition, others, approver, max_activated));
-        let management = management::tools(&access, may_register);
-        Self { access, registry, management, may_register, offered: Mutex::default() }
+        let management = management::tools(&access, may_manage_servers);
+        Self { access, registry, management, may_manage_servers, offered: Mutex::default() }
     }
 
     /// Returns at most `limit` tools for a conversation within a scope, management tools first. They are
@@ -72,7 +72,7 @@ impl McpToolProvider {
         let index = self.access.index();
         self.remove_stale();
         // Without a server, the management tools are useful only to add one.
-        if index.is_empty() && !self.may_register {
+        if index.is_empty() && !self.may_manage_servers {
             return Vec::new();
         }
         let mut offered = Vec::new();

@@ -32,7 +32,7 @@ impl Agents {
             models: settings.models.clone(),
             registry: tools.registry.clone(),
             gateway: fleet.gateway.clone(),
-            may_register_servers: settings.mcp.register,
+            may_manage_servers: settings.mcp.register,
             pins: stores.pins.clone(),
             pin_handler_tools: stores.pin_handler_tools,
             memory: stores.memory.clone(),
@@ -66,7 +66,7 @@ struct PartsFactory {
     models: ModelBehaviors,
     registry: Arc<ToolRegistry>,
     gateway: Arc<dyn McpGateway>,
-    may_register_servers: bool,
+    may_manage_servers: bool,
     pins: Option<Arc<dyn Store>>,
     pin_handler_tools: bool,
     memory: Option<Arc<AgentMemory>>,
@@ -82,7 +82,7 @@ impl PartsFactory {
         let behavior = self.models.for_model(model);
         let mcp = McpParts {
             pins: pins.clone(),
-            may_register: self.may_register_servers,
+            may_manage_servers: self.may_manage_servers,
             ..McpParts::new(self.gateway.clone())
         };
         let mut parts = AgentParts::new(definition, self.model.clone(), self.registry.clone());

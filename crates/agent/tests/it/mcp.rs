@@ -249,7 +249,7 @@ async fn management_tools_need_a_server_or_registration() {
         ScriptedTurn::text("Done."),
     ]);
     let mut fixture = fixture(&servers, McpExposure::Pinned);
-    fixture.mcp.as_mut().unwrap().may_register = true;
+    fixture.mcp.as_mut().unwrap().may_manage_servers = true;
     send(&fixture.agent(&adding), "go").await;
     assert_eq!(servers.calls().len(), 1, "{:?}", adding.tool_results());
 }
