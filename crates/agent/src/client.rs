@@ -23,14 +23,14 @@ use tracing::{debug, warn};
 
 /// Prefetch of replies. They are settled on receipt.
 const PREFETCH: u16 = 256;
-/// Buffered progress events of one message. Further ones are dropped; the answer never is.
+/// Buffered progress events of one message. Further ones are dropped; the final reply never is.
 const MAX_PROGRESS: usize = 1024;
-/// Maximum number of messages that wait for an answer.
-const MAX_OPEN: usize = 1024;
+/// Maximum number of messages that wait for their final reply.
+const MAX_PENDING: usize = 1024;
 /// Default time limit between two replies.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Time limit for a message until an agent receives it. An expired message is not run, because its sender
-/// may be gone.
+/// Time limit for a message until an agent receives it. No turn is run for an expired message,
+/// because its sender may be gone.
 const MESSAGE_TTL: Duration = Duration::from_secs(120);
 
 /// Why a message was not sent.
@@ -44,20 +44,23 @@ pub enum SendError {
         /// The agent.
         agent: AgentName,
     },
-    /// Too many messages are waiting for an answer.
-    #[error("too many open messages: {MAX_OPEN} are waiting for an answer; wait for one")]
-    TooManyOpen,
+    /// Too many messages are pending.
+    #[error(
+        "too many pending messages: {MAX_PENDING} await their final reply; wait for one of them"
+    )]
+    TooManyPending,
     /// The broker did not accept the message.
     #[error("message was not sent: {0}")]
     Publish(#[source] PublishError),
 }
 
-/// Why the replies ended without an answer.
+/// Why the replies ended without the final one.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplyError {
     /// No reply arrived in time.
     #[error(
-        "no reply of the agent for {} s; a turn that has started continues, otherwise none is run",
+        "no reply from the agent for {} s; a turn already running continues; an undelivered message \
+         expires unprocessed",
         after.as_secs_f32()
     )]
     Silent {
@@ -65,7 +68,7 @@ pub enum ReplyError {
         after: Duration,
     },
     /// The client or its bus was closed.
-    #[error("connection to the agent closed before the answer arrived")]
+    #[error("connection to the agent closed before the final reply arrived")]
     Closed,
 }
 
@@ -73,7 +76,7 @@ pub enum ReplyError {
 pub struct AgentClient {
     bus: Arc<dyn Bus>,
     reply_to: RoutingKey,
-    open: Arc<PendingReplies>,
+    pending: Arc<PendingReplies>,
     listener: JoinHandle<()>,
     idle_timeout: Duration,
 }
@@ -89,22 +92,22 @@ struct PendingReply {
 }
 
 impl AgentClient {
-    /// Consumes `user.response.<proxy>`. Each process needs its own id.
+    /// Consumes `user.response.<instance>`. Each process needs its own id.
     ///
     /// # Errors
     /// Fails if the queue cannot be consumed.
-    pub async fn connect(bus: Arc<dyn Bus>, proxy: &InstanceId) -> Result<Self, ConsumeError> {
-        let reply_to = user_response(proxy);
+    pub async fn connect(bus: Arc<dyn Bus>, instance: &InstanceId) -> Result<Self, ConsumeError> {
+        let reply_to = user_response(instance);
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
         let consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
-        let open = Arc::new(PendingReplies::default());
-        let listener = tokio::spawn(dispatch_replies(consumer, open.clone()));
-        Ok(Self { bus, reply_to, open, listener, idle_timeout: DEFAULT_IDLE_TIMEOUT })
+        let pending = Arc::new(PendingReplies::default());
+        let listener = tokio::spawn(dispatch_replies(consumer, pending.clone()));
+        Ok(Self { bus, reply_to, pending, listener, idle_timeout: DEFAULT_IDLE_TIMEOUT })
     }
 
     /// Sets the time limit between two replies. Default 120 s. It also limits the time, up to 120 s, until
-    /// an agent receives a message; later, the agent answers with [`TurnOutcome::Expired`] without running
-    /// a turn.
+    /// an agent receives a message. A message received after that is answered with
+    /// [`TurnOutcome::Expired`]; no turn is run.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]
@@ -139,11 +142,11 @@ impl AgentClient {
         }
     }
 
-    /// Responds to an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
+    /// Answers an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
     ///
     /// # Errors
-    /// See [`SendError`]. The replies of the turn show whether the response was accepted.
-    pub async fn approve(
+    /// See [`SendError`]. The replies of the turn show whether the answer was accepted.
+    pub async fn answer_approval(
         &self,
         agent: &AgentName,
         answer: &ApprovalAnswer,
@@ -161,18 +164,18 @@ impl AgentClient {
     }
 
     fn await_replies(&self, id: &MessageId) -> Result<Replies, SendError> {
-        let (progress, from_progress) = mpsc::channel(MAX_PROGRESS);
-        let (answer, from_answer) = oneshot::channel();
-        let mut messages = self.open.lock();
-        if messages.len() >= MAX_OPEN {
-            return Err(SendError::TooManyOpen);
+        let (progress, progress_rx) = mpsc::channel(MAX_PROGRESS);
+        let (answer, answer_rx) = oneshot::channel();
+        let mut messages = self.pending.lock();
+        if messages.len() >= MAX_PENDING {
+            return Err(SendError::TooManyPending);
         }
         messages.insert(id.clone(), PendingReply { progress, answer });
         Ok(Replies {
             message_id: id.clone(),
-            open: self.open.clone(),
-            progress: from_progress,
-            answer: Some(from_answer),
+            pending: self.pending.clone(),
+            progress: progress_rx,
+            answer: Some(answer_rx),
             idle_timeout: self.idle_timeout,
         })
     }
@@ -181,7 +184,7 @@ impl AgentClient {
 impl Drop for AgentClient {
     fn drop(&mut self) {
         self.listener.abort();
-        self.open.lock().clear();
+        self.pending.lock().clear();
     }
 }
 
@@ -191,28 +194,28 @@ impl fmt::Debug for AgentClient {
     }
 }
 
-async fn dispatch_replies(mut consumer: Consumer, open: Arc<PendingReplies>) {
+async fn dispatch_replies(mut consumer: Consumer, pending: Arc<PendingReplies>) {
     while let Some(delivery) = consumer.next().await {
         let envelope = delivery.into_envelope();
         match envelope.decode::<AgentReply>(Limits::default()) {
-            Ok(reply) => open.dispatch(reply),
+            Ok(reply) => pending.dispatch(reply),
             Err(error) => warn!(%error, "invalid reply"),
         }
     }
-    open.lock().clear();
+    pending.lock().clear();
 }
 
 impl PendingReplies {
     fn dispatch(&self, reply: AgentReply) {
         let mut messages = self.lock();
         if reply.is_final {
-            if let Some(pending) = messages.remove(&reply.in_reply_to) {
-                let _ = pending.answer.send(reply);
+            if let Some(message) = messages.remove(&reply.in_reply_to) {
+                let _ = message.answer.send(reply);
                 return;
             }
-        } else if let Some(pending) = messages.get(&reply.in_reply_to) {
+        } else if let Some(message) = messages.get(&reply.in_reply_to) {
             // A slow reader loses progress events.
-            let _ = pending.progress.try_send(reply);
+            let _ = message.progress.try_send(reply);
             return;
         }
         debug!(in_reply_to = %reply.in_reply_to, "reply to an unknown message dropped");
@@ -227,7 +230,7 @@ impl PendingReplies {
 /// turn continues.
 pub struct Replies {
     message_id: MessageId,
-    open: Arc<PendingReplies>,
+    pending: Arc<PendingReplies>,
     progress: mpsc::Receiver<AgentReply>,
     /// `None` after the final reply.
     answer: Option<oneshot::Receiver<AgentReply>>,
@@ -282,7 +285,7 @@ impl Replies {
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        self.open.lock().remove(&self.message_id);
+        self.pending.lock().remove(&self.message_id);
     }
 }
 

@@ -47,9 +47,9 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     };
     let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
     fleet.expect_agent(&agent).await?;
-    let proxy = InstanceId::generate();
+    let instance = InstanceId::generate();
     let client =
-        AgentClient::connect(fleet.bus.clone(), &proxy).await.or_exit(exit::UNAVAILABLE)?;
+        AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let client = client.with_idle_timeout(SILENCE_LIMIT);
     let conversation =
         Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };

@@ -97,7 +97,10 @@ impl Conversation {
                     }
                 };
                 if let Some(decision) = decision {
-                    self.client.approve(&self.agent, &decision).await.or_exit(exit::UNAVAILABLE)?;
+                    self.client
+                        .answer_approval(&self.agent, &decision)
+                        .await
+                        .or_exit(exit::UNAVAILABLE)?;
                 }
             }
             if let ReplyBody::Answer { outcome, .. } = reply.body {

@@ -58,9 +58,9 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let definition = AgentDefinition::assistant();
     let agent = definition.name.clone();
     let host = Host::start(&fleet, &settings, definition, model).await?;
-    let proxy = InstanceId::generate();
+    let instance = InstanceId::generate();
     let client =
-        AgentClient::connect(fleet.bus.clone(), &proxy).await.or_exit(exit::UNAVAILABLE)?;
+        AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
     let conversation = Conversation { client, agent, session, json: false, stats: false };
     print_introduction(folder.path())?;

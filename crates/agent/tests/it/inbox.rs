@@ -33,8 +33,8 @@ impl BusFixture {
         serve(agent, self.bus.clone(), 16).await.unwrap()
     }
 
-    async fn client(&self, proxy: &str) -> AgentClient {
-        AgentClient::connect(self.bus.clone(), &InstanceId::new(proxy).unwrap()).await.unwrap()
+    async fn client(&self, instance: &str) -> AgentClient {
+        AgentClient::connect(self.bus.clone(), &InstanceId::new(instance).unwrap()).await.unwrap()
     }
 
     async fn publish(&self, envelope: Envelope) {
@@ -46,8 +46,8 @@ impl BusFixture {
     }
 
     /// Consumes a reply queue and returns its address.
-    async fn replies(&self, proxy: &str) -> (RoutingKey, Consumer) {
-        let reply_to = user_response(&InstanceId::new(proxy).unwrap());
+    async fn replies(&self, instance: &str) -> (RoutingKey, Consumer) {
+        let reply_to = user_response(&InstanceId::new(instance).unwrap());
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
         let replies = self.consume(queue).await;
         (reply_to, replies)
