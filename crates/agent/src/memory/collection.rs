@@ -188,9 +188,14 @@ impl<T: CollectionItem> Entries<T> {
     }
 }
 
-/// Derives a short name from a text, ignoring case and white space.
-pub(super) fn name_of(text: &str) -> String {
-    let plain = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+/// Joins the words of a text with single spaces, so that it cannot forge further lines of a list.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Derives a short id from a text, ignoring case and white space.
+pub(super) fn content_id(text: &str) -> String {
+    let plain = one_line(text).to_lowercase();
     Sha256::digest(plain).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 

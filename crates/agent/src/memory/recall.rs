@@ -19,11 +19,11 @@ const MAX_RECALLED: usize = 5;
 /// Search results that are checked for entries that are new to the conversation.
 const CANDIDATES: usize = 25;
 
-/// Longest text of one turn, in bytes. Below the budget of the part, so that no entry marked as seen is
-/// truncated.
+/// Maximum bytes recalled per turn. Must not exceed the budget of the part; otherwise an entry could be cut
+/// and still be marked as recalled.
 const MAX_BYTES: usize = 4000;
 
-/// Longest part of the message that is searched, in bytes.
+/// Maximum length of the search query, a prefix of the message, in bytes.
 const MAX_QUERY_BYTES: usize = 4000;
 
 /// An entry that can be recalled.
@@ -39,13 +39,13 @@ pub(super) trait Recallable: CollectionItem {
 pub(super) struct Recall<T> {
     part: ContextPart,
     collection: Arc<Collection<T>>,
-    /// Names and versions that a conversation has seen. A changed entry counts as new.
-    seen: Mutex<HashMap<SessionId, HashSet<(String, i64)>>>,
+    /// Names and versions of the entries that a conversation has recalled. A changed entry counts as new.
+    recalled: Mutex<HashMap<SessionId, HashSet<(String, i64)>>>,
 }
 
 impl<T: Recallable> Recall<T> {
     pub(super) fn new(part: ContextPart, collection: Arc<Collection<T>>) -> Arc<Self> {
-        Arc::new(Self { part, collection, seen: Mutex::default() })
+        Arc::new(Self { part, collection, recalled: Mutex::default() })
     }
 
     async fn recall(&self, request: ContextRequest<'_>) -> Option<String> {
@@ -58,17 +58,17 @@ impl<T: Recallable> Recall<T> {
         };
         let query = &request.message[..request.message.floor_char_boundary(MAX_QUERY_BYTES)];
         let found = entries.search(query, CANDIDATES).await;
-        let mut seen = self.seen();
-        let seen = seen.entry(request.session.clone()).or_default();
+        let mut recalled = self.recalled();
+        let recalled = recalled.entry(request.session.clone()).or_default();
         let mut text = T::HEADING.to_owned();
         let mut count = 0;
         for (name, entry) in found {
             let mark = (name.clone(), entry.version.number());
             let line = entry.value.line(name);
-            if seen.contains(&mark) || text.len() + 1 + line.len() > MAX_BYTES {
+            if recalled.contains(&mark) || text.len() + 1 + line.len() > MAX_BYTES {
                 continue;
             }
-            seen.insert(mark);
+            recalled.insert(mark);
             text.push('\n');
             text.push_str(&line);
             count += 1;
@@ -79,8 +79,8 @@ impl<T: Recallable> Recall<T> {
         (count > 0).then_some(text)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<SessionId, HashSet<(String, i64)>>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recalled(&self) -> MutexGuard<'_, HashMap<SessionId, HashSet<(String, i64)>>> {
+        self.recalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +94,7 @@ impl<T: Recallable> ContextSource for Recall<T> {
     }
 
     fn forget(&self, session: &SessionId) {
-        self.seen().remove(session);
+        self.recalled().remove(session);
     }
 }
 

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::collection::{Collection, CollectionItem, Entries, check_text, name_of};
+use super::collection::{Collection, CollectionItem, Entries, check_text, content_id, one_line};
 use crate::{
     builtin_tool::{BuiltinDefinition, BuiltinTool, DESTRUCTIVE, NON_DESTRUCTIVE, parse_arguments},
     context::{ContextPart, ContextRequest, ContextSource},
 };
 
 /// Maximum number of rules of an agent.
-const MAX_ENTRIES: usize = 50;
+const MAX_RULES: usize = 50;
 /// Longest rule, in bytes.
 const MAX_BYTES: usize = 500;
 /// Maximum size of all rules, in bytes. All rules are part of every turn.
@@ -55,7 +55,7 @@ struct Arguments {
 
 impl Rules {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { collection: Collection::new(store.clone(), MAX_ENTRIES), store })
+        Arc::new(Self { collection: Collection::new(store.clone(), MAX_RULES), store })
     }
 
     pub(super) fn tools(self: &Arc<Self>) -> Vec<Arc<dyn Tool>> {
@@ -112,7 +112,7 @@ impl Rules {
     ) -> Result<ToolResult, ToolFailure> {
         let Arguments { rule, .. } = parse_arguments(arguments)?;
         check_text("the rule", &rule, MAX_BYTES)?;
-        let rule = rule.split_whitespace().collect::<Vec<_>>().join(" ");
+        let rule = one_line(&rule);
         let bytes = rule.len();
         let fits = move |entries: &Entries<Rule>| {
             let taken: usize = entries.all.iter().map(|(_, one)| one.value.rule.len()).sum();
@@ -124,7 +124,7 @@ impl Rules {
                  was dropped; remove one first"
             )))
         };
-        let id = name_of(&rule);
+        let id = content_id(&rule);
         let added_at = self.store.now().await?.as_millis();
         let rule = Rule { rule, added_at };
         match self.collection.put_if(&context.agent, &id, &rule, Expected::Absent, fits).await? {

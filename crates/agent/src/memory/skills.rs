@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    collection::{Collection, CollectionItem, check_text},
+    collection::{Collection, CollectionItem, check_text, one_line},
     facts::contended,
     recall::{Recallable, utc_date},
 };
@@ -18,8 +18,8 @@ use crate::builtin_tool::{
 };
 
 /// Maximum number of skills of an agent.
-const MAX_ENTRIES: usize = 300;
-/// Longest skill, in bytes.
+const MAX_SKILLS: usize = 300;
+/// Maximum length of a skill, in bytes.
 const MAX_BYTES: usize = 32 * 1024;
 const MAX_SUMMARY_BYTES: usize = 300;
 
@@ -49,7 +49,7 @@ impl Recallable for Skill {
         "Skills that you saved and that may help now (get_skill reads one):";
 
     fn line(&self, name: &str) -> String {
-        format!("- {name}: {}", self.summary)
+        format!("- {name}: {}", one_line(&self.summary))
     }
 }
 
@@ -70,7 +70,7 @@ struct Arguments {
 
 impl Skills {
     pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        let collection = Arc::new(Collection::new(store.clone(), MAX_ENTRIES));
+        let collection = Arc::new(Collection::new(store.clone(), MAX_SKILLS));
         Arc::new(Self { store, collection })
     }
 
@@ -150,7 +150,7 @@ impl Skills {
         check_text("the summary", &summary, MAX_SUMMARY_BYTES)?;
         check_text("the content", &content, MAX_BYTES)?;
         let name = name.to_lowercase();
-        let summary = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+        let summary = one_line(&summary);
         let saved_at = self.store.now().await?.as_millis();
         let present = self.collection.get(&context.agent, &name).await?;
         if present.is_some() && !replace {
