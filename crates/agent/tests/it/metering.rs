@@ -1,4 +1,4 @@
-//! Usage in the answers of turns.
+//! Tokens, calls and cost reported with a turn's answer.
 
 use rockbot_agent::ModelBehavior;
 use rockbot_contracts::TurnUsage;
