@@ -21,7 +21,7 @@ use rockbot_tools::status::CallStatus;
 
 use super::stats::HandlerStats;
 
-/// Most tools with series of their own. Further tools, and unknown ones, share one label.
+/// Maximum number of tools with their own series. Further tools, and unknown ones, share one label.
 const MAX_TOOLS: usize = 500;
 
 /// Series of one tool, by status.
@@ -50,9 +50,9 @@ impl CallMetrics {
     }
 
     /// Records a finished call; `tool` is `None` when no registered tool was found.
-    pub(super) fn record_call(&self, tool: Option<&str>, status: CallStatus, took: Duration) {
+    pub(super) fn record_call(&self, tool: Option<&str>, status: CallStatus, duration: Duration) {
         let (tool, series) = self.series(tool.unwrap_or(OTHER));
-        let (calls, time) = series[status.index()].get_or_init(|| {
+        let (calls, durations) = series[status.index()].get_or_init(|| {
             let labels = [("tool_name", tool.to_owned()), ("status", status.as_str().to_owned())];
             (
                 counter!("rockbot_tool_invocations_total", &labels),
@@ -60,7 +60,7 @@ impl CallMetrics {
             )
         });
         calls.increment(1);
-        time.record(took.as_secs_f64() * 1000.0);
+        durations.record(duration.as_secs_f64() * 1000.0);
     }
 
     /// Records the time between the caller's clock at publishing and this process's clock now.
@@ -80,20 +80,20 @@ impl CallMetrics {
         counter!("rockbot_tool_replayed_results_total").absolute(stats.replayed());
     }
 
-    /// Records the time from the receipt of a request to the start of its tool.
-    pub(super) fn record_start_time(&self, elapsed: Duration) {
-        self.start.record(elapsed);
+    /// Records the duration from the receipt of a request to the start of its tool.
+    pub(super) fn record_start_time(&self, duration: Duration) {
+        self.start.record(duration);
     }
 
-    pub(super) fn record_run_time(&self, elapsed: Duration) {
-        self.run.record(elapsed);
+    pub(super) fn record_run_time(&self, duration: Duration) {
+        self.run.record(duration);
     }
 
-    pub(super) fn record_reply_time(&self, elapsed: Duration) {
-        self.reply.record(elapsed);
+    pub(super) fn record_reply_time(&self, duration: Duration) {
+        self.reply.record(duration);
     }
 
-    /// Returns the series of a tool with the label that they have.
+    /// Returns the `tool_name` label of a tool and its series.
     fn series<'a>(&self, tool: &'a str) -> (&'a str, Arc<ToolSeries>) {
         let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(series) = tools.get(tool) {
