@@ -59,8 +59,13 @@ pub struct ScriptInvokeResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// Gaps in the isolation, human-readable; absent without any.
-    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub not_kept_from: Vec<String>,
+    #[serde(
+        rename = "notKeptFrom",
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub isolation_gaps: Vec<String>,
 }
 
 impl Message for ScriptInvokeResponse {

@@ -59,7 +59,7 @@ impl BusRunner {
             exit_code: response.exit_code,
             ended_by: response.ended_by,
             elapsed: Duration::from_millis(response.elapsed_ms),
-            isolation: Isolation { mechanism, gaps: response.not_kept_from },
+            isolation: Isolation { mechanism, gaps: response.isolation_gaps },
         })
     }
 }

@@ -47,7 +47,9 @@ struct ScriptDetails {
     elapsed_ms: u64,
     ended_by: Option<ScriptLimit>,
     isolation: String,
-    not_kept_from: Vec<String>,
+    /// The JSON name is kept: the journal holds results under it.
+    #[serde(rename = "not_kept_from")]
+    isolation_gaps: Vec<String>,
 }
 
 impl CallProtocol for ScriptProtocol {
@@ -85,7 +87,7 @@ impl CallProtocol for ScriptProtocol {
             elapsed_ms: 0,
             ended_by: None,
             isolation: String::new(),
-            not_kept_from: Vec::new(),
+            isolation_gaps: Vec::new(),
         });
         Envelope::from_payload(&ScriptInvokeResponse {
             tool_call_id,
@@ -95,7 +97,7 @@ impl CallProtocol for ScriptProtocol {
             elapsed_ms: details.elapsed_ms,
             ended_by: details.ended_by,
             isolation: Some(details.isolation),
-            not_kept_from: details.not_kept_from,
+            isolation_gaps: details.isolation_gaps,
         })
     }
 
@@ -178,7 +180,7 @@ fn to_tool_result(outcome: ScriptOutcome) -> ToolResult {
         elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
         ended_by: outcome.ended_by,
         isolation: outcome.isolation.mechanism,
-        not_kept_from: outcome.isolation.gaps,
+        isolation_gaps: outcome.isolation.gaps,
     };
     ToolResult {
         content: vec![ContentBlock::Text { text: outcome.stdout }],

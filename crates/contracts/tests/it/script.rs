@@ -36,7 +36,7 @@ fn script_messages_match_golden_json() {
         elapsed_ms: 12,
         ended_by: None,
         isolation: None,
-        not_kept_from: Vec::new(),
+        isolation_gaps: Vec::new(),
     };
     check("script-invoke-response.json", &ended);
     check(
@@ -46,7 +46,7 @@ fn script_messages_match_golden_json() {
             exit_code: 137,
             ended_by: Some(ScriptLimit::Memory),
             isolation: Some("pod (gvisor)".to_owned()),
-            not_kept_from: vec!["the network".to_owned()],
+            isolation_gaps: vec!["the network".to_owned()],
             ..ended
         },
     );
