@@ -21,7 +21,7 @@ pub struct BusRunner {
 }
 
 impl BusRunner {
-    /// Creates a runner that sends requests from `address` and receives replies at its script address.
+    /// Creates a runner that receives replies at the script address of `address`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, address: ReplyAddress) -> Self {
         Self { requester: Requester::new(bus, address.for_scripts()) }
@@ -168,6 +168,33 @@ mod tests {
         ToolContext::new("execute_python_script", SessionId::generate(), agent())
     }
 
+    /// A request that the handler accepts.
+    fn request() -> ScriptInvokeRequest {
+        ScriptInvokeRequest {
+            tool_call_id: context().tool_call_id,
+            script: "x".to_owned(),
+            input_data: None,
+            timeout_seconds: 7,
+            pip_packages: Vec::new(),
+            session_id: None,
+        }
+    }
+
+    async fn execute(
+        runner: &BusRunner,
+        request: &ScriptInvokeRequest,
+    ) -> Result<ScriptInvokeResponse, ToolFailure> {
+        let call = RemoteCall {
+            requester: &runner.requester,
+            key: &script_invoke(),
+            name: "scripts",
+            repeatable: true,
+        };
+        let context = ToolContext { tool_call_id: request.tool_call_id.clone(), ..context() };
+        let (response, _) = call.execute(Envelope::from_payload(request), &context).await?;
+        Ok(response)
+    }
+
     #[tokio::test]
     async fn script_and_outcome_cross_the_bus() {
         let fixture = Fixture::new().await;
@@ -214,34 +241,25 @@ mod tests {
     async fn handler_rejects_invalid_script() {
         let fixture = Fixture::new().await;
         let runner = fixture.runner();
-        let context = context();
-        let request = ScriptInvokeRequest {
-            tool_call_id: context.tool_call_id.clone(),
-            script: "x".to_owned(),
-            input_data: None,
-            timeout_seconds: 3000,
-            pip_packages: vec!["--index-url=http://evil".to_owned()],
-            session_id: None,
-        };
-        let call = RemoteCall {
-            requester: &runner.requester,
-            key: &script_invoke(),
-            name: "scripts",
-            repeatable: true,
-        };
-        let reply =
-            call.execute::<ScriptInvokeResponse>(Envelope::from_payload(&request), &context).await;
-        let failure = reply.unwrap_err();
-        assert_eq!(failure.code(), ToolErrorCode::InvalidArguments);
+        let too_long = ScriptInvokeRequest { timeout_seconds: 3000, ..request() };
+        let option = "--index-url=http://evil".to_owned();
+        let bad_package = ScriptInvokeRequest { pip_packages: vec![option], ..request() };
+        for request in [too_long, bad_package] {
+            let failure = execute(&runner, &request).await.unwrap_err();
+            assert_eq!(failure.code(), ToolErrorCode::InvalidArguments, "{request:?}");
+        }
         assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 0);
+        execute(&runner, &request()).await.unwrap();
+        assert_eq!(fixture.echo.runs.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
-    async fn replies_go_to_script_addresses_only() {
+    async fn request_with_invalid_reply_address_is_dead_lettered() {
         let fixture = Fixture::new().await;
         for reply_to in ["tool.invoke", "tool.result.assistant.1", "script.result"] {
-            let request = Envelope::raw("ScriptInvokeRequest", b"{}".to_vec())
-                .with_correlation_id("x")
+            let request = request();
+            let request = Envelope::from_payload(&request)
+                .with_correlation_id(request.tool_call_id.as_str())
                 .reply_to(RoutingKey::new(reply_to).unwrap());
             let publication = Publication::mandatory(script_invoke(), request);
             fixture.bus.publish(publication).await.unwrap();
