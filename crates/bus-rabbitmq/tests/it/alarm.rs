@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::{
     broker::TestBroker,
-    fleet::{Fleet, SHORT, reason_not_sent},
+    test_process::{SHORT, TestProcess, reason_not_sent},
 };
 
 async fn memory_limit(broker: &TestBroker<PrivateBroker>, share: &'static str) {
@@ -17,34 +17,34 @@ async fn memory_limit(broker: &TestBroker<PrivateBroker>, share: &'static str) {
 async fn blocked_publish_times_out_with_the_reason() {
     let broker = TestBroker::start(PrivateBroker::start).await;
     let url = broker.act(|broker| Ok(broker.amqp_url())).await;
-    let fleet = Fleet::connect(&url).await;
-    let mut recorder = fleet.record("jobs").await;
-    let mut confirmed = fleet.insist_on("jobs", "before", 5).await;
-    let reader = fleet.join(&url).await;
-    drop(fleet.record("later").await);
-    let later = fleet.insist_on("later", "waiting", 5).await;
+    let process = TestProcess::connect(&url).await;
+    let mut recorder = process.start_recorder("jobs").await;
+    let mut confirmed = process.publish_all_until_confirmed("jobs", "before", 5).await;
+    let reader = process.join(&url).await;
+    drop(process.start_recorder("later").await);
+    let later = process.publish_all_until_confirmed("later", "waiting", 5).await;
     memory_limit(&broker, "0.0000001").await;
     // The broker reports the block only after a publish, which may still succeed.
     within_timeout("the publisher detects the block", async {
         while !matches!(
-            fleet.say("jobs", "maybe", SHORT).await,
+            process.publish("jobs", "maybe", SHORT).await,
             Err(PublishError::Disconnected { .. })
         ) {}
     })
     .await;
-    let reason = reason_not_sent(fleet.say("jobs", "never", SHORT).await);
+    let reason = reason_not_sent(process.publish("jobs", "never", SHORT).await);
     assert!(reason.contains("blocks publishers (low on memory)"), "{reason}");
 
     // A process that does not publish is not blocked.
-    reader.record("later").await.received(&later).await;
+    reader.start_recorder("later").await.received(&later).await;
 
     // Closing does not hang meanwhile.
-    let closing = fleet.join(&url).await;
-    let _ = closing.say("jobs", "maybe", SHORT).await;
+    let closing = process.join(&url).await;
+    let _ = closing.publish("jobs", "maybe", SHORT).await;
     timeout(SHORT * 12, closing.bus.close()).await.expect("closed in time");
 
     memory_limit(&broker, "0.9").await;
-    confirmed.extend(fleet.insist_on("jobs", "after", 5).await);
-    fleet.wait_until_ready("the alarm").await;
+    confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 5).await);
+    process.wait_until_ready("the alarm").await;
     recorder.received(&confirmed).await;
 }

@@ -1,7 +1,5 @@
 //! Faults that close a channel but not its connection.
 
-use std::time::Duration;
-
 use rockbot_bus::{Bus, Settlement, Subscription};
 use rockbot_testkit::{
     FaultProxy,
@@ -12,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::{
     broker::TestBroker,
-    fleet::{BACK_WITHIN, Fleet},
+    test_process::{BACK_WITHIN, PUBLISH_TIMEOUT, TestProcess},
 };
 
 /// The broker closes the channel of a consumer that holds a delivery for over 1 s.
@@ -25,11 +23,11 @@ async fn consumer_survives_a_closed_channel() {
     }
     let url = broker.act(|broker| Ok(broker.amqp_url())).await;
     let proxy = FaultProxy::start(&url).await;
-    let fleet = Fleet::connect(proxy.url()).await;
+    let process = TestProcess::connect(proxy.url()).await;
     let subscription = Subscription::new(work_queue("slow"), 1);
-    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
-    let mut others = fleet.record("jobs").await;
-    fleet.insist("slow", "held").await;
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
+    let mut others = process.start_recorder("jobs").await;
+    process.publish_until_confirmed("slow", "held").await;
     let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
     // The channel is closed meanwhile; the connection and the other consumer stay.
     let redelivered = within_timeout("the redelivery", consumer.next()).await.expect("alive");
@@ -37,9 +35,9 @@ async fn consumer_survives_a_closed_channel() {
     assert!(redelivered.is_redelivered());
     held.settle(Settlement::Ack).await.expect_err("its channel is closed");
     redelivered.settle(Settlement::Ack).await.expect("settled on the new channel");
-    fleet.say("jobs", "other", Duration::from_secs(5)).await.expect("confirmed");
+    process.publish("jobs", "other", PUBLISH_TIMEOUT).await.expect("confirmed");
     others.receives("other").await;
-    fleet.insist("slow", "after").await;
+    process.publish_until_confirmed("slow", "after").await;
     let after = timeout(BACK_WITHIN, consumer.next()).await.expect("in time").expect("alive");
     assert_eq!(text_of(&after), "after");
     assert_eq!(proxy.connections(), 1, "the connection was never lost");

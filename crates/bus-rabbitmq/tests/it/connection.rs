@@ -13,40 +13,41 @@ use rockbot_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::fleet::{BACK_WITHIN, Fleet, SHORT, reason_not_sent};
+use crate::test_process::{BACK_WITHIN, PUBLISH_TIMEOUT, SHORT, TestProcess, reason_not_sent};
 
-/// Connects a fleet through a proxy.
-async fn fleet_behind_proxy() -> (FaultProxy, Fleet) {
+/// Connects a process through a proxy.
+async fn process_behind_proxy() -> (FaultProxy, TestProcess) {
     let proxy = FaultProxy::start(&test_broker_url()).await;
-    let fleet = Fleet::connect(proxy.url()).await;
-    (proxy, fleet)
+    let process = TestProcess::connect(proxy.url()).await;
+    (proxy, process)
 }
 
 #[tokio::test]
 async fn confirmed_messages_survive_repeated_cuts() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
-    let mut confirmed = fleet.insist_on("jobs", "before", 10).await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
+    let mut confirmed = process.publish_all_until_confirmed("jobs", "before", 10).await;
     for cut in 1..=3 {
         let connections = proxy.connections();
         proxy.cut_all();
         // Some of these are published on the dead connection.
-        confirmed.extend(fleet.insist_on("jobs", &format!("cut {cut}"), 10).await);
+        confirmed
+            .extend(process.publish_all_until_confirmed("jobs", &format!("cut {cut}"), 10).await);
         within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-        fleet.wait_until_ready("a cut").await;
+        process.wait_until_ready("a cut").await;
     }
-    confirmed.extend(fleet.insist_on("jobs", "after", 10).await);
+    confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 10).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
 async fn request_lost_in_repeated_cuts_is_retried() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
+    let (proxy, process) = process_behind_proxy().await;
     // Not behind the proxy; acknowledges the first attempt without a reply.
-    let handler = fleet.join(&test_broker_url()).await;
+    let handler = process.join(&test_broker_url()).await;
     let requests = Subscription::new(work_queue("requests"), 1);
     let mut requests = handler.bus.consume(requests).await.expect("subscribed");
-    let requester = Requester::new(fleet.bus.clone(), reply_address("caller", "one"));
+    let requester = Requester::new(process.bus.clone(), reply_address("caller", "one"));
     let request = Request {
         key: key("requests"),
         envelope: text_message("?").with_correlation_id("the-call"),
@@ -59,13 +60,13 @@ async fn request_lost_in_repeated_cuts_is_retried() {
     let handling = async {
         assert_eq!(ack_next(&mut requests).await, "?");
         // Confirms arrive in order: once this message is confirmed, the request is too.
-        fleet.insist("requests", "after").await;
+        process.publish_until_confirmed("requests", "after").await;
         assert_eq!(ack_next(&mut requests).await, "after");
         for _ in 0..3 {
             let connections = proxy.connections();
             proxy.cut_all();
             within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-            fleet.wait_until_ready("a cut").await;
+            process.wait_until_ready("a cut").await;
         }
         assert_eq!(requester.stats().retries(), 0);
         let retried = next_delivery(&mut requests).await;
@@ -84,13 +85,13 @@ async fn request_lost_in_repeated_cuts_is_retried() {
 /// The client library never completes an operation that starts while the connection closes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_during_a_cut_does_not_wait_for_its_timeout() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
     for cut in 0..30 {
         let text = format!("cut {cut}");
         let confirmed = timeout(BACK_WITHIN, async {
             proxy.cut_all();
-            while fleet.say("jobs", &text, Duration::from_secs(60)).await.is_err() {}
+            while process.publish("jobs", &text, Duration::from_secs(60)).await.is_err() {}
         });
         assert!(confirmed.await.is_ok(), "{text}: not confirmed in time");
         let received = recorder.receives(&text).await;
@@ -100,29 +101,29 @@ async fn publish_during_a_cut_does_not_wait_for_its_timeout() {
 
 #[tokio::test]
 async fn publish_without_connection_times_out_with_the_reason() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
     proxy.refuse();
     proxy.cut_all();
-    fleet.wait_until_interrupted().await;
+    process.wait_until_interrupted().await;
     let start = Instant::now();
-    let reason = reason_not_sent(fleet.say("jobs", "lost", SHORT).await);
+    let reason = reason_not_sent(process.publish("jobs", "lost", SHORT).await);
     assert!(start.elapsed() < SHORT * 2);
     assert!(reason.contains("refused"), "{reason}");
     proxy.accept();
-    fleet.wait_until_ready("the broker is reachable").await;
-    fleet.insist("jobs", "after").await;
+    process.wait_until_ready("the broker is reachable").await;
+    process.publish_until_confirmed("jobs", "after").await;
     recorder.receives("after").await;
 }
 
 #[tokio::test]
 async fn publish_waits_for_the_connection() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
     proxy.refuse();
     proxy.cut_all();
-    fleet.wait_until_interrupted().await;
-    let publish = fleet.say("jobs", "patient", Duration::from_secs(10));
+    process.wait_until_interrupted().await;
+    let publish = process.publish("jobs", "patient", PUBLISH_TIMEOUT);
     let accept = async {
         // The publish is waiting by now.
         tokio::task::yield_now().await;
@@ -135,61 +136,61 @@ async fn publish_waits_for_the_connection() {
 
 #[tokio::test]
 async fn truncated_frame_causes_a_reconnect() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
-    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
+    let mut confirmed = process.publish_all_until_confirmed("jobs", "before", 3).await;
     for side in [Direction::ToBroker, Direction::ToClient] {
         let connections = proxy.connections();
         proxy.truncate_next_chunk(side);
-        match fleet.say("jobs", "halved", SHORT * 5).await {
+        match process.publish("jobs", "halved", PUBLISH_TIMEOUT).await {
             // A truncated confirm leaves the outcome open; a truncated message may be resent.
             Ok(()) => confirmed.push("halved".to_owned()),
             Err(PublishError::Unconfirmed { .. } | PublishError::Disconnected { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         within_timeout("another connection", proxy.wait_for_connections(connections + 1)).await;
-        fleet.wait_until_ready("a truncated frame").await;
+        process.wait_until_ready("a truncated frame").await;
     }
-    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
 async fn publish_on_a_stalled_network_times_out() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
-    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
+    let mut confirmed = process.publish_all_until_confirmed("jobs", "before", 3).await;
     proxy.stall();
-    let silent = fleet.say("jobs", "silent", SHORT).await;
+    let silent = process.publish("jobs", "silent", SHORT).await;
     assert!(matches!(silent, Err(PublishError::Unconfirmed { .. })), "{silent:?}");
     proxy.resume();
     // It was sent after all, which `Unconfirmed` leaves open.
     confirmed.push("silent".to_owned());
-    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
 async fn stalled_connection_is_closed_after_two_heartbeats() {
     let proxy = FaultProxy::start(&test_broker_url()).await;
-    let fleet = Fleet::connect(&format!("{}?heartbeat=1", proxy.url())).await;
-    let mut recorder = fleet.record("jobs").await;
-    let mut confirmed = fleet.insist_on("jobs", "before", 3).await;
+    let process = TestProcess::connect(&format!("{}?heartbeat=1", proxy.url())).await;
+    let mut recorder = process.start_recorder("jobs").await;
+    let mut confirmed = process.publish_all_until_confirmed("jobs", "before", 3).await;
     proxy.stall();
-    fleet.wait_until_interrupted().await;
+    process.wait_until_interrupted().await;
     proxy.cut_all();
     proxy.resume();
-    fleet.wait_until_ready("the stall").await;
-    confirmed.extend(fleet.insist_on("jobs", "after", 3).await);
+    process.wait_until_ready("the stall").await;
+    confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 3).await);
     recorder.received(&confirmed).await;
 }
 
 #[tokio::test]
 async fn slow_network_causes_no_reconnect() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
-    let mut recorder = fleet.record("jobs").await;
+    let (proxy, process) = process_behind_proxy().await;
+    let mut recorder = process.start_recorder("jobs").await;
     proxy.delay(Duration::from_millis(50));
-    fleet.say("jobs", "slow", SHORT * 5).await.expect("confirmed");
+    process.publish("jobs", "slow", PUBLISH_TIMEOUT).await.expect("confirmed");
     recorder.receives("slow").await;
     assert_eq!(proxy.connections(), 1);
 }
@@ -197,11 +198,11 @@ async fn slow_network_causes_no_reconnect() {
 /// Covers callers that poll in a `select!`, which drops the wait each time.
 #[tokio::test]
 async fn consumer_resubscribes_despite_dropped_waits() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
+    let (proxy, process) = process_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
-    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
     proxy.cut_all();
-    fleet.insist("jobs", "after").await;
+    process.publish_until_confirmed("jobs", "after").await;
     let delivery = timeout(BACK_WITHIN, async {
         loop {
             if let Ok(delivery) = timeout(Duration::from_millis(1), consumer.next()).await {
@@ -215,31 +216,31 @@ async fn consumer_resubscribes_despite_dropped_waits() {
 
 #[tokio::test]
 async fn delivery_unsettled_at_a_cut_is_redelivered() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
+    let (proxy, process) = process_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
-    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
-    fleet.insist("jobs", "held").await;
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
+    process.publish_until_confirmed("jobs", "held").await;
     let held = within_timeout("a delivery", consumer.next()).await.expect("alive");
     proxy.cut_all();
     let redelivered = within_timeout("the redelivery", consumer.next()).await.expect("alive");
     assert!(redelivered.is_redelivered());
     held.settle(rockbot_bus::Settlement::Ack).await.expect_err("its channel is closed");
     redelivered.settle(rockbot_bus::Settlement::Ack).await.expect("settled");
-    fleet.insist("jobs", "next").await;
+    process.publish_until_confirmed("jobs", "next").await;
     assert_eq!(ack_next(&mut consumer).await, "next");
 }
 
 #[tokio::test]
 async fn close_while_disconnected_ends_consumers_and_publishes() {
-    let (proxy, fleet) = fleet_behind_proxy().await;
+    let (proxy, process) = process_behind_proxy().await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
-    let mut consumer = fleet.bus.consume(subscription).await.expect("subscribed");
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
     proxy.refuse();
     proxy.cut_all();
-    fleet.wait_until_interrupted().await;
+    process.wait_until_interrupted().await;
     let publication = rockbot_bus::Publication::mandatory(key("jobs"), text_message("never"));
     let (published, next, ()) = timeout(SHORT, async {
-        tokio::join!(fleet.bus.publish(publication), consumer.next(), fleet.bus.close())
+        tokio::join!(process.bus.publish(publication), consumer.next(), process.bus.close())
     })
     .await
     .expect("all complete");

@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_testkit::fixture::{fresh_namespace, test_broker_url, within_timeout};
 
 use crate::{
-    fleet::{BACK_WITHIN, Fleet, SHORT, start},
     management,
+    test_process::{BACK_WITHIN, SHORT, TestProcess, start},
 };
 
 /// Returns the test broker's URL for a user with the password `right`.
@@ -51,26 +51,26 @@ async fn connection_closed_by_operator_reconnects() {
     let user = fresh_namespace();
     set_password(&user, "right").await;
     permit(&user).await;
-    let fleet = Fleet::connect(&url_of(&user)).await;
-    let mut recorder = fleet.record("jobs").await;
-    fleet.insist("jobs", "before").await;
+    let process = TestProcess::connect(&url_of(&user)).await;
+    let mut recorder = process.start_recorder("jobs").await;
+    process.publish_until_confirmed("jobs", "before").await;
     set_password(&user, "wrong").await;
     // The broker lists a connection some time after it was opened.
     within_timeout("the connection is closed", async {
         let connections = format!("connections/username/{user}");
         // Not faster: a busy management API falls behind.
         let mut retry = tokio::time::interval(Duration::from_millis(250));
-        while fleet.bus.is_ready() {
+        while process.bus.is_ready() {
             management::request("DELETE", &connections, "").await;
             retry.tick().await;
         }
     })
     .await;
-    let error = fleet.say("jobs", "lost", SHORT).await.expect_err("no connection");
+    let error = process.publish("jobs", "lost", SHORT).await.expect_err("no connection");
     assert!(!error.to_string().is_empty());
     set_password(&user, "right").await;
-    fleet.wait_until_ready("the password was corrected").await;
-    fleet.insist("jobs", "after").await;
+    process.wait_until_ready("the password was corrected").await;
+    process.publish_until_confirmed("jobs", "after").await;
     recorder.received(&["before".to_owned(), "after".to_owned()]).await;
     management::request("DELETE", &format!("users/{user}"), "").await;
 }

@@ -1,48 +1,75 @@
-//! Deletion of the exchange with all of its bindings.
+//! Deletion of both exchanges with all of their bindings.
 
-use lapin::options::ExchangeDeleteOptions;
+use std::time::Duration;
+
+use lapin::{
+    ExchangeKind,
+    options::{ExchangeDeclareOptions, ExchangeDeleteOptions},
+    types::FieldTable,
+};
 use rockbot_bus::PublishError;
 use rockbot_testkit::fixture::test_broker_url;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
-use crate::fleet::{BACK_WITHIN, Fleet, SHORT};
+use crate::test_process::{BACK_WITHIN, PUBLISH_TIMEOUT, TestProcess};
 
-async fn delete_exchanges(fleet: &Fleet) {
-    let operator = fleet.operator().await;
-    for name in [fleet.namespace.clone(), format!("{}.dlx", fleet.namespace)] {
+fn exchanges(process: &TestProcess) -> [(String, ExchangeKind); 2] {
+    let namespace = &process.namespace;
+    [(namespace.clone(), ExchangeKind::Topic), (format!("{namespace}.dlx"), ExchangeKind::Direct)]
+}
+
+async fn delete_exchanges(process: &TestProcess) {
+    let operator = process.operator().await;
+    for (name, _) in exchanges(process) {
         let delete = operator.exchange_delete(name.into(), ExchangeDeleteOptions::default());
         delete.await.expect("deleted");
     }
 }
 
-#[tokio::test]
-async fn a_publish_that_finds_no_exchange_declares_it_again_and_arrives() {
-    let here = Fleet::connect(&test_broker_url()).await;
-    let there = here.join(&test_broker_url()).await;
-    let mut recorder = there.record("jobs").await;
-    here.insist("jobs", "before").await;
-    recorder.receives("before").await;
-    delete_exchanges(&here).await;
-    here.say("jobs", "after", SHORT * 10).await.expect("sent again to the new exchange");
-    recorder.receives("after").await;
+/// Fails if an exchange is missing. The broker ignores the kind of a passive declaration.
+async fn assert_exchanges_exist(process: &TestProcess) {
+    let operator = process.operator().await;
+    let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
+    for (name, kind) in exchanges(process) {
+        let none = FieldTable::default();
+        let found = operator.exchange_declare(name.as_str().into(), kind, passive, none).await;
+        assert!(found.is_ok(), "{name} was not declared again: {found:?}");
+    }
 }
 
 #[tokio::test]
-async fn consumers_bind_again_though_they_are_told_nothing() {
-    let here = Fleet::connect(&test_broker_url()).await;
-    let there = here.join(&test_broker_url()).await;
-    let mut recorder = there.record("jobs").await;
-    delete_exchanges(&here).await;
+async fn publish_declares_deleted_exchanges_again() {
+    let local = TestProcess::connect(&test_broker_url()).await;
+    let remote = local.join(&test_broker_url()).await;
+    let mut recorder = remote.start_recorder("jobs").await;
+    local.publish_until_confirmed("jobs", "before").await;
+    recorder.receives("before").await;
+    delete_exchanges(&local).await;
+    let published = local.publish("jobs", "after", PUBLISH_TIMEOUT).await;
+    published.expect("sent again to the new exchange");
+    recorder.receives("after").await;
+    assert_exchanges_exist(&local).await;
+}
+
+#[tokio::test]
+async fn consumers_rebind_without_a_cancel_notification() {
+    let local = TestProcess::connect(&test_broker_url()).await;
+    let remote = local.join(&test_broker_url()).await;
+    let mut recorder = remote.start_recorder("jobs").await;
+    delete_exchanges(&local).await;
     // Until the queue is bound again, a publish is unroutable at once.
-    let arrived = timeout(BACK_WITHIN, async {
+    let published = timeout(BACK_WITHIN, async {
+        let mut retry = interval(Duration::from_millis(20));
         loop {
-            match here.say("jobs", "after", SHORT * 5).await {
+            retry.tick().await;
+            match local.publish("jobs", "after", PUBLISH_TIMEOUT).await {
                 Ok(()) => break,
                 Err(PublishError::Unroutable { .. } | PublishError::Disconnected { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
     });
-    arrived.await.expect("bound again in time");
+    published.await.expect("bound again in time");
     recorder.receives("after").await;
+    assert_exchanges_exist(&local).await;
 }

@@ -12,7 +12,6 @@ mod codec;
 mod connection;
 mod credentials;
 mod exchanges;
-mod fleet;
 mod identity;
 mod management;
 mod mcp;
@@ -20,6 +19,7 @@ mod messages;
 mod newer_brokers;
 mod queues;
 mod restart;
+mod test_process;
 mod tls;
 mod unreachable;
 

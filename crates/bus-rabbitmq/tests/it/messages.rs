@@ -3,12 +3,12 @@
 use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_testkit::fixture::{key, test_broker_url, text_message};
 
-use crate::fleet::Fleet;
+use crate::test_process::TestProcess;
 
 #[tokio::test]
 async fn oversized_id_or_headers_are_rejected_by_name() {
-    let fleet = Fleet::connect(&test_broker_url()).await;
-    let mut recorder = fleet.record("jobs").await;
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let mut recorder = process.start_recorder("jobs").await;
     let mut long_id = text_message("too long");
     long_id.correlation_id = Some("x".repeat(300).into());
     let mut long_header = text_message("too long");
@@ -16,12 +16,12 @@ async fn oversized_id_or_headers_are_rejected_by_name() {
     for (envelope, part) in
         [(long_id, "correlation_id has 300 bytes"), (long_header, "all headers has 70")]
     {
-        let published = fleet.bus.publish(Publication::mandatory(key("jobs"), envelope)).await;
+        let published = process.bus.publish(Publication::mandatory(key("jobs"), envelope)).await;
         match published {
             Err(PublishError::Unsendable { reason }) => assert!(reason.contains(part), "{reason}"),
             other => panic!("{other:?}"),
         }
     }
-    fleet.insist("jobs", "after").await;
+    process.publish_until_confirmed("jobs", "after").await;
     recorder.receives("after").await;
 }

@@ -7,31 +7,31 @@ use lapin::{
 use rockbot_bus::{Bus, ConsumeError, Subscription};
 use rockbot_testkit::fixture::{exclusive_queue, test_broker_url, work_queue};
 
-use crate::fleet::Fleet;
+use crate::test_process::TestProcess;
 
 #[tokio::test]
 async fn deleted_queue_is_declared_again() {
-    let fleet = Fleet::connect(&test_broker_url()).await;
-    let mut recorder = fleet.record("jobs").await;
-    fleet.insist("jobs", "before").await;
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let mut recorder = process.start_recorder("jobs").await;
+    process.publish_until_confirmed("jobs", "before").await;
     recorder.receives("before").await;
-    let operator = fleet.operator().await;
-    let deleted = operator.queue_delete(fleet.queue_name("jobs"), QueueDeleteOptions::default());
+    let operator = process.operator().await;
+    let deleted = operator.queue_delete(process.queue_name("jobs"), QueueDeleteOptions::default());
     deleted.await.expect("deleted");
-    fleet.insist("jobs", "after").await;
-    fleet.wait_until_ready("the deletion").await;
+    process.publish_until_confirmed("jobs", "after").await;
+    process.wait_until_ready("the deletion").await;
     recorder.receives("after").await;
 }
 
 #[tokio::test]
 async fn bus_is_not_ready_while_a_consumer_is_interrupted() {
-    let fleet = Fleet::connect(&test_broker_url()).await;
-    let _news = fleet.record_queue(exclusive_queue("one", "news")).await;
-    let mut jobs = fleet.record("jobs").await;
-    assert!(fleet.bus.is_ready());
-    let operator = fleet.operator().await;
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let _news = process.start_queue_recorder(exclusive_queue("one", "news")).await;
+    let mut jobs = process.start_recorder("jobs").await;
+    assert!(process.bus.is_ready());
+    let operator = process.operator().await;
     // Replaces the queue by one of another kind, until the consumer does not declare its own first.
-    let name = fleet.queue_name("jobs");
+    let name = process.queue_name("jobs");
     loop {
         let delete = operator.queue_delete(name.clone(), QueueDeleteOptions::default());
         delete.await.expect("deleted");
@@ -44,20 +44,20 @@ async fn bus_is_not_ready_while_a_consumer_is_interrupted() {
             break;
         }
     }
-    fleet.wait_until_interrupted().await;
+    process.wait_until_interrupted().await;
     let delete = operator.queue_delete(name, QueueDeleteOptions::default());
     delete.await.expect("deleted");
-    fleet.wait_until_ready("the deletion of the other queue").await;
-    fleet.insist("jobs", "after").await;
+    process.wait_until_ready("the deletion of the other queue").await;
+    process.publish_until_confirmed("jobs", "after").await;
     jobs.receives("after").await;
 }
 
 #[tokio::test]
 async fn queue_with_other_arguments_is_refused_with_both_values() {
-    let fleet = Fleet::connect(&test_broker_url()).await;
-    let _consumer = fleet.record("jobs").await;
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let _consumer = process.start_recorder("jobs").await;
     let other = Subscription::new(work_queue("jobs").with_max_length(7), 1);
-    match fleet.bus.consume(other).await {
+    match process.bus.consume(other).await {
         Err(ConsumeError::Refused { queue, reason }) => {
             assert_eq!(queue, "jobs");
             for part in ["x-max-length = 100000", "declares x-max-length = 7", "delete the queue"] {

@@ -5,7 +5,7 @@ use rockbot_testkit::broker::PrivateBroker;
 
 use crate::{
     broker::TestBroker,
-    fleet::{Fleet, SHORT},
+    test_process::{SHORT, TestProcess},
 };
 
 /// Covers a shutdown and a crash with one broker, since a start takes 10 s.
@@ -13,25 +13,29 @@ use crate::{
 async fn confirmed_messages_survive_restart_and_crash() {
     let broker = TestBroker::start(PrivateBroker::start).await;
     let url = broker.act(|broker| Ok(broker.amqp_url())).await;
-    let fleet = Fleet::connect(&url).await;
-    let mut jobs = fleet.record("jobs").await;
+    let process = TestProcess::connect(&url).await;
+    let mut jobs = process.start_recorder("jobs").await;
     let stops: [fn(&mut PrivateBroker) -> anyhow::Result<()>; 2] =
         [PrivateBroker::shut_down, PrivateBroker::crash];
     // A queue without consumers until the broker has restarted.
-    drop(fleet.record("later").await);
+    drop(process.start_recorder("later").await);
     let mut waiting = Vec::new();
     for (round, stop) in stops.into_iter().enumerate() {
-        waiting.extend(fleet.insist_on("later", &format!("waiting {round}"), 20).await);
-        let before = fleet.insist_on("jobs", &format!("before {round}"), 20).await;
+        waiting.extend(
+            process.publish_all_until_confirmed("later", &format!("waiting {round}"), 20).await,
+        );
+        let before =
+            process.publish_all_until_confirmed("jobs", &format!("before {round}"), 20).await;
         broker.act(stop).await;
-        fleet.wait_until_interrupted().await;
-        fleet.say("jobs", "lost", SHORT).await.expect_err("no broker");
+        process.wait_until_interrupted().await;
+        process.publish("jobs", "lost", SHORT).await.expect_err("no broker");
         broker.act(PrivateBroker::restart).await;
-        fleet.wait_until_ready("the restart").await;
-        let after = fleet.insist_on("jobs", &format!("after {round}"), 20).await;
+        process.wait_until_ready("the restart").await;
+        let after =
+            process.publish_all_until_confirmed("jobs", &format!("after {round}"), 20).await;
         jobs.received(&before).await;
         jobs.received(&after).await;
     }
-    fleet.record("later").await.received(&waiting).await;
-    fleet.bus.close().await;
+    process.start_recorder("later").await.received(&waiting).await;
+    process.bus.close().await;
 }

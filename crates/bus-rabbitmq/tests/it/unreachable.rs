@@ -9,7 +9,7 @@ use rockbot_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::fleet::{BACK_WITHIN, SHORT, start};
+use crate::test_process::{BACK_WITHIN, SHORT, start};
 
 /// Returns the errors of connecting and of publishing for a broker at `url`.
 async fn reasons(url: &str) -> [String; 2] {

@@ -1,4 +1,4 @@
-//! Fixture of fault tests: processes of a fleet, with consumers that record received messages.
+//! Fixture of fault tests: processes that share a namespace, and consumers that record received messages.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,17 +17,20 @@ use tokio_util::task::AbortOnDropHandle;
 /// Limit for a reconnect after the broker is reachable again. On an idle machine it takes under 5 s.
 pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// The timeout of publishes that are expected to fail.
+/// Timeout of operations that may fail.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
-/// One process of a test's fleet.
-pub(crate) struct Fleet {
+/// Timeout of publishes that must succeed.
+pub(crate) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A process of the tested fleet, with its own connection.
+pub(crate) struct TestProcess {
     pub(crate) bus: Arc<RabbitBus>,
     pub(crate) namespace: String,
     url: String,
 }
 
-impl Fleet {
+impl TestProcess {
     /// Connects the first process of a fleet in a new namespace.
     pub(crate) async fn connect(url: &str) -> Self {
         Self::in_namespace(url, fresh_namespace()).await
@@ -45,30 +48,31 @@ impl Fleet {
     }
 
     /// Consumes a work queue and records its messages.
-    pub(crate) async fn record(&self, queue: &str) -> Recorder {
-        self.record_queue(work_queue(queue)).await
+    pub(crate) async fn start_recorder(&self, queue: &str) -> Recorder {
+        self.start_queue_recorder(work_queue(queue)).await
     }
 
-    pub(crate) async fn record_queue(&self, queue: QueueSpec) -> Recorder {
+    /// Consumes a queue and records its messages.
+    pub(crate) async fn start_queue_recorder(&self, queue: QueueSpec) -> Recorder {
         let subscription = Subscription::new(queue, 16);
         let consumer = within_timeout("subscribe", self.bus.consume(subscription)).await;
         let mut consumer = consumer.expect("subscribed");
-        let (sender, seen) = watch::channel(BTreeSet::new());
+        let (sender, received) = watch::channel(BTreeSet::new());
         let task = tokio::spawn(async move {
             while let Some(delivery) = consumer.next().await {
                 let text = text_of(&delivery);
-                sender.send_modify(|seen: &mut BTreeSet<String>| {
-                    seen.insert(text);
+                sender.send_modify(|received: &mut BTreeSet<String>| {
+                    received.insert(text);
                 });
                 // If the ack is lost, the message is redelivered.
                 let _ = delivery.settle(rockbot_bus::Settlement::Ack).await;
             }
         });
-        Recorder { seen, _task: AbortOnDropHandle::new(task) }
+        Recorder { received, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Publishes with the timeout `within`, and checks that the publish completes in time.
-    pub(crate) async fn say(
+    pub(crate) async fn publish(
         &self,
         queue: &str,
         text: &str,
@@ -80,10 +84,10 @@ impl Fleet {
     }
 
     /// Publishes until confirmed.
-    pub(crate) async fn insist(&self, queue: &str, text: &str) {
+    pub(crate) async fn publish_until_confirmed(&self, queue: &str, text: &str) {
         within_timeout("a confirmed publish", async {
             let mut retry = interval(Duration::from_millis(20));
-            while self.say(queue, text, SHORT).await.is_err() {
+            while self.publish(queue, text, SHORT).await.is_err() {
                 retry.tick().await;
             }
         })
@@ -91,10 +95,15 @@ impl Fleet {
     }
 
     /// Publishes `count` messages, each until confirmed; returns their texts.
-    pub(crate) async fn insist_on(&self, queue: &str, name: &str, count: usize) -> Vec<String> {
+    pub(crate) async fn publish_all_until_confirmed(
+        &self,
+        queue: &str,
+        name: &str,
+        count: usize,
+    ) -> Vec<String> {
         let texts: Vec<String> = (0..count).map(|number| format!("{name} {number}")).collect();
         for text in &texts {
-            self.insist(queue, text).await;
+            self.publish_until_confirmed(queue, text).await;
         }
         texts
     }
@@ -142,17 +151,17 @@ pub(crate) async fn operator(url: &str) -> lapin::Channel {
 
 /// A consumer that records received messages.
 pub(crate) struct Recorder {
-    seen: watch::Receiver<BTreeSet<String>>,
+    received: watch::Receiver<BTreeSet<String>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Recorder {
     /// Waits until all of `texts` were received.
     pub(crate) async fn received(&mut self, texts: &[String]) {
-        let all = |seen: &BTreeSet<String>| texts.iter().all(|text| seen.contains(text));
-        if timeout(TEST_TIMEOUT, self.seen.wait_for(all)).await.is_err() {
-            let seen = self.seen.borrow();
-            let missing: Vec<_> = texts.iter().filter(|text| !seen.contains(*text)).collect();
+        let all = |received: &BTreeSet<String>| texts.iter().all(|text| received.contains(text));
+        if timeout(TEST_TIMEOUT, self.received.wait_for(all)).await.is_err() {
+            let received = self.received.borrow();
+            let missing: Vec<_> = texts.iter().filter(|text| !received.contains(*text)).collect();
             panic!("confirmed and not received: {missing:?}");
         }
     }
