@@ -24,15 +24,15 @@ const FATAL: &str = "--lint-fatal";
 pub(crate) fn check() -> Result<()> {
     let folder = workspace::root().join("deploy/observability");
     let prometheus = folder.join("prometheus");
-    let manual = read(&workspace::root().join("docs/operations.md"))?;
+    let operations_md = read(&workspace::root().join("docs/operations.md"))?;
 
     let mut problems = Vec::new();
     let rules = rules::read(&prometheus.join("rules"))?;
     let tests = rules::read_tests(&prometheus.join("tests"))?;
     let mut metrics = Metrics::read(&folder.join("metrics.txt"), &mut problems)?;
     metrics.add(Metrics::read(&folder.join("external-metrics.txt"), &mut problems)?);
-    metrics.add(rules::recorded(&rules));
-    rules::check(&rules, &tests, &metrics, &manual, &mut problems);
+    metrics.add(rules::recorded_metrics(&rules));
+    rules::check(&rules, &tests, &metrics, &operations_md, &mut problems);
 
     let dashboards = dashboards::read(&folder.join("grafana/dashboards"))?;
     dashboards::check(&dashboards, &metrics, &mut problems);
