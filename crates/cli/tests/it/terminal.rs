@@ -13,10 +13,11 @@ use crate::{
 /// Text that would rename a window, clear the screen, and change the text direction.
 const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}harm";
 
-/// The control sequences in [`HOSTILE`].
+/// Control characters and sequences in [`HOSTILE`].
 const SEQUENCES: [&str; 4] = ["\u{1b}]0;", "\u{7}", "\u{1b}[2J", "\u{202e}"];
 
-/// A model whose text and arguments are hostile.
+/// Script of a model that sends hostile text and arguments. `sleep 1.3` outlasts the 1 s between the
+/// progress reports of `bash`.
 const SCRIPT: &str = r#"
 [[turn]]
 text = "I call \u001b]0;owned\u0007\u001b[2J\u202enow"
@@ -88,6 +89,7 @@ fn untrusted_text_cannot_control_terminal() {
 fn progress_is_cleaned_and_result_is_raw() {
     let sandbox = Sandbox::new();
     sandbox.write("hostile.txt", &format!("{HOSTILE}\n"));
+    // The sleep outlasts the 1 s between the progress reports of `bash`.
     let call = r#"{"command": "cat hostile.txt; sleep 1.3; echo end"}"#;
     let mut command = sandbox.command(&["tools", "call", "bash", call]);
     let output = CommandOutput::new(command.env("CLICOLOR_FORCE", "1").output().expect("it runs"));
