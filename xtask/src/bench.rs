@@ -289,7 +289,7 @@ fn counted_while(command: &Command, out: &Path, mut meanwhile: Command) -> Resul
     let mut counted = under_callgrind(command, out).stdin(Stdio::null()).spawn()?;
     // Calls fail until the counted handler consumes its queue.
     let called = (0..60).any(|_| {
-        broker::pause();
+        broker::wait_before_poll();
         let quiet = meanwhile.stdout(Stdio::null()).stderr(Stdio::null());
         quiet.status().is_ok_and(|status| status.success())
     });

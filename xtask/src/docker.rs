@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::broker::{find_program, pause};
+use crate::broker::{find_program, wait_before_poll};
 use crate::private_docker::{self, HOW_TO_GET_DOCKER, PrivateDocker};
 use crate::{apt, console, install, process, workspace};
 
@@ -43,7 +43,7 @@ pub(crate) fn serve() -> Result<()> {
         if !docker.is_running() {
             bail!("the daemon exited:\n{}", docker.log_tail());
         }
-        pause();
+        wait_before_poll();
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use crate::broker::{accepts, free_port, pause};
+use crate::broker::{free_port, is_listening, wait_before_poll};
 use crate::postgres::{self, HOW_TO_GET_POSTGRESQL, PrivatePostgres};
 use crate::{apt, console, process};
 
@@ -31,7 +31,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
         Some(port) => port,
         None => free_port()?,
     };
-    ensure!(!accepts(port), "port {port} is in use: choose another one with --port");
+    ensure!(!is_listening(port), "port {port} is in use: choose another one with --port");
     let mut server = start(port, true)?;
     console::heading("point the tests at it, in another terminal:");
     let url = server.url();
@@ -41,7 +41,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
         if !server.is_running() {
             bail!("the server exited:\n{}", server.log_tail());
         }
-        pause();
+        wait_before_poll();
     }
     Ok(())
 }

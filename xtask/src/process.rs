@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::broker::{ProcessGuard, StopSignal, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, tail, wait_before_poll};
 use crate::console;
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -157,7 +157,7 @@ fn wait_until(command: &mut Command, deadline: Option<Instant>) -> Result<Option
             child.wait()?;
             return Err(interrupted);
         }
-        pause();
+        wait_before_poll();
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Options {
     port: Option<u16>,
 }
 
-/// Starts a node on `port`. Installs RabbitMQ with `may_install` if it is missing.
+/// Starts a node on `port`. If RabbitMQ is missing, installs it when `may_install` is set.
 pub(crate) fn start(port: u16, may_install: bool) -> Result<PrivateBroker> {
     if broker::find_server().is_none() && !(may_install && apt::install(&["rabbitmq-server"])?) {
         bail!("RabbitMQ is not installed: {HOW_TO_GET_A_BROKER}");
@@ -30,7 +30,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
         Some(port) => port,
         None => free_port()?,
     };
-    ensure!(!broker::accepts(port), "port {port} is in use: choose another one with --port");
+    ensure!(!broker::is_listening(port), "port {port} is in use: choose another one with --port");
     let mut broker = start(port, true)?;
     console::heading("point RockBot at it, in another terminal:");
     console::progress("broker", format_args!("export ROCKBOT_BUS__URL={}", broker.amqp_url()));
@@ -40,7 +40,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
         if !broker.is_running() {
             bail!("the node exited:\n{}", broker.log_tail());
         }
-        broker::pause();
+        broker::wait_before_poll();
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::broker::{ProcessGuard, StopSignal, connect, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, connect, tail, wait_before_poll};
 use crate::process::check_interrupt;
 use crate::workspace;
 
@@ -69,7 +69,7 @@ impl Server {
                 START_TIMEOUT.as_secs(),
                 tail(&self.log)
             );
-            pause();
+            wait_before_poll();
         }
         Ok(())
     }

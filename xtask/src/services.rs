@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::broker::{free_port, pause};
+use crate::broker::{free_port, wait_before_poll};
 use crate::{aimock, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2};
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
@@ -171,7 +171,7 @@ fn service(
 fn join(starting: JoinHandle<Result<Service>>) -> Result<Service> {
     while !starting.is_finished() {
         process::check_interrupt()?;
-        pause();
+        wait_before_poll();
     }
     starting
         .join()

@@ -36,7 +36,7 @@ pub(crate) fn start(port: u16, may_install: bool) -> Result<Server> {
 /// Serves the model until Ctrl-C.
 pub(crate) fn serve(options: &Options) -> Result<()> {
     anyhow::ensure!(
-        !broker::accepts(options.port),
+        !broker::is_listening(options.port),
         "port {} is in use: choose another one with --port",
         options.port
     );
@@ -52,7 +52,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
     console::progress("smollm2", "Ctrl-C stops it");
     while process::check_interrupt().is_ok() {
         server.check()?;
-        broker::pause();
+        broker::wait_before_poll();
     }
     Ok(())
 }

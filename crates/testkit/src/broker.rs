@@ -207,7 +207,7 @@ impl PrivateBroker {
 
     pub(crate) fn wait_until_ready(&mut self, deadline: Instant) -> Result<()> {
         let Layout { amqp_port, management_port, .. } = self.layout;
-        while !(speaks_amqp(amqp_port) && accepts(management_port)) {
+        while !(speaks_amqp(amqp_port) && is_listening(management_port)) {
             if !self.is_running() {
                 bail!("the private RabbitMQ node exited while starting:\n{}", self.log_tail());
             }
@@ -217,7 +217,7 @@ impl PrivateBroker {
                 START_LIMIT.as_secs(),
                 self.log_tail()
             );
-            pause();
+            wait_before_poll();
         }
         Ok(())
     }
@@ -314,9 +314,9 @@ impl Layout {
         let mapper = self.spawn(&mut command, "epmd.log")?;
         guard.watch(&mapper)?;
         let deadline = Instant::now() + START_LIMIT;
-        while !accepts(port) {
+        while !is_listening(port) {
             ensure!(Instant::now() < deadline, "epmd does not accept connections on port {port}");
-            pause();
+            wait_before_poll();
         }
         Ok(Some(mapper))
     }
@@ -419,7 +419,7 @@ pub fn free_port() -> Result<u16> {
 
 /// Returns `true` if a server on 127.0.0.1 accepts connections on `port`.
 #[must_use]
-pub fn accepts(port: u16) -> bool {
+pub fn is_listening(port: u16) -> bool {
     connect(port).is_ok()
 }
 
@@ -449,7 +449,7 @@ fn speaks_amqp(port: u16) -> bool {
 
 /// Waits 100 ms before the next check of another process.
 #[expect(clippy::disallowed_methods, reason = "a process that boots sends no event to wait for")]
-pub fn pause() {
+pub fn wait_before_poll() {
     std::thread::sleep(POLL);
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::broker::{ProcessGuard, StopSignal, find_program, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, find_program, tail, wait_before_poll};
 
 /// The time limit from the start of a daemon until it replies. About 2 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -115,7 +115,7 @@ impl PrivateDocker {
                 START_LIMIT.as_secs(),
                 self.log_tail()
             );
-            pause();
+            wait_before_poll();
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Test support: conformance suites for buses and stores, fixtures to run them on, private brokers and
-//! databases, real MCP servers, and a proxy that injects connection faults.
+//! Test support: fixtures and conformance suites for buses and stores, private brokers and databases, real
+//! MCP servers, and fault injection.
 //!
 //! A development dependency only. The vocabulary is in the crate's `README.md`.
 
@@ -7,23 +7,23 @@
 
 pub mod broker;
 pub mod bus_conformance;
-pub mod cluster;
-pub mod collector;
 pub mod docker;
 pub mod fixture;
 pub mod intercepted_bus;
-pub mod mcp_peers;
+pub mod mcp_servers;
+pub mod otlp_collector;
 pub mod postgres;
 pub mod proxy;
+pub mod rabbitmq_cluster;
 pub mod store_conformance;
 pub mod store_fixture;
-pub mod tool_names;
+pub mod tool_name_variants;
 pub mod vhost;
 
-pub use collector::{Collector, Span};
 pub use fixture::BusFixture;
 pub use intercepted_bus::InterceptedBus;
-pub use mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
+pub use mcp_servers::{HttpPeer, McpPeer, RunningHttpPeer};
+pub use otlp_collector::{Collector, Span};
 pub use proxy::FaultProxy;
 pub use store_fixture::StoreFixture;
 pub use vhost::FleetVhost;

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::broker::{ProcessGuard, StopSignal, accepts, find_program, free_port, pause, tail};
+use crate::broker::{
+    ProcessGuard, StopSignal, find_program, free_port, is_listening, tail, wait_before_poll,
+};
 
 /// The time limit from the start of a server until it accepts connections. About 1 s is usual.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -98,7 +100,7 @@ impl PrivatePostgres {
 
     fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
-        while !(accepts(self.port) && self.reports_ready()) {
+        while !(is_listening(self.port) && self.reports_ready()) {
             if !self.is_running() {
                 bail!("the private PostgreSQL server exited while starting:\n{}", self.log_tail());
             }
@@ -108,7 +110,7 @@ impl PrivatePostgres {
                 START_LIMIT.as_secs(),
                 self.log_tail()
             );
-            pause();
+            wait_before_poll();
         }
         Ok(())
     }

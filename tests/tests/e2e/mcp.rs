@@ -1,6 +1,6 @@
 //! MCP servers behind bridges on a real broker.
 
-use rockbot_testkit::{fixture::wait_until, mcp_peers::McpPeer};
+use rockbot_testkit::{fixture::wait_until, mcp_servers::McpPeer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::{fleet::Fleet, traces};
-use crate::broker::pause;
+use crate::broker::wait_before_poll;
 use crate::{console, process};
 
 /// Services that run unprivileged on a read-only root.
@@ -149,7 +149,7 @@ fn retry_until_ok<T>(check: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         process::check_interrupt()?;
         match check() {
-            Err(_) if Instant::now() < deadline => pause(),
+            Err(_) if Instant::now() < deadline => wait_before_poll(),
             outcome => return outcome,
         }
     }

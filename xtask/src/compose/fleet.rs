@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::{Tool, folder, secrets};
-use crate::broker::{free_port, pause};
+use crate::broker::{free_port, wait_before_poll};
 use crate::images::engine::Engine;
 use crate::{console, process};
 
@@ -156,7 +156,7 @@ impl<'a> Fleet<'a> {
                     Instant::now() < deadline,
                     "{service} is not healthy after {START_TIMEOUT:?}"
                 );
-                pause();
+                wait_before_poll();
             }
         }
         Ok(())

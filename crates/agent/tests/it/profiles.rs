@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rockbot_agent::{ModelBehavior, ToolFilter, TurnEvent, TurnOrigin};
 use rockbot_contracts::user::TurnOutcome;
 use rockbot_llm::{FinishReason, ScriptedTurn};
-use rockbot_testkit::tool_names;
+use rockbot_testkit::tool_name_variants;
 use rockbot_tools::{EntryPoint, ToolSource};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ const BATCH: usize = 50;
 /// Runs a turn from this entry point in which the model tries a thousand names for `tool`.
 async fn check(tool: &Arc<ProbeTool>, entry: EntryPoint, filter: ToolFilter) {
     let name = tool.name();
-    let variants = tool_names::variants(name);
+    let variants = tool_name_variants::variants(name);
     let answers = variants.chunks(BATCH).map(|names| {
         let names: Vec<_> = names.iter().map(|name| ("", name.as_str(), "{}")).collect();
         Answer::Events(calls(&names, FinishReason::ToolCalls))

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use rockbot_testkit::mcp_peers::McpPeer;
+use rockbot_testkit::mcp_servers::McpPeer;
 use tokio::{process::Command, time::timeout};
 
 /// The time limit of the client. Passing scenarios take about a second.

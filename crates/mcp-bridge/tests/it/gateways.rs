@@ -9,7 +9,7 @@ use rockbot_contracts::{
 use rockbot_mcp_bridge::{BridgeOptions, QueueConfig, RegistrationPolicy};
 use rockbot_testkit::{
     fixture::{wait_until, within_timeout},
-    mcp_peers::McpPeer,
+    mcp_servers::McpPeer,
 };
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolUpdate;

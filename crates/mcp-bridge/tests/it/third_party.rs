@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use rockbot_contracts::{ContentBlock, ToolErrorCode};
-use rockbot_testkit::mcp_peers::{HttpPeer, McpPeer, RunningHttpPeer};
+use rockbot_testkit::mcp_servers::{HttpPeer, McpPeer, RunningHttpPeer};
 use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -145,7 +145,7 @@ mod tests {
         trace::{InMemorySpanExporter, SimpleSpanProcessor, SpanData},
     };
     use rockbot_contracts::TraceContext;
-    use rockbot_testkit::{collector::Collector, proxy::FaultProxy};
+    use rockbot_testkit::{otlp_collector::Collector, proxy::FaultProxy};
     use tracing::{
         Instrument, Span, debug, error, info, info_span, instrument::WithSubscriber,
         subscriber::DefaultGuard, warn,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rockbot_contracts::ToolErrorCode;
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_testkit::tool_names;
+use rockbot_testkit::tool_name_variants;
 use rockbot_tools::{
     Executed, ToolCall, ToolContext, ToolExecutor, ToolFilter, ToolProfile, ToolRegistry,
     ToolScope, ToolSource,
@@ -23,7 +23,7 @@ async fn check(name: &str, source: ToolSource, scope: ToolScope) {
     let executor = ToolExecutor::new(registry);
     let scope = Arc::new(scope);
     let mut found = 0;
-    for spelling in tool_names::variants(name) {
+    for spelling in tool_name_variants::variants(name) {
         let session = SessionId::new("s").unwrap();
         let agent = AgentName::new("tester").unwrap();
         let context =

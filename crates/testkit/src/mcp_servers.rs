@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::broker::{ProcessGuard, StopSignal, accepts, free_port, pause, tail};
+use crate::broker::{ProcessGuard, StopSignal, free_port, is_listening, tail, wait_before_poll};
 
 const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 /// The time limit until a server listens. Two seconds are usual.
@@ -175,11 +175,11 @@ impl RunningHttpPeer {
 
     fn wait_until_listening(&mut self) {
         let deadline = Instant::now() + START_LIMIT;
-        while !accepts(self.port) {
+        while !is_listening(self.port) {
             let exited = self.child.try_wait().expect("the state of a child");
             assert!(exited.is_none(), "the server exited ({exited:?}):\n{}", self.log_tail());
             assert!(Instant::now() < deadline, "the server does not listen:\n{}", self.log_tail());
-            pause();
+            wait_before_poll();
         }
     }
 }
@@ -246,11 +246,11 @@ mod tests {
         for peer in [HttpPeer::EverythingStreamable, HttpPeer::EverythingSse, HttpPeer::FastMcp] {
             let running = RunningHttpPeer::start(peer);
             let port = running.port();
-            assert!(accepts(port), "{peer:?}");
+            assert!(is_listening(port), "{peer:?}");
             // A server that listens on all addresses would accept on this one too.
             assert!(TcpStream::connect(("127.0.0.2", port)).is_err(), "{peer:?}");
             drop(running);
-            assert!(!accepts(port), "{peer:?}");
+            assert!(!is_listening(port), "{peer:?}");
         }
     }
 
