@@ -245,6 +245,9 @@ impl ConnectionTask {
             tokio::select! {
                 () = stop.cancelled() => {
                     live.close().await;
+                    // While the broker blocks publishers, the connection stays open, so consumers would
+                    // not end.
+                    live.ended.cancel();
                     break;
                 }
                 reason = lost(&live, events.as_mut()) => {
