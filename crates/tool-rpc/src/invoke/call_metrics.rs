@@ -21,7 +21,7 @@ use rockbot_tools::status::CallStatus;
 
 use super::stats::HandlerStats;
 
-/// Most tools with series of their own. Further tools, and unknown ones, share one label.
+/// Maximum number of tools with series of their own. Further tools, and unknown ones, share one label.
 const MAX_TOOLS: usize = 500;
 
 /// Series of one tool, by status.
@@ -81,7 +81,7 @@ impl CallMetrics {
     }
 
     /// Records the time from the receipt of a request to the start of its tool.
-    pub(super) fn record_start_time(&self, elapsed: Duration) {
+    pub(super) fn record_time_to_start(&self, elapsed: Duration) {
         self.start.record(elapsed);
     }
 
