@@ -1,5 +1,7 @@
 //! The bounded history of a conversation, in the form that model servers accept: each tool call of an
 //! assistant message is followed by its tool message.
+//!
+//! An exchange is a user message and all that follows it until the next; the last one is current.
 
 use std::borrow::Cow;
 
@@ -9,9 +11,9 @@ use crate::large_results::truncated;
 
 /// Replaces an omitted tool result.
 const OMITTED_RESULT: &str = "(older tool result omitted)";
-/// A tool result of this size is not truncated.
+/// A tool result of at max_tokens this size is not truncated.
 const SHORT_RESULT_BYTES: usize = 512;
-/// Tokens of a message beside its text.
+/// Tokens of a message besides its text.
 const MESSAGE_OVERHEAD_TOKENS: usize = 4;
 
 /// The messages of a conversation, oldest first.
@@ -47,8 +49,8 @@ impl History {
         self.entries.iter().map(|entry| entry.tokens).sum()
     }
 
-    /// Returns the tokens of the current exchange, which cannot be dropped.
-    pub(crate) fn running_tokens(&self) -> usize {
+    /// Returns the tokens of the current exchange, which is never dropped.
+    pub(crate) fn current_exchange_tokens(&self) -> usize {
         let start = self.entries.iter().rposition(HistoryEntry::is_user).unwrap_or(0);
         self.entries[start..].iter().map(|entry| entry.tokens).sum()
     }
@@ -63,11 +65,11 @@ impl History {
         self.omit_results_while(|history| history.bytes() > bytes);
     }
 
-    /// Enforces a limit in tokens like [`fit`](Self::fit). The texts of the current exchange are kept, so
-    /// the history may remain larger.
-    pub(crate) fn fit_tokens(&mut self, most: usize) {
-        while self.tokens() > most && self.drop_oldest_exchange() {}
-        self.omit_results_while(|history| history.tokens() > most);
+    /// Enforces a limit in tokens like [`fit`](Self::fit). Messages of the current exchange are never
+    /// dropped; only its tool results are omitted, so the history may remain larger.
+    pub(crate) fn fit_tokens(&mut self, max_tokens: usize) {
+        while self.tokens() > max_tokens && self.drop_oldest_exchange() {}
+        self.omit_results_while(|history| history.tokens() > max_tokens);
     }
 
     /// Halves the size after the model rejected it: truncates the largest tool results, then drops the
@@ -106,7 +108,7 @@ impl History {
         }
     }
 
-    /// Drops the oldest exchange, which starts with a user message. The last exchange is kept.
+    /// Drops the oldest exchange. The current exchange is kept.
     fn drop_oldest_exchange(&mut self) -> bool {
         let next = self.entries.iter().skip(1).position(HistoryEntry::is_user);
         let Some(end) = next.map(|position| position + 1) else { return false };
@@ -115,7 +117,7 @@ impl History {
     }
 
     fn bytes(&self) -> usize {
-        self.entries.iter().map(|entry| size(&entry.message)).sum()
+        self.entries.iter().map(|entry| message_bytes(&entry.message)).sum()
     }
 }
 
@@ -155,12 +157,13 @@ pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
     }
 }
 
-fn size(message: &ChatMessage) -> usize {
-    let call_size = |call: &ToolCallRequest| call.id.len() + call.name.len() + call.arguments.len();
+fn message_bytes(message: &ChatMessage) -> usize {
+    let call_bytes =
+        |call: &ToolCallRequest| call.id.len() + call.name.len() + call.arguments.len();
     match message {
         ChatMessage::System(text) | ChatMessage::User(text) => text.len(),
         ChatMessage::Assistant { text, tool_calls } => {
-            text.len() + tool_calls.iter().map(call_size).sum::<usize>()
+            text.len() + tool_calls.iter().map(call_bytes).sum::<usize>()
         }
         ChatMessage::Tool { tool_call_id, content } => tool_call_id.len() + content.len(),
     }
@@ -232,7 +235,7 @@ mod tests {
         }
         history.fit_tokens(1500);
         assert_eq!(users(&history), ["b"]);
-        assert_eq!(history.tokens(), history.running_tokens());
+        assert_eq!(history.tokens(), history.current_exchange_tokens());
         history.fit_tokens(500);
         assert_eq!(results(&history), [OMITTED_RESULT]);
         assert!(history.tokens() < 100, "{}", history.tokens());

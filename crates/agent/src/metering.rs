@@ -15,13 +15,13 @@ pub(crate) struct TurnMeter {
 
 impl TurnMeter {
     /// Records a model call. Not every server reports its usage.
-    pub(crate) fn record_model_call(&self, usage: Option<Usage>, prices: &ModelBehavior) {
+    pub(crate) fn record_model_call(&self, usage: Option<Usage>, behavior: &ModelBehavior) {
         let mut spent = Spending { model_calls: 1, ..Spending::default() };
         match usage {
             Some(usage) => {
                 spent.prompt_tokens = usage.prompt_tokens;
                 spent.completion_tokens = usage.completion_tokens;
-                match usage.cost_micros.or_else(|| cost(usage, prices)) {
+                match usage.cost_micros.or_else(|| cost(usage, behavior)) {
                     Some(micros) => spent.cost_micros = micros,
                     None => spent.unpriced_calls = 1,
                 }
@@ -41,7 +41,7 @@ impl TurnMeter {
         };
     }
 
-    /// Records the spending of a called agent.
+    /// Records the spending of a sub-agent.
     pub(crate) fn record_child(&self, child: Spending) {
         let mut spent = self.spent();
         spent.turn += child;
@@ -75,10 +75,9 @@ impl AgentMeter {
     }
 }
 
-/// Returns the cost in millionths of a dollar. A price in dollars per million tokens equals one in
-/// millionths of a dollar per token.
-fn cost(usage: Usage, prices: &ModelBehavior) -> Option<u64> {
-    let (input, output) = (prices.input_price?, prices.output_price?);
+/// Returns the cost in µ$. Prices are in $ per million tokens, numerically the same as µ$ per token.
+fn cost(usage: Usage, behavior: &ModelBehavior) -> Option<u64> {
+    let (input, output) = (behavior.input_price?, behavior.output_price?);
     let micros = usage.prompt_tokens as f64 * input + usage.completion_tokens as f64 * output;
     Some(micros.round() as u64)
 }
@@ -89,16 +88,16 @@ mod tests {
 
     #[test]
     fn turn_usage_includes_child_turns() {
-        let prices = ModelBehavior {
+        let behavior = ModelBehavior {
             input_price: Some(2.0),
             output_price: Some(10.0),
             ..ModelBehavior::default()
         };
         let usage = |cost_micros| Usage { prompt_tokens: 100, completion_tokens: 5, cost_micros };
         let meter = TurnMeter::default();
-        meter.record_model_call(Some(usage(None)), &prices);
-        meter.record_model_call(Some(usage(Some(7))), &prices);
-        meter.record_model_call(None, &prices);
+        meter.record_model_call(Some(usage(None)), &behavior);
+        meter.record_model_call(Some(usage(Some(7))), &behavior);
+        meter.record_model_call(None, &behavior);
         meter.record_tool_call(10, 20);
         let child = Spending { model_calls: 2, cost_micros: 3, ..Spending::default() };
         meter.record_child(child);

@@ -24,7 +24,7 @@ pub struct TurnOrigin {
 pub struct ParentTurn {
     /// The conversation of the turn.
     pub session: SessionId,
-    /// The tools that the turn may use, and its own parents. The called agent may not use any other tool.
+    /// The tools that the turn may use, and its own parents. The sub-agent may use no other tool.
     pub scope: Arc<ToolScope>,
     /// Deadline for the answer.
     pub deadline: Instant,

@@ -377,7 +377,7 @@ impl<'a> Turn<'a> {
     async fn push_result(&mut self, tool_call_id: String, content: String, left: usize) {
         let mut tokens = self.setup.token_budget.count_text(&content).await;
         let mut message = ChatMessage::Tool { tool_call_id, content };
-        let taken = self.history.running_tokens() + left * SHORT_TOKENS;
+        let taken = self.history.current_exchange_tokens() + left * SHORT_TOKENS;
         let fits = |tokens| self.history_budget.is_none_or(|budget| taken + tokens <= budget);
         if tokens > SHORT_TOKENS && !fits(tokens) {
             info!(session_id = %self.session_id, tokens, "tool result exceeds context window; ending turn");

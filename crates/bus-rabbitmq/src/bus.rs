@@ -21,7 +21,7 @@ use crate::{
     consumer::RabbitConsumer,
     greeting::{address_of, broker_version},
     publish_channel::{PublishChannel, channel_key},
-    refusal::{Refusal, refusal},
+    refusal::{ReplyCode, reply_code},
     supervisor::{Address, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
@@ -114,7 +114,7 @@ impl RabbitBus {
     /// # Errors
     /// With the error of the last attempt.
     pub async fn connected(&self, wait: Duration) -> Result<(), ConsumeError> {
-        match timeout(wait, self.supervisor.link()).await {
+        match timeout(wait, self.supervisor.connection()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(ConsumeError::Closed),
             Err(_) => Err(ConsumeError::Disconnected { reason: self.supervisor.reason() }),
@@ -161,21 +161,21 @@ impl RabbitBus {
 
     async fn queue_state(&self, queue: &QueueName) -> Result<QueueState, ConsumeError> {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
-        let link = self.supervisor.current();
-        let link = link.ok_or_else(|| disconnected(self.supervisor.reason()))?;
+        let connection = self.supervisor.current_connection();
+        let connection = connection.ok_or_else(|| disconnected(self.supervisor.reason()))?;
         // A failed passive declare closes the channel, so each inspection opens its own.
-        let channel = link.open_channel().await.map_err(disconnected)?;
+        let channel = connection.open_channel().await.map_err(disconnected)?;
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
         let Ok(name) = self.namespace.queue(queue) else { return Ok(QueueState::Missing) };
         let declared = channel.queue_declare(name, passive, FieldTable::default());
-        match link.until_lost(declared).await.map_err(disconnected)? {
+        match connection.until_lost(declared).await.map_err(disconnected)? {
             Ok(queue) => Ok(QueueState::Present(QueueDepth {
                 ready: queue.message_count(),
                 consumers: queue.consumer_count(),
             })),
-            Err(error) => match refusal(&error) {
-                Some(Refusal::AccessRefused) => Ok(QueueState::Refused),
-                Some(Refusal::NotFound) => Ok(QueueState::Missing),
+            Err(error) => match reply_code(&error) {
+                Some(ReplyCode::AccessRefused) => Ok(QueueState::Refused),
+                Some(ReplyCode::NotFound) => Ok(QueueState::Missing),
                 _ => Err(disconnected(error.to_string())),
             },
         }

@@ -32,7 +32,7 @@ use crate::{
     publish_channel::PublishChannel,
     refusal,
     settler::{AmqpSettler, DeadLetters},
-    supervisor::{NoChannel, OPERATION_TIMEOUT, Supervisor},
+    supervisor::{ConnectionUnavailable, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
 
@@ -151,13 +151,13 @@ impl Subscriber {
     }
 
     async fn open(&self) -> Result<Session, ConsumeError> {
-        let link = self.supervisor.link().await.map_err(|error| match error {
-            NoChannel::Closed => ConsumeError::Closed,
-            NoChannel::Disconnected { reason } => ConsumeError::Disconnected { reason },
+        let connection = self.supervisor.connection().await.map_err(|error| match error {
+            ConnectionUnavailable::Closed => ConsumeError::Closed,
+            ConnectionUnavailable::Disconnected { reason } => ConsumeError::Disconnected { reason },
         })?;
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let refused_or_lost = |error: lapin::Error| {
-            if link.is_connected() {
+            if connection.is_connected() {
                 refused(self.queue(), &error)
             } else {
                 disconnected(error.to_string())
@@ -167,17 +167,17 @@ impl Subscriber {
         if self.namespace.expects_dead_letters(queue) {
             // On a channel of its own: the broker closes it if the queue is missing or the user may not
             // inspect it.
-            let channel = link.open_channel().await.map_err(disconnected)?;
+            let channel = connection.open_channel().await.map_err(disconnected)?;
             let checked =
-                link.until_lost(self.namespace.expect_dead_letters(&channel, queue)).await;
+                connection.until_lost(self.namespace.expect_dead_letters(&channel, queue)).await;
             checked.map_err(disconnected)?.map_err(refused_or_lost)?;
         }
-        let channel = link.open_channel().await.map_err(disconnected)?;
-        let consumer = link.until_lost(self.declare_and_consume(&channel)).await;
+        let channel = connection.open_channel().await.map_err(disconnected)?;
+        let consumer = connection.until_lost(self.declare_and_consume(&channel)).await;
         let consumer = consumer.map_err(disconnected)?.map_err(refused_or_lost)?;
-        let ended = link.ended();
+        let ended = connection.ended();
         Ok(Session {
-            generation: link.generation,
+            generation: connection.generation,
             channel: Arc::new(channel),
             consumer,
             end: Box::pin(ended.clone().cancelled_owned()),
@@ -188,7 +188,7 @@ impl Subscriber {
 
     async fn declare_and_consume(&self, channel: &Channel) -> lapin::Result<lapin::Consumer> {
         let queue = &self.subscription.queue;
-        self.namespace.provide_exchanges(channel).await?;
+        self.namespace.declare_exchanges(channel).await?;
         self.namespace.declare(channel, queue).await?;
         channel.basic_qos(self.subscription.prefetch, BasicQosOptions::default()).await?;
         let exclusive = queue.kind == QueueKind::Exclusive;
@@ -203,7 +203,7 @@ impl Subscriber {
         let mut last_reason = String::new();
         loop {
             // Waiting for the connection has no limit; the timeout applies once connected.
-            self.supervisor.link().await.ok()?;
+            self.supervisor.connection().await.ok()?;
             let reason = match timeout(RESUBSCRIBE_TIMEOUT, self.open()).await {
                 Ok(Ok(session)) => {
                     status.set_consuming(session.generation, &session.channel, &session.ended);

@@ -1,11 +1,12 @@
 //! A channel to publish on, and the mapping of confirms and returns to results.
 //!
 //! The client library attaches a returned message to the confirm that it processes next, which may
-//! belong to another message of the channel. A message therefore accepts a return only with its own
-//! message id, and hands over a return of another message. On a channel for one routing key, whose
-//! messages are routable or not together, this makes every result correct. Replies to all callers share
-//! one channel: there a reply to a caller that is gone may be reported as delivered, if its return is
-//! handed over only after its own confirm was processed. The sender of a reply treats both alike.
+//! belong to another message of the channel. The publisher of a message therefore accepts a return only
+//! if it has the id of that message, and hands over any other return to the publisher of its message. On
+//! a channel for one routing key, whose messages are all routable or all unroutable, this makes every
+//! result correct. Replies to all callers share one channel: there a reply to a caller that is gone may
+//! be reported as delivered, if its return is handed over only after its own confirm was processed. The
+//! publisher of a reply treats both alike.
 
 use std::{
     collections::HashSet,
@@ -34,10 +35,10 @@ use crate::{
     channel_wait::{WaitError, wait_on_channel},
     codec,
     confirm::PendingConfirm,
-    refusal::{self, Refusal},
-    supervisor::{NoChannel, Supervisor},
+    refusal::{self, ReplyCode},
+    supervisor::{ConnectionUnavailable, Supervisor},
     topology::Namespace,
-    traffic::{Flight, Traffic},
+    traffic::{MessageInFlight, Traffic},
 };
 
 /// Publishes to one exchange on its own channel, which is replaced when it closes.
@@ -46,56 +47,75 @@ pub(crate) struct PublishChannel {
     namespace: Arc<Namespace>,
     exchange: ShortString,
     assurance: Assurance,
-    open: Mutex<Option<Arc<Open>>>,
+    current: Mutex<Option<Arc<OpenChannel>>>,
     opening: tokio::sync::Mutex<()>,
-    returned: Returned,
+    foreign_returns: ForeignReturns,
 }
 
-struct Open {
+/// An open channel on one connection.
+struct OpenChannel {
     channel: Channel,
     generation: u64,
     blocked: watch::Receiver<Option<Arc<str>>>,
     traffic: Traffic,
 }
 
-/// Outcome of one attempt to send.
-enum Sent {
-    Known(Result<(), Lost>),
+/// Outcome of one attempt to publish.
+enum Attempt {
+    /// The message was sent.
+    Settled(Result<(), Undelivered>),
     /// The message was not sent; with the reason.
-    Not(String),
-    /// The exchange was deleted with all bindings; the broker dropped the message.
-    NoExchange,
+    NotSent(String),
+    /// The exchange was deleted with all bindings, so the broker dropped the message; with the reason.
+    ExchangeMissing(String),
 }
 
-/// Retries of a message that was not sent.
+/// Outcome of all attempts. The outer error means that no attempt delivered the message, for a reason
+/// other than its routing.
+type PublishOutcome = Result<Result<(), Undelivered>, PublishError>;
+
+/// State of the retries of one message.
 #[derive(Default)]
-struct Again {
+struct RetryState {
     waits: Option<Box<Waits>>,
-    bound_by: Option<Instant>,
+    /// Until when a returned message is retried. Set when the exchange is found missing.
+    rebind_deadline: Option<Instant>,
 }
 
 /// Time after the detection of a missing exchange during which a message may be unroutable, until its
 /// consumers have restored their bindings.
-const BOUND_AGAIN_WITHIN: Duration = Duration::from_secs(4);
+const REBIND_GRACE: Duration = Duration::from_secs(4);
 
-impl Again {
-    /// Waits for the next delay; `None` when the deadline comes first.
-    async fn wait(&mut self, deadline: Instant) -> Option<()> {
+impl RetryState {
+    /// Returns the outcome after a failed attempt; `None` after the wait for the next attempt.
+    async fn resolve(&mut self, attempt: Attempt, deadline: Instant) -> Option<PublishOutcome> {
+        let outcome = match attempt {
+            Attempt::Settled(Err(Undelivered::Returned)) if self.may_be_rebound() => {
+                Ok(Err(Undelivered::Returned))
+            }
+            Attempt::Settled(settled) => return Some(Ok(settled)),
+            Attempt::NotSent(reason) => Err(not_sent(reason)),
+            Attempt::ExchangeMissing(reason) => {
+                self.rebind_deadline.get_or_insert(Instant::now() + REBIND_GRACE);
+                Err(not_sent(reason))
+            }
+        };
+        if self.wait(deadline).await { None } else { Some(outcome) }
+    }
+
+    /// Waits for the next delay. Returns `false`, without waiting, when the deadline comes first.
+    async fn wait(&mut self, deadline: Instant) -> bool {
         let next = Instant::now()
             + self.waits.get_or_insert_with(|| Box::new(backoff::waits())).next_wait();
         if next >= deadline {
-            return None;
+            return false;
         }
         tokio::time::sleep_until(next).await;
-        Some(())
+        true
     }
 
-    fn exchange_was_missing(&mut self) {
-        self.bound_by.get_or_insert(Instant::now() + BOUND_AGAIN_WITHIN);
-    }
-
-    fn may_be_bound_later(&self) -> bool {
-        self.bound_by.is_some_and(|bound_by| Instant::now() < bound_by)
+    fn may_be_rebound(&self) -> bool {
+        self.rebind_deadline.is_some_and(|deadline| Instant::now() < deadline)
     }
 }
 
@@ -111,9 +131,9 @@ impl PublishChannel {
             namespace,
             exchange,
             assurance,
-            open: Mutex::default(),
+            current: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
-            returned: Returned::default(),
+            foreign_returns: ForeignReturns::default(),
         }
     }
 
@@ -121,10 +141,12 @@ impl PublishChannel {
         let Publication { key, envelope, mandatory, timeout, .. } = publication;
         let routing_key = ShortString::try_new(key.as_str())
             .map_err(|error| PublishError::Unsendable { reason: error.to_string() })?;
-        self.send(routing_key, envelope, *mandatory, *timeout).await?.map_err(|lost| match lost {
-            Lost::Returned => PublishError::Unroutable { key: key.clone() },
-            Lost::Nacked => PublishError::Refused { key: key.clone() },
-            Lost::Silent(reason) => PublishError::Unconfirmed { key: key.clone(), reason },
+        self.send(routing_key, envelope, *mandatory, *timeout).await?.map_err(|error| match error {
+            Undelivered::Returned => PublishError::Unroutable { key: key.clone() },
+            Undelivered::Nacked => PublishError::Refused { key: key.clone() },
+            Undelivered::Unconfirmed(reason) => {
+                PublishError::Unconfirmed { key: key.clone(), reason }
+            }
         })
     }
 
@@ -136,12 +158,13 @@ impl PublishChannel {
     ) -> Result<(), String> {
         match self.send(routing_key, envelope, true, Publication::DEFAULT_TIMEOUT).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(lost)) => Err(format!("{lost:?}")),
+            Ok(Err(undelivered)) => Err(format!("{undelivered:?}")),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Sends the message. Retries only when it was certainly not sent.
+    /// Sends the message. Retries it if it was not sent, if its exchange was missing, and, for
+    /// [`REBIND_GRACE`] after that, if it was returned.
     ///
     /// Many calls wait here, so rare paths are boxed to keep the future small.
     async fn send(
@@ -150,16 +173,16 @@ impl PublishChannel {
         envelope: &Envelope,
         mandatory: bool,
         within: Duration,
-    ) -> Result<Result<(), Lost>, PublishError> {
+    ) -> PublishOutcome {
         let deadline = Instant::now() + within;
-        let mut again = Again::default();
+        let mut retry = RetryState::default();
         loop {
-            let open = match self.ready() {
+            let open = match self.unblocked_channel() {
                 Some(open) => open,
                 None => {
                     // Validated first: an invalid message need not wait for a connection.
                     self.properties(envelope)?;
-                    Box::pin(self.open(deadline)).await?
+                    Box::pin(self.wait_for_unblocked_channel(deadline)).await?
                 }
             };
             let options = BasicPublishOptions { mandatory, immediate: false };
@@ -170,19 +193,16 @@ impl PublishChannel {
                 &envelope.body,
                 self.properties(envelope)?,
             ));
-            let reason = match self.sent(&open, published, envelope, deadline).await {
-                Sent::Known(Err(Lost::Returned)) if again.may_be_bound_later() => {
-                    "its consumers have not bound again".to_owned()
-                }
-                Sent::Known(known) => return Ok(known),
-                Sent::Not(reason) => reason,
-                Sent::NoExchange => {
-                    self.supervisor.doubt_topology();
-                    again.exchange_was_missing();
-                    format!("the exchange {} was deleted", self.exchange)
-                }
+            let attempt = match self.await_outcome(&open, published, envelope, deadline).await {
+                Attempt::Settled(Ok(())) => return Ok(Ok(())),
+                failed => failed,
             };
-            Box::pin(again.wait(deadline)).await.ok_or_else(|| not_sent(reason))?;
+            if matches!(attempt, Attempt::ExchangeMissing(_)) {
+                self.supervisor.request_topology_restore();
+            }
+            if let Some(outcome) = Box::pin(retry.resolve(attempt, deadline)).await {
+                return outcome;
+            }
         }
     }
 
@@ -194,15 +214,15 @@ impl PublishChannel {
     }
 
     /// Waits for the outcome of a message.
-    async fn sent(
+    async fn await_outcome(
         &self,
-        open: &Open,
+        open: &OpenChannel,
         published: impl Future<Output = lapin::Result<PublisherConfirm>> + Unpin,
         envelope: &Envelope,
         deadline: Instant,
-    ) -> Sent {
-        let flight = open.traffic.begin();
-        let judged = {
+    ) -> Attempt {
+        let in_flight = open.traffic.begin();
+        let outcome = {
             let confirmed = pin!(async {
                 let confirm = published.await?;
                 match self.assurance {
@@ -211,83 +231,98 @@ impl PublishChannel {
                 }
             });
             match wait_on_channel(&open.channel, deadline, confirmed).await {
-                Ok(Ok(confirmation)) => self.judge(confirmation, &envelope.message_id),
-                Ok(Err(error)) => return self.broken(open, &error, &flight),
-                Err(silence) => return self.silent(open, silence),
+                Ok(Ok(confirmation)) => self.classify(confirmation, &envelope.message_id),
+                Ok(Err(error)) => return self.after_channel_error(open, &error, &in_flight),
+                Err(error) => return self.after_failed_wait(open, error),
             }
         };
-        Sent::Known(match judged {
-            Judged::Known(known) => known,
-            Judged::MixedUp { otherwise } => {
-                match Box::pin(self.returned.claim(&envelope.message_id)).await {
-                    true => Err(Lost::Returned),
-                    false => otherwise,
+        Attempt::Settled(match outcome {
+            Outcome::Settled(settled) => settled,
+            Outcome::ForeignReturn { unless_returned } => {
+                if Box::pin(self.foreign_returns.claim(&envelope.message_id)).await {
+                    Err(Undelivered::Returned)
+                } else {
+                    unless_returned
                 }
             }
         })
     }
 
-    fn silent(&self, open: &Open, silence: WaitError) -> Sent {
-        if silence == WaitError::ChannelGone {
+    /// Returns the outcome of a message that was not confirmed.
+    fn after_failed_wait(&self, open: &OpenChannel, error: WaitError) -> Attempt {
+        if error == WaitError::ChannelGone {
             self.forget(open);
         }
-        Sent::Known(Err(Lost::Silent(silence.to_string())))
+        Attempt::Settled(Err(Undelivered::Unconfirmed(error.to_string())))
     }
 
     /// Returns the outcome of a message after an error of the channel.
-    fn broken(&self, open: &Open, error: &lapin::Error, flight: &Flight<'_>) -> Sent {
+    fn after_channel_error(
+        &self,
+        open: &OpenChannel,
+        error: &lapin::Error,
+        in_flight: &MessageInFlight<'_>,
+    ) -> Attempt {
         self.forget(open);
         // The library checks the channel before it accepts the message.
         if matches!(error.kind(), ErrorKind::InvalidChannelState(_, "basic.publish")) {
-            return Sent::Not(error.to_string());
+            return Attempt::NotSent(error.to_string());
         }
         // The broker drops a message to a missing exchange. Only if no other message was in flight on the
         // channel does the error certainly belong to this one.
-        if refusal::refusal(error) == Some(Refusal::NotFound) && flight.was_alone() {
-            return Sent::NoExchange;
+        if refusal::reply_code(error) == Some(ReplyCode::NotFound) && in_flight.was_alone() {
+            return Attempt::ExchangeMissing(format!("the exchange {} was deleted", self.exchange));
         }
-        Sent::Known(Err(Lost::Silent(error.to_string())))
+        Attempt::Settled(Err(Undelivered::Unconfirmed(error.to_string())))
     }
 
-    fn judge(&self, confirmation: Confirmation, id: &MessageId) -> Judged {
-        let (known, returned) = match confirmation {
+    /// Returns the outcome of the message `id` after its confirm.
+    fn classify(&self, confirmation: Confirmation, id: &MessageId) -> Outcome {
+        let (confirmed, returned) = match confirmation {
             Confirmation::Ack(returned) => (Ok(()), returned),
-            Confirmation::Nack(returned) => (Err(Lost::Nacked), returned),
-            Confirmation::NotRequested => return Judged::Known(Ok(())),
+            Confirmation::Nack(returned) => (Err(Undelivered::Nacked), returned),
+            Confirmation::NotRequested => return Outcome::Settled(Ok(())),
         };
         let Some(returned) = returned else {
-            let own = self.returned.take(id);
-            return Judged::Known(if own { Err(Lost::Returned) } else { known });
+            let was_returned = self.foreign_returns.take(id);
+            return Outcome::Settled(if was_returned {
+                Err(Undelivered::Returned)
+            } else {
+                confirmed
+            });
         };
         match returned.delivery.properties.message_id() {
-            Some(of) if of.as_str() != id.as_str() => {
-                self.returned.hand_over(of.as_str());
-                Judged::MixedUp { otherwise: known }
+            Some(returned_id) if returned_id.as_str() != id.as_str() => {
+                self.foreign_returns.hand_over(returned_id.as_str());
+                Outcome::ForeignReturn { unless_returned: confirmed }
             }
-            _ => Judged::Known(Err(Lost::Returned)),
+            _ => Outcome::Settled(Err(Undelivered::Returned)),
         }
     }
 
     /// Returns the open channel, unless the broker blocks publishers.
-    fn ready(&self) -> Option<Arc<Open>> {
-        self.usable().filter(|open| open.blocked.borrow().is_none())
+    fn unblocked_channel(&self) -> Option<Arc<OpenChannel>> {
+        self.connected_channel().filter(|open| open.blocked.borrow().is_none())
     }
 
     /// Waits until the broker accepts messages, and returns the open channel, or a new one on the current
     /// connection.
-    async fn open(&self, deadline: Instant) -> Result<Arc<Open>, PublishError> {
+    async fn wait_for_unblocked_channel(
+        &self,
+        deadline: Instant,
+    ) -> Result<Arc<OpenChannel>, PublishError> {
         let mut waits = backoff::waits();
         let mut refused = None;
         let opened = timeout_at(deadline, async {
             loop {
-                match self.open_once().await {
+                match self.get_or_open().await {
                     Ok(open) => {
                         // An error means that the connection was lost, which sending will detect.
                         let _ = open.blocked.clone().wait_for(Option::is_none).await;
                         return Ok(open);
                     }
-                    Err(NoChannel::Closed) => return Err(PublishError::Closed),
-                    Err(NoChannel::Disconnected { reason }) => refused = Some(reason),
+                    Err(ConnectionUnavailable::Closed) => return Err(PublishError::Closed),
+                    Err(ConnectionUnavailable::Disconnected { reason }) => refused = Some(reason),
                 }
                 tokio::time::sleep(waits.next_wait()).await;
             }
@@ -298,64 +333,66 @@ impl PublishChannel {
         }
     }
 
-    async fn open_once(&self) -> Result<Arc<Open>, NoChannel> {
-        if let Some(open) = self.usable() {
+    async fn get_or_open(&self) -> Result<Arc<OpenChannel>, ConnectionUnavailable> {
+        if let Some(open) = self.connected_channel() {
             return Ok(open);
         }
         // One caller opens the channel while the others wait.
         let _turn = self.opening.lock().await;
-        match self.usable() {
+        match self.connected_channel() {
             Some(open) => Ok(open),
-            None => self.open_fresh().await,
+            None => self.open_new().await,
         }
     }
 
-    async fn open_fresh(&self) -> Result<Arc<Open>, NoChannel> {
-        let link = self.supervisor.link().await?;
-        let disconnected = |reason| NoChannel::Disconnected { reason };
-        let channel = link.open_channel().await.map_err(disconnected)?;
+    async fn open_new(&self) -> Result<Arc<OpenChannel>, ConnectionUnavailable> {
+        let connection = self.supervisor.connection().await?;
+        let disconnected = |reason| ConnectionUnavailable::Disconnected { reason };
+        let channel = connection.open_channel().await.map_err(disconnected)?;
         let prepared = async {
-            self.namespace.provide_exchanges(&channel).await?;
+            self.namespace.declare_exchanges(&channel).await?;
             if self.assurance == Assurance::Confirmed {
                 channel.confirm_select(ConfirmSelectOptions::default()).await?;
             }
             Ok(())
         };
-        let prepared = link.until_lost(prepared).await.map_err(disconnected)?;
+        let prepared = connection.until_lost(prepared).await.map_err(disconnected)?;
         prepared.map_err(|error: lapin::Error| disconnected(refusal::explain(&error)))?;
-        let open = Arc::new(Open {
+        let open = Arc::new(OpenChannel {
             channel,
-            generation: link.generation,
-            blocked: link.blocked(),
+            generation: connection.generation,
+            blocked: connection.blocked(),
             traffic: Traffic::default(),
         });
-        *self.slot() = Some(open.clone());
+        *self.lock_current() = Some(open.clone());
         Ok(open)
     }
 
-    fn usable(&self) -> Option<Arc<Open>> {
-        self.slot().clone().filter(|open| open.channel.status().connected())
+    fn connected_channel(&self) -> Option<Arc<OpenChannel>> {
+        self.lock_current().clone().filter(|open| open.channel.status().connected())
     }
 
-    fn forget(&self, broken: &Open) {
-        let mut slot = self.slot();
-        if slot.as_ref().is_some_and(|open| std::ptr::eq(&**open, broken)) {
-            tracing::debug!(generation = broken.generation, "a publishing channel broke");
-            *slot = None;
+    /// Removes a failed channel, so that the next message opens another.
+    fn forget(&self, failed: &OpenChannel) {
+        let mut current = self.lock_current();
+        if current.as_ref().is_some_and(|open| std::ptr::eq(&**open, failed)) {
+            tracing::debug!(generation = failed.generation, "publish channel failed");
+            *current = None;
         }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Open>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<OpenChannel>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reasons why a sent message did not arrive, or may not have arrived.
 #[derive(Debug)]
-enum Lost {
+enum Undelivered {
     Returned,
     Nacked,
-    Silent(String),
+    /// The broker did not confirm the message; with the reason.
+    Unconfirmed(String),
 }
 
 fn not_sent(reason: String) -> PublishError {
@@ -363,53 +400,57 @@ fn not_sent(reason: String) -> PublishError {
 }
 
 /// Outcome of a message after its confirm.
-enum Judged {
-    Known(Result<(), Lost>),
-    /// The confirm carried the return of another message, so its own return may be with another confirm.
-    MixedUp {
-        /// Outcome if the message has no return.
-        otherwise: Result<(), Lost>,
+enum Outcome {
+    Settled(Result<(), Undelivered>),
+    /// The confirm carried the return of another message, so the message's own return may be with another
+    /// confirm.
+    ForeignReturn {
+        /// Outcome if the message was not returned.
+        unless_returned: Result<(), Undelivered>,
     },
 }
 
-/// Returns that arrived with the confirm of another message, until their own message takes them.
+/// Ids of returned messages whose return arrived with the confirm of another message, until their own
+/// publisher takes them.
 #[derive(Default)]
-struct Returned {
-    any: AtomicBool,
+struct ForeignReturns {
+    /// Set while there are ids, so that the common case takes no lock.
+    non_empty: AtomicBool,
     ids: Mutex<HashSet<Box<str>>>,
     handed_over: Notify,
 }
 
-impl Returned {
-    /// Maximum number of returns; beyond it, the messages of most are no longer awaited.
-    const MOST: usize = 1024;
+impl ForeignReturns {
+    /// Maximum number of ids; when full, the set is cleared, and messages whose returns were in it count as
+    /// delivered.
+    const MAX_RETURNS: usize = 1024;
 
-    /// Maximum wait of a message that received another's return for its own. Such confirms arrive
+    /// How long a message whose confirm carried a foreign return waits for its own. Such confirms arrive
     /// together, so their receivers are awake already.
-    const CLAIM_WITHIN: Duration = Duration::from_millis(500);
+    const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
     fn hand_over(&self, id: &str) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        if ids.len() >= Self::MOST {
+        if ids.len() >= Self::MAX_RETURNS {
             ids.clear();
         }
         ids.insert(id.into());
-        self.any.store(true, Ordering::Release);
+        self.non_empty.store(true, Ordering::Release);
         drop(ids);
         self.handed_over.notify_waiters();
     }
 
     fn take(&self, id: &MessageId) -> bool {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.non_empty.load(Ordering::Acquire) {
             return false;
         }
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let found = ids.remove(id.as_str());
-        self.any.store(!ids.is_empty(), Ordering::Release);
+        self.non_empty.store(!ids.is_empty(), Ordering::Release);
         found
     }
 
-    /// Waits for the return of the message `id`; false when it has none.
+    /// Waits for the return of the message `id`. Returns `false` when there is none in time.
     async fn claim(&self, id: &MessageId) -> bool {
         let claimed = async {
             loop {
@@ -420,13 +461,50 @@ impl Returned {
                 handed_over.await;
             }
         };
-        timeout(Self::CLAIM_WITHIN, claimed).await.is_ok()
+        timeout(Self::CLAIM_TIMEOUT, claimed).await.is_ok()
     }
 }
 
-/// Returns the key of the publish channel for `key`. Replies share one channel: there is a routing key
-/// for each caller, and a sender of replies does the same whether a caller is gone or not.
+/// Returns the key of the publish channel for `key`; `None`: the shared channel. Replies share it, since
+/// each caller has its own routing key, and the publisher of a reply does the same whether a caller is gone
+/// or not.
 pub(crate) fn channel_key(key: &RoutingKey) -> Option<&RoutingKey> {
     use rockbot_contracts::topology::{is_tool_reply, is_user_reply};
     (!is_tool_reply(key) && !is_user_reply(key)).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn message_returned_until_deadline_is_unroutable() {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut retry = RetryState::default();
+        let missing = Attempt::ExchangeMissing("deleted".to_owned());
+        assert!(retry.resolve(missing, deadline).await.is_none(), "retried");
+        let outcome = loop {
+            let returned = Attempt::Settled(Err(Undelivered::Returned));
+            if let Some(outcome) = retry.resolve(returned, deadline).await {
+                break outcome;
+            }
+        };
+        assert!(matches!(outcome, Ok(Err(Undelivered::Returned))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn message_not_sent_until_deadline_is_disconnected() {
+        let mut retry = RetryState::default();
+        let outcome = retry.resolve(Attempt::NotSent("lost".to_owned()), Instant::now()).await;
+        assert!(matches!(outcome, Some(Err(PublishError::Disconnected { .. }))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn returned_message_is_not_retried_while_exchange_exists() {
+        let mut retry = RetryState::default();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let returned = Attempt::Settled(Err(Undelivered::Returned));
+        let outcome = retry.resolve(returned, deadline).await;
+        assert!(matches!(outcome, Some(Ok(Err(Undelivered::Returned)))), "{outcome:?}");
+    }
 }

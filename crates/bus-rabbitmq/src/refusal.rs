@@ -4,7 +4,7 @@ use lapin::{Error, ErrorKind, protocol::AMQPErrorKind};
 
 /// Reply codes of AMQP 0-9-1 that are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ReplyCode {
     /// 403: the user lacks a permission.
     AccessRefused,
     /// 404: the exchange, queue or virtual host does not exist.
@@ -14,16 +14,16 @@ pub(crate) enum Refusal {
 }
 
 /// Returns the reply code of an error, if it is one that is handled.
-pub(crate) fn refusal(error: &Error) -> Option<Refusal> {
+pub(crate) fn reply_code(error: &Error) -> Option<ReplyCode> {
     let ErrorKind::ProtocolError(error) = error.kind() else { return None };
     let code = match error.kind() {
         AMQPErrorKind::Soft(soft) => soft.get_id(),
         AMQPErrorKind::Hard(hard) => hard.get_id(),
     };
     match code {
-        403 => Some(Refusal::AccessRefused),
-        404 => Some(Refusal::NotFound),
-        406 => Some(Refusal::PreconditionFailed),
+        403 => Some(ReplyCode::AccessRefused),
+        404 => Some(ReplyCode::NotFound),
+        406 => Some(ReplyCode::PreconditionFailed),
         _ => None,
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn refusal(error: &Error) -> Option<Refusal> {
 /// Describes an error, with a remedy if a queue or exchange exists with other arguments.
 pub(crate) fn explain(error: &Error) -> String {
     let text = error.to_string();
-    if refusal(error) != Some(Refusal::PreconditionFailed) {
+    if reply_code(error) != Some(ReplyCode::PreconditionFailed) {
         return text;
     }
     match Difference::parse(&text) {

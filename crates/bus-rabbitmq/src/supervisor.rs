@@ -21,7 +21,7 @@ use crate::{
     backoff,
     consumer_status::ConsumerRegistry,
     greeting,
-    refusal::{self, Refusal},
+    refusal::{self, ReplyCode},
     tls::{self, TlsFiles},
     topology::Namespace,
 };
@@ -43,33 +43,33 @@ pub(crate) enum State {
     Connecting {
         reason: Arc<str>,
     },
-    Connected(Arc<Link>),
+    Connected(Arc<LiveConnection>),
     Closed,
 }
 
-/// One connection to the broker.
-pub(crate) struct Link {
+/// An established connection to the broker.
+pub(crate) struct LiveConnection {
     connection: Connection,
-    /// Number of the connection, from 1, by which users detect an old one.
+    /// Number of the connection, from 1, by which callers detect an old one.
     pub(crate) generation: u64,
     /// Reason why the broker blocks publishers; `None` while it does not.
     blocked: watch::Sender<Option<Arc<str>>>,
-    /// Cancelled when the connection is lost.
+    /// Cancelled when the connection is lost or closed.
     ended: CancellationToken,
 }
 
-/// Errors of a request for a channel.
+/// Reasons why there is no connection or no channel.
 #[derive(Debug, Clone)]
-pub(crate) enum NoChannel {
+pub(crate) enum ConnectionUnavailable {
     Disconnected { reason: String },
     Closed,
 }
 
-impl Link {
+impl LiveConnection {
     /// Opens a channel.
     pub(crate) async fn open_channel(&self) -> Result<Channel, String> {
         match self.open_once().await {
-            // A new channel can inherit the error that closed an earlier one with its number.
+            // lapin can report on a new channel the error of an earlier channel with the same id.
             Err(_) if self.is_connected() => self.open_once().await,
             opened => opened,
         }
@@ -93,7 +93,7 @@ impl Link {
         done.ok_or_else(|| "the connection was lost".to_owned())
     }
 
-    /// Returns a child token that is cancelled when the connection is lost.
+    /// Returns a child token that is cancelled when the connection is lost or closed.
     pub(crate) fn ended(&self) -> CancellationToken {
         self.ended.child_token()
     }
@@ -113,7 +113,7 @@ impl Link {
 pub(crate) struct Supervisor {
     state: watch::Receiver<State>,
     consumers: ConsumerRegistry,
-    topology_check: Arc<Notify>,
+    restore_requested: Arc<Notify>,
     user: ShortString,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -132,25 +132,25 @@ impl Supervisor {
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         let consumers = ConsumerRegistry::default();
-        let topology_check = Arc::new(Notify::new());
-        let task = Task {
+        let restore_requested = Arc::new(Notify::new());
+        let task = ConnectionTask {
             address,
             connection_name,
             connect_timeout,
             namespace,
             state: sender,
             consumers: consumers.clone(),
-            topology_check: topology_check.clone(),
+            restore_requested: restore_requested.clone(),
         };
         tasks.spawn(task.run(stop.clone()));
         tasks.close();
-        Self { state, consumers, topology_check, user, stop, tasks }
+        Self { state, consumers, restore_requested, user, stop, tasks }
     }
 
     /// Returns whether it is connected and every consumer is consuming.
     pub(crate) fn is_ready(&self) -> bool {
-        self.current().is_some_and(|link| {
-            link.is_connected() && self.consumers.all_consume_on(link.generation)
+        self.current_connection().is_some_and(|live| {
+            live.is_connected() && self.consumers.all_consume_on(live.generation)
         })
     }
 
@@ -158,9 +158,9 @@ impl Supervisor {
         &self.consumers
     }
 
-    /// Triggers a restoration of exchanges and bindings, because something is missing.
-    pub(crate) fn doubt_topology(&self) {
-        self.topology_check.notify_one();
+    /// Requests the restoration of exchanges and bindings, because something is missing.
+    pub(crate) fn request_topology_restore(&self) {
+        self.restore_requested.notify_one();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -173,20 +173,20 @@ impl Supervisor {
     }
 
     /// Returns the current connection, without waiting.
-    pub(crate) fn current(&self) -> Option<Arc<Link>> {
+    pub(crate) fn current_connection(&self) -> Option<Arc<LiveConnection>> {
         match &*self.state.borrow() {
-            State::Connected(link) => Some(link.clone()),
+            State::Connected(live) => Some(live.clone()),
             _ => None,
         }
     }
 
     /// Waits for a connection; the caller bounds the wait.
-    pub(crate) async fn link(&self) -> Result<Arc<Link>, NoChannel> {
+    pub(crate) async fn connection(&self) -> Result<Arc<LiveConnection>, ConnectionUnavailable> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting { .. })).await;
         match settled.as_deref() {
-            Ok(State::Connected(link)) => Ok(link.clone()),
-            _ => Err(NoChannel::Closed),
+            Ok(State::Connected(live)) => Ok(live.clone()),
+            _ => Err(ConnectionUnavailable::Closed),
         }
     }
 
@@ -194,7 +194,7 @@ impl Supervisor {
     pub(crate) fn reason(&self) -> String {
         match &*self.state.borrow() {
             State::Connecting { reason } => reason.to_string(),
-            State::Connected(link) => match &*link.blocked.borrow() {
+            State::Connected(live) => match &*live.blocked.borrow() {
                 Some(reason) => blocked_because(reason),
                 None => "the broker did not respond in time".to_owned(),
             },
@@ -213,53 +213,57 @@ impl Supervisor {
     }
 }
 
-struct Task {
+/// The task that owns the connection.
+struct ConnectionTask {
     address: Address,
     connection_name: String,
     connect_timeout: Duration,
     namespace: Namespace,
     state: watch::Sender<State>,
     consumers: ConsumerRegistry,
-    topology_check: Arc<Notify>,
+    restore_requested: Arc<Notify>,
 }
 
 /// Interval at which exchanges and bindings are restored. Deleting an exchange deletes its bindings, and
 /// the broker does not notify consumers.
 const TOPOLOGY_INTERVAL: Duration = Duration::from_secs(3);
 
-impl Task {
+impl ConnectionTask {
     async fn run(self, stop: CancellationToken) {
         let mut generation = 0;
         while !stop.is_cancelled() {
             generation += 1;
-            let Some(link) = stop.run_until_cancelled(self.connect(generation)).await else {
+            let Some(live) = stop.run_until_cancelled(self.connect(generation)).await else {
                 break;
             };
-            let mut events = std::pin::pin!(link.connection.events_listener());
-            self.state.send_replace(State::Connected(link.clone()));
+            let mut events = std::pin::pin!(live.connection.events_listener());
+            self.state.send_replace(State::Connected(live.clone()));
             info!(generation, "connected to the broker");
             if generation > 1 {
                 counter!("rockbot_bus_reconnects_total").increment(1);
             }
             tokio::select! {
                 () = stop.cancelled() => {
-                    link.close().await;
+                    live.close().await;
+                    // While the broker blocks publishers, the connection stays open, so consumers would
+                    // not end.
+                    live.ended.cancel();
                     break;
                 }
-                reason = lost(&link, events.as_mut()) => {
+                reason = lost(&live, events.as_mut()) => {
                     warn!(generation, %reason, "broker connection lost");
                     self.state.send_replace(State::Connecting { reason: reason.into() });
-                    link.blocked.send_replace(None);
-                    link.ended.cancel();
+                    live.blocked.send_replace(None);
+                    live.ended.cancel();
                 }
-                () = self.keep_topology(&link) => {}
+                () = self.keep_topology(&live) => {}
             }
         }
         self.state.send_replace(State::Closed);
     }
 
     /// Connects, with retries without a limit.
-    async fn connect(&self, generation: u64) -> Arc<Link> {
+    async fn connect(&self, generation: u64) -> Arc<LiveConnection> {
         let mut waits = backoff::waits();
         let mut last_reason = String::new();
         let mut silent = false;
@@ -278,7 +282,7 @@ impl Task {
                 Ok(Ok(connection)) => {
                     let blocked = watch::Sender::new(None);
                     let ended = CancellationToken::new();
-                    return Arc::new(Link { connection, generation, blocked, ended });
+                    return Arc::new(LiveConnection { connection, generation, blocked, ended });
                 }
                 Ok(Err(error)) => self.explain(&error),
                 Err(_) => format!("no response within {:?}", self.connect_timeout),
@@ -339,7 +343,7 @@ impl Task {
                     the certificate"
                 .to_owned();
         }
-        if refusal::refusal(error) == Some(Refusal::AccessRefused) {
+        if refusal::reply_code(error) == Some(ReplyCode::AccessRefused) {
             return format!("the broker refused the user ({text}); check its permissions");
         }
         match tls::advice(&text) {
@@ -351,16 +355,16 @@ impl Task {
     }
 
     /// Periodically restores exchanges and bindings; never returns.
-    async fn keep_topology(&self, link: &Link) {
+    async fn keep_topology(&self, live: &LiveConnection) {
         let mut channel = None;
         loop {
-            let _ = timeout(TOPOLOGY_INTERVAL, self.topology_check.notified()).await;
+            let _ = timeout(TOPOLOGY_INTERVAL, self.restore_requested.notified()).await;
             self.consumers.end_closed_sessions();
-            if link.blocked.borrow().is_some() {
+            if live.blocked.borrow().is_some() {
                 continue;
             }
             // After an error the broker has closed the channel.
-            channel = match timeout(OPERATION_TIMEOUT, self.restore(link, channel.take())).await {
+            channel = match timeout(OPERATION_TIMEOUT, self.restore(live, channel.take())).await {
                 Ok(Ok(channel)) => Some(channel),
                 Ok(Err(reason)) => {
                     debug!(%reason, "topology restoration failed");
@@ -371,13 +375,17 @@ impl Task {
         }
     }
 
-    async fn restore(&self, link: &Link, channel: Option<Channel>) -> Result<Channel, String> {
+    async fn restore(
+        &self,
+        live: &LiveConnection,
+        channel: Option<Channel>,
+    ) -> Result<Channel, String> {
         let channel = match channel {
             Some(channel) => channel,
-            None => link.open_channel().await?,
+            None => live.open_channel().await?,
         };
         let restored = async {
-            self.namespace.provide_exchanges(&channel).await?;
+            self.namespace.declare_exchanges(&channel).await?;
             for queue in self.consumers.queues() {
                 self.namespace.bind(&channel, &queue).await?;
             }
@@ -388,7 +396,7 @@ impl Task {
     }
 }
 
-impl Link {
+impl LiveConnection {
     async fn close(&self) {
         // The client library writes nothing while blocked, not even a close.
         if self.blocked.borrow().is_none() {
@@ -406,8 +414,11 @@ async fn disconnected(connection: &Connection) {
 }
 
 /// Waits until the connection is lost and returns the reason.
-async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> + Unpin) -> String {
-    let mut disconnected = std::pin::pin!(disconnected(&link.connection));
+async fn lost(
+    live: &LiveConnection,
+    mut events: impl futures_util::Stream<Item = Event> + Unpin,
+) -> String {
+    let mut disconnected = std::pin::pin!(disconnected(&live.connection));
     loop {
         let event = tokio::select! {
             biased;
@@ -415,16 +426,16 @@ async fn lost(link: &Link, mut events: impl futures_util::Stream<Item = Event> +
             () = &mut disconnected => return "the connection was closed".to_owned(),
         };
         match event {
-            Some(Event::Error(error)) if !link.is_connected() => {
+            Some(Event::Error(error)) if !live.is_connected() => {
                 return refusal::explain(&error);
             }
             Some(Event::ConnectionBlocked(reason)) => {
                 warn!(%reason, "publishing blocked by the broker");
-                link.blocked.send_replace(Some(reason.into()));
+                live.blocked.send_replace(Some(reason.into()));
             }
             Some(Event::ConnectionUnblocked) => {
                 info!("publishing unblocked by the broker");
-                link.blocked.send_replace(None);
+                live.blocked.send_replace(None);
             }
             Some(_) => {}
             None => return "the connection was closed".to_owned(),

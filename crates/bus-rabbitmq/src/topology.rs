@@ -10,7 +10,7 @@ use rockbot_contracts::{
     shape::{Argument, dead_letter_exchange, queue_name},
 };
 
-use crate::refusal::{Refusal, refusal};
+use crate::refusal::{ReplyCode, reply_code};
 
 /// Exchanges and queue names of a fleet at the broker.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Namespace {
     pub(crate) async fn prepare(&self, connection: &Connection) -> lapin::Result<()> {
         let channel = connection.create_channel().await?;
         if !self.prepared {
-            return self.provide_exchanges(&channel).await;
+            return self.declare_exchanges(&channel).await;
         }
         let passive = ExchangeDeclareOptions { passive: true, ..Default::default() };
         let (name, none) = (self.exchange.clone(), FieldTable::default());
@@ -59,7 +59,7 @@ impl Namespace {
     }
 
     /// Declares both exchanges, unless they are prepared.
-    pub(crate) async fn provide_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
+    pub(crate) async fn declare_exchanges(&self, channel: &Channel) -> lapin::Result<()> {
         if self.prepared {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Namespace {
     /// show whether the object exists.
     fn check_prepared<T>(&self, inspected: lapin::Result<T>) -> lapin::Result<()> {
         match inspected {
-            Err(error) if refusal(&error) != Some(Refusal::AccessRefused) => {
+            Err(error) if reply_code(&error) != Some(ReplyCode::AccessRefused) => {
                 Err(self.unprepared(&error))
             }
             _ => Ok(()),

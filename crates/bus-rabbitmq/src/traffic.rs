@@ -10,7 +10,7 @@ pub(crate) struct Traffic {
 }
 
 /// A message in flight, until its outcome is known.
-pub(crate) struct Flight<'a> {
+pub(crate) struct MessageInFlight<'a> {
     traffic: &'a Traffic,
     number: u64,
     /// Number of messages in flight when it was sent.
@@ -18,21 +18,21 @@ pub(crate) struct Flight<'a> {
 }
 
 impl Traffic {
-    pub(crate) fn begin(&self) -> Flight<'_> {
+    pub(crate) fn begin(&self) -> MessageInFlight<'_> {
         let others = self.in_flight.fetch_add(1, Ordering::SeqCst);
         let number = 1 + self.started.fetch_add(1, Ordering::SeqCst);
-        Flight { traffic: self, number, others }
+        MessageInFlight { traffic: self, number, others }
     }
 }
 
-impl Flight<'_> {
+impl MessageInFlight<'_> {
     /// Returns whether no other message has been in flight since it was sent.
     pub(crate) fn was_alone(&self) -> bool {
         self.others == 0 && self.traffic.started.load(Ordering::SeqCst) == self.number
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for MessageInFlight<'_> {
     fn drop(&mut self) {
         self.traffic.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

@@ -217,7 +217,7 @@ impl Tool for ServerTool {
         Box::pin(self.caller.call(&self.tool, arguments, context))
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 

@@ -154,7 +154,7 @@ impl Tool for RunScript {
         })
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 }

@@ -79,7 +79,7 @@ impl Tool for ExecutePythonScript {
     }
 
     /// Runners stop their scripts in time and state whether they ran.
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 }

@@ -108,7 +108,7 @@ impl Tool for RemoteTool {
         Box::pin(self.execute(arguments, context))
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 }

@@ -21,7 +21,7 @@ use tracing::{error, info};
 
 /// Interval between probes.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Longest wait for a reply. A probe sent just before replies stopped may still get one, or count as
+/// Maximum wait for a reply. A probe sent just before replies stopped may still get one, or count as
 /// successful because of another request's reply; the next one does not. Three times this, with
 /// [`GRACE`], is the detection time of 15 s.
 const TIMEOUT: Duration = Duration::from_secs(4);

@@ -24,13 +24,13 @@ use crate::invoke::{AdmissionLimits, InvokeOptions, QueueLimits, server_queue_ke
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSection {
-    /// Most calls that run at once. Default 64, at least 1.
+    /// Maximum number of calls that run at once. Default 64, at least 1.
     pub concurrency: u16,
-    /// Most calls that run at once of a tool in no queue. Default three quarters of `concurrency`, so that
-    /// a hung tool leaves capacity for the others.
+    /// Maximum number of calls that run at once of a tool in no queue. Default three quarters of
+    /// `concurrency`, so that a hung tool leaves capacity for the others.
     pub per_tool: Option<u16>,
-    /// Most calls that wait in the handler, beyond the running ones; at most half of them for one tool in
-    /// no queue. Default sixteen times `concurrency`.
+    /// Maximum number of calls that wait in the handler, beyond the running ones; at most half of them for
+    /// one tool in no queue. Default sixteen times `concurrency`.
     pub backlog: Option<u16>,
     /// Largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
@@ -58,14 +58,14 @@ pub struct QueueSection {
     /// Names of its tools, in addition to the tools whose own section names the queue.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Most calls of these tools that run at once, at least 1. Default twice the number of cores, at most
-    /// 64.
+    /// Maximum number of calls of these tools that run at once, at least 1. Default twice the number of
+    /// cores, at most 64.
     #[serde(default = "QueueSection::default_concurrency")]
     pub concurrency: u16,
-    /// Most calls of these tools that wait; further calls fail with `overloaded`. Default: the backlog of
-    /// the handler.
+    /// Maximum number of calls of these tools that wait; further calls fail with `overloaded`. Default: the
+    /// backlog of the handler.
     pub waiting: Option<u16>,
-    /// Longest time that a call waits before it fails with `overloaded`. Default: until its deadline.
+    /// Maximum time that a call waits before it fails with `overloaded`. Default: until its deadline.
     pub wait: Option<Period>,
 }
 

@@ -31,7 +31,7 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Returns `true` if the tool enforces its deadline and cancellation itself, because it can then
     /// report whether it ran. Default `false`: the future is dropped.
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         false
     }
 

@@ -192,7 +192,7 @@ impl Tool for ServerTool {
         Box::pin(self.access.call(&self.tool, arguments, context))
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 }

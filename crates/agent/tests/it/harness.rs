@@ -304,7 +304,7 @@ impl Tool for Shared {
         .boxed()
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         matches!(self.0.behavior, Behavior::IgnoreCancel)
     }
 

@@ -19,13 +19,14 @@ const WINDOW: usize = 16_000;
 const TURNS: usize = 300;
 const BUDGET_EXCEEDED: &str = "(tool failed: context window budget exceeded)";
 
-/// Calls tools as often as permitted, and counts tokens with its own tokenizer like a provider.
+/// A model that calls tools, depending on the number of the turn, and rejects requests over [`WINDOW`]
+/// tokens of its own tokenizer.
 struct LimitedModel {
     /// Characters per token.
     chars_per_token: usize,
     accepted: AtomicUsize,
     rejected: AtomicUsize,
-    /// Requests of the running turn.
+    /// Current turn, and the number of its requests.
     requests: Mutex<(String, usize)>,
 }
 
@@ -76,7 +77,7 @@ impl LimitedModel {
                 text_events("That is all I could read.")
             }
             0 => text_events("Nothing to do."),
-            // Until the iteration limit.
+            // Calls tools until the iteration limit.
             1 => calls(&[("a", "short", "")], FinishReason::ToolCalls),
             2 if requests < 3 => calls(&[("a", "huge", "")], FinishReason::ToolCalls),
             // Each one fits, but not all of them.
@@ -105,14 +106,16 @@ impl ChatModel for Model {
     }
 }
 
-/// Counts from a conversation of 300 turns, each of which ended with an answer.
-struct Summary {
+/// Counts of a conversation.
+struct Counts {
     accepted: usize,
     rejected: usize,
-    over_budget: usize,
+    /// Turns that ended because a tool result exceeded the context window.
+    turns_over_budget: usize,
 }
 
-async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summary {
+/// Runs a conversation of [`TURNS`] turns, each of which must end with an answer.
+async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Counts {
     let limited = Arc::new(LimitedModel {
         chars_per_token,
         accepted: AtomicUsize::new(0),
@@ -127,7 +130,7 @@ async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summ
     let window = is_window_known.then_some(u32::try_from(WINDOW).unwrap());
     fixture.behavior = ModelBehavior { context_window: window, ..ModelBehavior::default() };
     let agent = fixture.agent(&model);
-    let mut over_budget = 0;
+    let mut turns_over_budget = 0;
     for turn in 0..TURNS {
         let answer = send(&agent, &format!("turn {turn}")).await;
         let ended = matches!(answer.outcome, TurnOutcome::Completed | TurnOutcome::IterationLimit);
@@ -135,21 +138,21 @@ async fn run_conversation(chars_per_token: usize, is_window_known: bool) -> Summ
         let mut requests = model.requests.lock().unwrap();
         let last = requests.last().expect("a request");
         if last_exchange_has_result(last, BUDGET_EXCEEDED) {
-            over_budget += 1;
+            turns_over_budget += 1;
             assert_eq!(last.tool_choice, ToolChoice::None, "the turn continued");
         }
         // The requests are many and long.
         requests.clear();
     }
     let (accepted, rejected) = (&limited.accepted, &limited.rejected);
-    Summary {
+    Counts {
         accepted: accepted.load(Ordering::SeqCst),
         rejected: rejected.load(Ordering::SeqCst),
-        over_budget,
+        turns_over_budget,
     }
 }
 
-/// Returns `true` if a result of the last exchange is this text.
+/// Returns `true` if a tool result of the last exchange is `text`.
 fn last_exchange_has_result(request: &ChatRequest, text: &str) -> bool {
     let last_user =
         request.messages.iter().rposition(|message| matches!(message, ChatMessage::User(_)));
@@ -159,27 +162,31 @@ fn last_exchange_has_result(request: &ChatRequest, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn long_conversation_stays_within_the_window() {
-    let summary = run_conversation(4, true).await;
-    assert_eq!(summary.rejected, 0, "the provider rejected no request");
-    assert_eq!(summary.over_budget, TURNS / 5, "an oversized result ends its turn");
-    assert!(summary.accepted < TURNS * 20, "{} requests", summary.accepted);
+async fn long_conversation_fits_context_window() {
+    let counts = run_conversation(4, true).await;
+    assert_eq!(counts.rejected, 0, "requests rejected by the provider");
+    assert_eq!(
+        counts.turns_over_budget,
+        TURNS / 5,
+        "every turn with an oversized result ends over budget"
+    );
+    assert!(counts.accepted < TURNS * 20, "{} requests", counts.accepted);
 }
 
 #[tokio::test]
 async fn token_counter_adapts_to_the_provider() {
-    let summary = run_conversation(2, true).await;
-    assert!(summary.rejected <= 3, "{} of {}", summary.rejected, summary.accepted);
-    assert!(summary.over_budget > 0);
+    let counts = run_conversation(2, true).await;
+    assert!(counts.rejected <= 3, "{} of {}", counts.rejected, counts.accepted);
+    assert!(counts.turns_over_budget > 0);
 }
 
 #[tokio::test]
 async fn unknown_window_trims_after_overflow() {
-    let summary = run_conversation(4, false).await;
+    let counts = run_conversation(4, false).await;
     assert!(
-        summary.rejected > 0 && summary.rejected < summary.accepted,
+        counts.rejected > 0 && counts.rejected < counts.accepted,
         "{} rejected",
-        summary.rejected
+        counts.rejected
     );
-    assert_eq!(summary.over_budget, 0);
+    assert_eq!(counts.turns_over_budget, 0);
 }

@@ -1,4 +1,4 @@
-//! `rockbot tools` with the embedded handler, and its exit codes.
+//! `rockbot tools` and `rockbot doctor` with the embedded tool handler, and their exit codes.
 
 use std::net::TcpListener;
 
@@ -162,7 +162,7 @@ fn timeout_is_exit_code_75() {
 }
 
 #[test]
-fn file_tools_stay_below_the_root() {
+fn file_tools_reject_paths_outside_root() {
     let sandbox = Sandbox::new();
     sandbox.write("inside.txt", "inside\n");
     let outside = sandbox.temporary();
@@ -172,7 +172,7 @@ fn file_tools_stay_below_the_root() {
 }
 
 #[test]
-fn doctor_checks_embedded_fleet() {
+fn doctor_reports_embedded_handler_and_queues() {
     let sandbox = Sandbox::new();
     let output = sandbox.check(&["doctor"], 0);
     assert_contains(

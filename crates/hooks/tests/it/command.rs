@@ -116,12 +116,12 @@ async fn failure_after_a_call_keeps_its_result() {
 
 #[tokio::test]
 async fn alias_of_a_tool_is_checked_under_its_registered_name() {
-    let refuse = json!({ "before": shell("echo no; exit 1"), "tools": ["echo"] });
+    let refuse = json!({ "before": shell("echo no; exit 1"), "tools": ["read_text"] });
     let harness = Harness::with_hook(&refuse);
-    let failure = harness.call(" echo", "{\"text\":\"hello\"}").await;
+    let failure = harness.call("read.text", "{\"text\":\"hello\"}").await;
     assert!(failure.is_err(), "the call escaped the check: {failure:?}");
     let open = Harness::with_hook(&json!({ "after": shell("true") }));
-    let accepted = open.call(" echo", "{\"text\":\"hello\"}").await;
+    let accepted = open.call("read.text", "{\"text\":\"hello\"}").await;
     assert!(accepted.is_ok(), "the registry accepts this name: {accepted:?}");
 }
 

@@ -57,7 +57,9 @@ impl Harness {
             hints: ToolHints::default(),
             timeout_ms: None,
         };
+        let named = ToolRegistration { name: "read_text".to_owned(), ..registration.clone() };
         registry.register(Arc::new(Echo(registration))).unwrap();
+        registry.register(Arc::new(Echo(named))).unwrap();
         let layers = LayerOptions { hooks: hooks.hooks(), ..LayerOptions::default() };
         let executor = ToolExecutor::with_layers(registry, layers);
         Self { hooks, executor }

@@ -2,7 +2,8 @@
 //!
 //! - [`section`]: `[telemetry]`, the configuration of traces;
 //! - [`traces`]: spans, exported over OTLP;
-//! - [`metrics`]: the response of `/metrics`, and [`catalog`] the metrics in it.
+//! - [`metrics`]: the response of `/metrics`;
+//! - [`catalog`]: the metrics in that response.
 //!
 //! Telemetry never delays a call: spans that cannot be exported are dropped.
 

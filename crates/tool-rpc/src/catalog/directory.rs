@@ -20,10 +20,10 @@ use tracing::{debug, info, warn};
 use super::EXPIRE_AFTER;
 use crate::remote::RemoteTool;
 
-/// Most handler processes in the directory.
+/// Maximum number of handler processes in the directory.
 const MAX_HANDLERS: usize = 1024;
 
-/// Most tools of one handler.
+/// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
 
 /// Last announcement of a handler process.

@@ -1,8 +1,12 @@
 //! Admission control: the order in which waiting calls run.
 //!
-//! Three bounds isolate calls from each other: how many run at once in total, how many of one queue of
-//! tools run at once, and how many of one queue wait. Agents are served round-robin, so that the busiest
-//! one gets no more than its share while others wait.
+//! A concurrency group is a set of tools that share bounds and a waiting line, such as the tools of a
+//! `[handler.queues.*]` section; a tool in no such section is a group of its own. In this module, a queue
+//! is the waiting line of a concurrency group, not a queue of the broker.
+//!
+//! Three bounds isolate calls from each other: how many run at once in total, how many of one group run at
+//! once, and how many of one group wait. Agents are served round-robin, so that the busiest one gets no
+//! more than its share while others wait.
 
 use std::{
     borrow::Cow,
@@ -15,26 +19,26 @@ use rockbot_contracts::{AgentName, ToolRegistration};
 use rockbot_tools::layers::policy::server_name;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Bounds of a queue of tools.
+/// Bounds of a concurrency group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most calls that run at once; at least 1.
+    /// Maximum number of calls that run at once; at least 1.
     pub running: usize,
-    /// Most calls that wait; further calls fail with `overloaded`.
+    /// Maximum number of calls that wait; further calls fail with `overloaded`.
     pub waiting: usize,
-    /// Longest time that a call waits before it fails with `overloaded`. `None`: until its deadline.
+    /// Maximum time that a call waits before it fails with `overloaded`. `None`: until its deadline.
     pub wait: Option<Duration>,
 }
 
 /// Bounds of a handler.
 #[derive(Debug, Clone)]
 pub struct AdmissionLimits {
-    /// Most calls that run at once in total; at least 1.
+    /// Maximum number of calls that run at once in total; at least 1.
     pub running: usize,
-    /// Shared queues with their tools. [`server_queue_key`] stands for all tools of a server that are
-    /// not in another queue. A tool in none of them has a queue of its own.
+    /// Concurrency groups with their tools. [`server_queue_key`] stands for all tools of a server that are
+    /// not in another group. A tool in none of them is a group of its own.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
-    /// Bounds of a tool's own queue.
+    /// Bounds of a tool that is a group of its own.
     pub per_tool: QueueLimits,
 }
 
@@ -50,7 +54,7 @@ impl AdmissionLimits {
     }
 }
 
-/// Returns the entry for all tools of a server or source in a queue. No tool has such a name.
+/// Returns the entry for all tools of a server or source in a concurrency group. No tool has such a name.
 #[must_use]
 pub fn server_queue_key(name: &str) -> String {
     format!("server:{}", name.to_lowercase())

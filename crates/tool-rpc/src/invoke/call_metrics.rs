@@ -81,7 +81,7 @@ impl CallMetrics {
     }
 
     /// Records the duration from the receipt of a request to the start of its tool.
-    pub(super) fn record_start_time(&self, duration: Duration) {
+    pub(super) fn record_time_to_start(&self, duration: Duration) {
         self.start.record(duration);
     }
 

@@ -1,13 +1,13 @@
 //! Journal of calls, in a store that handlers can share.
 //!
-//! A call is recorded before its tool starts, and again with its reply when it finished. A repeated
-//! delivery, in this process or another, thus finds out whether the tool ran:
+//! A call is recorded before its tool starts, and again with its reply when it finished. A redelivery, to
+//! this process or another, thus finds out whether the tool ran:
 //!
-//! | state in the journal | handling of a repeated delivery |
+//! | state in the journal | handling of a redelivery |
 //! |---|---|
 //! | finished | the recorded reply is returned |
 //! | started, and its handler is alive | waits until the call finishes |
-//! | started, and its handler is dead | runs again if the tool is repeatable, else `outcome_unknown` |
+//! | started, and its handler is dead | runs again if the tool is idempotent, else `outcome_unknown` |
 //! | started or finished with other arguments | rejected |
 //! | not recorded | runs, unless another journal may have recorded it |
 //!
@@ -35,7 +35,7 @@ use tracing::{debug, warn};
 
 use super::liveness::Liveness;
 
-/// Longest interval between removals of expired entries from the store.
+/// Maximum interval between removals of expired entries from the store.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval between checks of a call that runs in another handler.
@@ -67,8 +67,9 @@ pub struct CallJournal {
 /// Scope and retention of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// Set when every handler of the queue uses this store. Then a call without an entry has not started
-    /// anywhere; otherwise the journal of another handler may have an entry for a repeated delivery.
+    /// Set when all handlers of the queue use this store. Then a call without an entry has not started in
+    /// any handler, or finished longer ago than the retention. If not set, the journal of another handler
+    /// may have the entry of a redelivered call.
     pub shared: bool,
     /// Retention of finished calls. Default 24 hours. The entry of a started call is kept for as long as
     /// a call may run.
@@ -105,6 +106,7 @@ struct Record {
     /// Incarnation of the process that runs or ran the call.
     owner: String,
     /// Recorded end of the call; `None` while it runs.
+    // Stored name, kept for existing data.
     #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
     finished: Option<FinishedRecord>,
 }
@@ -114,6 +116,7 @@ struct FinishedRecord {
     /// Type of the reply's payload.
     r#type: String,
     /// The reply's payload; `None` when it was too large to record.
+    // Stored name, kept for existing data.
     #[serde(rename = "answer")]
     reply: Option<Box<RawValue>>,
 }
@@ -125,10 +128,10 @@ pub(super) struct CallDescription<'a> {
     pub(super) tool: &'a str,
     pub(super) arguments: &'a str,
     /// Set when a second run is harmless.
-    pub(super) repeatable: bool,
+    pub(super) idempotent: bool,
     /// Set when the request may have been delivered before.
-    pub(super) is_repeat: bool,
-    /// Set once the journal turns out to have recorded the start of the call.
+    pub(super) maybe_redelivered: bool,
+    /// Set once an entry of an earlier start is found.
     pub(super) seen_started: AtomicBool,
 }
 
@@ -153,7 +156,7 @@ pub(super) struct RecordedReply {
     pub(super) body: Vec<u8>,
 }
 
-/// Entry of a call that this process started.
+/// The entry of a call, as last written by this process.
 pub(super) struct JournalEntry {
     key: Key,
     version: Version,
@@ -179,7 +182,7 @@ impl CallJournal {
         self.liveness.stop().await;
     }
 
-    /// Returns whether a call without an entry has not started in any handler.
+    /// Returns whether all handlers of the queue use this store.
     pub(super) fn is_shared(&self) -> bool {
         self.options.shared
     }
@@ -195,8 +198,9 @@ impl CallJournal {
         call: &CallDescription<'_>,
     ) -> Result<JournalDecision, StoreError> {
         let mut entry = self.new_entry(call).await?;
-        let unproved = call.is_repeat && !self.options.shared && !call.repeatable;
-        if unproved && self.store.get(&entry.key).await?.is_none() {
+        let may_have_started_elsewhere =
+            call.maybe_redelivered && !self.options.shared && !call.idempotent;
+        if may_have_started_elsewhere && self.store.get(&entry.key).await?.is_none() {
             return Ok(JournalDecision::Interrupted(None));
         }
         let mut expected = Expected::Absent;
@@ -229,7 +233,7 @@ impl CallJournal {
                 EarlierRun::Interrupted => {
                     call.seen_started.store(true, Ordering::Relaxed);
                     // Also written when the call must not run: later writes of its old owner then fail.
-                    may_run = call.repeatable;
+                    may_run = call.idempotent;
                     expected = Expected::Version(found.version);
                 }
             }
@@ -244,7 +248,7 @@ impl CallJournal {
         let entry = self.new_entry(call).await?;
         Ok(match self.wait_while_running(call, &entry).await? {
             None => true,
-            Some(EarlierRun::Interrupted) => call.repeatable,
+            Some(EarlierRun::Interrupted) => call.idempotent,
             Some(_) => false,
         })
     }
@@ -290,14 +294,14 @@ impl CallJournal {
         if let Some(finished) = record.finished {
             return Ok(EarlierRun::Finished(finished));
         }
-        // Calls that run in this process never get here: they are attached to before.
+        // A call that runs in this process is not looked up here: its redeliveries join it before.
         let is_alive = record.owner != entry.record.owner
             && Liveness::is_alive(&*self.store, &record.owner).await?;
         Ok(if is_alive { EarlierRun::Running } else { EarlierRun::Interrupted })
     }
 
-    /// Records the reply of a call. A failure is only logged: the caller has its reply, and a repeated
-    /// delivery fails with `outcome_unknown`.
+    /// Records the reply of a call. A failure is only logged: the caller has its reply, and a
+    /// redelivery fails with `outcome_unknown`.
     pub(super) async fn finish(
         &self,
         mut entry: Box<JournalEntry>,
@@ -327,7 +331,7 @@ impl CallJournal {
     }
 }
 
-/// State of an earlier delivery of a call.
+/// State of the call that the journal has under the same id.
 enum EarlierRun {
     Conflict,
     Finished(FinishedRecord),

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 const LEASE_TTL: Duration = Duration::from_secs(10);
 /// Pause after a failed attempt to acquire the lease.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Longest time that a call waits for the lease of this process.
+/// Maximum time that a call waits for the lease of this process.
 const INCARNATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Holds the lease `handlers/<incarnation>` while the process runs.

@@ -41,9 +41,9 @@ use self::{
     preflight::{Preflight, PreflightDeps, ReadyCall, id_in_use},
     progress::ProgressSender,
     protocol::ToolCallProtocol,
-    quarantine::{Inbound, InboundQueue, Transfers},
+    quarantine::{Inbound, InboundQueue, QuarantineTransfers},
     reply::{CallOutcome, Caller, ReplyPublisher},
-    running::{CallFingerprint, Registration, RunningCalls},
+    running::{CallEntry, CallFingerprint, RunningCalls},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, server_queue_key},
@@ -51,6 +51,9 @@ pub use self::{
     protocol::CallProtocol,
     stats::HandlerStats,
 };
+
+/// Maximum time for a call, even if its caller allows more.
+const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
 
 /// Consumes tool requests, runs them through an executor, and replies.
 ///
@@ -61,16 +64,16 @@ pub struct ToolInvokeHandler {
     bus: Arc<dyn Bus>,
     source: Arc<str>,
     callers: CallerPolicy,
-    /// Broker user of the handlers of this queue.
+    /// Broker user of the handlers that consume the same work queue.
     user: Option<Arc<str>>,
     protocol: Arc<dyn CallProtocol>,
     tool_resolver: Option<ToolResolver>,
     admission: Arc<Admission>,
-    /// Most unsettled deliveries: those that run and those that wait for a permit.
+    /// Maximum number of unsettled deliveries: those that run and those that wait for a permit.
     prefetch: u16,
     journal: Option<Arc<CallJournal>>,
     running: RunningCalls,
-    transfers: Transfers,
+    transfers: QuarantineTransfers,
     progress: ProgressSender,
     stats: Arc<HandlerStats>,
     metrics: CallMetrics,
@@ -85,20 +88,21 @@ pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 pub struct InvokeOptions {
     /// Callers whose requests are accepted.
     pub callers: CallerPolicy,
-    /// Broker user of this handler and the others of its queue, if the broker has users. Requests that
-    /// these handlers forward to each other carry it.
+    /// Broker user of this handler and of the others that consume the same work queue; `None` if the
+    /// broker has no users. Requests that these handlers forward to each other carry it.
     pub user: Option<Arc<str>>,
-    /// Message types of requests and results. Default: those of `tool.invoke`.
+    /// Message types of requests and results. The default is those of `tool.invoke`.
     pub protocol: Arc<dyn CallProtocol>,
-    /// Finds the tools of MCP servers. Without it, a request for one fails with `tool_not_found`.
+    /// Finds the tools of MCP servers. If `None`, a request for one fails with `tool_not_found`.
     pub tool_resolver: Option<ToolResolver>,
-    /// Bounds on the calls that run at once, in total and per queue of tools.
+    /// Bounds on the calls that run at once, in total and per concurrency group of tools.
     pub admission: AdmissionLimits,
-    /// Unsettled requests beyond the running calls. Fair scheduling chooses among them, and calls of a
-    /// busy tool wait there; other handlers can't consume them. See [`InvokeOptions::with_backlog`].
+    /// Maximum number of unsettled requests beyond the running calls. Fair scheduling chooses among them,
+    /// and calls of a busy tool wait there; other handlers can't consume them. See
+    /// [`InvokeOptions::with_backlog`].
     pub backlog: u16,
-    /// Journal of calls. Without it, a call that may have started before and is not repeatable fails
-    /// with `outcome_unknown`.
+    /// Journal of calls. If `None`, a call that may have started before and is not idempotent fails with
+    /// `outcome_unknown`.
     pub journal: Option<Arc<CallJournal>>,
 }
 
@@ -120,8 +124,8 @@ impl InvokeOptions {
         options.with_backlog(concurrency.saturating_mul(16))
     }
 
-    /// Sets the number of waiting calls. A tool without a shared queue gets half of them, so that a hung
-    /// tool does not fill the backlog; its further calls fail with `overloaded`.
+    /// Sets the number of waiting calls. A tool that is in no shared concurrency group gets half of them, so
+    /// that a hung tool does not fill the backlog; its further calls fail with `overloaded`.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
@@ -168,7 +172,7 @@ impl std::fmt::Debug for InvokeOptions {
     }
 }
 
-/// Consumers of a started handler: requests, quarantined requests and cancels.
+/// Consumers of a started handler: requests, quarantined requests and cancel messages.
 #[derive(Debug)]
 pub struct InvokeWorkers {
     requests: Worker,
@@ -200,7 +204,7 @@ impl ToolInvokeHandler {
             admission: Admission::new(options.admission),
             journal: options.journal,
             running: RunningCalls::default(),
-            transfers: Transfers::default(),
+            transfers: QuarantineTransfers::default(),
             stats: Arc::default(),
             metrics: CallMetrics::new(),
         })
@@ -218,9 +222,9 @@ impl ToolInvokeHandler {
         self.executor.account()
     }
 
-    /// Returns the number of calls in progress.
+    /// Returns the number of calls in progress, including those that wait for a permit.
     #[must_use]
-    pub fn running(&self) -> usize {
+    pub fn in_progress(&self) -> usize {
         self.running.count()
     }
 
@@ -243,7 +247,8 @@ impl ToolInvokeHandler {
         }
     }
 
-    /// Starts to consume cancels and the requests of `key`.
+    /// Starts to consume cancel messages, and the requests of `key` from its work queue and from its
+    /// quarantine queue.
     ///
     /// # Errors
     /// When a queue can't be consumed.
@@ -253,7 +258,7 @@ impl ToolInvokeHandler {
         instance: &InstanceId,
     ) -> Result<InvokeWorkers, ConsumeError> {
         let bus = self.bus.as_ref();
-        // Cancels first, so that every call that is accepted can be cancelled.
+        // Cancel messages are consumed first, so that every call that is accepted can be cancelled.
         let cancels = Subscription::new(QueueSpec::exclusive(&tool_cancel(), instance), 64);
         let cancels = Worker::start(bus, cancels, Arc::new(CancelHandler(self.clone()))).await?;
         let handler = |queue| Arc::new(RequestHandler { handler: self.clone(), queue });
@@ -267,8 +272,8 @@ impl ToolInvokeHandler {
         Ok(InvokeWorkers { requests, quarantine, cancels, journal: self.journal.clone() })
     }
 
-    /// Starts to consume the requests of another queue, such as the inbox of this process. To be drained
-    /// before the [`InvokeWorkers`].
+    /// Starts to consume the requests of another queue, such as the inbox of this process. The caller must
+    /// drain the returned worker before the [`InvokeWorkers`].
     ///
     /// # Errors
     /// When the queue can't be consumed.
@@ -352,20 +357,21 @@ impl ToolInvokeHandler {
         let fingerprint = CallFingerprint::new(request, server, caller);
         let guard = loop {
             match self.running.register(&request.tool_call_id, &caller.reply_to, fingerprint) {
-                Registration::New(guard) => break guard,
-                Registration::Duplicate(running) => {
+                CallEntry::New(guard) => break guard,
+                CallEntry::Duplicate(running) => {
                     info!("call is already running in this process");
                     let may_have_missed =
                         running.is_replying() && !inbound.delivery.is_redelivered();
                     if !Box::pin(running.wait()).await {
                         return Settlement::Retry;
                     }
-                    // The reply to the running call went to the same caller.
+                    // A request re-sent while the reply was being published may come from a caller that
+                    // reconnected and missed it; register again, so that it gets a reply.
                     if !may_have_missed {
                         return Settlement::Ack;
                     }
                 }
-                Registration::Conflict => {
+                CallEntry::Conflict => {
                     let tool = tool.map(|tool| &*tool.registration().name);
                     let status = CallStatus::from_code(&id_in_use().code());
                     self.metrics.record_call(tool, status, since.elapsed());
@@ -379,7 +385,7 @@ impl ToolInvokeHandler {
         let replying = Instant::now();
         if let CallOutcome::Finished { result, elapsed, .. } = &*outcome {
             let took = replying - since;
-            self.metrics.record_start_time(took.saturating_sub(*elapsed));
+            self.metrics.record_time_to_start(took.saturating_sub(*elapsed));
             // Zero when the tool did not run.
             if !elapsed.is_zero() {
                 self.metrics.record_run_time(*elapsed);
@@ -480,7 +486,7 @@ impl ToolInvokeHandler {
 
 impl InvokeWorkers {
     /// Stops consuming requests, finishes the calls in progress within `grace`, and then stops
-    /// consuming cancels. Returns whether all calls finished in time.
+    /// consuming cancel messages. Returns whether all calls finished in time.
     pub async fn drain(self, grace: Duration) -> bool {
         let (requests, quarantine) =
             tokio::join!(self.requests.drain(grace), self.quarantine.drain(grace));
@@ -509,18 +515,15 @@ impl Handler for CancelHandler {
         match delivery.envelope().decode(Limits::default()) {
             Ok(cancel) => self.0.running.cancel(&cancel),
             Err(error) => {
-                warn!("unreadable cancel");
+                warn!("unreadable cancel message");
                 // At debug level: the error quotes the message.
-                debug!(%error, "unreadable cancel");
+                debug!(%error, "unreadable cancel message");
             }
         }
-        // Acknowledged in any case: a cancel is never retried.
+        // Acknowledged in any case: cancel messages are never retried.
         Box::pin(std::future::ready(Settlement::Ack))
     }
 }
-
-/// Longest time for a call, whatever its caller allows.
-const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
 
 fn unknown_agent() -> &'static AgentName {
     static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
@@ -534,7 +537,7 @@ impl std::fmt::Debug for ToolInvokeHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ToolInvokeHandler")
             .field("source", &self.source)
-            .field("running", &self.running())
+            .field("in_progress", &self.in_progress())
             .finish_non_exhaustive()
     }
 }

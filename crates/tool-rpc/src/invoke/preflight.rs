@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::{
     admission::{Admission, Permit, Rejection},
     journal::{CallDescription, CallJournal, JournalDecision, JournalEntry},
-    quarantine::{Inbound, Transfers},
+    quarantine::{Inbound, QuarantineTransfers},
     reply::CallOutcome,
 };
 
@@ -23,7 +23,7 @@ use super::{
 #[derive(Clone, Copy)]
 pub(super) struct PreflightDeps<'a> {
     pub(super) admission: &'a Arc<Admission>,
-    pub(super) transfers: &'a Transfers,
+    pub(super) transfers: &'a QuarantineTransfers,
     /// Journal of the call; `None` for a read-only tool.
     pub(super) journal: Option<&'a CallJournal>,
 }
@@ -62,8 +62,8 @@ impl<'a> Preflight<'a> {
             agent: &context.agent,
             tool: &context.tool_name,
             arguments: &request.arguments,
-            repeatable: hints.is_some_and(ToolHints::may_retry),
-            is_repeat: inbound.is_repeat(),
+            idempotent: hints.is_some_and(ToolHints::may_retry),
+            maybe_redelivered: inbound.maybe_redelivered(),
             seen_started: AtomicBool::new(false),
         };
         let read_only = hints.is_none_or(|hints| hints.read_only);
@@ -83,21 +83,21 @@ impl<'a> Preflight<'a> {
         }
         let entry = match self.deps.journal {
             Some(journal) => Some(Box::pin(self.record_start(journal)).await?),
-            None if self.call.is_repeat && !self.call.repeatable => {
+            None if self.call.maybe_redelivered && !self.call.idempotent => {
                 return Err(CallOutcome::failed(interrupted()));
             }
             None => None,
         };
         let journal_is_shared = self.deps.journal.is_some_and(CallJournal::is_shared);
         let may_have_run =
-            self.call.was_seen_started() || (self.call.is_repeat && !journal_is_shared);
+            self.call.was_seen_started() || (self.call.maybe_redelivered && !journal_is_shared);
         Ok(ReadyCall { permit, entry, may_have_run })
     }
 
     /// Waits while another handler runs an earlier delivery of the call.
     async fn may_run_here(&self) -> Result<bool, Box<CallOutcome>> {
         match self.deps.journal {
-            Some(journal) if self.call.is_repeat => {
+            Some(journal) if self.call.maybe_redelivered => {
                 self.ask_journal(Box::pin(journal.may_run_here(&self.call))).await
             }
             _ => Ok(true),
@@ -113,7 +113,8 @@ impl<'a> Preflight<'a> {
         debug!("call waits for a permit");
         let since = Instant::now();
         // An earlier delivery was admitted; rejecting this one would leave its outcome open.
-        let admitted = self.deps.admission.admit(&self.context.agent, queue, self.call.is_repeat);
+        let admitted =
+            self.deps.admission.admit(&self.context.agent, queue, self.call.maybe_redelivered);
         let admitted = self.bounded(Box::pin(admitted)).await;
         histogram!("rockbot_tool_queue_wait_seconds").record(since.elapsed());
         match admitted? {
@@ -177,13 +178,13 @@ impl<'a> Preflight<'a> {
     }
 
     fn timed_out(&self) -> Box<CallOutcome> {
-        let (executed, repeatable) = (self.executed(), self.call.repeatable);
+        let (executed, repeatable) = (self.executed(), self.call.idempotent);
         CallOutcome::failed(ToolFailure::TimedOut { after: self.budget, executed, repeatable })
     }
 
     /// Returns whether the tool ran, as far as known before it runs here.
     fn executed(&self) -> Executed {
-        if self.call.is_repeat || self.call.was_seen_started() {
+        if self.call.maybe_redelivered || self.call.was_seen_started() {
             Executed::Unknown
         } else {
             Executed::No

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// Delivery from which on a request is quarantined.
 const QUARANTINE_FROM: u32 = 3;
 
-/// Longest time for a transfer; no call starts in this process meanwhile.
+/// Maximum time for a transfer; no call starts in this process meanwhile.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Queue that a request was consumed from.
@@ -40,8 +40,8 @@ impl<'a> Inbound<'a> {
         self.delivery.envelope()
     }
 
-    /// Returns whether the call may have been delivered before.
-    pub(super) fn is_repeat(self) -> bool {
+    /// Returns whether the request may have been delivered before.
+    pub(super) fn maybe_redelivered(self) -> bool {
         let quarantined = self.queue == InboundQueue::Quarantine;
         quarantined || self.delivery.is_redelivered() || self.envelope().attempt > 1
     }
@@ -53,14 +53,14 @@ impl<'a> Inbound<'a> {
 }
 
 /// Transfers to the quarantine queue that are in progress. No call starts before they are done: it may
-/// crash this process, which would count as a delivery of the requests still to be moved.
+/// crash this process, which would count as a delivery of the requests that are not moved yet.
 #[derive(Debug, Default)]
-pub(super) struct Transfers(watch::Sender<usize>);
+pub(super) struct QuarantineTransfers(watch::Sender<usize>);
 
 /// A transfer in progress, until dropped.
-struct TransferGuard<'a>(&'a Transfers);
+struct TransferGuard<'a>(&'a QuarantineTransfers);
 
-impl Transfers {
+impl QuarantineTransfers {
     /// Publishes the request of `caller` to the quarantine queue. On success, the request is to be
     /// acknowledged.
     ///

@@ -1,4 +1,4 @@
-//! Calls that run in this process, and cancels that arrived before their requests.
+//! Calls that run in this process, and cancel messages that arrived before their requests.
 
 use std::{
     collections::{
@@ -20,10 +20,11 @@ use tracing::info;
 
 use super::reply::Caller;
 
-/// Most cancels that are kept for requests still in a queue; the oldest are dropped first.
+/// Maximum number of cancel messages that are kept for requests still in a broker queue; the oldest are
+/// dropped first.
 const MAX_EARLY_CANCELS: usize = 1024;
 
-/// Time that such a cancel is kept. A request that an operator resends later is meant to run.
+/// Time for which such a cancel message is kept. A request that an operator resends later is meant to run.
 const EARLY_CANCEL_TTL: Duration = Duration::from_secs(120);
 
 /// Hash of a call's content, to tell different calls with the same id apart.
@@ -58,8 +59,8 @@ struct RunningCall {
     confirmed: Option<watch::Sender<Option<bool>>>,
 }
 
-/// Registration of a request by its call id.
-pub(super) enum Registration<'a> {
+/// Result of registering a request by its call id.
+pub(super) enum CallEntry<'a> {
     /// The call may run.
     New(CallGuard<'a>),
     /// An identical call of this caller already runs here.
@@ -68,7 +69,7 @@ pub(super) enum Registration<'a> {
     Conflict,
 }
 
-/// Registration of a running call, removed when dropped.
+/// Entry of a running call, removed when dropped.
 pub(super) struct CallGuard<'a> {
     calls: &'a RunningCalls,
     id: ToolCallId,
@@ -118,7 +119,7 @@ impl RunningCalls {
         id: &ToolCallId,
         reply_to: &RoutingKey,
         fingerprint: CallFingerprint,
-    ) -> Registration<'_> {
+    ) -> CallEntry<'_> {
         let mut state = self.lock();
         let State { by_id, early_cancels } = &mut *state;
         let vacant = match by_id.entry(id.clone()) {
@@ -144,11 +145,11 @@ impl RunningCalls {
             confirmed: None,
         });
         let id = id.clone();
-        Registration::New(CallGuard { calls: self, id, cancellation, is_replying, confirmed: None })
+        CallEntry::New(CallGuard { calls: self, id, cancellation, is_replying, confirmed: None })
     }
 
-    /// Cancels a call. Every handler receives every cancel, so the call may run in another handler, or
-    /// its request may not have arrived yet.
+    /// Cancels a call. Every handler receives every cancel message, so the call may run in another
+    /// handler, or its request may not have arrived yet.
     pub(super) fn cancel(&self, cancel: &ToolCancel) {
         let mut state = self.lock();
         if let Some(call) = state.by_id.get(&cancel.tool_call_id) {
@@ -169,17 +170,13 @@ impl RunningCalls {
 
 impl RunningCall {
     /// Attaches another request with the same id.
-    fn attach<'a>(
-        &mut self,
-        reply_to: &RoutingKey,
-        fingerprint: CallFingerprint,
-    ) -> Registration<'a> {
+    fn attach<'a>(&mut self, reply_to: &RoutingKey, fingerprint: CallFingerprint) -> CallEntry<'a> {
         if self.reply_to != *reply_to || self.fingerprint != fingerprint {
-            return Registration::Conflict;
+            return CallEntry::Conflict;
         }
         let is_replying = self.is_replying.load(Ordering::Acquire);
         let confirmed = self.confirmed.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
-        Registration::Duplicate(DuplicateCall { is_replying, confirmed })
+        CallEntry::Duplicate(DuplicateCall { is_replying, confirmed })
     }
 }
 
@@ -189,7 +186,7 @@ impl CallGuard<'_> {
         self.is_replying.store(true, Ordering::Release);
     }
 
-    /// Ends the registration with whether the reply was confirmed.
+    /// Removes the entry and publishes to duplicate deliveries whether the reply was confirmed.
     pub(super) fn finish(mut self, confirmed: bool) {
         self.confirmed = Some(confirmed);
     }

@@ -23,10 +23,10 @@ use crate::catalog::HEARTBEAT;
 /// Time in which changes and refresh requests are collected into one announcement.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Most servers that are requested one by one; with more, all are announced instead.
+/// Maximum number of servers that are requested one by one; with more, all are announced instead.
 const MAX_REQUESTED: usize = 64;
 
-/// Most bytes of tool names in an announcement; with more, it contains none.
+/// Maximum number of bytes of tool names in an announcement; with more, it contains none.
 const MAX_TOOL_NAME_BYTES: usize = 1024 * 1024;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -14,13 +14,13 @@ use super::{
     untrusted_text::{is_name, plain},
 };
 
-/// Most bridge processes.
+/// Maximum number of bridge processes.
 const MAX_BRIDGES: usize = 64;
 
-/// Most servers of one bridge.
+/// Maximum number of servers of one bridge.
 const MAX_SERVERS: usize = 256;
 
-/// Most tool names of one server.
+/// Maximum number of tool names of one server.
 const MAX_TOOL_NAMES: usize = 1024;
 
 /// Longest display name of a server, in characters.

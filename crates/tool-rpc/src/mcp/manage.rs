@@ -25,7 +25,7 @@ use super::{McpGateway, bridge_request::manage_error};
 /// Requests processed at once, in each of the two queues.
 const CONCURRENCY: u16 = 16;
 
-/// Longest time for a request, whatever its caller allows.
+/// Maximum time for a request, even if its caller allows more.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// Serves a gateway on the bus. Requests that any bridge can process come from a shared queue, requests

@@ -43,7 +43,7 @@ impl Tool for McpTool {
         self.gateway.call(&self.server, &self.tool, arguments, context)
     }
 
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 }

@@ -115,7 +115,7 @@ impl Fixture {
             .reply_to(self.caller.clone())
             .with_source(call.agent.as_str())
             .within(timeout);
-        if call.is_repeat {
+        if call.maybe_redelivered {
             envelope = envelope.next_attempt();
         }
         let publication = Publication::mandatory(at.clone(), envelope);
@@ -160,7 +160,7 @@ impl Fixture {
 struct Call {
     request: ToolInvokeRequest,
     agent: String,
-    is_repeat: bool,
+    maybe_redelivered: bool,
 }
 
 fn call(tool: &str) -> Call {
@@ -170,7 +170,7 @@ fn call(tool: &str) -> Call {
         arguments: "{}".to_owned(),
         session_id: SessionId::new("session").expect("a valid id"),
     };
-    Call { request, agent: "agent".to_owned(), is_repeat: false }
+    Call { request, agent: "agent".to_owned(), maybe_redelivered: false }
 }
 
 fn elsewhere() -> RoutingKey {
@@ -277,7 +277,7 @@ async fn call_of_dead_handler_reruns_only_if_idempotent() {
         // Dropped without releasing its lease.
         drop(here);
         let _there = fixture.handler(&elsewhere(), true).await;
-        let retry = Call { is_repeat: true, ..call };
+        let retry = Call { maybe_redelivered: true, ..call };
         fixture.send(&elsewhere(), &retry).await;
         assert_never("a reply before the lease expires", fixture.replies.next()).await;
         fixture.gate.add_permits(10);
@@ -343,7 +343,7 @@ async fn read_only_call_is_not_recorded() {
 #[tokio::test]
 async fn unrecorded_retry_runs_only_with_shared_journal() {
     let mut fixture = Fixture::new().await;
-    let retry = || Call { is_repeat: true, ..call("write") };
+    let retry = || Call { maybe_redelivered: true, ..call("write") };
     let _shared = fixture.handler(&tool_invoke(), true).await;
     fixture.send(&tool_invoke(), &retry()).await;
     assert_eq!(fixture.result().await, "done, run 1");
@@ -360,7 +360,7 @@ async fn unavailable_journal_blocks_all_but_read_only_calls() {
     let _here = fixture.handler(&tool_invoke(), true).await;
     fixture.send(&tool_invoke(), &call("write")).await;
     assert_eq!(fixture.error().await, (ToolErrorCode::Unavailable, Executed::No));
-    fixture.send(&tool_invoke(), &Call { is_repeat: true, ..call("write") }).await;
+    fixture.send(&tool_invoke(), &Call { maybe_redelivered: true, ..call("write") }).await;
     assert_eq!(fixture.error().await, (ToolErrorCode::Unavailable, Executed::Unknown));
     assert_eq!(fixture.runs(), 0);
     fixture.send(&tool_invoke(), &call("read")).await;
@@ -408,7 +408,7 @@ async fn calls_waiting_for_a_lease_hold_no_permits() {
     drop(here);
     let _there = fixture.handler(&elsewhere(), true).await;
     for call in lost {
-        fixture.send(&elsewhere(), &Call { is_repeat: true, ..call }).await;
+        fixture.send(&elsewhere(), &Call { maybe_redelivered: true, ..call }).await;
     }
     assert_never("a reply before the lease expires", fixture.replies.next()).await;
     fixture.gate.add_permits(1);

@@ -213,7 +213,7 @@ async fn quarantined_request_keeps_its_headers() {
         (handler.stats().quarantined(), handler.stats().ok(), fixture.runs("call")),
         (1, 1, 1)
     );
-    wait_until("no running call", || handler.running() == 0).await;
+    wait_until("no running call", || handler.in_progress() == 0).await;
     assert_eq!(fixture.queued().await, [0, 0, 0]);
 }
 
@@ -269,7 +269,7 @@ async fn only_crashing_request_is_dead_lettered() {
         assert!(answered.contains_key(id), "{id} has no reply");
         assert!(number % 2 == 0 || fixture.runs(id) == 1, "{id} ran {} times", fixture.runs(id));
     }
-    wait_until("no running call", || handler.running() == 0).await;
+    wait_until("no running call", || handler.in_progress() == 0).await;
     assert_eq!(fixture.queued().await, [0, 0, 1]);
     let letters = QueueSpec::quarantine(&tool_invoke()).dead_letters();
     assert_eq!(letters, QueueSpec::work(&tool_invoke()).dead_letters());
@@ -290,7 +290,7 @@ async fn quarantined_calls_run_one_at_a_time() {
     fixture.call("read", "fresh").await;
     fixture.expect_result("fresh").await;
     assert_eq!((fixture.queued().await, fixture.runs("second")), ([0, 1, 0], 0));
-    assert_eq!((handler.running(), handler.load().running), (1, 1));
+    assert_eq!((handler.in_progress(), handler.load().running), (1, 1));
     let drained = tokio::spawn(workers.drain(Duration::from_secs(10)));
     fixture.release(1);
     fixture.expect_result("first").await;
@@ -364,6 +364,6 @@ async fn call_runs_in_place_if_transfer_fails() {
     fixture.lose_twice(1).await;
     let (handler, _workers) = fixture.handler_on(&restricted_bus(&fixture, None)).await;
     fixture.expect_result("crashed-1").await;
-    wait_until("the settlement", || handler.running() == 0).await;
+    wait_until("the settlement", || handler.in_progress() == 0).await;
     assert_eq!((handler.stats().quarantined(), fixture.queued().await), (0, [0, 0, 0]));
 }

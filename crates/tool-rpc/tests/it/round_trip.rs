@@ -94,7 +94,7 @@ async fn dropped_call_stops_its_tool() {
     within_timeout("the tool starts", fleet.events.started.notified()).await;
     call.abort();
     wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
-    wait_until("no running call", || fleet.handler.running() == 0).await;
+    wait_until("no running call", || fleet.handler.in_progress() == 0).await;
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use rockbot_tools::{Executed, ToolFailure};
 use super::{
     path::RelativePath,
     root::{Root, access_failure, not_regular},
-    stop::Stop,
+    stop::StopCondition,
 };
 
 /// The location to write a file to: symbolic links are resolved, directories exist.
@@ -64,7 +64,7 @@ impl Target {
         &self,
         path: &RelativePath,
         content: &[u8],
-        stop: &Stop,
+        stop: &StopCondition,
     ) -> Result<(), ToolFailure> {
         let (mut file, draft) = self.create_draft().map_err(|error| access_failure(path, error))?;
         self.fill(&mut file, content).map_err(|error| access_failure(path, error))?;

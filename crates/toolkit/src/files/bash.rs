@@ -160,7 +160,7 @@ impl Bash {
 impl Tool for Bash {
     /// The tool stops its process group by the deadline with a grace period, which dropping the future
     /// would not give.
-    fn keeps_deadline(&self) -> bool {
+    fn enforces_own_deadline(&self) -> bool {
         true
     }
 

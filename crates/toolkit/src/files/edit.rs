@@ -13,7 +13,7 @@ use super::{
     file_tool::FileTool,
     path::RelativePath,
     root::{Root, access_failure},
-    stop::Stop,
+    stop::StopCondition,
 };
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ fn edit(
     root: &Root,
     arguments: &Arguments,
     max_bytes: usize,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(&arguments.path)?;
     let _lock = root.lock_writes();

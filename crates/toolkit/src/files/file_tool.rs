@@ -10,11 +10,12 @@ use serde_json::Value;
 use super::{
     definition,
     root::Root,
-    stop::{Stop, run_blocking},
+    stop::{StopCondition, run_blocking},
 };
 
 /// The operation of a tool with arguments `A` and limit `L`.
-pub(super) type Operation<A, L> = fn(&Root, &A, L, &Stop) -> Result<ToolResult, ToolFailure>;
+pub(super) type Operation<A, L> =
+    fn(&Root, &A, L, &StopCondition) -> Result<ToolResult, ToolFailure>;
 
 /// A tool that operates on files below the root, on a blocking thread.
 pub(super) struct FileTool<A, L> {

@@ -10,9 +10,9 @@ use super::{
     config::FilesConfig,
     definition,
     file_tool::FileTool,
-    path::{RelativePath, shown},
+    path::{RelativePath, escaped},
     root::{Root, access_failure},
-    stop::Stop,
+    stop::StopCondition,
     walk::{Entry, Flow, Kind, Walk},
 };
 
@@ -69,7 +69,7 @@ fn list(
     root: &Root,
     arguments: &Arguments,
     limits: Limits,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(arguments.path.as_deref().unwrap_or("."))?;
     let metadata =
@@ -100,15 +100,16 @@ fn list(
             "[only the first {count} entries; narrow the listing with path or pattern]"
         );
     }
-    if walk.unread > 0 {
-        let _ = writeln!(text, "[directories not read completely: {}]", walk.unread);
+    if walk.incomplete_directories > 0 {
+        let _ =
+            writeln!(text, "[directories not read completely: {}]", walk.incomplete_directories);
     }
     let details = json!({"path": path.to_string(), "entries": count, "truncated": truncated});
     Ok(ToolResult::text(text).with_details(details))
 }
 
 fn describe(entry: Entry<'_>) -> String {
-    let path = shown(entry.path);
+    let path = escaped(entry.path);
     match entry.kind {
         Kind::Directory => format!("{path}/\n"),
         Kind::Symlink => format!("{path} (symbolic link)\n"),

@@ -53,13 +53,13 @@ impl RelativePath {
 
 impl fmt::Display for RelativePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(self.as_path()))
+        f.write_str(&escaped(self.as_path()))
     }
 }
 
 /// Formats a path for a model. Control characters are escaped, so that a file name cannot forge another
 /// line of a listing.
-pub(super) fn shown(path: &Path) -> String {
+pub(super) fn escaped(path: &Path) -> String {
     let mut text = String::new();
     for character in path.to_string_lossy().chars() {
         if character.is_control() {
@@ -96,6 +96,6 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(shown(Path::new("a\nb:1: x")), "a\\nb:1: x");
+        assert_eq!(escaped(Path::new("a\nb:1: x")), "a\\nb:1: x");
     }
 }

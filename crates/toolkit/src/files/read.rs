@@ -16,7 +16,7 @@ use super::{
     file_tool::FileTool,
     path::RelativePath,
     root::{Root, access_failure},
-    stop::Stop,
+    stop::StopCondition,
 };
 
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -62,7 +62,7 @@ fn read(
     root: &Root,
     arguments: &Arguments,
     max_bytes: usize,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(&arguments.path)?;
     let first = arguments.offset.unwrap_or(1).max(1);
@@ -106,7 +106,7 @@ struct Page {
 fn skip_lines(
     reader: &mut BufReader<fs::File>,
     count: u64,
-    stop: &Stop,
+    stop: &StopCondition,
     path: &RelativePath,
 ) -> Result<u64, ToolFailure> {
     let (mut lines, mut in_line) = (0, false);
@@ -135,7 +135,7 @@ fn take_page(
     reader: &mut BufReader<fs::File>,
     limit: u64,
     max_bytes: usize,
-    stop: &Stop,
+    stop: &StopCondition,
     path: &RelativePath,
 ) -> Result<Page, ToolFailure> {
     let mut page = Page { text: Vec::new(), lines: 0, more: false, line_truncated: false };

@@ -14,20 +14,25 @@ use super::{
     config::FilesConfig,
     definition,
     file_tool::FileTool,
-    path::{RelativePath, shown},
+    path::{RelativePath, escaped},
     root::{Root, access_failure, open_regular},
-    stop::{Stop, StoppableReader},
+    stop::{StopCondition, StoppableReader},
     walk::{Flow, Kind, Walk},
 };
 
+/// Maximum length of a pattern.
 const MAX_PATTERN_BYTES: usize = 4096;
-const MAX_PROGRAM_BYTES: usize = 4 * 1024 * 1024;
-/// The longest searched line; a file with a longer one is skipped.
+/// Maximum size of a compiled pattern, and of the cache of its automaton.
+const MAX_COMPILED_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum length of a searched line; a file with a longer one is skipped.
 const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// The longest shown part of a line, in characters, and the number of them before the match.
-const SHOWN_CHARS: usize = 400;
-const LEAD_CHARS: usize = 100;
+/// Maximum length of an excerpt of a line, in characters.
+const MAX_EXCERPT_CHARS: usize = 400;
+/// Maximum number of characters before the match in a truncated excerpt.
+const CONTEXT_CHARS_BEFORE_MATCH: usize = 100;
+/// Number of returned matches if the call names none.
 const DEFAULT_MATCHES: usize = 200;
+/// Maximum number of returned matches.
 const MAX_MATCHES: usize = 5_000;
 
 #[derive(Deserialize)]
@@ -81,7 +86,7 @@ fn search(
     root: &Root,
     arguments: &Arguments,
     max_bytes: usize,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(arguments.path.as_deref().unwrap_or("."))?;
     let max_matches = arguments.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
@@ -99,7 +104,7 @@ fn search(
     };
     let metadata =
         root.dir().metadata(path.as_path()).map_err(|error| access_failure(&path, error))?;
-    let mut unread = 0;
+    let mut incomplete_directories = 0;
     if metadata.is_dir() {
         let mut walk = Walk::new(stop, arguments.glob.as_deref())?;
         walk.run(root, &path, &mut |entry| {
@@ -107,7 +112,7 @@ fn search(
                 return Ok(Flow::Continue);
             }
             match open_regular(entry.parent, Path::new(entry.name), OFlags::NOFOLLOW) {
-                Ok(Some(file)) => search.search_file(file, &shown(entry.path)),
+                Ok(Some(file)) => search.search_file(file, &escaped(entry.path)),
                 // The file was removed or is not readable.
                 Ok(None) | Err(_) => {
                     search.skipped += 1;
@@ -115,11 +120,11 @@ fn search(
                 }
             }
         })?;
-        unread = walk.unread;
+        incomplete_directories = walk.incomplete_directories;
     } else {
         search.search_file(root.open_file(&path)?, &path.to_string())?;
     }
-    Ok(search.into_result(unread))
+    Ok(search.into_result(incomplete_directories))
 }
 
 fn compile(pattern: &str, case_insensitive: bool) -> Result<RegexMatcher, ToolFailure> {
@@ -132,8 +137,8 @@ fn compile(pattern: &str, case_insensitive: bool) -> Result<RegexMatcher, ToolFa
         .case_insensitive(case_insensitive)
         .multi_line(true)
         .crlf(true)
-        .size_limit(MAX_PROGRAM_BYTES)
-        .dfa_size_limit(MAX_PROGRAM_BYTES)
+        .size_limit(MAX_COMPILED_BYTES)
+        .dfa_size_limit(MAX_COMPILED_BYTES)
         .build(pattern)
         .map_err(|error| ToolFailure::invalid(format!("the pattern is not valid: {error}")))
 }
@@ -151,7 +156,7 @@ fn searcher() -> Searcher {
 struct Search<'a> {
     matcher: RegexMatcher,
     searcher: Searcher,
-    stop: &'a Stop,
+    stop: &'a StopCondition,
     max_matches: usize,
     max_bytes: usize,
     text: String,
@@ -187,7 +192,7 @@ impl Search<'_> {
         Ok(if self.truncated { Flow::End } else { Flow::Continue })
     }
 
-    fn into_result(mut self, unread: usize) -> ToolResult {
+    fn into_result(mut self, incomplete_directories: usize) -> ToolResult {
         if self.matches == 0 && !self.truncated {
             self.text.push_str("[no line matches]\n");
         }
@@ -201,8 +206,9 @@ impl Search<'_> {
         if self.skipped > 0 {
             let _ = writeln!(self.text, "[files that could not be searched: {}]", self.skipped);
         }
-        if unread > 0 {
-            let _ = writeln!(self.text, "[directories not read completely: {unread}]");
+        if incomplete_directories > 0 {
+            let _ =
+                writeln!(self.text, "[directories not read completely: {incomplete_directories}]");
         }
         let details = json!({
             "matches": self.matches,
@@ -255,16 +261,16 @@ fn excerpt(matcher: &RegexMatcher, line: &[u8]) -> String {
     let after = String::from_utf8_lossy(&line[start..]);
     let after = after.trim_end_matches(['\r', '\n']);
     let length = before.chars().count() + after.chars().count();
-    if length <= SHOWN_CHARS {
+    if length <= MAX_EXCERPT_CHARS {
         return format!("{before}{after}");
     }
-    let skipped = before.chars().count().saturating_sub(LEAD_CHARS);
+    let skipped = before.chars().count().saturating_sub(CONTEXT_CHARS_BEFORE_MATCH);
     let mut text = String::new();
     if skipped > 0 {
         text.push('…');
     }
-    text.extend(before.chars().skip(skipped).chain(after.chars()).take(SHOWN_CHARS));
-    if length - skipped > SHOWN_CHARS {
+    text.extend(before.chars().skip(skipped).chain(after.chars()).take(MAX_EXCERPT_CHARS));
+    if length - skipped > MAX_EXCERPT_CHARS {
         text.push('…');
     }
     text
@@ -280,12 +286,12 @@ mod tests {
         let line = format!("{}needle{}\n", "a".repeat(100_000), "b".repeat(100_000));
         let text = excerpt(&matcher, line.as_bytes());
         assert!(text.contains("needle") && text.starts_with('…') && text.ends_with('…'));
-        assert!(text.chars().count() <= SHOWN_CHARS + 2);
+        assert!(text.chars().count() <= MAX_EXCERPT_CHARS + 2);
         assert_eq!(excerpt(&matcher, b"a needle\r\n"), "a needle");
     }
 
     #[test]
-    fn pattern_size_is_limited() {
+    fn compiled_pattern_size_is_limited() {
         let failure = compile("(((\\w{100}){100}){100})", false).unwrap_err();
         assert!(failure.to_string().contains("not valid"), "{failure}");
     }

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 /// The stop condition that long operations check between two steps.
 #[derive(Debug, Clone)]
-pub(super) struct Stop {
+pub(super) struct StopCondition {
     dropped: Arc<AtomicBool>,
     cancellation: CancellationToken,
     deadline: Instant,
     after: Duration,
 }
 
-impl Stop {
+impl StopCondition {
     fn new(context: &ToolContext) -> Self {
         Self {
             dropped: Arc::default(),
@@ -65,15 +65,15 @@ impl Drop for StopOnDrop {
 /// Runs a file operation on a blocking thread.
 ///
 /// # Cancellation
-/// Dropping the future, cancelling the context and its deadline make [`Stop::check`] fail.
+/// Dropping the future, cancelling the context and its deadline make [`StopCondition::check`] fail.
 pub(super) async fn run_blocking<F>(
     context: &ToolContext,
     operation: F,
 ) -> Result<ToolResult, ToolFailure>
 where
-    F: FnOnce(&Stop) -> Result<ToolResult, ToolFailure> + Send + 'static,
+    F: FnOnce(&StopCondition) -> Result<ToolResult, ToolFailure> + Send + 'static,
 {
-    let stop = Stop::new(context);
+    let stop = StopCondition::new(context);
     let _guard = StopOnDrop(Arc::clone(&stop.dropped));
     tokio::task::spawn_blocking(move || operation(&stop)).await.unwrap_or_else(|error| {
         Err(ToolFailure::failed_with_source(
@@ -87,11 +87,11 @@ where
 #[derive(Debug)]
 pub(super) struct StoppableReader<'a, R> {
     inner: R,
-    stop: &'a Stop,
+    stop: &'a StopCondition,
 }
 
 impl<'a, R> StoppableReader<'a, R> {
-    pub(super) fn new(inner: R, stop: &'a Stop) -> Self {
+    pub(super) fn new(inner: R, stop: &'a StopCondition) -> Self {
         Self { inner, stop }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     ignored::Ignored,
     path::RelativePath,
     root::{Root, access_failure, open_directory},
-    stop::Stop,
+    stop::StopCondition,
 };
 
 const MAX_DEPTH: usize = 100;
@@ -64,20 +64,26 @@ pub(super) enum Flow {
 
 /// A walk, and the number of its omissions.
 pub(super) struct Walk<'a> {
-    pub(super) stop: &'a Stop,
+    pub(super) stop: &'a StopCondition,
     pub(super) glob: Override,
     pub(super) recursive: bool,
     ignored: Ignored,
     /// The number of directories that could not be read completely.
-    pub(super) unread: usize,
+    pub(super) incomplete_directories: usize,
 }
 
 impl<'a> Walk<'a> {
     /// Creates a walk. `glob` has the syntax of `.gitignore`: `*.rs` matches at any depth, `/src/**` from
     /// the root.
-    pub(super) fn new(stop: &'a Stop, glob: Option<&str>) -> Result<Self, ToolFailure> {
+    pub(super) fn new(stop: &'a StopCondition, glob: Option<&str>) -> Result<Self, ToolFailure> {
         let glob = glob.map_or_else(|| Ok(Override::empty()), compile)?;
-        Ok(Self { stop, glob, recursive: true, ignored: Ignored::default(), unread: 0 })
+        Ok(Self {
+            stop,
+            glob,
+            recursive: true,
+            ignored: Ignored::default(),
+            incomplete_directories: 0,
+        })
     }
 
     /// Visits the entries below a directory, sorted by name, each directory before its content.
@@ -136,7 +142,7 @@ impl<'a> Walk<'a> {
         match open_directory(entry.parent, Path::new(entry.name)) {
             Ok(dir) if depth < MAX_DEPTH => self.directory(&dir, entry.path, depth + 1, visit),
             _ => {
-                self.unread += 1;
+                self.incomplete_directories += 1;
                 Ok(Flow::Continue)
             }
         }
@@ -145,17 +151,17 @@ impl<'a> Walk<'a> {
     fn entries(&mut self, dir: &Dir) -> Result<Vec<(OsString, Kind)>, ToolFailure> {
         let mut found = Vec::new();
         let Ok(entries) = dir.entries() else {
-            self.unread += 1;
+            self.incomplete_directories += 1;
             return Ok(found);
         };
         for entry in entries {
             self.stop.check(Executed::Yes)?;
             let Ok(entry) = entry else {
-                self.unread += 1;
+                self.incomplete_directories += 1;
                 break;
             };
             if found.len() == MAX_DIRECTORY_ENTRIES {
-                self.unread += 1;
+                self.incomplete_directories += 1;
                 break;
             }
             let name = entry.file_name();

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     atomic::Target, config::FilesConfig, definition, file_tool::FileTool, path::RelativePath,
-    root::Root, stop::Stop,
+    root::Root, stop::StopCondition,
 };
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ fn write(
     root: &Root,
     arguments: &Arguments,
     max_bytes: usize,
-    stop: &Stop,
+    stop: &StopCondition,
 ) -> Result<ToolResult, ToolFailure> {
     let path = RelativePath::parse(&arguments.path)?;
     let bytes = arguments.content.len();

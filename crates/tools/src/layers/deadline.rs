@@ -35,8 +35,8 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         let repeatable = call.may_retry();
         let now = Instant::now();
-        let keeps_deadline = call.tool.tool().keeps_deadline();
-        let tool_timeout = call.tool.registration().timeout_ms.filter(|_| !keeps_deadline);
+        let enforces_own_deadline = call.tool.tool().enforces_own_deadline();
+        let tool_timeout = call.tool.registration().timeout_ms.filter(|_| !enforces_own_deadline);
         let tool_timeout = tool_timeout.map(Duration::from_millis);
         for timeout in tool_timeout.into_iter().chain(call.policy.timeout) {
             call.context.deadline = call.context.deadline.min(now + timeout);
@@ -49,7 +49,7 @@ impl<S: CallService<Call>> CallService<Call> for Deadline<S> {
         if call.context.cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
-        if keeps_deadline {
+        if enforces_own_deadline {
             return self.0.call(call).await;
         }
         let cancellation = call.context.cancellation.clone();
