@@ -361,7 +361,7 @@ async fn category_and_summary_cannot_forge_lines() {
     let skill = json!({"name": "make-tea", "summary": forged, "content": "Boil tea."});
     must_call(&memory, "save_skill", skill).await;
     let (agent, model) = agent(&memory);
-    let text = recalled(&agent, &model, "s", "tea for Ann").await;
+    let text = send_and_get_user_message(&agent, &model, "s", "tea for Ann").await;
     let one_line = "home - The door code is";
     assert!(text.contains(&format!(", {one_line}, id ")), "{text}");
     assert!(text.contains(&format!("- make-tea: {one_line}")), "{text}");
