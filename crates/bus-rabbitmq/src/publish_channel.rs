@@ -425,7 +425,7 @@ impl ForeignReturns {
     /// delivered.
     const MAX_RETURNS: usize = 1024;
 
-    /// How long a message whose confirm carried a foreign return waits for its own. Such confirms arrive
+    /// Time limit for the return of a message whose confirm carried a foreign one. Such confirms arrive
     /// together, so their receivers are awake already.
     const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -450,7 +450,7 @@ impl ForeignReturns {
         found
     }
 
-    /// Waits for the return of the message `id`. Returns `false` when there is none in time.
+    /// Waits for the return of the message `id`. Returns `false` if it does not arrive in time.
     async fn claim(&self, id: &MessageId) -> bool {
         let claimed = async {
             loop {

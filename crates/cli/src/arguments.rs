@@ -223,7 +223,7 @@ pub(crate) struct Run {
     pub(crate) timeout: u64,
 }
 
-/// Where a script runs.
+/// Place where a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Runner {
     /// A sandbox on this machine

@@ -27,7 +27,7 @@ pub(crate) struct Conversation {
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
     pub(crate) json: bool,
-    /// Whether to show the usage of each turn.
+    /// Show the usage of each turn.
     pub(crate) stats: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct TurnResult {
     /// `None` when the user stopped waiting for the answer.
     pub(crate) outcome: Option<TurnOutcome>,
     pub(crate) calls: usize,
-    /// Whether a signal asked the process to exit.
+    /// Set when a signal asked the process to exit.
     pub(crate) exit_requested: bool,
 }
 

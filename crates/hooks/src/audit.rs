@@ -55,9 +55,9 @@ pub struct AuditError {
 pub struct AuditLog {
     service: &'static str,
     instance: String,
-    /// Whether records go to a file.
+    /// Records go to a file.
     has_file: bool,
-    /// Whether records go to the log.
+    /// Records go to the log.
     log: bool,
     content: bool,
     on_failure: OnFailure,
@@ -121,7 +121,7 @@ impl AuditLog {
         }))
     }
 
-    /// Writes what is queued, for at most `grace`. Later records are lost.
+    /// Writes the queued records within `grace`. Later records are lost.
     pub async fn close(&self, grace: Duration) {
         drop(self.records.lock().take());
         let finished = self.finished.lock().take();

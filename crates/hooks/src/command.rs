@@ -39,9 +39,9 @@ use crate::{
 const CONCURRENCY: usize = 16;
 /// Maximum size of a program's standard output that is kept, in bytes.
 const MAX_OUTPUT: usize = 4096;
-/// How long output is read after the program exited: another process may hold its pipe open.
+/// Time limit for reading output after the program exited: another process may hold its pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
-/// The longest reason for a model, in characters.
+/// Maximum length of a reason for a model, in characters.
 const MAX_REASON: usize = 500;
 /// Environment variables that every program gets.
 const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
@@ -67,7 +67,7 @@ pub struct HookCommand {
     pub(crate) permits: Arc<Semaphore>,
 }
 
-/// What a program reads on its standard input.
+/// Standard input of a program.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Input<'a> {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What happens to calls while a hook can't do its work.
+/// Handling of calls while a hook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {

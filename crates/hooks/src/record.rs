@@ -1,4 +1,4 @@
-//! What hooks report about a call, as JSON.
+//! JSON records about calls, for the audit log and for hook commands.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl<'a> CallRecord<'a> {
     }
 }
 
-/// How the call ended.
+/// Outcome of a call.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OutcomeRecord<'a> {

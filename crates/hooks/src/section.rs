@@ -16,11 +16,11 @@ use crate::{
 pub struct AuditSection {
     /// File that records are appended to, one JSON object a line. Default: none.
     pub file: Option<PathBuf>,
-    /// Whether records are written to the log as well, with the target `rockbot_audit`.
+    /// Write records to the log as well, with the target `rockbot_audit`.
     pub log: bool,
-    /// Whether records hold arguments and results, up to 64 KiB of each.
+    /// Include arguments and results in records, up to 64 KiB of each.
     pub content: bool,
-    /// What happens to calls after a record could not be written, until one can.
+    /// Handling of calls after a record could not be written, until one can.
     pub on_failure: OnFailure,
 }
 
@@ -35,13 +35,13 @@ pub struct HookSection {
     pub before: Vec<String>,
     /// Program and arguments to run after a call.
     pub after: Vec<String>,
-    /// Which tools it is run for, by name or pattern. Default: all.
+    /// Names or patterns of the tools. Default: all.
     pub tools: Vec<String>,
     /// Environment variables that the program gets beside PATH, HOME, LANG and TZ.
     pub environment: Vec<String>,
-    /// How long one run may take. Default: 5 s.
+    /// Time limit of one run. Default: 5 s.
     pub timeout: Period,
-    /// What happens to a call whose program before it fails.
+    /// Handling of a call whose `before` program fails.
     pub on_failure: OnFailure,
 }
 
@@ -64,7 +64,7 @@ impl HookSection {
     /// The longest time limit of one run.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
-    /// Returns what is wrong with the section at `index`, for the report of the configuration.
+    /// Returns the errors of the section at `index`.
     #[must_use]
     pub fn validate(&self, index: usize) -> Vec<String> {
         let mut problems = Vec::new();

@@ -153,7 +153,7 @@ struct HookedCall<'a> {
     context: ToolContext,
     arguments: Arc<str>,
     started: Instant,
-    /// Whether the hooks permitted the call, so that it may have reached its tool.
+    /// Set when the hooks permitted the call, so that it may have reached its tool.
     may_run: bool,
     finished: bool,
 }

@@ -32,7 +32,7 @@ pub struct CallEnd {
     pub bytes: usize,
     /// Error code of a failed call; [`ToolErrorCode::ExecutionFailed`] when the tool reported the failure.
     pub error: Option<ToolErrorCode>,
-    /// Whether the tool ran.
+    /// Execution status of the tool.
     pub executed: Executed,
     /// Instance that ran the tool, if known.
     pub ran_on: Option<String>,
@@ -60,12 +60,12 @@ pub struct AbandonedCall<'a> {
     pub arguments: &'a str,
     /// Time since the call started.
     pub elapsed: Duration,
-    /// Whether the tool ran: `No` if the hooks before the call had not permitted it.
+    /// Execution status of the tool: `No` if the call was dropped before the hooks permitted it.
     pub executed: Executed,
 }
 
-/// Runs around tool calls. The context has the registered name of the tool. Each method runs before the event of the same moment is published, and the call
-/// waits for it, so it must be bounded in time.
+/// Runs around tool calls. The context has the registered name of the tool. Each method runs before the
+/// event of the same moment is published, and the call waits for it, so it must be bounded in time.
 pub trait ToolHook: fmt::Debug + Send + Sync + 'static {
     /// Decides whether the call may start. After a refusal, neither the call nor the hooks after this
     /// one run.

@@ -29,7 +29,7 @@ pub(super) struct Call {
     pub(super) cancel: Option<Timed<Option<String>>>,
     /// The first reply. Replies to further attempts are the same.
     pub(super) reply: Option<Timed<ReplyInfo>>,
-    /// Whether the caller's time budget passed without a reply.
+    /// Set when the caller's time budget passed without a reply.
     expired: bool,
 }
 

@@ -30,7 +30,7 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 pub(super) struct Header {
     /// The broker's product and address.
     pub(super) bus: String,
-    /// Whether the bus is connected.
+    /// Connection state of the bus.
     pub(super) connected: bool,
 }
 

@@ -11,7 +11,7 @@ use super::{
     filter::Filter,
 };
 
-/// Whether to continue after a key.
+/// Effect of a key on the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
@@ -27,7 +27,7 @@ pub(super) struct View {
     paused: Option<Snapshot>,
     /// The selected call; the newest is shown first when none is selected.
     selected: Option<ToolCallId>,
-    /// Whether the details of the selected call are shown.
+    /// Show the details of the selected call.
     pub(super) details: bool,
     /// The number of lines by which the details are scrolled down.
     pub(super) scrolled: u16,

@@ -2,8 +2,8 @@
 //!
 //! When a process is lost, the broker counts a delivery of every request that it held, and dead-letters
 //! a request after too many deliveries. A request that two lost processes held is therefore moved to the
-//! quarantine queue, of which a handler holds one request at a time: a request that crashes its handler
-//! once more is dead-lettered alone, and the harmless ones run.
+//! quarantine queue, of which a handler holds one request at a time: a request that crashes
+//! another handler is dead-lettered alone, and the harmless ones run.
 
 use std::{future::Future, time::Duration};
 
