@@ -8,7 +8,7 @@ use std::{
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, InstanceId, SessionId, user::TurnOutcome};
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -53,9 +53,10 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let client = client.with_idle_timeout(SILENCE_LIMIT);
     let conversation =
         Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let outcome = match chat.prompt {
-        Some(prompt) => run_once(&conversation, &prompt).await,
-        None => run_interactive(&conversation).await,
+        Some(prompt) => run_once(&conversation, &prompt, &mut interrupts).await,
+        None => run_interactive(&conversation, &mut interrupts).await,
     };
     drop(conversation);
     if let Some(host) = host {
@@ -65,8 +66,12 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     outcome
 }
 
-async fn run_once(conversation: &Conversation, prompt: &str) -> Outcome {
-    let turn = conversation.send(prompt).await?;
+async fn run_once(
+    conversation: &Conversation,
+    prompt: &str,
+    interrupts: &mut Interrupts,
+) -> Outcome {
+    let turn = conversation.send(prompt, interrupts).await?;
     Ok(exit_code(turn.outcome))
 }
 
@@ -82,7 +87,7 @@ fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
     }
 }
 
-async fn run_interactive(conversation: &Conversation) -> Outcome {
+async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupts) -> Outcome {
     let mut lines = lines();
     let mut last = exit::OK;
     loop {
@@ -92,11 +97,11 @@ async fn run_interactive(conversation: &Conversation) -> Outcome {
                 None => break,
             },
             // No turn runs that could be cancelled, so either interrupt exits.
-            _ = interrupted() => break,
+            _ = interrupts.recv() => break,
         };
         let line = line.trim();
         if !line.is_empty() {
-            match conversation.send(line).await {
+            match conversation.send(line, interrupts).await {
                 Ok(turn) => {
                     last = exit_code(turn.outcome);
                     if turn.exit_requested {

@@ -4,7 +4,7 @@ use std::{future::pending, io::Write, pin::pin, time::Duration};
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
-use rockbot_service::{Interrupt, exit, interrupted};
+use rockbot_service::{Interrupt, Interrupts, exit};
 use serde_json::json;
 use tokio::{
     task::JoinHandle,
@@ -43,7 +43,11 @@ pub(crate) struct TurnResult {
 impl Conversation {
     /// Sends a message, prints the replies, and returns when the answer is complete. Ctrl-C cancels the
     /// turn and waits for its answer; a second Ctrl-C stops waiting. A signal to exit waits for 10 s.
-    pub(crate) async fn send(&self, text: &str) -> Result<TurnResult, Failure> {
+    pub(crate) async fn send(
+        &self,
+        text: &str,
+        interrupts: &mut Interrupts,
+    ) -> Result<TurnResult, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
         let mut replies =
@@ -56,23 +60,24 @@ impl Conversation {
         loop {
             let reply = tokio::select! {
                 reply = replies.next() => reply,
-                interrupt = interrupted(), if cancelling.is_none() => {
-                    exit_requested = interrupt == Interrupt::Leave;
+                interrupt = next_interrupt(interrupts, exit_at) => {
+                    exit_requested |= interrupt == Interrupt::Leave;
+                    if let Some(task) = cancelling {
+                        task.abort();
+                        note!("no answer yet; the turn is being cancelled and may be partly done");
+                        return Ok(TurnResult {
+                            outcome: None,
+                            calls: printer.calls,
+                            exit_requested,
+                        });
+                    }
                     cancelling = Some(self.cancel().await?);
                     if exit_requested {
-                    exit_at = Some(Instant::now() + EXIT_GRACE);
+                        exit_at = Some(Instant::now() + EXIT_GRACE);
                     } else if !self.json {
                         note!("{}", render::dim("cancelling; press Ctrl-C again to stop waiting"));
                     }
                     continue;
-                }
-                interrupt = second_interrupt(exit_at), if cancelling.is_some() => {
-                exit_requested |= interrupt == Interrupt::Leave;
-                    if let Some(task) = cancelling {
-                        task.abort();
-                    }
-                    note!("no answer yet; the turn is being cancelled and may be partly done");
-                    return Ok(TurnResult { outcome: None, calls: printer.calls, exit_requested });
                 }
             };
             let Some(reply) = reply else {
@@ -85,11 +90,11 @@ impl Conversation {
                 let decision = loop {
                     tokio::select! {
                         decision = &mut deciding => break decision,
-                        interrupt = interrupted(), if cancelling.is_none() => {
+                        interrupt = interrupts.recv(), if cancelling.is_none() => {
                             exit_requested = interrupt == Interrupt::Leave;
                             cancelling = Some(self.cancel().await?);
                             if exit_requested {
-                            exit_at = Some(Instant::now() + EXIT_GRACE);
+                                exit_at = Some(Instant::now() + EXIT_GRACE);
                                 break None;
                             }
                             approval::show_expired();
@@ -127,8 +132,8 @@ impl Conversation {
     }
 }
 
-/// Waits for another interrupt, or until `exit_at`.
-async fn second_interrupt(exit_at: Option<Instant>) -> Interrupt {
+/// Waits for an interrupt, or until `exit_at`.
+async fn next_interrupt(interrupts: &mut Interrupts, exit_at: Option<Instant>) -> Interrupt {
     let expired = async {
         match exit_at {
             Some(exit_at) => sleep_until(exit_at).await,
@@ -136,7 +141,7 @@ async fn second_interrupt(exit_at: Option<Instant>) -> Interrupt {
         }
     };
     tokio::select! {
-        interrupt = interrupted() => interrupt,
+        interrupt = interrupts.recv() => interrupt,
         () = expired => Interrupt::Leave,
     }
 }

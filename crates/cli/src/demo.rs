@@ -6,7 +6,7 @@ use anyhow::Context;
 use rockbot_agent::{AgentClient, AgentDefinition};
 use rockbot_contracts::{InstanceId, SessionId, user::TurnOutcome};
 use rockbot_llm::ScriptedModel;
-use rockbot_service::exit;
+use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
 use tempfile::TempDir;
 
@@ -64,7 +64,8 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let session = SessionId::generate();
     let conversation = Conversation { client, agent, session, json: false, stats: false };
     print_introduction(folder.path())?;
-    let turn = conversation.send(PROMPT).await;
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
+    let turn = conversation.send(PROMPT, &mut interrupts).await;
     drop(conversation);
     host.stop(settings.service.drain()).await;
     fleet.close().await;

@@ -14,7 +14,7 @@ use rockbot_scripts::{
     ScriptRunner, input_hint,
     runner::{MAX_INPUT_BYTES, MAX_SCRIPT_BYTES},
 };
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use rockbot_tools::{ToolContext, ToolFailure};
 use serde_json::json;
 
@@ -124,11 +124,12 @@ async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> 
     let caller = AgentName::new(CALLER).or_exit(exit::USAGE)?;
     let mut context = ToolContext::new(EXECUTE_PYTHON_SCRIPT, SessionId::generate(), caller);
     context.deadline = tokio::time::Instant::now() + START_TIMEOUT + script.timeout();
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let running = runner.run(script, &context);
     tokio::pin!(running);
     let result = tokio::select! {
-    result = &mut running => result,
-        _ = interrupted() => {
+        result = &mut running => result,
+        _ = interrupts.recv() => {
             context.cancellation.cancel();
             running.await
         }

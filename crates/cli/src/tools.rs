@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use rockbot_tools::{
     ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry, ToolResult,
     ToolUpdate,
@@ -170,12 +170,13 @@ pub(crate) async fn invoke(
     }
     let id = context.tool_call_id.clone();
     let cancellation = context.cancellation.clone();
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let started = std::time::Instant::now();
     let call = executor.execute(ToolCall { context, arguments: arguments.into() });
     tokio::pin!(call);
     let result = tokio::select! {
-    result = &mut call => result,
-        _ = interrupted() => {
+        result = &mut call => result,
+        _ = interrupts.recv() => {
             cancellation.cancel();
             call.await
         }

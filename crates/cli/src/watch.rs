@@ -20,7 +20,7 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use rockbot_bus::{BusReport, ConsumeError};
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use self::{
@@ -53,6 +53,7 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 struct WatchSession<'a> {
     fleet: &'a Fleet,
     feed: Feed,
+    interrupts: Interrupts,
     filter: Filter,
     started: Instant,
     until: Instant,
@@ -88,7 +89,8 @@ async fn watch(
     let started = Instant::now();
     let until = started + options.seconds.map_or(UNLIMITED, Duration::from_secs);
     let max_calls = options.calls.unwrap_or(u64::MAX);
-    let session = WatchSession { fleet, feed, filter, started, until, max_calls };
+    let interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
+    let session = WatchSession { fleet, feed, interrupts, filter, started, until, max_calls };
     if json || !std::io::stdout().is_terminal() {
         note!("{}", render::dim(&format!("watching {}", describe_bus(&report))));
         session.print_events().await
@@ -118,7 +120,7 @@ impl WatchSession<'_> {
     async fn print_events(mut self) -> Outcome {
         let mut lines = JsonLines::new(self.filter, SystemTime::now());
         let mut expiry = interval(EXPIRY_INTERVAL);
-        let (mut over, mut interrupt) = (pin!(sleep_until(self.until)), pin!(interrupted()));
+        let mut over = pin!(sleep_until(self.until));
         while lines.ended() < self.max_calls {
             tokio::select! {
                 message = self.feed.next() => {
@@ -134,7 +136,7 @@ impl WatchSession<'_> {
                     }
                 }
                 () = &mut over => break,
-                _ = &mut interrupt => break,
+                _ = self.interrupts.recv() => break,
             }
         }
         Ok(exit::OK)
@@ -148,7 +150,7 @@ impl WatchSession<'_> {
         let mut keys = EventStream::new();
         let mut frame = interval(FRAME);
         frame.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut over, mut interrupt) = (pin!(sleep_until(self.until)), pin!(interrupted()));
+        let mut over = pin!(sleep_until(self.until));
         while view.ended() < self.max_calls {
             tokio::select! {
                 message = self.feed.next() => {
@@ -172,7 +174,7 @@ impl WatchSession<'_> {
                     view.expire(self.started.elapsed());
                 }
                 () = &mut over => break,
-                _ = &mut interrupt => break,
+                _ = self.interrupts.recv() => break,
             }
             terminal
                 .draw(|frame| screen::draw(frame, &mut view, &header, self.started.elapsed()))?;

@@ -29,5 +29,5 @@ pub use config::{ConfigProblems, Configuration};
 pub use health::Health;
 pub use process::{Process, ServeError};
 pub use sections::{LogFormat, LogSection, Profile, ServiceSection};
-pub use shutdown::{Interrupt, Shutdown, interrupted};
+pub use shutdown::{Interrupt, Interrupts, Shutdown};
 pub use telemetry::{Metrics, TelemetrySection};

@@ -13,34 +13,57 @@ pub enum Interrupt {
     Leave,
 }
 
-/// Waits for a signal and returns it. After the first call those signals no longer end the process by
-/// themselves. Never returns when the system refuses a signal handler.
-pub async fn interrupted() -> Interrupt {
-    let cancel = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        Interrupt::Cancel
-    };
+/// The signals to an interactive process. A signal that arrives between two calls of
+/// [`Interrupts::recv`] is kept; several of one kind count as one.
+#[derive(Debug)]
+pub struct Interrupts {
     #[cfg(unix)]
-    {
+    cancel: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Interrupts {
+    /// Starts to receive the signals. From here on they no longer end the process by themselves, also
+    /// after this value is dropped.
+    ///
+    /// # Errors
+    /// When the system refuses a signal handler.
+    #[cfg(unix)]
+    pub fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let leave = async {
-            match (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
-                (Ok(mut terminate), Ok(mut hang_up)) => tokio::select! {
-                    _ = terminate.recv() => Interrupt::Leave,
-                    _ = hang_up.recv() => Interrupt::Leave,
-                },
-                _ => std::future::pending().await,
-            }
-        };
+        Ok(Self {
+            cancel: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Starts to receive the signals.
+    ///
+    /// # Errors
+    /// None on this platform.
+    #[cfg(not(unix))]
+    pub fn listen() -> std::io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Returns the next signal. Cancel-safe: a signal is lost only with the value it was returned in.
+    pub async fn recv(&mut self) -> Interrupt {
+        #[cfg(unix)]
         tokio::select! {
-            interrupt = cancel => interrupt,
-            interrupt = leave => interrupt,
+            _ = self.cancel.recv() => Interrupt::Cancel,
+            _ = self.terminate.recv() => Interrupt::Leave,
+            _ = self.hang_up.recv() => Interrupt::Leave,
+        }
+        #[cfg(not(unix))]
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => Interrupt::Cancel,
+            Err(_) => std::future::pending().await,
         }
     }
-    #[cfg(not(unix))]
-    cancel.await
 }
 
 /// A shutdown request: its token is cancelled by the first SIGTERM or SIGINT.

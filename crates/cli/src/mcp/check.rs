@@ -3,11 +3,11 @@
 use std::{io, path::Path, time::Duration};
 
 use rockbot_mcp_bridge::{Bridge, ServerStatus, ServersFile};
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 
 use crate::{
-    failure::{Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     print::{note, outln},
     render,
     settings::Settings,
@@ -28,6 +28,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
         (!known).then(|| format!("server {:?}: queue {queue:?} is not configured", server.name))
     });
     problems.extend(unknown);
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let bridge = Bridge::new(settings.mcp.options());
     if !json {
         note!("{}", render::dim(&format!("connecting to {} servers…", servers.servers.len())));
@@ -35,7 +36,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     bridge.apply(servers).await;
     tokio::select! {
         () = bridge.wait_until_settled(CONNECT_TIMEOUT) => {}
-        _ = interrupted() => {}
+        _ = interrupts.recv() => {}
     }
     let servers = bridge.servers();
     bridge.stop().await;

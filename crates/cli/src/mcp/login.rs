@@ -3,11 +3,11 @@
 use std::{io, time::Duration};
 
 use rockbot_mcp_bridge::{Bridge, ServersFile};
-use rockbot_service::{exit, interrupted};
+use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 
 use crate::{
-    failure::{Failure, Outcome},
+    failure::{Failure, OrExit, Outcome},
     print::outln,
     render,
     settings::Settings,
@@ -30,11 +30,12 @@ pub(super) async fn run(settings: &Settings, server: &str, json: bool) -> Outcom
         let shown = render::clean(server);
         return Err(Failure::usage(format!("{} has no valid server {shown}", path.display())));
     }
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let bridge = Bridge::new(settings.mcp.options());
     bridge.apply(file).await;
     let outcome = tokio::select! {
         outcome = log_in(&bridge, server, json) => outcome,
-        _ = interrupted() => Err(Failure::unavailable("login was interrupted")),
+        _ = interrupts.recv() => Err(Failure::unavailable("login was interrupted")),
     };
     bridge.stop().await;
     outcome
