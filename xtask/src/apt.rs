@@ -1,17 +1,22 @@
 //! Installation of Debian packages, where permissions allow it.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 
 use crate::{broker, console, process, workspace};
 
+/// Excludes other installations of this process while the guard lives. apt and dpkg have one lock for
+/// the machine, and a second apt-get fails instead of waiting for it.
+pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Installs Debian packages. Returns `false` without apt-get or without root permissions.
 pub(crate) fn install(packages: &[&str]) -> Result<bool> {
-    // dpkg has one lock for the machine, so concurrent parts of a task install one after the other.
-    static LOCK: Mutex<()> = Mutex::new(());
-    let _guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = exclusive();
     let Some(prefix) = root_prefix() else { return Ok(false) };
     if broker::find_program("apt-get").is_none() {
         return Ok(false);

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
 use crate::{
-    broker_users, bubblewrap, cargo_deny, chart, compose, configuration, console, observability,
-    process, workspace,
+    broker_users, bubblewrap, cargo_deny, chart, compose, console, observability, process,
+    workspace,
 };
 
 /// Arguments of the task.
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 /// A group of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Format, lints, documentation, dependency rules, alerts, generated files
+    /// Format, lints, documentation, dependency rules, broker users
     Lint,
     /// Tests, and the examples in the documentation
     Test,
@@ -62,18 +62,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Runs the steps other than tests.
 fn lint() -> Result<()> {
-    quick_checks()?;
+    check_format()?;
     step("dependency rules", dependency_rules)?;
-    step("alerts and dashboards", observability::check)?;
     step("security advisories", advisories)?;
     step("broker users", broker_users::check)?;
     lints_and_documentation()
 }
 
-fn quick_checks() -> Result<()> {
-    console::heading("format, configuration");
-    step("format", || process::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
-    step("configuration", configuration::check)
+fn check_format() -> Result<()> {
+    console::heading("format");
+    step("format", || process::run(workspace::cargo().args(["fmt", "--all", "--check"])))
 }
 
 /// Runs the tests and, unless a part is selected, all other steps in parallel. Returns the summary of
@@ -81,7 +79,7 @@ fn quick_checks() -> Result<()> {
 fn test(options: &Options, start: Instant) -> Result<String> {
     let tests_only = options.part == Some(Part::Test);
     if !tests_only {
-        quick_checks()?;
+        check_format()?;
     }
     console::heading("build the tests, start their services");
     let starting = Starting::new(true, Vec::new())?;
@@ -94,7 +92,6 @@ fn test(options: &Options, start: Instant) -> Result<String> {
         if !tests_only {
             running.extend([
                 spawn_step(scope, "dependency rules", dependency_rules)?,
-                spawn_step(scope, "alerts and dashboards", observability::check)?,
                 spawn_step(scope, "security advisories", advisories)?,
             ]);
         }

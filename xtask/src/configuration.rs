@@ -47,11 +47,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the document is stale.
-pub(crate) fn check() -> Result<()> {
-    run(&Options { accept: false })
-}
-
 /// Returns the defaults of every program, sorted by name.
 fn programs() -> Result<Vec<Defaults>> {
     let crates = workspace::root().join("crates");
@@ -77,4 +72,14 @@ fn programs() -> Result<Vec<Defaults>> {
 /// Returns the name of the program of a crate's folder.
 fn program_name(folder: &str) -> String {
     if folder == "cli" { "rockbot".to_owned() } else { format!("rockbot-{folder}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, run};
+
+    #[test]
+    fn document_has_the_current_defaults() {
+        run(&Options { accept: false }).unwrap();
+    }
 }

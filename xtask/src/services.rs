@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
-use crate::{aimock, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2};
+use crate::{aimock, apt, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2};
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
 /// `export KUBECONFIG=…`, and `SCRIPT down` stops the cluster.
@@ -110,11 +110,14 @@ fn cluster() -> Result<Service> {
     let script = std::env::var(CLUSTER_SCRIPT)?;
     console::progress("cluster", "starting a Kubernetes cluster");
     let cluster = Cluster { script };
+    // The script may install packages too.
+    let installing = apt::exclusive();
     let exports = match cluster.call("up") {
         Ok(exports) => exports,
         // A killed cluster can leave mounts, which prevent the next start.
         Err(_) => cluster.call("down").and_then(|_| cluster.call("up"))?,
     };
+    drop(installing);
     let Some(file) = exports.lines().find_map(|line| line.strip_prefix("export KUBECONFIG="))
     else {
         bail!("{} up printed no `export KUBECONFIG=…`:\n{exports}", cluster.script)

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::newer_servers::NewerServers;
 use crate::runner::Runner;
 use crate::services::{Starting, is_set};
-use crate::{bubblewrap, console, process, workspace};
+use crate::{bubblewrap, console, observability, process, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, Default, clap::Args)]
@@ -37,8 +37,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let newer = NewerServers::start(options.broker.as_deref(), options.postgres.as_deref())?;
     let provided = newer.as_ref().map(|newer| newer.variables().clone()).unwrap_or_default();
     let starting = Starting::new(may_install, provided)?;
-    bubblewrap::install(may_install)?;
     process::run(&mut runner.build())?;
+    bubblewrap::install(may_install)?;
+    observability::install_promtool(may_install)?;
     let services = starting.join()?;
 
     if options.runner.is_empty() {
