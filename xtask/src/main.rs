@@ -9,6 +9,7 @@ mod bench;
 mod broker_users;
 mod bubblewrap;
 mod cargo_deny;
+mod chaos;
 mod chart;
 mod ci;
 mod compose;
@@ -62,6 +63,8 @@ enum Task {
     Ci(ci::Options),
     /// Measure speed, as ratios, on a private RabbitMQ node
     Bench(bench::Options),
+    /// Inject random faults under load and check what each call promises
+    Chaos(chaos::Options),
     /// Run a private RabbitMQ node until Ctrl-C
     Broker(rabbitmq::Options),
     /// Run a private PostgreSQL server until Ctrl-C
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Ci(options) => ci::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Chaos(options) => chaos::run(&options),
         Task::Broker(options) => rabbitmq::serve(&options),
         Task::Postgres(options) => postgresql::serve(&options),
         Task::Docker => docker::serve(),

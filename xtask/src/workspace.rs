@@ -28,7 +28,7 @@ pub(crate) fn tools_folder() -> Result<PathBuf> {
 
 /// Returns a folder in the target folder. This program is in `<target>/<profile>/`, also with a
 /// configured target folder.
-fn folder(name: &str) -> Result<PathBuf> {
+pub(crate) fn folder(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe().context("the path of this program is unknown")?;
     let target = program.ancestors().nth(2).context("this program is not in a target folder")?;
     let folder = target.join(name);

@@ -539,7 +539,15 @@ impl ProcessGuard {
     /// # Errors
     /// When the guard has exited.
     pub fn watch(&mut self, leader: &Child) -> Result<()> {
-        self.send(&format!("{}\n", leader.id())).context("the process guard has exited")
+        self.watch_group(leader.id())
+    }
+
+    /// Watches the process group whose leader has this id.
+    ///
+    /// # Errors
+    /// When the guard has exited.
+    pub fn watch_group(&mut self, leader: u32) -> Result<()> {
+        self.send(&format!("{leader}\n")).context("the process guard has exited")
     }
 
     /// Stops the guard without effect, because every process has exited: nothing is killed or removed.

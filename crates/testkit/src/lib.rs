@@ -10,6 +10,7 @@ pub mod bus_conformance;
 pub mod docker;
 pub mod fixture;
 pub mod intercepted_bus;
+pub mod management;
 pub mod mcp_servers;
 pub mod otlp_collector;
 pub mod postgres;

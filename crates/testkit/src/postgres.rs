@@ -44,10 +44,11 @@ pub const HOW_TO_GET_POSTGRESQL: &str = "install PostgreSQL 13 or later (Debian 
 pub struct PrivatePostgres {
     port: u16,
     password: String,
+    programs: PathBuf,
     // Dropped in this order: the server stops before its directory is removed.
     guard: ProcessGuard,
     server: Child,
-    folder: TempDir,
+    cluster: Cluster,
 }
 
 impl PrivatePostgres {
@@ -70,12 +71,81 @@ impl PrivatePostgres {
             .with_context(|| format!("PostgreSQL is not installed: {HOW_TO_GET_POSTGRESQL}"))?;
         let password = random_password()?;
         let cluster = Cluster::create(&programs, &password)?;
-        let mut guard = ProcessGuard::start(StopSignal::Quit, Some(cluster.folder.path()))?;
         let server = cluster.serve(&programs, port)?;
-        guard.watch(&server)?;
-        let mut postgres = Self { port, password, guard, server, folder: cluster.folder };
+        let guard = cluster.guard(&server)?;
+        let mut postgres = Self { port, password, programs, guard, server, cluster };
         postgres.wait_until_ready()?;
         Ok(postgres)
+    }
+
+    /// Stops every process of the server with SIGSTOP until [`PrivatePostgres::resume`]: clients keep
+    /// their connections and get no reply.
+    ///
+    /// # Errors
+    /// When the processes cannot be listed or signaled.
+    pub fn pause(&mut self) -> Result<()> {
+        // First the parent, so that the list of its children is final.
+        signal("STOP", &[self.server.id()])?;
+        let children = self.children()?;
+        signal("STOP", &children)?;
+        // Each child leads a process group of its own, and a stopped child does not notice that the
+        // server ended.
+        children.iter().try_for_each(|child| self.guard.watch_group(*child))
+    }
+
+    /// Continues a server that [`PrivatePostgres::pause`] stopped.
+    ///
+    /// # Errors
+    /// When the processes cannot be listed or signaled.
+    pub fn resume(&mut self) -> Result<()> {
+        signal("CONT", &self.children()?)?;
+        signal("CONT", &[self.server.id()])?;
+        let guard = self.cluster.guard(&self.server)?;
+        self.guard.dismiss();
+        self.guard = guard;
+        Ok(())
+    }
+
+    /// Kills every process of the server with SIGKILL, as a crash of the machine would, and keeps its
+    /// data for [`PrivatePostgres::restart`].
+    ///
+    /// # Errors
+    /// When the processes cannot be listed or signaled.
+    pub fn crash(&mut self) -> Result<()> {
+        signal("STOP", &[self.server.id()])?;
+        signal("KILL", &self.children()?)?;
+        self.server.kill().context("cannot kill the server")?;
+        self.server.wait().context("cannot wait for the server")?;
+        Ok(())
+    }
+
+    /// Restarts a crashed server on the same port with its data, and returns when it accepts connections.
+    ///
+    /// # Errors
+    /// As for [`PrivatePostgres::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        ensure!(!self.is_running(), "the server is already running");
+        self.server = self.cluster.serve(&self.programs, self.port)?;
+        let guard = self.cluster.guard(&self.server)?;
+        self.guard.dismiss();
+        self.guard = guard;
+        self.wait_until_ready()
+    }
+
+    /// Returns the ids of the processes that the server started.
+    fn children(&self) -> Result<Vec<u32>> {
+        let output = Command::new("ps")
+            .args(["-A", "-o", "pid=", "-o", "ppid="])
+            .output()
+            .context("cannot start ps, which lists the processes of the server")?;
+        ensure!(output.status.success(), "ps failed ({})", output.status);
+        let server = self.server.id();
+        let table = String::from_utf8_lossy(&output.stdout).into_owned();
+        let rows = table.lines().filter_map(|line| {
+            let mut ids = line.split_whitespace().map(str::parse::<u32>);
+            Some((ids.next()?.ok()?, ids.next()?.ok()?))
+        });
+        Ok(rows.filter(|(_, parent)| *parent == server).map(|(id, _)| id).collect())
     }
 
     /// Returns the URL for clients: `postgres://rockbot:PASSWORD@127.0.0.1:PORT/postgres`.
@@ -87,7 +157,7 @@ impl PrivatePostgres {
     /// Returns the end of the server's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        tail(&self.folder.path().join("server.log"))
+        tail(&self.cluster.folder.path().join("server.log"))
     }
 
     /// Stops the server and removes its data; returns when both are done. Dropping does the same.
@@ -117,7 +187,7 @@ impl PrivatePostgres {
 
     /// Reads the server's state from the file that holds its process id.
     fn reports_ready(&self) -> bool {
-        let state = fs::read_to_string(self.folder.path().join("data/postmaster.pid"));
+        let state = fs::read_to_string(self.cluster.folder.path().join("data/postmaster.pid"));
         state.is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"))
     }
 }
@@ -132,6 +202,7 @@ impl Drop for PrivatePostgres {
 }
 
 /// The data of a server, in a directory that its user owns.
+#[derive(Debug)]
 struct Cluster {
     folder: TempDir,
     owner: Option<User>,
@@ -166,9 +237,19 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Starts a guard that stops the server and removes the directory.
+    fn guard(&self, server: &Child) -> Result<ProcessGuard> {
+        let mut guard = ProcessGuard::start(StopSignal::Quit, Some(self.folder.path()))?;
+        guard.watch(server)?;
+        Ok(guard)
+    }
+
     /// Starts the server as the leader of its own process group.
     fn serve(&self, programs: &Path, port: u16) -> Result<Child> {
-        let log = File::create(self.folder.path().join("server.log"))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("server.log"))?;
         self.command(&programs.join("postgres"))
             .args(["-D", "data", "-p", &port.to_string(), "-h", "127.0.0.1", "-k", ""])
             // Writes reach the disk as in production; memory is reduced for tests.
@@ -197,8 +278,20 @@ impl Cluster {
     }
 }
 
+/// Sends a signal to processes. One that has exited is no error: a child of the server can end at any time.
+fn signal(name: &str, processes: &[u32]) -> Result<()> {
+    if processes.is_empty() {
+        return Ok(());
+    }
+    let ids = processes.iter().map(u32::to_string);
+    let mut kill = Command::new("kill");
+    kill.args(["-s", name, "--"]).args(ids).stderr(Stdio::null());
+    kill.status().context("cannot start kill")?;
+    Ok(())
+}
+
 /// A user of this machine.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct User {
     id: u32,
     group: u32,

@@ -3,25 +3,19 @@
 //! Starting a broker takes 10 s of two cores; a virtual host takes a fraction of a second. Permissions
 //! belong to a virtual host, so tests do not affect each other, even where their users have the same names.
 
-use std::{
-    collections::BTreeMap,
-    io::{Read, Write},
-    net::TcpStream,
-    time::Duration,
-};
+use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rockbot_contracts::{AgentName, definitions::Fleet};
 
-use crate::fixture::{fresh_namespace, test_broker_url};
+use crate::{
+    fixture::{fresh_namespace, test_broker_url},
+    management::Management,
+};
 
 /// The password of every user of a [`FleetVhost`].
 pub const PASSWORD: &str = "secret";
 /// The hash of [`PASSWORD`], as `cargo xtask broker-users` writes it.
 pub const PASSWORD_HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
-/// The time limit of one read or write of the management API.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A virtual host with the broker definitions of a fleet. Dropping it removes the virtual host and all in
 /// it; the users remain, without a permission.
@@ -42,7 +36,8 @@ impl FleetVhost {
         let hashes: BTreeMap<_, _> =
             fleet.users().map(|user| (user, PASSWORD_HASH.to_owned())).collect();
         let definitions = fleet.definitions(&hashes).to_string();
-        let import = move || manage("POST", "definitions", &definitions);
+        let import =
+            move || Management::of_test_broker()?.request("POST", "definitions", &definitions);
         let imported = tokio::task::spawn_blocking(import).await.expect("no panic");
         imported.expect("the test broker imports the definitions");
         vhost
@@ -60,31 +55,8 @@ impl FleetVhost {
 impl Drop for FleetVhost {
     fn drop(&mut self) {
         // A failed removal leaves a virtual host behind on the test broker, which harms no other test.
-        let _ = manage("DELETE", &format!("vhosts/{}", self.name), "");
+        let _ = Management::of_test_broker().and_then(|management| {
+            management.request("DELETE", &format!("vhosts/{}", self.name), "")
+        });
     }
-}
-
-/// Sends one request to `/api/PATH` of the management API.
-fn manage(method: &str, path: &str, body: &str) -> Result<()> {
-    let url = std::env::var("ROCKBOT_TEST_AMQP_MANAGEMENT_URL").context(
-        "this test needs the management API of its broker: run `cargo xtask test`, or set \
-         ROCKBOT_TEST_AMQP_MANAGEMENT_URL to http://USER:PASSWORD@HOST:PORT",
-    )?;
-    let address = url.strip_prefix("http://").context("not an http URL")?;
-    let (login, host) = address.rsplit_once('@').context("no user and password in the URL")?;
-    let mut stream = TcpStream::connect(host).context("the management API is unavailable")?;
-    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-    write!(
-        stream,
-        "{method} /api/{path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Basic {}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        STANDARD.encode(login),
-        body.len()
-    )?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response)?;
-    let status = response.split(' ').nth(1).unwrap_or_default();
-    ensure!(status.starts_with('2'), "{method} {path} failed: {response}");
-    Ok(())
 }

@@ -43,9 +43,24 @@ impl Caller {
         tool: &str,
         arguments: Value,
     ) -> Result<ToolResult, ToolFailure> {
+        let context = self.context(tool, self.timeout);
+        self.execute(context, &arguments).await
+    }
+
+    /// Returns the context of a new call of a tool.
+    pub(crate) fn context(&self, tool: &str, timeout: Duration) -> ToolContext {
         let agent = self.requester.address().agent().clone();
         let mut context = ToolContext::new(tool, SessionId::generate(), agent);
-        context.deadline = tokio::time::Instant::now() + self.timeout;
+        context.deadline = tokio::time::Instant::now() + timeout;
+        context
+    }
+
+    /// Makes the call of a context.
+    pub(crate) async fn execute(
+        &self,
+        context: ToolContext,
+        arguments: &Value,
+    ) -> Result<ToolResult, ToolFailure> {
         let arguments = arguments.to_string().into();
         self.executor.execute(ToolCall { context, arguments }).await
     }

@@ -19,6 +19,8 @@ mod caller;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod chaos;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod crash_points;

@@ -95,10 +95,21 @@ impl Running {
             let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
             panic!("{} did not exit within {limit:?}:\n{stdout}\n{stderr}", self.name);
         };
-        let code = status.expect("a status").code();
-        let (stdout, stderr) = (self.stdout.finish().await, self.stderr.finish().await);
-        assert!(!stderr.contains("panicked"), "{} panicked:\n{stderr}", self.name);
-        Exit { code, stdout, stderr }
+        status.expect("a status");
+        let exit = self.finish().await;
+        assert!(!exit.stderr.contains("panicked"), "{} panicked:\n{}", self.name, exit.stderr);
+        exit
+    }
+
+    /// Waits for the exit of the process without a limit and without checks.
+    pub(crate) async fn finish(&mut self) -> Exit {
+        let code = self.child.wait().await.expect("a status").code();
+        Exit { code, stdout: self.stdout.finish().await, stderr: self.stderr.finish().await }
+    }
+
+    /// Returns the log so far.
+    pub(crate) fn log(&self) -> String {
+        self.stderr.text()
     }
 }
 

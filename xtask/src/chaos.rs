@@ -1,0 +1,199 @@
+//! `cargo xtask chaos`: random faults under load, on a private broker and database.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::newer_servers::NewerServers;
+use crate::{apt, broker, console, postgres, process, workspace};
+
+/// The test that runs the suite.
+const TEST: &str = "chaos::calls_keep_their_promises_under_random_faults";
+/// The program that the suite starts.
+const PROGRAM: &str = "rockbot-tool-handler";
+/// Columns of the table: title and field of a report.
+const COLUMNS: [(&str, &str); 9] = [
+    ("calls", "calls"),
+    ("succeeded", "succeeded"),
+    ("failed", "failed"),
+    ("not executed", "notExecuted"),
+    ("unknown", "unknown"),
+    ("abandoned", "abandoned"),
+    ("late replies", "lateReplies"),
+    ("copies", "duplicateReplies"),
+    ("overtaken", "overtaken"),
+];
+
+/// Arguments of the task.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Seed of the faults and the calls
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Duration of the faults of a run, in seconds
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
+    seconds: u64,
+    /// Number of runs, each with the next seed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// Run on this version of RabbitMQ, such as 3.10, 4.0 or 4.3
+    #[arg(long, value_name = "VERSION")]
+    broker: Option<String>,
+    /// Print the reports as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the suite with each seed, prints the reports, and fails if a promise was broken.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if broker::find_server().is_none() && !apt::install(&["rabbitmq-server"])? {
+        bail!("RabbitMQ is not installed: {}", broker::HOW_TO_GET_A_BROKER);
+    }
+    if postgres::find_programs().is_none() && !apt::install(&["postgresql"])? {
+        bail!("PostgreSQL is not installed: {}", postgres::HOW_TO_GET_POSTGRESQL);
+    }
+    console::heading("build the suite and the programs");
+    let suite = build()?;
+    let newer = NewerServers::start(options.broker.as_deref(), None)?;
+    let mut reports = Vec::new();
+    let mut failed = Vec::new();
+    for seed in (options.seed..).take(usize::try_from(options.runs)?) {
+        console::heading(format_args!("seed {seed}, {} s", options.seconds));
+        let folder = workspace::folder("rockbot-chaos")?.join(format!("seed-{seed}"));
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        let mut command = suite.command(seed, options.seconds, &folder)?;
+        let outcome = match &newer {
+            Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
+            None => process::run(command.stdout(standard_error()?)),
+        };
+        process::check_interrupt()?;
+        if let Err(error) = outcome {
+            console::progress("chaos", format_args!("seed {seed}: {error:#}"));
+            console::progress("chaos", format_args!("logs: {}", folder.display()));
+            failed.push(seed);
+        }
+        reports.extend(read_report(&folder));
+    }
+    print(&if options.json { format!("{:#}\n", Value::Array(reports)) } else { table(&reports) })?;
+    ensure!(failed.is_empty(), "runs failed with the seeds {failed:?}");
+    Ok(())
+}
+
+/// The compiled suite and the folder of the programs.
+struct Suite {
+    program: PathBuf,
+    programs: PathBuf,
+}
+
+impl Suite {
+    fn command(&self, seed: u64, seconds: u64, folder: &Path) -> Result<Command> {
+        std::fs::create_dir_all(folder)?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--exact", TEST, "--nocapture"])
+            .current_dir(workspace::root())
+            .env("ROCKBOT_CHAOS_SEED", seed.to_string())
+            .env("ROCKBOT_CHAOS_SECONDS", seconds.to_string())
+            .env("ROCKBOT_CHAOS_FOLDER", folder)
+            .env("ROCKBOT_TEST_PROGRAMS", &self.programs);
+        Ok(command)
+    }
+}
+
+/// Compiles suite and programs with the features of a test run, so that dependencies are not rebuilt.
+fn build() -> Result<Suite> {
+    let mut command = workspace::cargo();
+    command
+        .args(["build", "--workspace", "--locked", "--test", "e2e", "--bin", PROGRAM])
+        .args(["--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
+    ensure!(output.status.success(), "cargo could not build the suite");
+    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
+    let executable = |name: &str| {
+        messages.lines().find_map(|line| {
+            let message: Value = serde_json::from_str(line).ok()?;
+            let is_wanted = message["target"]["name"] == name;
+            message["executable"].as_str().filter(|_| is_wanted).map(PathBuf::from)
+        })
+    };
+    let program = executable("e2e").context("cargo printed no path for the suite")?;
+    let handler = executable(PROGRAM).context("cargo printed no path for the tool handler")?;
+    let programs = handler.parent().context("a program has a folder")?.to_owned();
+    Ok(Suite { program, programs })
+}
+
+fn read_report(folder: &Path) -> Option<Value> {
+    serde_json::from_slice(&std::fs::read(folder.join("report.json")).ok()?).ok()
+}
+
+/// Returns a table in Markdown with a row for each run and their sum.
+fn table(reports: &[Value]) -> String {
+    let mut text = String::from("| seed | faults |");
+    for (title, _) in COLUMNS {
+        let _ = write!(text, " {title} |");
+    }
+    text += " unknown % | violations |\n|---|---|";
+    text += &"---|".repeat(COLUMNS.len() + 2);
+    text += "\n";
+    for report in reports {
+        row(&mut text, &report["seed"].to_string(), std::slice::from_ref(report));
+    }
+    row(&mut text, &format!("{} runs", reports.len()), reports);
+    text
+}
+
+fn row(text: &mut String, title: &str, reports: &[Value]) {
+    let sum = |field: &str| -> u64 {
+        reports.iter().map(|report| report[field].as_u64().unwrap_or_default()).sum()
+    };
+    let counts = |report: &Value| -> u64 {
+        let faults = report["faults"].as_object().into_iter().flatten();
+        faults.map(|(_, count)| count.as_u64().unwrap_or_default()).sum()
+    };
+    let faults: u64 = reports.iter().map(counts).sum();
+    let _ = write!(text, "| {title} | {faults} |");
+    for (_, field) in COLUMNS {
+        let _ = write!(text, " {} |", sum(field));
+    }
+    let waited = sum("calls").saturating_sub(sum("abandoned")).max(1);
+    let unknown = sum("unknown") as f64 * 100.0 / waited as f64;
+    let violations: usize =
+        reports.iter().map(|report| report["violations"].as_array().map_or(0, Vec::len)).sum();
+    let _ = writeln!(text, " {unknown:.1} | {violations} |");
+}
+
+/// Returns standard error, for the output of a program that is not the result of this task.
+fn standard_error() -> Result<Stdio> {
+    Ok(std::io::stderr().as_fd().try_clone_to_owned()?.into())
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("cannot print the report")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::table;
+
+    #[test]
+    fn table_adds_up_the_runs() {
+        let run = json!({
+            "seed": 7, "faults": {"kill handler": 2, "stop broker": 1}, "calls": 120,
+            "succeeded": 90, "failed": 3, "notExecuted": 2, "unknown": 5, "abandoned": 20,
+            "lateReplies": 1, "duplicateReplies": 4, "overtaken": 0, "violations": [{}],
+        });
+        let text = table(&[run.clone(), run]);
+        let rows: Vec<_> = text.lines().skip(2).collect();
+        assert_eq!(rows[0], "| 7 | 3 | 120 | 90 | 3 | 2 | 5 | 20 | 1 | 4 | 0 | 5.0 | 1 |");
+        assert_eq!(rows[2], "| 2 runs | 6 | 240 | 180 | 6 | 4 | 10 | 40 | 2 | 8 | 0 | 5.0 | 2 |");
+    }
+}
