@@ -5,7 +5,7 @@
 //! connection.
 //!
 //! - [`RabbitBus`]: the implementation of the port.
-//! - `supervisor`: the connection; `tls`: its encryption.
+//! - `supervisor`: the connection; `tls`: its encryption; `io_runtime`: the client library's runtime.
 //! - `publish_channel`: channels for publishing, and the mapping of confirms and returns to results.
 //! - `consumer`: consumers that survive their channel; `consumer_status`: the state of each.
 //! - `refusal`: errors for operations that the broker refuses, with a remedy.
@@ -21,6 +21,7 @@ mod confirm;
 mod consumer;
 mod consumer_status;
 mod greeting;
+mod io_runtime;
 mod publish_channel;
 mod refusal;
 mod section;

@@ -43,6 +43,7 @@ macro_rules! bus_conformance_tests {
             closed_bus_ends_its_consumers
             conflicting_queue_declaration_is_rejected
             inspect_counts_messages_and_consumers
+            panicked_consumer_task_ends_readiness
         );
         $crate::bus_conformance_tests!(@ $fixture, settling:
             acked_delivery_is_not_redelivered
