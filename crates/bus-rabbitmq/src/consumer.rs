@@ -29,6 +29,7 @@ use crate::{
     channel_wait::wait_on_channel,
     codec,
     consumer_status::ConsumerStatus,
+    dead_letter_budget::DeadLetterBudget,
     publish_channel::PublishChannel,
     settler::{AmqpSettler, DeadLetters},
     supervisor::{ConnectionUnavailable, OPERATION_TIMEOUT, Supervisor},
@@ -301,8 +302,11 @@ impl RabbitConsumer {
         };
         named(&queue.name)?;
         let dead_letters_as = named(&queue.dead_letters_as)?;
-        let dead_letters = (queue.kind == QueueKind::Work)
-            .then(|| DeadLetters { queue: dead_letters_as, channel: dead_letter_channel.clone() });
+        let dead_letters = (queue.kind == QueueKind::Work).then(|| DeadLetters {
+            queue: dead_letters_as,
+            channel: dead_letter_channel.clone(),
+            budget: DeadLetterBudget::new(),
+        });
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
         let session = subscriber.open_with_retries().await?;
         let queue = subscriber.subscription.queue.clone();
