@@ -202,16 +202,28 @@ fn broker_dead_letter_reason(headers: &FieldTable) -> Option<&'static str> {
     })
 }
 
-/// Returns the number of earlier deliveries, as counted by the broker.
-pub(crate) fn earlier_deliveries(properties: &BasicProperties, redelivered: bool) -> u32 {
-    let counted = properties
-        .headers()
-        .as_ref()
+/// Returns the number of this delivery of a message, from 1, as counted by the broker; at most
+/// `max_deliveries`.
+///
+/// The broker passes on a publisher's `x-delivery-count` until it sets its own, with the first
+/// redelivery. The count of a first delivery is therefore ignored, and so is the part of a count above
+/// the limit of the queue.
+#[must_use]
+pub fn delivery_attempt(
+    properties: &BasicProperties,
+    redelivered: bool,
+    max_deliveries: u32,
+) -> u32 {
+    if !redelivered {
+        return 1;
+    }
+    let headers = properties.headers().as_ref();
+    let counted = headers
         .and_then(|headers| headers.inner().get("x-delivery-count"))
         .and_then(as_number)
         .and_then(|count| u32::try_from(count).ok());
     // Classic queues report redelivery without a count.
-    counted.unwrap_or(0).max(u32::from(redelivered))
+    counted.unwrap_or(0).max(1).saturating_add(1).min(max_deliveries.max(2))
 }
 
 fn as_text(value: &AMQPValue) -> Option<Arc<str>> {

@@ -10,9 +10,9 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use lapin::{
     Channel,
     options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
-    types::{FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, ShortString},
 };
-use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Settling, Subscription};
+use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Reconnects, Settling, Subscription};
 use rockbot_contracts::{QueueKind, RoutingKey};
 use tokio::{
     sync::watch,
@@ -29,8 +29,8 @@ use crate::{
     channel_wait::wait_on_channel,
     codec,
     consumer_status::ConsumerStatus,
+    dead_letter_budget::DeadLetterBudget,
     publish_channel::PublishChannel,
-    refusal,
     settler::{AmqpSettler, DeadLetters},
     supervisor::{ConnectionUnavailable, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
@@ -46,7 +46,7 @@ pub(crate) struct RabbitConsumer {
     resubscribing: Option<AbortOnDropHandle<Option<Session>>>,
     /// `None` once the consumer is cancelled.
     status: Option<Arc<ConsumerStatus>>,
-    reconnects: watch::Sender<u64>,
+    reconnects: watch::Sender<Reconnects>,
 }
 
 /// Opens sessions.
@@ -67,6 +67,8 @@ struct Session {
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Deliveries settled on receipt that are not acknowledged yet.
     unacked: Option<Unacked>,
+    /// Set when the queue had been deleted before this session.
+    queue_was_lost: bool,
 }
 
 /// A series of deliveries that one ack covers.
@@ -76,9 +78,14 @@ struct Unacked {
 }
 
 impl Session {
-    /// Returns the next delivery. Acknowledges received deliveries once there are `max_unacked`, and
-    /// before it waits.
-    async fn next(&mut self, max_unacked: u16) -> Option<lapin::Result<lapin::message::Delivery>> {
+    /// Returns the next delivery. Acknowledges received deliveries once there are many, and before it
+    /// waits.
+    async fn next(
+        &mut self,
+        subscription: &Subscription,
+    ) -> Option<lapin::Result<lapin::message::Delivery>> {
+        // Acks at half the prefetch, so that the broker never waits for them.
+        let max_unacked = (subscription.prefetch / 2).max(1);
         if self.unacked.as_ref().is_some_and(|unacked| unacked.count >= max_unacked) {
             self.ack_received();
         }
@@ -96,7 +103,11 @@ impl Session {
     /// Converts a delivery that is settled on receipt. Returns `None` for an invalid routing key, which
     /// only a foreign publisher can use, and for a dead letter of another queue: the broker routes dead
     /// letters without checking permissions, so such a message may be forged.
-    fn receive(&mut self, delivery: lapin::message::Delivery) -> Option<Delivery> {
+    fn receive(
+        &mut self,
+        delivery: lapin::message::Delivery,
+        max_deliveries: u32,
+    ) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
             routing_key,
@@ -105,15 +116,28 @@ impl Session {
             data,
             ..
         } = delivery;
-        let count = self.unacked.as_ref().map_or(0, |unacked| unacked.count) + 1;
+        let count = self.unacked.as_ref().map_or(0, |unacked| unacked.count).saturating_add(1);
         self.unacked = Some(Unacked { last: delivery_tag, count });
-        let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
+        let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
         if codec::was_dead_letter(&properties) {
             warn!("dead letter of another queue dropped: it may be a forged reply");
             return None;
         }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
         Some(Delivery::received(codec::decode(&properties, data), key, attempt))
+    }
+
+    /// Closes the channel, without waiting for the broker, which requeues its unsettled deliveries.
+    fn close(mut self) {
+        self.ack_received();
+        let Self { channel, consumer, .. } = self;
+        drop(consumer);
+        let mut closing =
+            Box::pin(async move { channel.close(REPLY_SUCCESS, "consumer ended".into()).await });
+        // The first poll marks the channel as closing, so that its deliveries are no longer open.
+        if closing.as_mut().now_or_never().is_none() {
+            tokio::spawn(timeout(OPERATION_TIMEOUT, closing));
+        }
     }
 
     /// Acknowledges received deliveries, without waiting for the write: a broker that is low on memory may
@@ -127,6 +151,9 @@ impl Session {
         }
     }
 }
+
+/// Reply code of a channel that is closed in order.
+const REPLY_SUCCESS: u16 = 200;
 
 /// Timeout of one attempt to resubscribe.
 const RESUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -158,7 +185,7 @@ impl Subscriber {
         let disconnected = |reason| ConsumeError::Disconnected { reason };
         let refused_or_lost = |error: lapin::Error| {
             if connection.is_connected() {
-                refused(self.queue(), &error)
+                refused(&self.namespace, self.queue(), &error)
             } else {
                 disconnected(error.to_string())
             }
@@ -183,6 +210,7 @@ impl Subscriber {
             end: Box::pin(ended.clone().cancelled_owned()),
             ended,
             unacked: None,
+            queue_was_lost: false,
         })
     }
 
@@ -194,18 +222,50 @@ impl Subscriber {
         let exclusive = queue.kind == QueueKind::Exclusive;
         let options = BasicConsumeOptions { exclusive, ..Default::default() };
         let name = self.namespace.queue(&queue.name)?;
-        channel.basic_consume(name, ShortString::default(), options, FieldTable::default()).await
+        channel
+            .basic_consume(name, ShortString::default(), options, self.consumer_arguments())
+            .await
+    }
+
+    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout; its setting
+    /// `consumer_timeout` applies.
+    fn consumer_arguments(&self) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        let Subscription { settling, settle_timeout, .. } = self.subscription;
+        if settling == Settling::Explicit {
+            let millis = i64::try_from(settle_timeout.as_millis()).unwrap_or(i64::MAX);
+            arguments.insert("x-consumer-timeout".into(), AMQPValue::LongLongInt(millis));
+        }
+        arguments
+    }
+
+    /// Returns whether the reply queue of a lost session was deleted, with the replies in it.
+    async fn reply_queue_was_lost(&self) -> bool {
+        let queue = &self.subscription.queue;
+        if queue.kind != QueueKind::Reply {
+            return false;
+        }
+        let Some(connection) = self.supervisor.current_connection() else { return false };
+        // On a channel of its own: the broker closes it if the queue is missing.
+        let Ok(channel) = connection.open_channel().await else { return false };
+        connection.until_lost(self.namespace.is_missing(&channel, queue)).await.unwrap_or_default()
     }
 
     /// Resubscribes, with retries without a limit; returns `None` once the bus is closed.
     async fn resubscribe(self: Arc<Self>, status: Arc<ConsumerStatus>) -> Option<Session> {
         let mut waits = backoff::waits();
         let mut last_reason = String::new();
+        let mut queue_was_lost = false;
         loop {
             // Waiting for the connection has no limit; the timeout applies once connected.
             self.supervisor.connection().await.ok()?;
-            let reason = match timeout(RESUBSCRIBE_TIMEOUT, self.open()).await {
+            let opened = async {
+                queue_was_lost |= self.reply_queue_was_lost().await;
+                self.open().await
+            };
+            let reason = match timeout(RESUBSCRIBE_TIMEOUT, opened).await {
                 Ok(Ok(session)) => {
+                    let session = Session { queue_was_lost, ..session };
                     status.set_consuming(session.generation, &session.channel, &session.ended);
                     info!(queue = self.queue(), "consumer resubscribed");
                     return Some(session);
@@ -236,12 +296,17 @@ impl RabbitConsumer {
         subscription: Subscription,
     ) -> Result<Self, ConsumeError> {
         let queue = &subscription.queue;
-        let named =
-            |name| namespace.queue(name).map_err(|error| refused(queue.name.as_str(), &error));
+        let named = |name| {
+            let refused = |error| refused(&namespace, queue.name.as_str(), &error);
+            namespace.queue(name).map_err(refused)
+        };
         named(&queue.name)?;
         let dead_letters_as = named(&queue.dead_letters_as)?;
-        let dead_letters = (queue.kind == QueueKind::Work)
-            .then(|| DeadLetters { queue: dead_letters_as, channel: dead_letter_channel.clone() });
+        let dead_letters = (queue.kind == QueueKind::Work).then(|| DeadLetters {
+            queue: dead_letters_as,
+            channel: dead_letter_channel.clone(),
+            budget: DeadLetterBudget::new(),
+        });
         let subscriber = Arc::new(Subscriber { supervisor, namespace, subscription });
         let session = subscriber.open_with_retries().await?;
         let queue = subscriber.subscription.queue.clone();
@@ -253,22 +318,26 @@ impl RabbitConsumer {
             session: Some(session),
             resubscribing: None,
             status: Some(status),
-            reconnects: watch::Sender::new(0),
+            reconnects: watch::Sender::default(),
         })
     }
 
     async fn next_delivery(&mut self) -> Option<Delivery> {
-        let Subscription { prefetch, settling, .. } = self.subscriber.subscription;
+        let settling = self.subscriber.subscription.settling;
+        let max_deliveries = self.subscriber.subscription.queue.deliveries;
         loop {
             let Some(session) = &mut self.session else {
-                self.session = Some(self.resubscribed().await?);
-                self.reconnects.send_modify(|count| *count += 1);
+                let session = self.resubscribed().await?;
+                self.reconnects.send_modify(|reconnects| {
+                    reconnects.count += 1;
+                    reconnects.queue_losses += u64::from(session.queue_was_lost);
+                });
+                self.session = Some(session);
                 continue;
             };
-            // Acks at half the prefetch, so that the broker never waits for them.
-            match session.next((prefetch / 2).max(1)).await {
+            match session.next(&self.subscriber.subscription).await {
                 Some(Ok(delivery)) if settling == Settling::OnReceipt => {
-                    let received = session.receive(delivery);
+                    let received = session.receive(delivery, max_deliveries);
                     if received.is_some() {
                         return received;
                     }
@@ -281,16 +350,22 @@ impl RabbitConsumer {
                 }
                 Some(Err(error)) => {
                     warn!(queue = self.subscriber.queue(), %error, "consumer lost its channel");
-                    self.interrupt();
+                    self.give_up();
                 }
-                // Cancelled by this process, or by the broker because the queue was deleted.
-                None => self.interrupt(),
+                // Cancelled by the broker, because the queue was deleted or a delivery was held too long.
+                None if self.status.is_some() => self.give_up(),
+                // Cancelled by this process, which may still settle what it received.
+                None => self.session = None,
             }
         }
     }
 
-    fn interrupt(&mut self) {
-        self.session = None;
+    /// Ends the session, with its channel: the broker would hold back its unsettled deliveries, and may
+    /// send more.
+    fn give_up(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.close();
+        }
         if let Some(status) = &self.status {
             status.set_interrupted();
         }
@@ -309,8 +384,13 @@ impl RabbitConsumer {
         });
         let session = resubscribing.await;
         self.resubscribing = None;
-        // The task fails only when the runtime stops.
-        session.ok().flatten()
+        match session {
+            Ok(session) => session,
+            // Caught by the owner of the consumer, which then tries again.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime stops.
+            Err(_) => None,
+        }
     }
 
     /// Converts a delivery that its handler settles. One with an invalid routing key is dead-lettered.
@@ -328,7 +408,8 @@ impl RabbitConsumer {
             ..
         } = delivery;
         let settler = AmqpSettler { tag, channel, dead_letters: self.dead_letters.clone() };
-        let attempt = 1 + codec::earlier_deliveries(&properties, redelivered);
+        let max_deliveries = self.subscriber.subscription.queue.deliveries;
+        let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
         let envelope = codec::decode(&properties, data);
         match RoutingKey::new(routing_key.as_str()) {
             Ok(key) => Some(Delivery::new(envelope, key, attempt, settler)),
@@ -373,11 +454,23 @@ impl DeliverySource for RabbitConsumer {
         Box::pin(self.stop())
     }
 
-    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+    fn reconnects(&self) -> Option<watch::Receiver<Reconnects>> {
         Some(self.reconnects.subscribe())
+    }
+
+    fn interrupt(&mut self) {
+        self.give_up();
     }
 }
 
-fn refused(queue: &str, error: &lapin::Error) -> ConsumeError {
-    ConsumeError::Refused { queue: queue.to_owned(), reason: refusal::explain(error) }
+impl Drop for RabbitConsumer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.subscriber.supervisor.consumers().set_failed();
+        }
+    }
+}
+
+fn refused(namespace: &Namespace, queue: &str, error: &lapin::Error) -> ConsumeError {
+    ConsumeError::Refused { queue: queue.to_owned(), reason: namespace.explain(error) }
 }

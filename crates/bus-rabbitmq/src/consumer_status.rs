@@ -1,6 +1,9 @@
 //! Registry of consumers and the status of each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicBool, Ordering},
+};
 
 use lapin::Channel;
 use rockbot_contracts::QueueSpec;
@@ -8,7 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 /// The consumers of a bus; cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct ConsumerRegistry(Arc<Mutex<Vec<Weak<ConsumerStatus>>>>);
+pub(crate) struct ConsumerRegistry {
+    consumers: Arc<Mutex<Vec<Weak<ConsumerStatus>>>>,
+    /// Set once the owner of a consumer panicked.
+    failed: Arc<AtomicBool>,
+}
 
 /// Status of one consumer, owned by the consumer.
 pub(crate) struct ConsumerStatus {
@@ -35,15 +42,21 @@ impl ConsumerRegistry {
     /// Adds a consumer, interrupted at first.
     pub(crate) fn register(&self, queue: QueueSpec) -> Arc<ConsumerStatus> {
         let status = Arc::new(ConsumerStatus { queue, consuming: Mutex::default() });
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.consumers);
         all.retain(|status| status.strong_count() > 0);
         all.push(Arc::downgrade(&status));
         status
     }
 
+    /// Records that a task that owned a consumer ended by a panic: its queue is no longer consumed.
+    pub(crate) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
     /// Returns whether every consumer consumes on connection number `generation`.
     pub(crate) fn all_consume_on(&self, generation: u64) -> bool {
-        self.all().iter().all(|status| status.consumes_on(generation))
+        !self.failed.load(Ordering::Acquire)
+            && self.all().iter().all(|status| status.consumes_on(generation))
     }
 
     /// Ends the sessions of consumers whose channel is closed. The client library does not report this to
@@ -64,7 +77,7 @@ impl ConsumerRegistry {
     }
 
     fn all(&self) -> Vec<Arc<ConsumerStatus>> {
-        lock(&self.0).iter().filter_map(Weak::upgrade).collect()
+        lock(&self.consumers).iter().filter_map(Weak::upgrade).collect()
     }
 }
 

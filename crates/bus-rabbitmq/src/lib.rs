@@ -5,9 +5,10 @@
 //! connection.
 //!
 //! - [`RabbitBus`]: the implementation of the port.
-//! - `supervisor`: the connection; `tls`: its encryption.
+//! - `supervisor`: the connection; `tls`: its encryption; `io_runtime`: the client library's runtime.
 //! - `publish_channel`: channels for publishing, and the mapping of confirms and returns to results.
 //! - `consumer`: consumers that survive their channel; `consumer_status`: the state of each.
+//! - `dead_letter_budget`: a limit on the dead letters that senders cause.
 //! - `refusal`: errors for operations that the broker refuses, with a remedy.
 //! - `topology`: declaration of exchanges and queues.
 //! - [`codec`]: conversion between envelopes and AMQP properties.
@@ -20,7 +21,9 @@ mod config;
 mod confirm;
 mod consumer;
 mod consumer_status;
+mod dead_letter_budget;
 mod greeting;
+mod io_runtime;
 mod publish_channel;
 mod refusal;
 mod section;

@@ -327,7 +327,9 @@ impl PublishChannel {
                 tokio::time::sleep(waits.next_wait()).await;
             }
         });
-        match opened.await {
+        // Also while the broker blocks publishers, which leaves the connection open.
+        let opened = self.supervisor.until_closed(opened).await.ok_or(PublishError::Closed)?;
+        match opened {
             Ok(opened) => opened,
             Err(_) => Err(not_sent(refused.unwrap_or_else(|| self.supervisor.reason()))),
         }

@@ -8,12 +8,14 @@ use lapin::{
     options::{BasicAckOptions, BasicRejectOptions},
     types::{DeliveryTag, ShortString},
 };
+use metrics::counter;
 use rockbot_bus::{SettleError, Settler};
-use rockbot_contracts::Envelope;
+use rockbot_contracts::{Envelope, json::Limits};
 use tokio::time::Instant;
 
 use crate::{
-    channel_wait::wait_on_channel, publish_channel::PublishChannel, supervisor::OPERATION_TIMEOUT,
+    channel_wait::wait_on_channel, dead_letter_budget::DeadLetterBudget,
+    publish_channel::PublishChannel, supervisor::OPERATION_TIMEOUT,
 };
 
 pub(crate) struct AmqpSettler {
@@ -30,6 +32,7 @@ pub(crate) struct DeadLetters {
     /// Name of the queue at the broker, which is the routing key of its dead letters.
     pub(crate) queue: ShortString,
     pub(crate) channel: Arc<PublishChannel>,
+    pub(crate) budget: DeadLetterBudget,
 }
 
 /// Maximum length of the reason in a dead letter.
@@ -58,10 +61,19 @@ impl Settler for AmqpSettler {
             let Some(dead_letters) = &self.dead_letters else {
                 return self.reject_delivery(DEAD_LETTER).await;
             };
+            let bytes = envelope.body.len();
+            if !dead_letters.budget.take(bytes) {
+                counter!("rockbot_bus_dead_letters_dropped_total").increment(1);
+                return self.ack_delivery().await;
+            }
+            if bytes > Limits::default().bytes {
+                // The broker moves it without a copy, and would refuse one.
+                return self.reject_delivery(DEAD_LETTER).await;
+            }
             // A rejection has no reason, so the dead letter is published by this process.
             let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
             envelope.dead_letter_reason = Some(reason.into());
-            let DeadLetters { queue, channel } = &**dead_letters;
+            let DeadLetters { queue, channel, .. } = &**dead_letters;
             match channel.publish_raw(queue.clone(), &envelope).await {
                 Ok(()) => self.ack_delivery().await,
                 Err(error) => {
@@ -70,6 +82,10 @@ impl Settler for AmqpSettler {
                 }
             }
         })
+    }
+
+    fn is_open(&self) -> bool {
+        self.channel.status().connected()
     }
 
     fn abandon(self: Box<Self>, _: Envelope) {

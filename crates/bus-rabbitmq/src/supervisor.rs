@@ -1,6 +1,12 @@
 //! The task that owns the connection and reconnects.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use lapin::{
@@ -10,6 +16,7 @@ use lapin::{
     uri::{AMQPScheme, AMQPUri},
 };
 use metrics::counter;
+use rockbot_bus::restart_on_panic;
 use tokio::{
     sync::{Notify, watch},
     time::timeout,
@@ -20,7 +27,7 @@ use tracing::{debug, info, warn};
 use crate::{
     backoff,
     consumer_status::ConsumerRegistry,
-    greeting,
+    greeting, io_runtime,
     refusal::{self, ReplyCode},
     tls::{self, TlsFiles},
     topology::Namespace,
@@ -141,8 +148,13 @@ impl Supervisor {
             state: sender,
             consumers: consumers.clone(),
             restore_requested: restore_requested.clone(),
+            generation: AtomicU64::default(),
         };
-        tasks.spawn(task.run(stop.clone()));
+        let (task, stopped) = (Arc::new(task), stop.clone());
+        tasks.spawn(restart_on_panic("connection", move || {
+            let (task, stopped) = (task.clone(), stopped.clone());
+            async move { task.run(stopped).await }
+        }));
         tasks.close();
         Self { state, consumers, restore_requested, user, stop, tasks }
     }
@@ -165,6 +177,11 @@ impl Supervisor {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    /// Awaits `operation` until the bus is closed; returns `None` when it was.
+    pub(crate) async fn until_closed<T>(&self, operation: impl Future<Output = T>) -> Option<T> {
+        self.stop.run_until_cancelled(operation).await
     }
 
     /// Returns the user of this process.
@@ -222,6 +239,8 @@ struct ConnectionTask {
     state: watch::Sender<State>,
     consumers: ConsumerRegistry,
     restore_requested: Arc<Notify>,
+    /// Number of the last connection.
+    generation: AtomicU64,
 }
 
 /// Interval at which exchanges and bindings are restored. Deleting an exchange deletes its bindings, and
@@ -229,10 +248,19 @@ struct ConnectionTask {
 const TOPOLOGY_INTERVAL: Duration = Duration::from_secs(3);
 
 impl ConnectionTask {
-    async fn run(self, stop: CancellationToken) {
-        let mut generation = 0;
+    async fn run(&self, stop: CancellationToken) {
+        // Set after a panic only: nothing watches that connection any longer.
+        let unwatched = match &*self.state.borrow() {
+            State::Connected(live) => Some(live.clone()),
+            _ => None,
+        };
+        if let Some(live) = unwatched {
+            self.state.send_replace(State::Connecting { reason: "reconnecting".into() });
+            live.ended.cancel();
+            live.close().await;
+        }
         while !stop.is_cancelled() {
-            generation += 1;
+            let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
             let Some(live) = stop.run_until_cancelled(self.connect(generation)).await else {
                 break;
             };
@@ -317,7 +345,11 @@ impl ConnectionTask {
                 None => stream,
             })
         };
-        let runtime = lapin::runtime::default_runtime()?;
+        let runtime = {
+            let runtime = io_runtime::handle()?;
+            let _current = runtime.enter();
+            lapin::runtime::default_runtime()?
+        };
         let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
         tokio::select! {
             prepared = self.namespace.prepare(&connection) => prepared?,

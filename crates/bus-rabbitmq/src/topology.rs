@@ -10,7 +10,7 @@ use rockbot_contracts::{
     shape::{Argument, dead_letter_exchange, queue_name},
 };
 
-use crate::refusal::{ReplyCode, reply_code};
+use crate::refusal::{self, ReplyCode, reply_code};
 
 /// Exchanges and queue names of a fleet at the broker.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub(crate) struct Namespace {
     /// may not declare them.
     prepared: bool,
 }
+
+const IMPORT_DEFINITIONS: &str = "the definitions for this user: import those that `cargo xtask \
+     broker-users` writes";
 
 impl Namespace {
     /// Creates a namespace; `None` when the name is over 64 bytes or not valid in queue names.
@@ -86,11 +89,25 @@ impl Namespace {
 
     /// Adds the remedy for a missing exchange or queue.
     fn unprepared(&self, error: &lapin::Error) -> lapin::Error {
-        std::io::Error::other(format!(
-            "{error}; the broker lacks the definitions for this user: import those that `cargo xtask \
-             broker-users` writes"
-        ))
-        .into()
+        std::io::Error::other(format!("{error}; the broker lacks {IMPORT_DEFINITIONS}")).into()
+    }
+
+    /// Describes the refusal of an operation, with a remedy.
+    pub(crate) fn explain(&self, error: &lapin::Error) -> String {
+        let text = refusal::explain(error);
+        // A broker may refuse an object that was not prepared like one of another user.
+        if self.prepared && reply_code(error) == Some(ReplyCode::AccessRefused) {
+            return format!(
+                "{text}; if it belongs to this user, the broker lacks {IMPORT_DEFINITIONS}"
+            );
+        }
+        text
+    }
+
+    /// Returns whether a queue is missing. The channel may be closed afterwards.
+    pub(crate) async fn is_missing(&self, channel: &Channel, spec: &QueueSpec) -> bool {
+        let inspected = self.inspect(channel, spec).await;
+        inspected.is_err_and(|error| reply_code(&error) == Some(ReplyCode::NotFound))
     }
 
     /// Declares a queue with its bindings, after its dead-letter queue.

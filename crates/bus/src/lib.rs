@@ -19,6 +19,7 @@ pub mod report;
 pub mod request;
 mod request_error;
 mod retry;
+mod supervision;
 pub mod worker;
 
 pub use delivery::{Delivery, SettleError, Settlement, Settler};
@@ -27,11 +28,12 @@ pub use memory::MemoryBus;
 pub use observed::Observed;
 pub use pending::RequesterStats;
 pub use port::{
-    Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Settling,
-    Subscription,
+    Assurance, Bus, ConsumeError, Consumer, DeliverySource, Publication, PublishError, Reconnects,
+    Settling, Subscription,
 };
 pub use queue_gauge::QueueGauge;
 pub use report::{BusReport, QueueReport, QueueState};
 pub use request::{Request, Requester};
 pub use request_error::RequestError;
+pub use supervision::restart_on_panic;
 pub use worker::{Handler, Worker, WorkerStats};

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,7 +15,7 @@ use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
 
-use crate::request_error::RequestError;
+use crate::{port::Reconnects, request_error::RequestError, supervision};
 
 /// Receives interim messages of a request, such as progress. Must not block.
 pub type InterimSink = Arc<dyn Fn(&Envelope) + Send + Sync>;
@@ -26,8 +27,8 @@ pub(crate) struct PendingRequest {
     pub(crate) deadline: Instant,
     /// Cancelled when the caller no longer wants the reply.
     pub(crate) abandoned: Option<CancellationToken>,
-    /// Number of reconnects when it was sent.
-    pub(crate) reconnects: u64,
+    /// Reconnects before it was sent.
+    pub(crate) reconnects: Reconnects,
     /// The caller's trace context.
     pub(crate) scope: trace::Scope,
     /// The caller's span in log lines.
@@ -73,6 +74,8 @@ impl RequesterStats {
 #[derive(Default)]
 pub(crate) struct Pending {
     replies: Mutex<HashMap<Arc<str>, PendingReply>>,
+    /// Set once no reply can arrive any longer.
+    closed: AtomicBool,
     /// Number of the next request.
     next_number: AtomicU64,
     pub(crate) stats: Arc<RequesterStats>,
@@ -99,6 +102,9 @@ impl Pending {
     ) -> Result<(PendingGuard<'_>, oneshot::Receiver<Envelope>), RequestError> {
         let (sender, receiver) = oneshot::channel();
         let mut replies = self.lock();
+        if self.closed.load(Ordering::Acquire) {
+            return Err(RequestError::Stopped);
+        }
         let pending = replies.len();
         let entry = match replies.entry(id.clone()) {
             Entry::Vacant(entry) if !id.is_empty() => entry,
@@ -128,9 +134,11 @@ impl Pending {
         self.lock().values().map(|reply| reply.since.elapsed()).max()
     }
 
-    /// Removes all pending requests; their callers get an error.
-    pub(crate) fn close_all(&self) {
-        self.lock().clear();
+    /// Removes all pending requests and refuses further ones; their callers get an error.
+    pub(crate) fn close(&self) {
+        let mut replies = self.lock();
+        self.closed.store(true, Ordering::Release);
+        replies.clear();
     }
 
     /// Returns the correlation ids of the published requests that match.
@@ -160,8 +168,10 @@ impl Pending {
             match on_interim {
                 Some(on_interim) => {
                     self.stats.interim.fetch_add(1, Ordering::Relaxed);
-                    if let Some(on_interim) = on_interim {
-                        on_interim(&envelope);
+                    if let Some(on_interim) = on_interim
+                        && catch_unwind(AssertUnwindSafe(|| on_interim(&envelope))).is_err()
+                    {
+                        supervision::report_panic("progress");
                     }
                 }
                 None => debug!(correlation_id = id, "progress without a pending request"),
@@ -237,7 +247,7 @@ mod tests {
             envelope: Envelope::raw("Any", Vec::new()),
             deadline: Instant::now(),
             abandoned: None,
-            reconnects: 0,
+            reconnects: Reconnects::default(),
             scope: trace::Scope::default(),
             log_span: Span::none(),
         })

@@ -1,12 +1,12 @@
 //! The bus port.
 
-use std::{fmt, time::Duration};
+use std::{fmt, panic::AssertUnwindSafe, time::Duration};
 
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_contracts::{Envelope, QueueName, QueueSpec, RoutingKey};
 use tokio::sync::watch;
 
-use crate::{delivery::Delivery, report::BusReport};
+use crate::{delivery::Delivery, report::BusReport, supervision};
 
 /// Carries messages between processes, or between tasks of one.
 ///
@@ -30,7 +30,8 @@ pub trait Bus: Send + Sync + 'static {
         queues: &'a [QueueName],
     ) -> BoxFuture<'a, Result<BusReport, ConsumeError>>;
 
-    /// Returns whether the bus is connected and every consumer is consuming.
+    /// Returns whether the bus is connected and every consumer is consuming. False for good once a task
+    /// that owned a consumer ended by a panic.
     fn is_ready(&self) -> bool;
 
     /// Ends all consumers and closes the bus, in order. Publishing afterwards fails with
@@ -157,6 +158,9 @@ pub struct Subscription {
     pub prefetch: u16,
     /// Time of settlement.
     pub settling: Settling,
+    /// Time within which the consumer settles a delivery; a broker that enforces it redelivers the
+    /// message. Default [`Subscription::SETTLE_TIMEOUT`].
+    pub settle_timeout: Duration,
 }
 
 /// Time of the settlement of a delivery.
@@ -171,16 +175,31 @@ pub enum Settling {
 }
 
 impl Subscription {
+    /// Default time to settle a delivery: longer than any tool call.
+    pub const SETTLE_TIMEOUT: Duration = Duration::from_secs(25 * 3600);
+
     /// Creates a subscription to `queue` with at most `prefetch` unsettled deliveries.
     #[must_use]
     pub fn new(queue: QueueSpec, prefetch: u16) -> Self {
-        Self { queue, prefetch: prefetch.max(1), settling: Settling::Explicit }
+        Self {
+            queue,
+            prefetch: prefetch.max(1),
+            settling: Settling::Explicit,
+            settle_timeout: Self::SETTLE_TIMEOUT,
+        }
     }
 
     /// Creates a subscription to `queue` whose deliveries are settled on receipt.
     #[must_use]
     pub fn on_receipt(queue: QueueSpec, prefetch: u16) -> Self {
         Self { settling: Settling::OnReceipt, ..Self::new(queue, prefetch) }
+    }
+
+    /// Sets the time to settle a delivery.
+    #[must_use]
+    pub fn with_settle_timeout(mut self, timeout: Duration) -> Self {
+        self.settle_timeout = timeout;
+        self
     }
 }
 
@@ -219,9 +238,22 @@ pub trait DeliverySource: Send {
     fn cancel(&mut self) -> BoxFuture<'_, ()>;
 
     /// See [`Consumer::reconnects`].
-    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+    fn reconnects(&self) -> Option<watch::Receiver<Reconnects>> {
         None
     }
+
+    /// Gives up the current subscription after a panic in [`DeliverySource::next`], which then
+    /// subscribes again. The bus redelivers unsettled messages.
+    fn interrupt(&mut self) {}
+}
+
+/// Interruptions of a consumer since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reconnects {
+    /// Number of new subscriptions.
+    pub count: u64,
+    /// Number of times that the queue was found deleted, with the messages that were in it.
+    pub queue_losses: u64,
 }
 
 impl Consumer {
@@ -232,12 +264,21 @@ impl Consumer {
     }
 
     /// Returns the next delivery; `None` after the last one once the consumer is cancelled or the bus
-    /// closed.
+    /// closed. A panic of the adapter interrupts the subscription and does not end the consumer.
     ///
     /// # Cancellation
     /// Safe: no delivery is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Delivery> {
-        self.0.next().await
+        loop {
+            // The call itself may panic, before it returns a future.
+            let next = AssertUnwindSafe(async { self.0.next().await }).catch_unwind();
+            if let Ok(next) = next.await {
+                return next;
+            }
+            supervision::report_panic("consumer");
+            self.0.interrupt();
+            tokio::time::sleep(supervision::RESTART_PAUSE).await;
+        }
     }
 
     /// Stops new deliveries. [`Consumer::next`] still returns those already received, then `None`.
@@ -245,9 +286,9 @@ impl Consumer {
         self.0.cancel().await;
     }
 
-    /// Returns the number of reconnects; `None` for a bus without connections.
+    /// Returns the interruptions; `None` for a bus without connections.
     #[must_use]
-    pub fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+    pub fn reconnects(&self) -> Option<watch::Receiver<Reconnects>> {
         self.0.reconnects()
     }
 }

@@ -13,9 +13,10 @@ use tracing::{Span, debug, info};
 
 use crate::{
     pending::{Pending, PendingGuard, PendingRequest, RequesterStats},
-    port::{Bus, ConsumeError, Publication, PublishError, Subscription},
+    port::{Bus, ConsumeError, Publication, PublishError, Reconnects, Subscription},
     request_error::RequestError,
     retry::{self, MAX_ATTEMPTS},
+    supervision::restart_on_panic,
 };
 
 pub use crate::pending::InterimSink;
@@ -74,8 +75,8 @@ struct Listener {
 }
 
 struct ReconnectRetries {
-    /// Number of reconnects of the reply consumer.
-    reconnects: watch::Receiver<u64>,
+    /// Reconnects of the reply consumer.
+    reconnects: watch::Receiver<Reconnects>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -261,11 +262,12 @@ impl Requester {
         deadline: Instant,
         guard: &PendingGuard<'_>,
     ) -> Result<(), PublishError> {
-        let next = self.publish(request, deadline).await?;
         let reconnect_retries =
             self.listener.get().and_then(|listener| listener.reconnect_retries.as_ref());
-        if let (Some(request), Some(reconnect_retries)) = (next, reconnect_retries) {
-            let reconnects = *reconnect_retries.reconnects.borrow();
+        // Read first: the reply queue may be lost while the request is published.
+        let reconnects = reconnect_retries.map(|retries| *retries.reconnects.borrow());
+        let next = self.publish(request, deadline).await?;
+        if let (Some(request), Some(reconnects)) = (next, reconnects) {
             let (scope, log_span) = (trace::Scope::current(), Span::current());
             let Request { key, envelope, abandoned, .. } = *request;
             let request =
@@ -325,23 +327,33 @@ impl Requester {
                 let mut consumer = self.bus.consume(subscription).await?;
                 let reconnect_retries = consumer.reconnects().map(|reconnects| {
                     let (bus, pending) = (self.bus.clone(), self.pending.clone());
-                    let count = reconnects.clone();
-                    let task =
-                        tokio::spawn(retry::retry_after_reconnects(bus, pending, reconnects));
-                    ReconnectRetries { reconnects: count, _task: AbortOnDropHandle::new(task) }
+                    let seen = reconnects.clone();
+                    let task = tokio::spawn(restart_on_panic("request retries", move || {
+                        let (bus, pending) = (bus.clone(), pending.clone());
+                        retry::retry_after_reconnects(bus, pending, seen.clone())
+                    }));
+                    ReconnectRetries { reconnects, _task: AbortOnDropHandle::new(task) }
                 });
-                let pending = self.pending.clone();
+                let replies = ReplyListener(self.pending.clone());
                 let replies = tokio::spawn(async move {
                     while let Some(delivery) = consumer.next().await {
-                        pending.deliver(delivery.into_envelope());
+                        replies.0.deliver(delivery.into_envelope());
                     }
-                    // No reply can arrive any longer, so pending requests fail at once.
-                    pending.close_all();
                 });
                 Ok(Listener { replies: AbortOnDropHandle::new(replies), reconnect_retries })
             })
             .await
             .map(drop)
+    }
+}
+
+/// The task that delivers replies. When it ends, even by a panic, no reply can arrive any longer, so
+/// pending and further requests fail at once.
+struct ReplyListener(Arc<Pending>);
+
+impl Drop for ReplyListener {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

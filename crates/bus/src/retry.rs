@@ -1,8 +1,9 @@
 //! Retries of pending requests after reconnects.
 //!
 //! A confirmed request can still be lost: its consumers may have been disconnected as well, and the
-//! broker dead-letters a message after too many deliveries. The requester gets no notification, so it
-//! sends the request again under the same correlation id.
+//! broker dead-letters a message after too many deliveries. Its reply is lost if the reply queue was
+//! deleted. The requester gets no notification, so it sends the request again under the same correlation
+//! id.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use tracing::{Instrument, debug, info};
 
 use crate::{
     pending::{Pending, PendingRequest},
-    port::{Bus, Publication},
+    port::{Bus, Publication, Reconnects},
 };
 
 /// Time after the last reconnect until a pending request may count as lost. By then, consumers have
@@ -37,16 +38,18 @@ const CONCURRENCY: usize = 32;
 pub(crate) const MAX_ATTEMPTS: u32 = 8;
 
 impl PendingRequest {
-    /// Returns whether the request should be sent again after `reconnects` reconnects.
-    fn should_retry(&self, reconnects: u64) -> bool {
+    /// Returns whether the request should be sent again after `reconnects`.
+    fn should_retry(&self, reconnects: Reconnects) -> bool {
         let abandoned = self.abandoned.as_ref().is_some_and(CancellationToken::is_cancelled);
         let in_time = self.deadline > Instant::now();
         let may_retry = in_time && !abandoned && self.envelope.attempt < MAX_ATTEMPTS;
-        may_retry && reconnects.saturating_sub(self.reconnects) >= RETRY_AFTER_RECONNECTS
+        let since = reconnects.count.saturating_sub(self.reconnects.count);
+        let reply_lost = reconnects.queue_losses > self.reconnects.queue_losses;
+        may_retry && (reply_lost || since >= RETRY_AFTER_RECONNECTS)
     }
 
     /// Records another attempt and returns the publication to send.
-    fn next_attempt(&mut self, reconnects: u64) -> Publication {
+    fn next_attempt(&mut self, reconnects: Reconnects) -> Publication {
         self.reconnects = reconnects;
         self.envelope = self.envelope.clone().next_attempt();
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -60,7 +63,7 @@ impl PendingRequest {
 pub(crate) async fn retry_after_reconnects(
     bus: Arc<dyn Bus>,
     pending: Arc<Pending>,
-    mut reconnects: watch::Receiver<u64>,
+    mut reconnects: watch::Receiver<Reconnects>,
 ) {
     while reconnects.changed().await.is_ok() {
         let latest = Instant::now() + MAX_WAIT;
@@ -80,7 +83,7 @@ pub(crate) async fn retry_after_reconnects(
 }
 
 /// Sends the request `id` again if it is still pending.
-async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: u64) {
+async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: Reconnects) {
     let next = pending.with_request(&id, |request| {
         request.should_retry(reconnects).then(|| {
             let publication = request.next_attempt(reconnects);
@@ -95,7 +98,7 @@ async fn retry(bus: &dyn Bus, pending: &Pending, id: Arc<str>, reconnects: u64) 
         if let Err(error) = bus.publish(publication).await {
             debug!(correlation_id = &*id, %error, "retry failed; waiting for the next reconnect");
             pending.with_request(&id, |request| {
-                request.reconnects = reconnects.saturating_sub(RETRY_AFTER_RECONNECTS);
+                request.reconnects.count = reconnects.count.saturating_sub(RETRY_AFTER_RECONNECTS);
             });
         }
     };

@@ -98,7 +98,8 @@ impl WorkerStats {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of settlements that did not reach the bus.
+    /// Returns the number of settlements that did not reach the bus, including those of deliveries that
+    /// were not processed because their subscription was gone.
     pub fn unsettled(&self) -> u64 {
         self.unsettled.get()
     }
@@ -152,7 +153,7 @@ impl Worker {
     /// completed within `grace`. The others are aborted, and the bus redelivers them.
     pub async fn drain(mut self, grace: Duration) -> bool {
         self.stop.cancel();
-        let drained = timeout(grace, &mut self.consume_loop).await.is_ok();
+        let drained = matches!(timeout(grace, &mut self.consume_loop).await, Ok(Ok(())));
         if drained {
             info!(queue = self.queue, "consumer drained");
         } else {
@@ -212,6 +213,12 @@ impl Processor {
             counter!("rockbot_bus_redeliveries_total", "queue" => self.family).increment(1);
         }
         let stats = self.stats;
+        if !delivery.is_open() {
+            // The bus redelivers it, possibly to another process.
+            debug!("delivery lost its subscription before it was processed");
+            stats.unsettled.increment();
+            return;
+        }
         let handled = AssertUnwindSafe(self.handler.handle(&delivery)).catch_unwind().await;
         let settlement = handled.unwrap_or_else(|_| {
             stats.panicked.fetch_add(1, Ordering::Relaxed);

@@ -74,6 +74,32 @@ mod tests {
     use crate::ids::InstanceId;
 
     #[test]
+    fn work_and_dead_letter_queues_are_bounded_in_bytes() {
+        let queue = QueueSpec::work(&crate::topology::tool_invoke());
+        for queue in [queue.dead_letters(), queue] {
+            let arguments = queue.arguments("rockbot");
+            let bytes = arguments.iter().find(|(name, _)| *name == "x-max-length-bytes");
+            assert!(matches!(bytes, Some((_, Argument::Number(1..)))), "{arguments:?}");
+        }
+    }
+
+    /// Every broker configuration that ships limits messages to the size that receivers accept, and
+    /// gives calls their time.
+    #[test]
+    fn shipped_brokers_limit_messages_and_not_calls() {
+        let size = format!("max_message_size = {}", crate::json::Limits::default().bytes);
+        for (name, text) in [
+            ("compose", include_str!("../../../deploy/compose/rabbitmq/rabbitmq.conf")),
+            ("embedded", include_str!("../../../helm/rockbot/templates/rabbitmq/embedded.yaml")),
+            ("operator", include_str!("../../../helm/rockbot/templates/rabbitmq/operator.yaml")),
+            ("tests", include_str!("../../testkit/src/broker.rs")),
+        ] {
+            assert!(text.contains(&size), "{name}: {size}");
+            assert!(text.contains("consumer_timeout = 90000000"), "{name}");
+        }
+    }
+
+    #[test]
     fn monitor_queue_is_bounded_and_drops_its_oldest_message() {
         let queue = QueueSpec::monitor(&InstanceId::new("i").unwrap(), Vec::new());
         assert_eq!(queue_name("rockbot", &queue.name), "rockbot.monitor.i");

@@ -235,7 +235,7 @@ pub struct QueueSpec {
     pub bindings: Vec<BindingPattern>,
     /// Maximum number of messages.
     pub max_length: u32,
-    /// Maximum size of all bodies in bytes; `None` for no such limit.
+    /// Maximum size of all waiting bodies in bytes; `None` for no such limit.
     pub max_bytes: Option<u64>,
     /// Work queue whose dead-letter queue receives its dead letters: itself, except for a quarantine
     /// queue.
@@ -253,12 +253,16 @@ pub const QUARANTINE_DELIVERIES: u32 = MAX_DELIVERIES - 2;
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default length limit of a work queue.
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
+/// Size limit of the messages that wait in a work queue, in bytes.
+pub const WORK_QUEUE_BYTES: u64 = 256 * 1024 * 1024;
 /// Default length limit of a queue of one process.
 pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
 /// Size limit of a monitor's queue in bytes: each message is a copy that the broker stores.
 pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
 /// Length limit of a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
+/// Size limit of the messages in a dead-letter queue, in bytes.
+pub const DEAD_LETTER_BYTES: u64 = 512 * 1024 * 1024;
 /// Deliveries of a dead letter. The broker counts each inspection as a delivery, and newer brokers drop
 /// messages after twenty deliveries by default.
 pub const DEAD_LETTER_DELIVERIES: u32 = 1_000_000;
@@ -272,7 +276,8 @@ impl QueueSpec {
     #[must_use]
     pub fn work(key: &RoutingKey) -> Self {
         let (name, bindings) = (QueueName(key.0.clone()), vec![key.into()]);
-        Self::new(name, QueueKind::Work, bindings, WORK_QUEUE_LENGTH)
+        let queue = Self::new(name, QueueKind::Work, bindings, WORK_QUEUE_LENGTH);
+        Self { max_bytes: Some(WORK_QUEUE_BYTES), ..queue }
     }
 
     /// Creates the quarantine queue of `key`, for requests that may have crashed handlers; see
@@ -332,7 +337,8 @@ impl QueueSpec {
     #[must_use]
     pub fn dead_letters_of(name: &QueueName) -> Self {
         let name = name.dead_letters();
-        Self::new(name, QueueKind::DeadLetters, Vec::new(), DEAD_LETTER_LENGTH)
+        let queue = Self::new(name, QueueKind::DeadLetters, Vec::new(), DEAD_LETTER_LENGTH);
+        Self { max_bytes: Some(DEAD_LETTER_BYTES), ..queue }
     }
 
     /// Creates the dead-letter queue of this work queue.
@@ -345,6 +351,13 @@ impl QueueSpec {
     #[must_use]
     pub fn with_max_length(mut self, messages: u32) -> Self {
         self.max_length = messages;
+        self
+    }
+
+    /// Sets the size limit of the waiting messages.
+    #[must_use]
+    pub fn with_max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
         self
     }
 }

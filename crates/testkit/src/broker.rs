@@ -292,6 +292,8 @@ impl Layout {
              management.tcp.port = {}\n\
              collect_statistics_interval = 1000\n\
              disk_free_limit.absolute = 1MB\n\
+             max_message_size = 4194304\n\
+             consumer_timeout = 90000000\n\
              vm_memory_high_watermark.relative = 0.9\n\
              log.console = false\n\
              log.file = rabbit.log\n\

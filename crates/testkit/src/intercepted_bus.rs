@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rockbot_bus::{
     Bus, BusReport, ConsumeError, Consumer, Delivery, DeliverySource, Publication, PublishError,
-    Subscription,
+    Reconnects, Subscription,
 };
 use rockbot_contracts::QueueName;
 use tokio::sync::watch;
@@ -14,13 +14,13 @@ use tokio::sync::watch;
 pub struct InterceptedBus<F> {
     bus: Arc<dyn Bus>,
     publish: F,
-    reconnects: Option<watch::Receiver<u64>>,
+    reconnects: Option<watch::Receiver<Reconnects>>,
 }
 
-/// A consumer that reports the test's number of reconnects.
+/// A consumer that reports the test's reconnects.
 struct Reconnecting {
     consumer: Consumer,
-    reconnects: watch::Receiver<u64>,
+    reconnects: watch::Receiver<Reconnects>,
 }
 
 impl<F, P> InterceptedBus<F>
@@ -33,10 +33,10 @@ where
         Arc::new(Self { bus, publish, reconnects: None })
     }
 
-    /// Wraps `bus` with consumers that report the number of reconnects in `reconnects`.
+    /// Wraps `bus` with consumers that report `reconnects`.
     pub fn with_reconnects(
         bus: Arc<dyn Bus>,
-        reconnects: watch::Receiver<u64>,
+        reconnects: watch::Receiver<Reconnects>,
         publish: F,
     ) -> Arc<dyn Bus> {
         Arc::new(Self { bus, publish, reconnects: Some(reconnects) })
@@ -87,7 +87,7 @@ impl DeliverySource for Reconnecting {
         Box::pin(self.consumer.cancel())
     }
 
-    fn reconnects(&self) -> Option<watch::Receiver<u64>> {
+    fn reconnects(&self) -> Option<watch::Receiver<Reconnects>> {
         Some(self.reconnects.clone())
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::{
     broker::TestBroker,
-    test_process::{SHORT, TestProcess, reason_not_sent},
+    test_process::{PUBLISH_TIMEOUT, SHORT, TestProcess, reason_not_sent},
 };
 
 async fn memory_limit(broker: &TestBroker<PrivateBroker>, share: &'static str) {
@@ -41,7 +41,11 @@ async fn blocked_publish_times_out_with_the_reason() {
     // Closing does not hang meanwhile.
     let closing = process.join(&url).await;
     let _ = closing.publish("jobs", "maybe", SHORT).await;
-    timeout(SHORT * 12, closing.bus.close()).await.expect("closed in time");
+    let waiting = closing.publish("jobs", "never", PUBLISH_TIMEOUT);
+    let close = timeout(SHORT * 12, closing.bus.close());
+    let (published, closed) = tokio::join!(waiting, close);
+    closed.expect("closed in time");
+    assert!(matches!(published, Err(PublishError::Closed)), "{published:?}");
 
     memory_limit(&broker, "0.9").await;
     confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 5).await);

@@ -8,7 +8,7 @@ use lapin::{
     types::{AMQPValue, DecimalValue, FieldArray, FieldTable, ShortString},
 };
 use proptest::{collection::vec, option, prelude::*};
-use rockbot_bus_rabbitmq::codec::{decode, encode};
+use rockbot_bus_rabbitmq::codec::{decode, delivery_attempt, encode};
 use rockbot_contracts::{
     ContentTrust, DeliveryMode, Envelope, MessageId, RoutingKey, TraceContext,
     envelope::TimeBudget,
@@ -318,4 +318,27 @@ fn number_of(value: &AMQPValue) -> Option<u64> {
         _ => return None,
     };
     u64::try_from(integer).ok()
+}
+
+#[test]
+fn only_the_count_of_a_redelivery_is_believed() {
+    let counted = |value| {
+        let mut headers = FieldTable::default();
+        headers.insert("x-delivery-count".into(), value);
+        BasicProperties::default().with_headers(headers)
+    };
+    let attempt = |value, redelivered| delivery_attempt(&counted(value), redelivered, 5);
+    let number = AMQPValue::LongLongInt;
+    for forged in [number(1), number(i64::from(u32::MAX)), AMQPValue::LongString("3".into())] {
+        assert_eq!(attempt(forged, false), 1);
+    }
+    assert_eq!(attempt(number(1), true), 2);
+    assert_eq!(attempt(number(4), true), 5);
+    for beyond in [5, i64::from(u32::MAX)] {
+        assert_eq!(attempt(number(beyond), true), 5, "the broker dead-letters it before");
+    }
+    for invalid in [number(-1), number(i64::MAX), AMQPValue::Void] {
+        assert_eq!(attempt(invalid, true), 2);
+    }
+    assert_eq!(delivery_attempt(&BasicProperties::default(), true, 5), 2);
 }

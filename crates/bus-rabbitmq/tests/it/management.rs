@@ -1,5 +1,6 @@
 //! Client for the management API of the test broker.
 
+use rockbot_testkit::fixture::within_timeout;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -19,10 +20,14 @@ pub(crate) async fn request(method: &str, path: &str, body: &str) -> String {
         base64(login.as_bytes()),
         body.len()
     );
-    let mut socket = TcpStream::connect(host).await.expect("connected to the management API");
-    socket.write_all(request.as_bytes()).await.expect("sent");
     let mut response = String::new();
-    socket.read_to_string(&mut response).await.expect("a response");
+    within_timeout("a response of the management API", async {
+        let mut socket = TcpStream::connect(host).await?;
+        socket.write_all(request.as_bytes()).await?;
+        socket.read_to_string(&mut response).await
+    })
+    .await
+    .expect("a response of the management API");
     let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).unwrap_or_default();
     assert!(status.starts_with('2'), "{method} {path}: {head}\n{body}");

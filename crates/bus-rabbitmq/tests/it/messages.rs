@@ -1,7 +1,14 @@
-//! Messages that AMQP can't encode.
+//! Messages that AMQP can't encode, and headers that a publisher sets wrongly.
 
-use rockbot_bus::{Bus, Publication, PublishError};
-use rockbot_testkit::fixture::{key, test_broker_url, text_message};
+use lapin::{
+    BasicProperties,
+    options::BasicPublishOptions,
+    types::{AMQPValue, FieldTable},
+};
+use rockbot_bus::{Bus, Publication, PublishError, Settlement, Subscription};
+use rockbot_testkit::fixture::{
+    key, next_delivery, test_broker_url, text_message, within_timeout, work_queue,
+};
 
 use crate::test_process::TestProcess;
 
@@ -24,4 +31,28 @@ async fn oversized_id_or_headers_are_rejected_by_name() {
     }
     process.publish_until_confirmed("jobs", "after").await;
     recorder.receives("after").await;
+}
+
+/// The broker passes the header on until it counts itself.
+#[tokio::test]
+async fn delivery_count_of_a_publisher_is_ignored() {
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let subscription = Subscription::new(work_queue("jobs"), 1);
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
+    let mut headers = FieldTable::default();
+    headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(u32::MAX.into()));
+    let operator = process.operator().await;
+    let sent = operator.basic_publish(
+        process.namespace.as_str().into(),
+        "jobs".into(),
+        BasicPublishOptions::default(),
+        b"{}",
+        BasicProperties::default().with_headers(headers),
+    );
+    within_timeout("the message is sent", sent).await.expect("sent");
+    for attempt in 1..=3 {
+        let delivery = next_delivery(&mut consumer).await;
+        assert_eq!(delivery.attempt(), attempt);
+        delivery.settle(Settlement::Retry).await.expect("settled");
+    }
 }

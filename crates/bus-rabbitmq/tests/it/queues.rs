@@ -1,11 +1,16 @@
 //! Deleted queues, and queues with other arguments.
 
+use std::time::Duration;
+
 use lapin::{
     options::{QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
-use rockbot_bus::{Bus, ConsumeError, Subscription};
-use rockbot_testkit::fixture::{exclusive_queue, test_broker_url, work_queue};
+use rockbot_bus::{Bus, ConsumeError, Publication, Request, Requester, Settlement, Subscription};
+use rockbot_testkit::fixture::{
+    TEST_TIMEOUT, ack_next, exclusive_queue, key, next_delivery, reply_address, test_broker_url,
+    text_message, work_queue,
+};
 
 use crate::test_process::TestProcess;
 
@@ -21,6 +26,40 @@ async fn deleted_queue_is_declared_again() {
     process.publish_until_confirmed("jobs", "after").await;
     process.wait_until_ready("the deletion").await;
     recorder.receives("after").await;
+}
+
+#[tokio::test]
+async fn request_is_retried_after_deletion_of_its_reply_queue() {
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let subscription = Subscription::new(work_queue("requests"), 10);
+    let mut requests = process.bus.consume(subscription).await.expect("subscribed");
+    let requester = Requester::new(process.bus.clone(), reply_address("caller", "one"));
+    let request = Request {
+        key: key("requests"),
+        envelope: text_message("?").with_correlation_id("the-call"),
+        timeout: TEST_TIMEOUT,
+        grace: Duration::ZERO,
+        on_interim: None,
+        retry: true,
+        abandoned: None,
+    };
+    let handling = async {
+        assert_eq!(ack_next(&mut requests).await, "?");
+        let operator = process.operator().await;
+        let replies = process.queue_name(requester.address().queue().name.as_str());
+        let deleted = operator.queue_delete(replies, QueueDeleteOptions::default());
+        deleted.await.expect("deleted");
+        let retried = next_delivery(&mut requests).await;
+        let retry = retried.envelope().clone();
+        retried.settle(Settlement::Ack).await.expect("acked");
+        let to = retry.reply_to.clone().expect("a reply-to");
+        let reply = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
+        process.bus.publish(reply).await.expect("published");
+        retry
+    };
+    let (reply, retry) = tokio::join!(requester.request(request), handling);
+    reply.expect("a reply");
+    assert_eq!((retry.attempt, requester.stats().retries()), (2, 1));
 }
 
 #[tokio::test]

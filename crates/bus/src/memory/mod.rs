@@ -36,6 +36,8 @@ struct Broker {
     router: Mutex<Router>,
     limits: Limits,
     closed: AtomicBool,
+    /// Set once the owner of a consumer panicked.
+    failed: AtomicBool,
 }
 
 impl MemoryBus {
@@ -113,7 +115,8 @@ impl Bus for MemoryBus {
     }
 
     fn is_ready(&self) -> bool {
-        !self.broker.closed.load(Ordering::Acquire)
+        let Broker { closed, failed, .. } = &*self.broker;
+        !closed.load(Ordering::Acquire) && !failed.load(Ordering::Acquire)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -144,6 +147,9 @@ impl DeliverySource for MemoryConsumer {
 
 impl Drop for MemoryConsumer {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.broker.failed.store(true, Ordering::Release);
+        }
         if self.consumer.cancel() {
             self.broker.router().remove_consumer(&self.consumer);
         }

@@ -27,6 +27,8 @@ use crate::{
 pub(super) struct Queue {
     kind: QueueKind,
     max_length: usize,
+    /// Maximum size of the bodies of all ready messages.
+    max_bytes: u64,
     /// Deliveries of a message before a work queue dead-letters it.
     max_deliveries: u32,
     dead_letters: DeadLetters,
@@ -38,6 +40,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     ready: VecDeque<Stored>,
+    /// Size of the bodies of all ready messages.
+    bytes: u64,
     arrivals: u64,
     consumers: u32,
 }
@@ -55,6 +59,7 @@ impl Queue {
         Self {
             kind: spec.kind,
             max_length: spec.max_length as usize,
+            max_bytes: spec.max_bytes.unwrap_or(u64::MAX),
             max_deliveries: spec.deliveries,
             dead_letters,
             state: Mutex::default(),
@@ -87,18 +92,20 @@ impl Queue {
     }
 
     /// Adds a message. Returns false when this is a full work queue; other queues drop their oldest
-    /// message when full.
+    /// messages when full.
     pub(super) fn push(&self, key: RoutingKey, envelope: Envelope) -> bool {
         let mut state = self.state();
-        if state.ready.len() >= self.max_length {
+        let bytes = size_of_body(&envelope);
+        while !state.ready.is_empty() && self.is_full(&state, bytes) {
             if self.kind == QueueKind::Work {
                 return false;
             }
-            state.ready.pop_front();
+            state.take_first();
         }
         state.arrivals += 1;
         let arrival = state.arrivals;
-        state.ready.push_back(Stored { key, envelope, arrival, deliveries: 0 });
+        let at = state.ready.len();
+        state.insert(at, Stored { key, envelope, arrival, deliveries: 0 });
         drop(state);
         self.arrived.notify_one();
         true
@@ -113,7 +120,7 @@ impl Queue {
         }
         let mut state = self.state();
         let position = state.ready.partition_point(|ready| ready.arrival < stored.arrival);
-        state.ready.insert(position, stored);
+        state.insert(position, stored);
         drop(state);
         self.arrived.notify_one();
     }
@@ -128,7 +135,7 @@ impl Queue {
 
     fn pop(&self) -> Option<Stored> {
         let mut state = self.state();
-        let mut stored = state.ready.pop_front()?;
+        let mut stored = state.take_first()?;
         let more = !state.ready.is_empty();
         drop(state);
         if more {
@@ -172,9 +179,32 @@ impl Queue {
         self.arrived.notify_one();
     }
 
+    /// Returns whether a message of `bytes` exceeds a limit.
+    fn is_full(&self, state: &State, bytes: u64) -> bool {
+        let State { ready, bytes: ready_bytes, .. } = state;
+        ready.len() >= self.max_length || ready_bytes.saturating_add(bytes) > self.max_bytes
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    fn insert(&mut self, at: usize, stored: Stored) {
+        self.bytes = self.bytes.saturating_add(size_of_body(&stored.envelope));
+        self.ready.insert(at, stored);
+    }
+
+    fn take_first(&mut self) -> Option<Stored> {
+        let stored = self.ready.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(size_of_body(&stored.envelope));
+        Some(stored)
+    }
+}
+
+fn size_of_body(envelope: &Envelope) -> u64 {
+    envelope.body.len().try_into().unwrap_or(u64::MAX)
 }
 
 /// A consumer of a queue.

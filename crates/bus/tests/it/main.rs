@@ -1,6 +1,8 @@
 //! Tests of the in-memory bus and of the requester.
 
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod publish_retries;
 #[cfg(test)]
 mod reconnect_retries;

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::{Bus, Consumer, MemoryBus, PublishError, Request, RequestError, Requester};
+use rockbot_bus::{
+    Bus, Consumer, MemoryBus, PublishError, Reconnects, Request, RequestError, Requester,
+};
 use rockbot_contracts::Envelope;
 use rockbot_testkit::{
     InterceptedBus,
@@ -24,7 +26,7 @@ struct Fixture {
     bus: MemoryBus,
     requests: Consumer,
     requester: Arc<Requester>,
-    reconnects: watch::Sender<u64>,
+    reconnects: watch::Sender<Reconnects>,
     /// Set while publishes succeed.
     publishes: Arc<AtomicBool>,
 }
@@ -32,7 +34,7 @@ struct Fixture {
 impl Fixture {
     async fn new() -> Self {
         let bus = MemoryBus::new();
-        let reconnects = watch::Sender::new(0);
+        let reconnects = watch::Sender::new(Reconnects::default());
         let publishes = Arc::new(AtomicBool::new(true));
         let switch = publishes.clone();
         let publish = move |bus: Arc<dyn Bus>, publication: rockbot_bus::Publication| {
@@ -76,7 +78,7 @@ impl Fixture {
     }
 
     fn reconnect(&self, times: u64) {
-        self.reconnects.send_modify(|count| *count += times);
+        self.reconnects.send_modify(|reconnects| reconnects.count += times);
     }
 
     async fn receive(&mut self) -> Envelope {
@@ -104,6 +106,21 @@ async fn lost_request_is_retried_after_reconnects() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn request_is_retried_after_loss_of_its_reply_queue() {
+    let mut fixture = Fixture::new().await;
+    let pending = fixture.request("id", true);
+    fixture.receive().await;
+    fixture.reconnects.send_modify(|reconnects| {
+        reconnects.count += 1;
+        reconnects.queue_losses += 1;
+    });
+    let retried = fixture.receive().await;
+    assert_eq!(retried.attempt, 2);
+    fixture.reply_to(&retried).await;
+    pending.await.expect("no panic").expect("a reply");
+}
+
+#[tokio::test(start_paused = true)]
 async fn retry_waits_for_the_last_reconnect_of_a_series() {
     let mut fixture = Fixture::new().await;
     let pending = fixture.request("id", true);
@@ -128,7 +145,7 @@ async fn endless_reconnects_delay_a_retry_15_s_at_most() {
     let (since, reconnects) = (Instant::now(), fixture.reconnects.clone());
     let reconnecting = tokio::spawn(async move {
         loop {
-            reconnects.send_modify(|count| *count += 1);
+            reconnects.send_modify(|reconnects| reconnects.count += 1);
             tokio::time::sleep(Duration::from_secs(4)).await;
         }
     });

@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 39] = [
+pub const CATALOG: [Metric; 41] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -92,6 +92,16 @@ pub const CATALOG: [Metric; 39] = [
         "Deliveries of messages that were delivered before.",
     ),
     counter("rockbot_bus_reconnects_total", &[], "Connections made after a disconnect."),
+    counter(
+        "rockbot_bus_task_panics_total",
+        &["task"],
+        "Panics of tasks on the bus that were restarted.",
+    ),
+    counter(
+        "rockbot_bus_dead_letters_dropped_total",
+        &[],
+        "Dead letters dropped over the limit of a consumer.",
+    ),
     gauge("rockbot_bus_connected", &[], "1 while connected to the bus, else 0."),
     gauge("rockbot_bus_reply_consumers", &[], "Consumers of the reply queue of this process."),
     gauge("rockbot_bus_queue_messages", &["queue"], "Messages that wait in a queue."),

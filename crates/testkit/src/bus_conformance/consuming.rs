@@ -136,3 +136,16 @@ pub async fn inspect_counts_messages_and_consumers(fixture: BusFixture) {
     let report = fixture.local.inspect(&names).await.expect("a report");
     assert_eq!(report.queues[0].depth().expect("it exists").consumers, 1);
 }
+
+/// The queue of a consumer whose task ended by a panic is no longer consumed, and the bus reports it.
+pub async fn panicked_consumer_task_ends_readiness(fixture: BusFixture) {
+    let mut consumer = fixture.consume(work_queue("jobs"), 1).await;
+    assert!(fixture.remote.is_ready());
+    fixture.publish(&key("jobs"), "bang").await.expect("confirmed");
+    let task = tokio::spawn(async move {
+        let delivery = consumer.next().await;
+        assert!(delivery.is_none(), "a panic of the consumer's task, on purpose");
+    });
+    within_timeout("the panic", task).await.expect_err("a panic");
+    assert!(!fixture.remote.is_ready());
+}

@@ -21,6 +21,7 @@ macro_rules! bus_conformance_tests {
             concurrent_publishes_return_their_own_outcome
             delivered_reply_is_not_reported_as_unroutable
             full_work_queue_rejects
+            work_queue_full_by_size_rejects
             full_announcement_queue_drops_oldest
             oversized_body_is_rejected_by_sender
             envelope_arrives_unchanged
@@ -43,6 +44,7 @@ macro_rules! bus_conformance_tests {
             closed_bus_ends_its_consumers
             conflicting_queue_declaration_is_rejected
             inspect_counts_messages_and_consumers
+            panicked_consumer_task_ends_readiness
         );
         $crate::bus_conformance_tests!(@ $fixture, settling:
             acked_delivery_is_not_redelivered

@@ -103,6 +103,21 @@ pub async fn full_work_queue_rejects(fixture: BusFixture) {
     assert_eq!(texts, expected, "confirmed messages are delivered");
 }
 
+/// A work queue is also bounded by the size of its messages.
+pub async fn work_queue_full_by_size_rejects(fixture: BusFixture) {
+    let _consumer = fixture.consume(work_queue("small").with_max_bytes(100_000), 1).await;
+    let text = "x".repeat(10_000);
+    let mut confirmed = 0;
+    let error = loop {
+        match fixture.publish(&key("small"), &text).await {
+            Ok(()) => confirmed += 1,
+            Err(error) => break error,
+        }
+        assert!(confirmed < 200, "the queue has no bound");
+    };
+    assert!(matches!(error, PublishError::Refused { .. }), "{error}");
+}
+
 /// Announcements to a slow process do not fill the broker.
 pub async fn full_announcement_queue_drops_oldest(fixture: BusFixture) {
     let queue = exclusive_queue("slow", "news").with_max_length(3);

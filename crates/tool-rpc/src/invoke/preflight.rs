@@ -35,6 +35,8 @@ pub(super) struct Preflight<'a> {
     context: &'a ToolContext,
     /// Time that the caller allows for the call.
     budget: Duration,
+    /// Set when the broker delivered the request before.
+    was_delivered: bool,
     call: CallDescription<'a>,
 }
 
@@ -68,7 +70,8 @@ impl<'a> Preflight<'a> {
         };
         let read_only = hints.is_none_or(|hints| hints.read_only);
         let journal = deps.journal.filter(|_| !read_only);
-        Self { deps: PreflightDeps { journal, ..deps }, tool, context, budget, call }
+        let was_delivered = inbound.was_delivered();
+        Self { deps: PreflightDeps { journal, ..deps }, tool, context, budget, was_delivered, call }
     }
 
     /// Waits until the call may run, or returns its outcome if it must not.
@@ -112,9 +115,9 @@ impl<'a> Preflight<'a> {
         }
         debug!("call waits for a permit");
         let since = Instant::now();
-        // An earlier delivery was admitted; rejecting this one would leave its outcome open.
-        let admitted =
-            self.deps.admission.admit(&self.context.agent, queue, self.call.maybe_redelivered);
+        // An earlier delivery was admitted; rejecting this one would leave its outcome open. The sender's
+        // own count of attempts lifts no limit.
+        let admitted = self.deps.admission.admit(&self.context.agent, queue, self.was_delivered);
         let admitted = self.bounded(Box::pin(admitted)).await;
         histogram!("rockbot_tool_queue_wait_seconds").record(since.elapsed());
         match admitted? {
@@ -127,7 +130,11 @@ impl<'a> Preflight<'a> {
                         format!("no capacity for {name} within {wait:?}")
                     }
                 };
-                Err(CallOutcome::failed(ToolFailure::Overloaded { message }))
+                Err(CallOutcome::failed(match self.executed() {
+                    Executed::No => ToolFailure::Overloaded { message },
+                    // An earlier attempt may have been admitted.
+                    Executed::Unknown | Executed::Yes => ToolFailure::OutcomeUnknown { message },
+                }))
             }
         }
     }

@@ -40,10 +40,14 @@ impl<'a> Inbound<'a> {
         self.delivery.envelope()
     }
 
-    /// Returns whether the request may have been delivered before.
+    /// Returns whether the broker delivered the request before.
+    pub(super) fn was_delivered(self) -> bool {
+        self.queue == InboundQueue::Quarantine || self.delivery.is_redelivered()
+    }
+
+    /// Returns whether the request may have been delivered before, according to the broker or its sender.
     pub(super) fn maybe_redelivered(self) -> bool {
-        let quarantined = self.queue == InboundQueue::Quarantine;
-        quarantined || self.delivery.is_redelivered() || self.envelope().attempt > 1
+        self.was_delivered() || self.envelope().attempt > 1
     }
 
     /// Returns whether the request must be moved to the quarantine queue before it runs.

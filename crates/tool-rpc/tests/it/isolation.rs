@@ -8,11 +8,15 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::Requester;
+use rockbot_bus::{Bus, Publication, Requester};
 use rockbot_contracts::{
-    AgentName, Executed, InstanceId, SessionId, ToolErrorCode, topology::tool_invoke,
+    AgentName, Executed, InstanceId, SessionId, ToolErrorCode, ToolHints, ToolRegistration,
+    topology::tool_invoke,
 };
-use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until, within_timeout};
+use rockbot_testkit::{
+    InterceptedBus,
+    fixture::{BusFixture, reply_address, wait_until, within_timeout},
+};
 use rockbot_tool_rpc::{
     AdmissionLimits, InvokeOptions, QueueLimits, RemoteTool, ToolInvokeHandler,
     invoke::InvokeWorkers,
@@ -39,7 +43,10 @@ type Calls = JoinSet<Result<ToolResult, ToolFailure>>;
 
 impl Fixture {
     async fn new(options: InvokeOptions) -> Self {
-        let bus = BusFixture::memory();
+        Self::on(BusFixture::memory(), options).await
+    }
+
+    async fn on(bus: BusFixture, options: InvokeOptions) -> Self {
         let (gate, started, changed) =
             (Arc::new(Semaphore::new(0)), Arc::default(), Arc::default());
         let tools = tools(&gate, &started, &changed);
@@ -76,9 +83,12 @@ fn tools(
     changed: &Arc<Notify>,
 ) -> Vec<Arc<dyn Tool>> {
     let (gate, started, changed) = (gate.clone(), started.clone(), changed.clone());
+    // A retry may run without a journal.
+    let hints = ToolHints { idempotent: true, ..ToolHints::default() };
+    let waiting = ToolRegistration { hints, ..registration("wait") };
     vec![
         tool(registration("echo"), async |_: Value, _| Ok(ToolResult::text("here"))),
-        tool(registration("wait"), move |_, _| {
+        tool(waiting, move |_, _| {
             let (gate, started, changed) = (gate.clone(), started.clone(), changed.clone());
             async move {
                 started.fetch_add(1, Ordering::SeqCst);
@@ -178,6 +188,29 @@ async fn queue_full_rejects_with_overloaded() {
     let failure = rejected.expect_err("a full queue");
     assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Overloaded, Executed::No));
     assert!(failure.is_retryable());
+    fixture.gate.add_permits(2);
+    expect_results(hung).await;
+    assert_eq!(fixture.started.load(Ordering::SeqCst), 2);
+}
+
+/// A sender that marks all its requests as retries gets no more capacity than others.
+#[tokio::test]
+async fn attempt_of_the_sender_lifts_no_limit() {
+    let mut options = InvokeOptions::new(8);
+    let slow = QueueLimits { running: 1, waiting: 1, wait: None };
+    options.admission =
+        AdmissionLimits { queues: vec![(vec!["wait".to_owned()], slow)], ..options.admission };
+    let BusFixture { local, remote } = BusFixture::memory();
+    let local = InterceptedBus::wrap(local, |bus: Arc<dyn Bus>, mut publication: Publication| {
+        publication.envelope.attempt = 2;
+        async move { bus.publish(publication).await }
+    });
+    let fixture = Fixture::on(BusFixture { local, remote }, options).await;
+    let mut hung = calls(&fixture.agent("agent"), "wait", 3);
+    let rejected =
+        within_timeout("a rejection", hung.join_next()).await.expect("a call").expect("no panic");
+    let failure = rejected.expect_err("a full queue");
+    assert!(failure.model_text().contains("too many calls"), "{}", failure.model_text());
     fixture.gate.add_permits(2);
     expect_results(hung).await;
     assert_eq!(fixture.started.load(Ordering::SeqCst), 2);
