@@ -67,7 +67,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
     if json {
-        outln!("{}", serde_json::to_string_pretty(&tools).or_exit(exit::SOFTWARE)?)?;
+        outln!("{}", render::json(&json!(tools)))?;
         return Ok(exit::OK);
     }
     if tools.is_empty() {
@@ -116,7 +116,7 @@ fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure
 fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let tool = find(discovered, name)?;
     if json {
-        outln!("{}", serde_json::to_string_pretty(&tool).or_exit(exit::SOFTWARE)?)?;
+        outln!("{}", render::json(&json!(tool)))?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();

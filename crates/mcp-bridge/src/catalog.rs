@@ -7,8 +7,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
+    outside_text::plain,
 };
-use rockbot_tool_rpc::mcp::{McpIndex, untrusted_text::plain};
+use rockbot_tool_rpc::mcp::McpIndex;
 use rockbot_tools::{
     CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
     fingerprint::server_fingerprint,

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rmcp::model::Tool;
-use rockbot_contracts::{ToolHints, mcp::McpToolDefinition};
-use rockbot_tool_rpc::mcp::untrusted_text::is_name;
+use rockbot_contracts::{ToolHints, mcp::McpToolDefinition, outside_text::is_name};
 use rockbot_tools::names::{DEFAULT_NAME_BYTES, namespaced, with_hash};
 use serde_json::Value;
 

@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use rockbot_contracts::{
     InstanceId,
     mcp::{McpServerSummary, McpServersIndexed},
+    outside_text::{is_name, plain},
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{
-    McpIndex,
-    untrusted_text::{is_name, plain},
-};
+use super::McpIndex;
 
 /// Maximum number of bridge processes.
 const MAX_BRIDGES: usize = 64;
