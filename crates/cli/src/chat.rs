@@ -111,7 +111,7 @@ async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupt
                 // A failed message does not end an interactive session.
                 Err(failure) if std::io::stdin().is_terminal() => {
                     let mut stderr = anstream::stderr().lock();
-                    writeln!(stderr, "{:#}", failure.cause)?;
+                    writeln!(stderr, "{}", render::clean(&format!("{:#}", failure.cause)))?;
                     last = failure.code;
                 }
                 Err(failure) => return Err(failure),

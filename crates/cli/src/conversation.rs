@@ -163,8 +163,7 @@ impl TurnPrinter {
             self.calls += 1;
         }
         if self.json {
-            let line = serde_json::to_string(&json!(body)).or_exit(exit::SOFTWARE)?;
-            writeln!(stdout, "{line}")?;
+            writeln!(stdout, "{}", render::json_line(&json!(body)))?;
             return Ok(());
         }
         match body {

@@ -59,7 +59,8 @@ fn report(outcome: Outcome) -> ExitCode {
         Err(Failure { code, cause }) => {
             let mut stderr = anstream::stderr().lock();
             let bold = anstyle::Style::new().bold().fg_color(Some(anstyle::AnsiColor::Red.into()));
-            let _ = writeln!(stderr, "{bold}error:{bold:#} {cause:#}");
+            let _ =
+                writeln!(stderr, "{bold}error:{bold:#} {}", render::clean(&format!("{cause:#}")));
             ExitCode::from(code)
         }
     }

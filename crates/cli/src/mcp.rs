@@ -6,8 +6,8 @@ mod login;
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::mcp::{
-    McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
-    McpServerDetailsRequest,
+    McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpRejectedTool,
+    McpServerDetails, McpServerDetailsRequest,
 };
 use rockbot_service::exit;
 use rockbot_tool_rpc::mcp::McpTool;
@@ -84,7 +84,20 @@ fn list(servers: &McpServers, json: bool) -> Outcome {
         ]
     });
     outln!("{}", render::table(&["server", "tools", "description"], rows))?;
+    for server in index.servers() {
+        print_rejected(&server.name, &server.rejected_tools)?;
+    }
     Ok(exit::OK)
+}
+
+/// Prints a line for each tool that a server lists and that cannot be offered.
+fn print_rejected(server: &str, rejected: &[McpRejectedTool]) -> std::io::Result<()> {
+    for McpRejectedTool { name, reason } in rejected {
+        let (server, name) = (render::clean(server), render::clean(name));
+        let reason = render::clean(reason);
+        outln!("{} tool {name} of {server} is not offered: {reason}", render::bad("!"))?;
+    }
+    Ok(())
 }
 
 async fn details(
@@ -129,6 +142,7 @@ async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json
         vec![render::clean(&tool.name), tool.model_name.clone(), render::clean(first)]
     });
     outln!("\n{}", render::table(&["tool", "name for models", "description"], rows))?;
+    print_rejected(&server.name, &server.rejected_tools)?;
     Ok(exit::OK)
 }
 

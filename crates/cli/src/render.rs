@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use rockbot_contracts::{ReplyBody, Spending, ToolErrorCode, TurnUsage};
+use rockbot_contracts::{
+    ReplyBody, Spending, ToolErrorCode, TurnUsage,
+    outside_text::{self, is_escaped},
+};
+
+pub(crate) use rockbot_contracts::outside_text::{
+    escaped as visible, escaped_line as visible_line,
+};
 
 const DIM: Style = Style::new().dimmed();
 const NAME: Style = AnsiColor::Cyan.on_default().bold();
@@ -39,27 +46,9 @@ pub(crate) fn bad(text: &str) -> String {
     format!("{BAD}{text}{BAD:#}")
 }
 
-/// Removes control characters and changes of the text direction from untrusted text. Line breaks and
-/// tabs stay.
+/// Removes terminal sequences and hidden characters from untrusted text. Line breaks and tabs stay.
 pub(crate) fn clean(text: &str) -> String {
-    let layout = |c: char| matches!(c, '\n' | '\t');
-    let bidi = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let harmless = |c: &char| layout(*c) || (!c.is_control() && !bidi(*c));
-    text.chars().filter(harmless).collect()
-}
-
-/// Escapes control and invisible characters in untrusted text. Line breaks stay.
-pub(crate) fn visible(text: &str) -> String {
-    text.split('\n').map(visible_line).collect::<Vec<_>>().join("\n")
-}
-
-/// Escapes control and invisible characters in untrusted text, including line breaks.
-pub(crate) fn visible_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_hidden(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
+    outside_text::stripped(text).replace('\r', "")
 }
 
 /// Formats JSON on several lines, with control and invisible characters escaped.
@@ -76,7 +65,7 @@ fn escaped(json: &str) -> String {
     let mut shown = String::new();
     for c in json.chars() {
         // Line breaks occur only between values; those in strings are escaped already.
-        if c == '\n' || !is_hidden(c) {
+        if c == '\n' || !is_escaped(c) {
             shown.push(c);
             continue;
         }
@@ -85,13 +74,6 @@ fn escaped(json: &str) -> String {
         }
     }
     shown
-}
-
-/// Returns whether a character is a control character, invisible, or changes the text direction.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Formats the age of a Unix time in one unit.
@@ -221,7 +203,7 @@ mod tests {
 
     #[test]
     fn clean_removes_control_characters() {
-        assert_eq!(clean("a\u{1b}[31mb\u{202e}c\r\n"), "a[31mbc\n");
+        assert_eq!(clean("a\u{1b}[31mb\u{202e}c\u{200b}\r\n"), "abc\n");
     }
 
     #[test]
@@ -231,10 +213,10 @@ mod tests {
         assert!(!visible_line(hostile).contains('\n'));
         let value = serde_json::json!({ "text": format!("{hostile}\u{e0041}") });
         let shown = json(&value);
-        assert!(shown.chars().all(|c| c == '\n' || !is_hidden(c)), "{shown:?}");
+        assert!(shown.chars().all(|c| c == '\n' || !is_escaped(c)), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         let line = json_line(&value);
-        assert!(!line.contains(is_hidden), "{line:?}");
+        assert!(!line.contains(is_escaped), "{line:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
     }
 

@@ -3,6 +3,7 @@
 mod approve;
 
 use std::{
+    collections::BTreeMap,
     io::{IsTerminal, Write},
     sync::Arc,
     time::Duration,
@@ -12,8 +13,8 @@ use anyhow::Context;
 use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{Interrupts, exit};
 use rockbot_tools::{
-    ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry, ToolResult,
-    ToolUpdate,
+    ArgumentSchema, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry,
+    ToolResult, ToolUpdate,
 };
 use serde_json::json;
 
@@ -67,7 +68,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
     if json {
-        outln!("{}", serde_json::to_string_pretty(&tools).or_exit(exit::SOFTWARE)?)?;
+        outln!("{}", render::json(&json!(tools)))?;
         return Ok(exit::OK);
     }
     if tools.is_empty() {
@@ -87,7 +88,25 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
         ]
     });
     outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
+    for (name, reason) in rejected(discovered) {
+        outln!("{} tool {name} is announced and cannot be called: {reason}", render::bad("!"))?;
+    }
     Ok(exit::OK)
+}
+
+/// Returns the announced tools that the registry does not accept, with the reason.
+fn rejected(discovered: &Discovered) -> BTreeMap<String, String> {
+    let handlers = discovered.directory.handlers();
+    let announced = handlers.iter().flat_map(|handler| &handler.tools);
+    let missing = announced.filter(|tool| discovered.registry.get(&tool.name).is_none());
+    let described = missing.map(|tool| {
+        let reason = match ArgumentSchema::compile(&tool.parameters) {
+            Err(error) => error.to_string(),
+            Ok(_) => "its name is not valid, or its definition is too large".to_owned(),
+        };
+        (render::clean(&tool.name), render::clean(&reason))
+    });
+    described.collect()
 }
 
 fn hints(hints: ToolHints) -> &'static str {
@@ -116,7 +135,7 @@ fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure
 fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let tool = find(discovered, name)?;
     if json {
-        outln!("{}", serde_json::to_string_pretty(&tool).or_exit(exit::SOFTWARE)?)?;
+        outln!("{}", render::json(&json!(tool)))?;
         return Ok(exit::OK);
     }
     let bold = anstyle::Style::new().bold();

@@ -138,6 +138,13 @@ id!(
     "an instance id"
 );
 
+impl From<&ToolCallId> for SessionId {
+    /// Returns the session of a call that belongs to no other.
+    fn from(call: &ToolCallId) -> Self {
+        Self(call.0.clone())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

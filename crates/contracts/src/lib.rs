@@ -10,6 +10,7 @@
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`approval`]: payloads.
+//! - [`outside_text`]: text from others, made harmless for models and terminals.
 //! - [`period`]: the form of durations in configuration.
 
 pub mod approval;
@@ -23,6 +24,7 @@ pub mod json;
 pub mod labels;
 pub mod mcp;
 pub mod message;
+pub mod outside_text;
 pub mod period;
 pub mod permissions;
 mod reply_address;

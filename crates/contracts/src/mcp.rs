@@ -60,8 +60,26 @@ pub struct McpServerSummary {
     /// Names of the permitted tools on the server.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tool_names: Vec<String>,
+    /// Tools that it lists and that cannot be offered.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub rejected_tools: Vec<McpRejectedTool>,
     /// Hash of the definitions of its tools.
     pub fingerprint: String,
+}
+
+/// A tool of a server that cannot be offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct McpRejectedTool {
+    /// Name on the server, truncated. Untrusted text.
+    pub name: String,
+    /// Cause. Contains parts of its definition, so it is untrusted as well.
+    pub reason: String,
+}
+
+impl McpRejectedTool {
+    /// Maximum number of rejected tools in a summary. The last one stands for further ones.
+    pub const MAX_LISTED: usize = 20;
 }
 
 /// Request to every bridge to announce its index, or the entry of one server.
@@ -128,7 +146,7 @@ pub struct McpToolDefinition {
     /// Description by the server. Untrusted text.
     #[serde(default, deserialize_with = "null_is_default")]
     pub description: String,
-    /// JSON Schema of the arguments, unchanged.
+    /// JSON Schema of the arguments. A schema of another dialect is rewritten.
     pub parameters: Value,
     /// Possible effects of a call. A server's hints never remove a restriction.
     #[serde(default, deserialize_with = "null_is_default")]

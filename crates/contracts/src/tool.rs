@@ -11,7 +11,7 @@ use crate::{
 
 /// Request to run a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", from = "ReceivedToolInvokeRequest")]
 pub struct ToolInvokeRequest {
     /// Id of the call, which correlates all of its messages.
     pub tool_call_id: ToolCallId,
@@ -19,8 +19,27 @@ pub struct ToolInvokeRequest {
     pub tool_name: String,
     /// Arguments: a JSON object as text.
     pub arguments: String,
-    /// The conversation it belongs to.
+    /// The conversation it belongs to. A call that is sent without one is a conversation of its own, with
+    /// the id of the call.
     pub session_id: SessionId,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReceivedToolInvokeRequest {
+    tool_call_id: ToolCallId,
+    tool_name: String,
+    arguments: String,
+    #[serde(default)]
+    session_id: Option<SessionId>,
+}
+
+impl From<ReceivedToolInvokeRequest> for ToolInvokeRequest {
+    fn from(received: ReceivedToolInvokeRequest) -> Self {
+        let ReceivedToolInvokeRequest { tool_call_id, tool_name, arguments, session_id } = received;
+        let session_id = session_id.unwrap_or_else(|| SessionId::from(&tool_call_id));
+        Self { tool_call_id, tool_name, arguments, session_id }
+    }
 }
 
 /// Tool name of the reply probe, which checks that replies arrive. Handlers reply without a tool; no tool

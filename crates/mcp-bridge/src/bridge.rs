@@ -135,7 +135,10 @@ impl Bridge {
     /// Applies a servers file: starts new servers, stops removed ones, restarts changed ones, and leaves
     /// the others alone. Servers that were added at run time stay, unless the file takes their name.
     pub async fn apply(&self, file: ServersFile) {
-        let ServersFile { servers: mut wanted, errors } = file;
+        let ServersFile { servers: mut wanted, errors, warnings } = file;
+        for warning in &warnings {
+            warn!(warning, "servers file entry has parts without effect");
+        }
         for error in &errors {
             warn!(error, "servers file entry rejected");
         }
@@ -199,7 +202,8 @@ impl Bridge {
     /// Returns the status of all servers, ordered by name.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
-        self.read().values().map(|entry| status(&entry.server)).collect()
+        let catalog = &self.context.catalog;
+        self.read().values().map(|entry| status(&entry.server, catalog)).collect()
     }
 
     /// Waits until every server has either connected and published its tools, or failed once; at most
@@ -387,7 +391,7 @@ async fn stop_all(servers: impl Iterator<Item = &Arc<Server>>) {
     stream::iter(servers).for_each_concurrent(MAX_CONCURRENT, |server| server.stop()).await;
 }
 
-fn status(server: &Server) -> ServerStatus {
+fn status(server: &Server, catalog: &Catalog) -> ServerStatus {
     let ServerConfig { name, required, .. } = server.config();
     let (name, required) = (name.clone(), *required);
     let mut status = ServerStatus {
@@ -395,13 +399,17 @@ fn status(server: &Server) -> ServerStatus {
         required,
         ready: false,
         tools: 0,
+        rejected_tools: Vec::new(),
         protocol_version: None,
         reason: None,
     };
     match server.state() {
         ServerState::Ready(serving) => {
             status.ready = true;
-            status.tools = serving.tools.len();
+            if let Some(summary) = catalog.summary(&status.name) {
+                status.tools = summary.tool_names.len();
+                status.rejected_tools = summary.rejected_tools;
+            }
             status.protocol_version = Some(serving.session.protocol_version.clone());
         }
         ServerState::OwnedElsewhere { owner } => {

@@ -6,9 +6,10 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{
     ToolRegistration,
-    mcp::{McpServerDetails, McpServerSummary, McpToolDefinition},
+    mcp::{McpRejectedTool, McpServerDetails, McpServerSummary, McpToolDefinition},
+    outside_text::plain,
 };
-use rockbot_tool_rpc::mcp::{McpIndex, untrusted_text::plain};
+use rockbot_tool_rpc::mcp::McpIndex;
 use rockbot_tools::{
     CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
     fingerprint::server_fingerprint,
@@ -22,6 +23,8 @@ use crate::{session::Session, summary, tool_caller::ToolCaller};
 
 /// The longest instructions that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
+/// The longest reason why a tool is rejected, in characters.
+const MAX_REASON_CHARS: usize = 300;
 /// The longest display name of a server, in characters.
 const MAX_DISPLAY_CHARS: usize = 100;
 
@@ -68,12 +71,18 @@ impl Catalog {
         Some(self.servers().get(&server.to_lowercase())?.details.clone())
     }
 
-    /// Replaces the tools of a server.
+    /// Returns the index entry of a server.
+    pub(crate) fn summary(&self, server: &str) -> Option<McpServerSummary> {
+        Some(self.servers().get(&server.to_lowercase())?.details.server.clone())
+    }
+
+    /// Replaces the tools of a server. `rejected` are those that it lists in addition.
     pub(crate) fn update(
         &self,
         server: &str,
         session: &Session,
         tools: &BTreeMap<String, McpToolDefinition>,
+        mut rejected: Vec<McpRejectedTool>,
         caller: &ToolCaller,
     ) {
         let mut servers = self.servers();
@@ -99,17 +108,30 @@ impl Catalog {
                     names.insert(tool.clone(), definition.model_name.clone());
                     definitions.push(definition);
                 }
-                Err(error) => warn!(%server, %error, "tool registration failed"),
+                Err(error) => {
+                    let reason = match error {
+                        RegisterError::InvalidSchema { source, .. } => source.to_string(),
+                        error => error.to_string(),
+                    };
+                    rejected.push(McpRejectedTool { name: tool.clone(), reason });
+                }
             }
         }
-        let details = details(server, session, definitions);
+        for McpRejectedTool { name, reason } in &rejected {
+            warn!(%server, tool = %plain(name, MAX_DISPLAY_CHARS), %reason, "tool rejected");
+        }
+        let mut details = details(server, session, definitions);
+        details.server.rejected_tools = listed(rejected);
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names });
         drop(servers);
         self.index.send_if_modified(|index| {
             let old = index.get(server);
             // A summary by a model stays as long as the tools do not change.
-            let same_tools = old.is_some_and(|old| old.fingerprint == summary.fingerprint);
+            let same_tools = old.is_some_and(|old| {
+                old.fingerprint == summary.fingerprint
+                    && old.rejected_tools == summary.rejected_tools
+            });
             if same_tools {
                 return false;
             }
@@ -191,10 +213,25 @@ fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> Mc
         summary: summary::fallback(instructions.as_deref(), &names),
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
+        rejected_tools: Vec::new(),
         fingerprint: server_fingerprint(&tools),
     };
     let protocol_version = Some(session.protocol_version.clone());
     McpServerDetails { server, instructions, protocol_version, tools }
+}
+
+/// Returns rejected tools for a summary. The last one stands for those beyond the limit.
+fn listed(mut rejected: Vec<McpRejectedTool>) -> Vec<McpRejectedTool> {
+    let more = rejected.len().saturating_sub(McpRejectedTool::MAX_LISTED);
+    rejected.truncate(McpRejectedTool::MAX_LISTED);
+    for tool in &mut rejected {
+        tool.name = plain(&tool.name, MAX_DISPLAY_CHARS);
+        tool.reason = plain(&tool.reason, MAX_REASON_CHARS);
+    }
+    if let Some(last) = rejected.last_mut().filter(|_| more > 0) {
+        last.reason = format!("{}; {more} more tools are rejected", last.reason);
+    }
+    rejected
 }
 
 /// A registered tool that calls its server.

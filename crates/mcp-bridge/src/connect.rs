@@ -14,7 +14,7 @@ use rmcp::{
     },
     transport::Transport as McpTransport,
 };
-use rockbot_tool_rpc::mcp::untrusted_text::plain;
+use rockbot_contracts::outside_text::plain;
 use tokio::time::timeout;
 
 use crate::{

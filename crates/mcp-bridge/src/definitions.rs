@@ -3,9 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rmcp::model::Tool;
-use rockbot_contracts::{ToolHints, mcp::McpToolDefinition};
-use rockbot_tool_rpc::mcp::untrusted_text::is_name;
-use rockbot_tools::names::{DEFAULT_NAME_BYTES, namespaced, with_hash};
+use rockbot_contracts::{
+    ToolHints,
+    mcp::{McpRejectedTool, McpToolDefinition},
+    outside_text::is_name,
+};
+use rockbot_tools::{
+    names::{DEFAULT_NAME_BYTES, namespaced, with_hash},
+    schema,
+};
 use serde_json::Value;
 
 use crate::config::ServerConfig;
@@ -14,6 +20,8 @@ use crate::config::ServerConfig;
 pub(crate) const MAX_TOOLS: usize = 1000;
 /// The longest description of a tool, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 16_000;
+/// The longest name of a rejected tool, in characters.
+const MAX_REJECTED_NAME_CHARS: usize = 80;
 /// The largest schema of a tool, in bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 48 * 1024;
 
@@ -22,35 +30,46 @@ const MAX_SCHEMA_BYTES: usize = 48 * 1024;
 pub(crate) struct Definitions {
     /// Definitions by the tools' names on the server.
     pub(crate) tools: BTreeMap<String, McpToolDefinition>,
-    /// Rejected tools with the reason, for the log.
-    pub(crate) rejected: Vec<String>,
+    /// Rejected tools with the reason.
+    pub(crate) rejected: Vec<McpRejectedTool>,
 }
 
 impl Definitions {
-    /// Converts the listed tools. Schemas are passed through unchanged.
+    /// Converts the listed tools. Schemas of other dialects are rewritten where that has one meaning.
     pub(crate) fn from_listed(config: &ServerConfig, listed: Vec<Tool>) -> Self {
         let mut definitions = Self::default();
-        for tool in listed {
+        let mut permitted = listed.into_iter().filter(|tool| config.permits(&tool.name));
+        while let Some(tool) = permitted.next() {
             let name = tool.name.clone();
-            if !config.permits(&name) {
-                continue;
+            if definitions.tools.len() >= MAX_TOOLS {
+                let more = permitted.count();
+                definitions.reject(
+                    &name,
+                    format!(
+                        "the limit is {MAX_TOOLS} tools, and at least {more} more are listed; choose \
+                         tools with toolsAllowed"
+                    ),
+                );
+                break;
             }
             match definition(config, tool) {
-                Ok(_) if definitions.tools.len() >= MAX_TOOLS => {
-                    definitions.rejected.push(format!("{name:?}: the limit is {MAX_TOOLS} tools"));
-                    break;
+                Ok(definition) if definitions.tools.contains_key(&definition.name) => {
+                    definitions
+                        .reject(&name, "it is listed twice; the first one is used".to_owned());
                 }
                 Ok(definition) => {
                     definitions.tools.insert(definition.name.clone(), definition);
                 }
-                Err(reason) => {
-                    let name: String = name.chars().take(80).collect();
-                    definitions.rejected.push(format!("{name:?}: {reason}"));
-                }
+                Err(reason) => definitions.reject(&name, reason),
             }
         }
         definitions.make_names_distinct();
         definitions
+    }
+
+    fn reject(&mut self, name: &str, reason: String) {
+        let name = name.chars().take(MAX_REJECTED_NAME_CHARS).collect();
+        self.rejected.push(McpRejectedTool { name, reason });
     }
 
     /// Appends a hash of the original name to all names that collide, so that the result does not depend
@@ -72,7 +91,8 @@ fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, St
     if !is_name(&tool.name) {
         return Err("its name must have 1 to 128 bytes of printable characters".to_owned());
     }
-    let parameters = Value::Object(tool.input_schema.as_ref().clone());
+    let mut parameters = Value::Object(tool.input_schema.as_ref().clone());
+    schema::repair(&mut parameters);
     let bytes = parameters.to_string().len();
     if bytes > MAX_SCHEMA_BYTES {
         return Err(format!("its schema has {bytes} bytes; the limit is {MAX_SCHEMA_BYTES}"));
@@ -157,6 +177,35 @@ mod tests {
         assert_eq!(definitions, reordered);
         let names: BTreeSet<_> = definitions.tools.values().map(|tool| &tool.model_name).collect();
         assert_eq!(names.len(), 3, "{names:?}");
+    }
+
+    #[test]
+    fn duplicate_and_excess_tools_are_rejected_by_name() {
+        let server = config(&json!({"command": "x"}));
+        let mut listed: Vec<_> = (0..MAX_TOOLS).map(|number| tool(&format!("t{number}"))).collect();
+        listed.insert(1, tool("t0"));
+        listed.extend([tool("excess"), tool("other")]);
+        let definitions = Definitions::from_listed(&server, listed);
+        assert_eq!(definitions.tools.len(), MAX_TOOLS);
+        let [twice, excess] = definitions.rejected.as_slice() else {
+            panic!("{:?}", definitions.rejected)
+        };
+        assert!(twice.name == "t0" && twice.reason.contains("twice"), "{twice:?}");
+        assert!(excess.name == "excess" && excess.reason.contains("1 more"), "{excess:?}");
+    }
+
+    #[test]
+    fn schema_of_another_dialect_is_rewritten() {
+        let mut old = tool("old");
+        let schema = json!({"type": "object", "$schema": "https://example.com/own",
+            "properties": {"n": {"minimum": 1, "exclusiveMinimum": true, "required": true}}});
+        old.input_schema = std::sync::Arc::new(schema.as_object().unwrap().clone());
+        let definitions = Definitions::from_listed(&config(&json!({"command": "x"})), vec![old]);
+        assert_eq!(
+            definitions.tools["old"].parameters,
+            json!({"type": "object", "properties": {"n": {"exclusiveMinimum": 1}},
+                "required": ["n"]})
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rmcp::{
     model::SubscriptionFilter,
     service::{RunningService, Subscription},
 };
-use rockbot_contracts::mcp::McpToolDefinition;
+use rockbot_contracts::mcp::{McpRejectedTool, McpToolDefinition};
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
 use tokio::{
@@ -358,20 +358,22 @@ impl ConnectionTask {
         let config = self.caller.config();
         let Definitions { tools, rejected } =
             Definitions::from_listed(config, session.tools().await?);
-        for reason in &rejected {
-            warn!(server = %config.name, reason, "tool rejected");
-        }
-        self.publish(session, tools);
+        self.publish(session, tools, rejected);
         Ok(())
     }
 
-    fn publish(&self, session: &Arc<Session>, tools: BTreeMap<String, McpToolDefinition>) {
+    fn publish(
+        &self,
+        session: &Arc<Session>,
+        tools: BTreeMap<String, McpToolDefinition>,
+        rejected: Vec<McpRejectedTool>,
+    ) {
         let config = self.caller.config();
         debug!(server = %config.name, tools = tools.len(), "server tools updated");
         // Ready before the catalog is updated, so that every announced tool can be called.
         let active = Arc::new(ActiveSession { session: session.clone(), tools });
         self.state.send_replace(ServerState::Ready(active.clone()));
-        self.context.catalog.update(&config.name, session, &active.tools, &self.caller);
+        self.context.catalog.update(&config.name, session, &active.tools, rejected, &self.caller);
     }
 
     /// Summarizes the server with the model, if there is one.

@@ -1,5 +1,7 @@
 //! The status of a server.
 
+use rockbot_contracts::mcp::McpRejectedTool;
+
 /// The status of a server, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
@@ -9,8 +11,10 @@ pub struct ServerStatus {
     pub required: bool,
     /// It is connected, here or at another bridge.
     pub ready: bool,
-    /// The number of tools; 0 while it is not connected here.
+    /// The number of offered tools; 0 while it is not connected here.
     pub tools: usize,
+    /// Tools that it lists and that cannot be offered.
+    pub rejected_tools: Vec<McpRejectedTool>,
     /// The protocol revision, while it is connected here.
     pub protocol_version: Option<String>,
     /// Why it is not connected here, if known.

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use rockbot_contracts::mcp::McpServerDetails;
+use rockbot_contracts::{mcp::McpServerDetails, outside_text::plain};
 use rockbot_llm::{ChatEvent, ChatMessage, ChatModel, ChatRequest};
-use rockbot_tool_rpc::mcp::untrusted_text::plain;
 use tokio::time::timeout;
 use tracing::info;
 

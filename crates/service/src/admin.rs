@@ -141,4 +141,18 @@ mod tests {
         assert!(metrics.contains("rockbot_ready 1"), "{metrics}");
         assert!(get(admin.address(), "/secrets").await.starts_with("HTTP/1.1 404"));
     }
+
+    #[tokio::test]
+    async fn half_sent_requests_do_not_keep_probes_out() {
+        let health = Health::new(CancellationToken::new());
+        let admin = Admin::start(([127, 0, 0, 1], 0).into(), health).await.unwrap();
+        let mut half_sent = Vec::new();
+        for _ in 0..MAX_CONNECTIONS + 10 {
+            let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await.unwrap();
+            half_sent.push(stream);
+        }
+        let alive = tokio::time::timeout(IDLE_TIMEOUT / 2, get(admin.address(), "/healthz")).await;
+        assert!(alive.unwrap().starts_with("HTTP/1.1 200"));
+    }
 }

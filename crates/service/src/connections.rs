@@ -1,28 +1,44 @@
-//! A listener with a bounded number of connections and an idle timeout.
+//! A listener with a bounded number of HTTP/1 connections and timeouts.
+//!
+//! A connection must send the head of a request within 5 s, however slowly its bytes arrive. When the
+//! number of connections is reached, a further one replaces the connection that has waited longest for
+//! the head of a request, so that half-sent requests cannot keep others out.
 
 use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use axum::serve::Listener;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, Sleep, sleep},
+    time::{Instant, Sleep, sleep, timeout},
 };
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Accepts a bounded number of connections; further ones wait in the system's queue.
+/// Time limit for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time that a connection may wait for the head of a request before another can replace it.
+const REPLACEABLE_AFTER: Duration = Duration::from_millis(500);
+
+/// Accepts a bounded number of connections. Further ones replace connections without a request, or wait.
 #[derive(Debug)]
 pub struct BoundedListener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     idle_timeout: Duration,
+    /// Open connections in the order of their acceptance.
+    open: Vec<Weak<Waiting>>,
+    /// A connection without a permit.
+    pending: Option<(TcpStream, SocketAddr)>,
 }
 
 impl BoundedListener {
@@ -30,7 +46,29 @@ impl BoundedListener {
     /// nothing for `idle_timeout`.
     #[must_use]
     pub fn new(listener: TcpListener, limit: usize, idle_timeout: Duration) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(limit)), idle_timeout }
+        let permits = Arc::new(Semaphore::new(limit));
+        Self { listener, permits, idle_timeout, open: Vec::new(), pending: None }
+    }
+
+    /// Waits for a permit, and closes connections without a request.
+    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            let permit = Arc::clone(&self.permits).acquire_owned();
+            // It fails only when the semaphore is closed, and it never is.
+            if let Ok(permit) = timeout(REPLACEABLE_AFTER / 5, permit).await {
+                return permit.ok();
+            }
+            let now = Instant::now();
+            let waiting = self.open.iter().filter_map(Weak::upgrade).filter_map(|waiting| {
+                let since = *waiting.since.lock();
+                since
+                    .filter(|since| now - *since >= REPLACEABLE_AFTER)
+                    .map(|since| (since, waiting))
+            });
+            if let Some((_, longest)) = waiting.min_by_key(|(since, _)| *since) {
+                longest.replaced.cancel();
+            }
+        }
     }
 }
 
@@ -39,13 +77,28 @@ impl Listener for BoundedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // It fails only when the semaphore is closed, and it never is.
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
-        let (stream, address) = Listener::accept(&mut self.listener).await;
+        if self.pending.is_none() {
+            self.pending = Some(Listener::accept(&mut self.listener).await);
+        }
+        // Cancelled here, the connection stays pending.
+        let permit = self.permit().await;
+        let (stream, address) = match self.pending.take() {
+            Some(pending) => pending,
+            None => Listener::accept(&mut self.listener).await,
+        };
+        let waiting = Arc::new(Waiting {
+            since: Mutex::new(Some(Instant::now())),
+            replaced: CancellationToken::new(),
+        });
+        self.open.retain(|open| open.strong_count() > 0);
+        self.open.push(Arc::downgrade(&waiting));
         let connection = Connection {
             stream,
             idle_timeout: self.idle_timeout,
-            idle: Box::pin(sleep(self.idle_timeout)),
+            phase: Phase::Head { matched: 0 },
+            timer: Box::pin(sleep(HEAD_TIMEOUT)),
+            replaced: Box::pin(waiting.replaced.clone().cancelled_owned()),
+            waiting,
             _permit: permit,
         };
         (connection, address)
@@ -56,14 +109,81 @@ impl Listener for BoundedListener {
     }
 }
 
-/// A connection that is closed when it stays idle.
+/// State of a connection that the listener can close.
+#[derive(Debug)]
+struct Waiting {
+    /// Time since when the connection waits for a request; `None` during a request.
+    since: Mutex<Option<Instant>>,
+    replaced: CancellationToken,
+}
+
+/// Phase of the exchange on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The head of a request is being received; `matched` bytes of its end have been.
+    Head { matched: usize },
+    /// A request is being received or processed.
+    Request,
+    /// The response is being sent, or has been.
+    Response,
+}
+
+/// A connection that is closed when it stays idle, or sends the head of a request too slowly.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     idle_timeout: Duration,
-    idle: Pin<Box<Sleep>>,
+    phase: Phase,
+    timer: Pin<Box<Sleep>>,
+    replaced: Pin<Box<WaitForCancellationFutureOwned>>,
+    waiting: Arc<Waiting>,
     _permit: Option<OwnedSemaphorePermit>,
 }
+
+impl Connection {
+    fn received(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.phase == Phase::Response {
+            self.phase = Phase::Head { matched: 0 };
+            self.wait(HEAD_TIMEOUT);
+        }
+        if let Phase::Head { matched } = self.phase {
+            let matched = bytes.iter().fold(matched, |matched, byte| match (matched, byte) {
+                (HEAD_END_BYTES, _) => matched,
+                (0 | 2, b'\r') | (1 | 3, b'\n') => matched + 1,
+                (_, b'\r') => 1,
+                _ => 0,
+            });
+            self.phase = Phase::Head { matched };
+            if matched < HEAD_END_BYTES {
+                return;
+            }
+            self.phase = Phase::Request;
+            *self.waiting.since.lock() = None;
+        }
+        self.timer.as_mut().reset(Instant::now() + self.idle_timeout);
+    }
+
+    fn sent(&mut self, bytes: &[u8]) {
+        // An interim response asks for the body of the request.
+        if self.phase == Phase::Response || !bytes.starts_with(b"HTTP/1.1 100") {
+            self.phase = Phase::Response;
+            self.wait(self.idle_timeout);
+        }
+    }
+
+    /// Waits for a request, or for more of its head.
+    fn wait(&mut self, limit: Duration) {
+        let now = Instant::now();
+        *self.waiting.since.lock() = Some(now);
+        self.timer.as_mut().reset(now + limit);
+    }
+}
+
+/// Length of the empty line at the end of a head, with the line break before it.
+const HEAD_END_BYTES: usize = 4;
 
 impl AsyncRead for Connection {
     fn poll_read(
@@ -72,11 +192,21 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.replaced.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
-            this.idle.as_mut().reset(Instant::now() + this.idle_timeout);
+            this.received(&buffer.filled()[before..]);
+            // A head that arrives byte by byte must not postpone the end.
+            if matches!(this.phase, Phase::Head { .. })
+                && this.timer.as_mut().poll(context).is_ready()
+            {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
             return Poll::Ready(read);
         }
-        ready!(this.idle.as_mut().poll(context));
+        ready!(this.timer.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -87,7 +217,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(_)) = written {
+            this.sent(bytes);
+        }
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -102,11 +237,12 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use rockbot_testkit::fixture::{assert_never, within_timeout};
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
+    const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
     async fn listener(limit: usize) -> (BoundedListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,25 +250,76 @@ mod tests {
         (BoundedListener::new(listener, limit, MINUTE), address)
     }
 
+    async fn connect(address: SocketAddr, sent: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn read(connection: &mut Connection, length: usize) {
+        connection.read_exact(&mut vec![0; length]).await.unwrap();
+    }
+
     #[tokio::test]
-    async fn excess_connection_waits_for_a_permit() {
+    async fn excess_connection_waits_for_running_request() {
         let (mut listener, address) = listener(1).await;
-        let _first = TcpStream::connect(address).await.unwrap();
-        let _second = TcpStream::connect(address).await.unwrap();
-        let (accepted, _) = within_timeout("a connection", listener.accept()).await;
+        let _first = connect(address, REQUEST).await;
+        let (mut accepted, _) = within_timeout("a connection", listener.accept()).await;
+        read(&mut accepted, REQUEST.len()).await;
+        let _second = connect(address, REQUEST).await;
         assert_never("a second connection", listener.accept()).await;
         drop(accepted);
         within_timeout("the second connection", listener.accept()).await;
     }
 
     #[tokio::test(start_paused = true)]
+    async fn excess_connection_replaces_half_sent_request() {
+        let (mut listener, address) = listener(2).await;
+        let _half = connect(address, &REQUEST[..9]).await;
+        let (mut half, _) = listener.accept().await;
+        read(&mut half, 9).await;
+        let _whole = connect(address, REQUEST).await;
+        let (mut whole, _) = listener.accept().await;
+        read(&mut whole, REQUEST.len()).await;
+        let _third = connect(address, REQUEST).await;
+        let (third, error) = tokio::join!(listener.accept(), async {
+            let error = half.read_u8().await.unwrap_err();
+            drop(half);
+            error
+        });
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        let (mut third, _) = third;
+        read(&mut third, REQUEST.len()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn idle_connection_is_closed() {
         let (mut listener, address) = listener(1).await;
-        let _idle = TcpStream::connect(address).await.unwrap();
+        let _idle = connect(address, REQUEST).await;
         let (mut connection, _) = listener.accept().await;
+        read(&mut connection, REQUEST.len()).await;
+        connection.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
         let start = Instant::now();
         let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed().as_secs(), MINUTE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trickling_head_does_not_postpone_its_timeout() {
+        let (mut listener, address) = listener(1).await;
+        let mut client = connect(address, "").await;
+        let (mut connection, _) = listener.accept().await;
+        let start = Instant::now();
+        let error = loop {
+            client.write_all(b"G").await.unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            match connection.read_u8().await {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() <= 2 * HEAD_TIMEOUT, "{:?}", start.elapsed());
     }
 }

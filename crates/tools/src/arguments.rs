@@ -1,6 +1,5 @@
-//! Parsing, repair and validation of the arguments that a model wrote.
+//! Parsing and repair of the arguments that a model wrote.
 
-use jsonschema::Validator;
 use rockbot_contracts::json;
 use serde_json::Value;
 
@@ -8,9 +7,6 @@ use crate::failure::ToolFailure;
 
 /// Maximum size of arguments, in bytes.
 pub const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
-
-/// Maximum number of problems in one error. The rest is reported after the model has corrected these.
-const MAX_PROBLEMS: usize = 5;
 
 /// Parsed arguments.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,49 +101,6 @@ fn drop_trailing_comma(text: &mut String) {
     }
 }
 
-/// Returns the arguments without optional ones that are null, or `None` without any.
-#[must_use]
-pub fn without_nulls(schema: &Value, arguments: &Value) -> Option<Value> {
-    let given = arguments.as_object()?;
-    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
-    let is_omittable = |name: &str, value: &Value| {
-        value.is_null() && !required.iter().any(|required| required == name)
-    };
-    let remaining: serde_json::Map<_, _> = given
-        .iter()
-        .filter(|(name, value)| !is_omittable(name, value))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    (remaining.len() < given.len()).then_some(Value::Object(remaining))
-}
-
-/// Returns `true` if arguments can be validated against this schema.
-#[must_use]
-pub fn is_schema(schema: &Value) -> bool {
-    jsonschema::validator_for(schema).is_ok()
-}
-
-/// Validates arguments against a tool's schema.
-///
-/// # Errors
-/// [`ToolFailure::InvalidArguments`] with the path and the expected form of each problem.
-pub fn validate(validator: &Validator, arguments: &Value) -> Result<(), ToolFailure> {
-    if validator.is_valid(arguments) {
-        return Ok(());
-    }
-    let problems: Vec<String> = validator
-        .iter_errors(arguments)
-        .take(MAX_PROBLEMS)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            let path = if path.is_empty() { "arguments" } else { path.as_str() };
-            // Without the value: it may be long, and the model knows it.
-            format!("{path}: {}", error.masked_with("the value"))
-        })
-        .collect();
-    Err(ToolFailure::invalid(problems.join("; ")))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -159,14 +112,6 @@ mod tests {
     fn check(text: &str, expected: Option<(Value, bool)>) {
         let parsed = parse(text).ok().map(|arguments| (arguments.value, arguments.repaired));
         assert_eq!(parsed, expected, "{text}");
-    }
-
-    #[test]
-    fn optional_nulls_are_removed() {
-        let schema = json!({"type": "object", "required": ["a"]});
-        let repaired = without_nulls(&schema, &json!({"a": null, "b": null, "c": 1}));
-        assert_eq!(repaired, Some(json!({"a": null, "c": 1})));
-        assert_eq!(without_nulls(&schema, &json!({"a": null})), None);
     }
 
     #[test]
@@ -198,17 +143,6 @@ mod tests {
         check(r#"{"a": 1}}"#, None);
         check("rm -rf /", None);
         check(&"[".repeat(10_000), None);
-    }
-
-    #[test]
-    fn problems_name_path_and_expectation() {
-        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}},
-            "required": ["path"], "additionalProperties": false});
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let error = validate(&validator, &json!({"n": "secret", "x": 1})).unwrap_err().to_string();
-        assert!(error.contains("/n") && error.contains("integer"), "{error}");
-        assert!(error.contains("path") && error.contains('x'), "{error}");
-        assert!(!error.contains("secret"), "{error}");
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode};
+use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode, outside_text::stripped};
 use rockbot_store::{DocumentError, StoreError};
 use tracing::warn;
 
@@ -183,6 +183,16 @@ impl ToolFailure {
                 Self::Remote { error: error.clone(), ran_on: ran_on.clone() }
             }
         }
+    }
+
+    /// Removes terminal sequences and hidden characters from the message: it comes from outside, and a
+    /// model reads it.
+    #[must_use]
+    pub fn without_hidden_text(mut self) -> Self {
+        if let Some(message) = self.message_mut() {
+            *message = stripped(message).into_owned();
+        }
+        self
     }
 
     /// Returns the message for models and callers, if the failure has one.

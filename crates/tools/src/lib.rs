@@ -2,6 +2,7 @@
 //!
 //! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: the interface of a tool;
 //! - [`ToolRegistry`]: the tools of a process, by name;
+//! - [`schema`]: validation of arguments, within limits;
 //! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: the tools that an entry point, an agent and a
 //!   single turn may use;
 //! - [`ToolExecutor`]: runs a call through the [`layers`] and its [`hooks`];
@@ -32,6 +33,7 @@ pub mod profile;
 pub mod redaction;
 pub mod registry;
 pub mod result;
+pub mod schema;
 pub mod scope;
 pub mod status;
 #[cfg(test)]
@@ -58,6 +60,7 @@ pub use result::ToolResult;
 pub use rockbot_contracts::{
     ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource, period,
 };
+pub use schema::{ArgumentSchema, SchemaError};
 pub use scope::{ScopeError, ToolScope};
 pub use status::CallStatus;
 pub use tool::Tool;

@@ -6,13 +6,13 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use jsonschema::Validator;
 use rockbot_contracts::{ToolRegistration, ToolSource};
 use tokio::sync::watch;
 
 use crate::{
     fingerprint::registration_fingerprint,
     names::{MAX_NAME_BYTES, sanitize},
+    schema::{ArgumentSchema, SchemaError},
     tool::Tool,
 };
 
@@ -38,13 +38,13 @@ pub enum RegisterError {
         /// Name, truncated.
         name: String,
     },
-    /// The parameters are not a valid schema.
-    #[error("invalid parameters of tool {name}: {reason}; use a JSON Schema for an object")]
+    /// Arguments cannot be validated against the parameters.
+    #[error("invalid parameters of tool {name}: {source}")]
     InvalidSchema {
         /// Name of the tool.
         name: String,
         /// Cause.
-        reason: String,
+        source: SchemaError,
     },
     /// The definition exceeds [`MAX_DEFINITION_BYTES`].
     #[error("definition of tool {name} too large: {bytes} bytes; at most {MAX_DEFINITION_BYTES}")]
@@ -59,7 +59,7 @@ pub enum RegisterError {
 /// A tool with its compiled schema.
 pub struct RegisteredTool {
     tool: Arc<dyn Tool>,
-    validator: Validator,
+    schema: Arc<ArgumentSchema>,
     fingerprint: OnceLock<String>,
 }
 
@@ -71,18 +71,14 @@ impl RegisteredTool {
             let name = name.chars().take(MAX_NAME_BYTES + 1).collect();
             return Err(RegisterError::InvalidName { name });
         }
-        let schema = &registration.parameters;
-        let bytes = schema.to_string().len() + registration.model_description().len();
+        let parameters = &registration.parameters;
+        let bytes = parameters.to_string().len() + registration.model_description().len();
         if bytes > MAX_DEFINITION_BYTES {
             return Err(RegisterError::TooLarge { name: name.clone(), bytes });
         }
-        let invalid = |reason: String| RegisterError::InvalidSchema { name: name.clone(), reason };
-        if schema.get("type").is_some_and(|kind| kind != "object") || !schema.is_object() {
-            return Err(invalid("its type must be \"object\"".to_owned()));
-        }
-        let validator =
-            jsonschema::validator_for(schema).map_err(|error| invalid(error.to_string()))?;
-        Ok(Self { tool, validator, fingerprint: OnceLock::new() })
+        let schema = ArgumentSchema::compile(parameters)
+            .map_err(|source| RegisterError::InvalidSchema { name: name.clone(), source })?;
+        Ok(Self { tool, schema: Arc::new(schema), fingerprint: OnceLock::new() })
     }
 
     /// Returns the tool.
@@ -105,8 +101,8 @@ impl RegisteredTool {
 
     /// Returns the compiled schema.
     #[must_use]
-    pub fn validator(&self) -> &Validator {
-        &self.validator
+    pub fn schema(&self) -> &Arc<ArgumentSchema> {
+        &self.schema
     }
 }
 

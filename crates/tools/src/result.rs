@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rockbot_contracts::{ContentBlock, Spending};
+use rockbot_contracts::{ContentBlock, Spending, outside_text::stripped};
 use serde_json::Value;
 
 /// The result of a call: content for the model and structured data for programs.
@@ -52,10 +52,37 @@ impl ToolResult {
         }
     }
 
+    /// Removes terminal sequences and hidden characters from the content: it comes from outside, and a
+    /// model reads it.
+    #[must_use]
+    pub fn without_hidden_text(mut self) -> Self {
+        self.content.iter_mut().for_each(strip_block);
+        self
+    }
+
     /// Returns the size of the content, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.content.iter().map(block_bytes).sum()
+    }
+}
+
+fn strip_block(block: &mut ContentBlock) {
+    match block {
+        ContentBlock::Text { text } => strip(text),
+        ContentBlock::Image { mime_type, .. } | ContentBlock::Audio { mime_type, .. } => {
+            strip(mime_type);
+        }
+        ContentBlock::Resource { uri, mime_type, text } => {
+            strip(uri);
+            mime_type.iter_mut().chain(text).for_each(strip);
+        }
+    }
+}
+
+fn strip(text: &mut String) {
+    if let Cow::Owned(stripped) = stripped(text) {
+        *text = stripped;
     }
 }
 
@@ -82,5 +109,29 @@ pub(crate) fn block_bytes(block: &ContentBlock) -> usize {
         ContentBlock::Resource { uri, text, .. } => {
             uri.len() + text.as_ref().map_or(0, String::len)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_text_is_removed_from_every_block() {
+        let hidden = "\u{1b}[31ma\u{200b}b\u{202e}";
+        let text = || hidden.to_owned();
+        let result = ToolResult {
+            content: vec![
+                ContentBlock::Text { text: text() },
+                ContentBlock::Image { data: String::new(), mime_type: text() },
+                ContentBlock::Audio { data: String::new(), mime_type: text() },
+                ContentBlock::Resource { uri: text(), mime_type: Some(text()), text: Some(text()) },
+                ContentBlock::Resource { uri: text(), mime_type: None, text: None },
+            ],
+            ..ToolResult::default()
+        };
+        let shown = format!("{:?}", result.without_hidden_text().content);
+        assert_eq!(shown.matches("\"ab\"").count(), 7, "{shown}");
+        assert!(!shown.contains("\\u{"), "{shown}");
     }
 }

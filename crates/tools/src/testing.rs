@@ -24,8 +24,17 @@ pub(crate) fn context(tool: &str) -> ToolContext {
 
 /// Creates a call of a read-only tool that has passed name resolution.
 pub(crate) fn call(tool: &str, arguments: &str) -> Call {
+    call_of(ToolRegistration { hints: ToolHints::READ_ONLY, ..registration(tool) }, arguments)
+}
+
+/// Creates a call of a tool with the schema `parameters`.
+pub(crate) fn call_with_schema(parameters: Value, arguments: &str) -> Call {
+    call_of(ToolRegistration { parameters, ..registration("tool") }, arguments)
+}
+
+fn call_of(registration: ToolRegistration, arguments: &str) -> Call {
     let registry = ToolRegistry::new();
-    let registration = ToolRegistration { hints: ToolHints::READ_ONLY, ..registration(tool) };
+    let tool = &registration.name.clone();
     registry.register(Arc::new(Echo(registration))).expect("registered");
     Box::new(ResolvedCall {
         context: context(tool),

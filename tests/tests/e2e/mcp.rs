@@ -172,6 +172,24 @@ async fn server_file_changes_are_applied_and_checked() {
     let shown = checked.stdout;
     assert!(shown.contains("cannot start its program") && shown.contains("neither"), "{shown}");
     fleet.run(&["mcp", "check", "missing.json"]).await.assert_code(64);
+    // A key of another client has no effect, and an unusable tool costs only itself.
+    let odd = PROCESS_SERVER.replace(
+        r#"tool("hang")"#,
+        r##"{"name": "odd", "inputSchema": {"type": "object", "$ref": "#/missing"}}"##,
+    );
+    fleet.write("odd.py", &odd);
+    let odd = json!({"command": "python3", "args": ["odd.py"], "cwd": fleet.path(""),
+        "autoApprove": []});
+    fleet.write("odd.json", &json!({"mcpServers": {"odd": odd}}).to_string());
+    let checked = fleet.run(&["--json", "mcp", "check", "odd.json"]).await;
+    checked.assert_code(0);
+    let report = checked.json();
+    assert_eq!(report["servers"][0]["tools"], 1, "{report}");
+    assert_eq!(report["servers"][0]["rejectedTools"][0]["name"], "odd", "{report}");
+    assert_eq!(
+        (report["warnings"].as_array().map(Vec::len), &report["problems"]),
+        (Some(1), &json!([]))
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use rockbot_contracts::{
     AgentName,
     period::{self, Period},
 };
-use rockbot_tools::arguments::is_schema;
+use rockbot_tools::ArgumentSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
@@ -175,7 +175,7 @@ impl Reader<'_> {
         let schema: Value = self.take("parameters")?;
         let is_valid = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
         let problem = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
-        self.check("parameters", is_valid && is_schema(&schema), problem);
+        self.check("parameters", is_valid && ArgumentSchema::compile(&schema).is_ok(), problem);
         Some(schema)
     }
 

@@ -3,9 +3,12 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ToolRegistration, ToolSource, mcp::McpRegisterServerRequest};
+use rockbot_contracts::{
+    ToolRegistration, ToolSource,
+    mcp::McpRegisterServerRequest,
+    outside_text::{is_name, plain},
+};
 use rockbot_memory::Ranker;
-use rockbot_tool_rpc::mcp::untrusted_text::{is_name, plain};
 use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use rockbot_tools::{
     Approver, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
 };
 use serde_json::Value;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     McpParts,
@@ -148,7 +148,7 @@ impl McpToolProvider {
                 Some(registration)
             }
             Err(error) => {
-                debug!(%error, "MCP tool registration failed");
+                warn!(%error, "MCP tool rejected");
                 None
             }
         }

@@ -8,12 +8,10 @@ use std::{
 use rockbot_contracts::{
     ToolRegistration,
     mcp::{McpServerDetails, McpToolDefinition},
+    outside_text::{is_name, plain},
 };
 use rockbot_store::StoreError;
-use rockbot_tool_rpc::mcp::{
-    McpIndex,
-    untrusted_text::{is_name, plain},
-};
+use rockbot_tool_rpc::mcp::McpIndex;
 use rockbot_tools::{
     PinnedDefinition, PinnedTool, ScopeError, ToolPins, ToolRegistry, ToolScope, ToolSource,
     fingerprint::definition_fingerprint,

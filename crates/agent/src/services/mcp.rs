@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use rockbot_contracts::AgentName;
-use rockbot_tool_rpc::mcp::{
-    McpGateway,
-    untrusted_text::{is_name, plain},
+use rockbot_contracts::{
+    AgentName,
+    outside_text::{is_name, plain},
 };
+use rockbot_tool_rpc::mcp::McpGateway;
 
 use super::{ServiceDirectory, ServiceEntry, ServiceKind};
 use crate::definition::{AgentDefinition, McpRules};

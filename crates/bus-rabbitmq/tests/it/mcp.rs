@@ -30,6 +30,7 @@ fn server() -> McpServerSummary {
         summary: String::new(),
         tool_count: 0,
         tool_names: Vec::new(),
+        rejected_tools: Vec::new(),
         fingerprint: "f".to_owned(),
     }
 }

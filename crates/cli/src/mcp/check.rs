@@ -21,7 +21,7 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     let servers = read.map_err(|problem| {
         Failure::usage(format!("{}: {problem}", render::clean(&file.display().to_string())))
     })?;
-    let mut problems = servers.errors.clone();
+    let (mut problems, warnings) = (servers.errors.clone(), servers.warnings.clone());
     let unknown = servers.servers.values().filter_map(|server| {
         let queue = server.queue.as_ref()?;
         let known = settings.mcp.queues.contains_key(queue);
@@ -40,22 +40,28 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     }
     let servers = bridge.servers();
     bridge.stop().await;
-    print_report(&servers, &problems, json)?;
+    print_report(&servers, &problems, &warnings, json)?;
     let passed = problems.is_empty() && servers.iter().all(|server| server.ready);
     Ok(if passed { exit::OK } else { exit::ANSWERED_WITH_ERROR })
 }
 
-fn print_report(servers: &[ServerStatus], problems: &[String], json: bool) -> io::Result<()> {
+fn print_report(
+    servers: &[ServerStatus],
+    problems: &[String],
+    warnings: &[String],
+    json: bool,
+) -> io::Result<()> {
     if json {
         let servers = servers.iter().map(|server| {
             json!({
                 "name": server.name, "ready": server.ready, "tools": server.tools,
                 "required": server.required, "protocolVersion": server.protocol_version,
-                "why": server.reason,
+                "why": server.reason, "rejectedTools": server.rejected_tools,
             })
         });
         let servers: Vec<_> = servers.collect();
-        return outln!("{:#}", json!({"servers": servers, "problems": problems}));
+        let report = json!({"servers": servers, "problems": problems, "warnings": warnings});
+        return outln!("{}", render::json(&report));
     }
     let rows = servers.iter().map(|server| {
         let state = if server.ready { render::good("ready") } else { render::bad("failed") };
@@ -72,6 +78,12 @@ fn print_report(servers: &[ServerStatus], problems: &[String], json: bool) -> io
         ]
     });
     outln!("{}", render::table(&["server", "state", "tools", "protocol", ""], rows))?;
+    for server in servers {
+        super::print_rejected(&server.name, &server.rejected_tools)?;
+    }
+    for warning in warnings {
+        outln!("{}", render::dim(&render::clean(warning)))?;
+    }
     for problem in problems {
         outln!("{} {}", render::bad("!"), render::clean(problem))?;
     }

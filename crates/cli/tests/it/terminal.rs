@@ -11,16 +11,16 @@ use crate::{
 };
 
 /// Text that would rename a window, clear the screen, and change the text direction.
-const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}harm";
+const HOSTILE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\u{200b}harm";
 
 /// Control characters and sequences in [`HOSTILE`].
-const SEQUENCES: [&str; 4] = ["\u{1b}]0;", "\u{7}", "\u{1b}[2J", "\u{202e}"];
+const SEQUENCES: [&str; 5] = ["\u{1b}]0;", "\u{7}", "\u{1b}[2J", "\u{202e}", "\u{200b}"];
 
 /// Script of a model that sends hostile text and arguments. `sleep 1.3` outlasts the 1 s between the
 /// progress reports of `bash`.
 const SCRIPT: &str = r#"
 [[turn]]
-text = "I call \u001b]0;owned\u0007\u001b[2J\u202enow"
+text = "I call \u001b]0;owned\u0007\u001b[2J\u202e\u200bnow"
 
 [[turn.call]]
 name = "read_file"
@@ -31,7 +31,7 @@ name = "bash"
 arguments = '{"command": "cat hostile.txt; sleep 1.3; echo # \u001b]0;owned\u0007\u001b[2J\u202e"}'
 
 [[turn.call]]
-name = "no\u001b]0;owned\u0007\u001b[2J\u202etool"
+name = "no\u001b]0;owned\u0007\u001b[2J\u202e\u200btool"
 
 [[turn]]
 text = "It says {{result.read_file}}"

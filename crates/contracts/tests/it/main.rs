@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod script;

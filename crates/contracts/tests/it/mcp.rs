@@ -24,6 +24,7 @@ fn server() -> McpServerSummary {
         summary: "Issues, pull requests and files of repositories.".to_owned(),
         tool_count: 2,
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
+        rejected_tools: Vec::new(),
         fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
 }

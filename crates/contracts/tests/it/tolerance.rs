@@ -19,6 +19,15 @@ fn unknown_fields_are_ignored() {
 }
 
 #[test]
+fn call_without_session_is_a_session_of_its_own() {
+    for session in ["", r#","sessionId":null"#] {
+        let text = format!(r#"{{"toolCallId":"a","toolName":"t","arguments":"{{}}"{session}}}"#);
+        let request: ToolInvokeRequest = read(&text);
+        assert_eq!(request.session_id.as_str(), "a");
+    }
+}
+
+#[test]
 fn invalid_utf8_is_rejected_even_in_unknown_fields() {
     let decoded = |byte| {
         let known = br#"{"toolCallId":"a","toolName":"t","arguments":"{}","sessionId":"s","x":""#;

@@ -16,8 +16,10 @@ pub(crate) const MAX_SERVERS: usize = 256;
 pub struct ServersFile {
     /// Valid servers by their lower-case names.
     pub servers: BTreeMap<String, ServerConfig>,
-    /// Errors of the others, and unknown keys.
+    /// Errors of the others.
     pub errors: Vec<String>,
+    /// Parts without effect, such as keys for other clients.
+    pub warnings: Vec<String>,
 }
 
 /// A servers file that cannot be used at all.
@@ -74,7 +76,8 @@ impl ServersFile {
         let Value::Object(entry) = entry else { return report("it is not an object".into()) };
         let unknown = entry.keys().filter(|key| !KEYS.contains(&key.to_lowercase().as_str()));
         for key in unknown {
-            report(format!("unknown key {key:?}"));
+            let key: String = key.chars().take(80).collect();
+            self.warnings.push(format!("server {shown:?}: unknown key {key:?} has no effect"));
         }
         let raw: RawServer = match serde_json::from_value(Value::Object(camel_case(entry))) {
             Ok(raw) => raw,
@@ -187,11 +190,71 @@ mod tests {
         );
         assert_eq!(read.servers.len(), 1);
         let all = read.errors.join("\n");
-        for word in ["autoApprove", "both", "neither", "NONE", "object", "Timeout", "name", "type"]
-        {
+        for word in ["both", "neither", "NONE", "object", "Timeout", "name", "type"] {
             assert!(all.contains(word), "{word} in {all}");
         }
-        assert_eq!(read.errors.len(), 10, "{all}");
+        assert_eq!(read.errors.len(), 9, "{all}");
+        assert!(matches!(read.warnings.as_slice(), [one] if one.contains("autoApprove")));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_file_is_parsed_or_rejected(text in ".{0,200}", entries in entries_with_any_keys()) {
+            let _ = ServersFile::parse(text.as_bytes(), |_| None);
+            let servers = Value::Object(entries);
+            for file in [
+                serde_json::json!({"mcpServers": servers.clone()}),
+                serde_json::json!({"Mcp": {"Servers": [servers.clone(), {"Name": "x", "Url": servers}]}}),
+            ] {
+                let lookup = |name: &str| (name.len() < 3).then(|| "${A}".to_owned());
+                let _ = ServersFile::parse(file.to_string().as_bytes(), lookup);
+            }
+        }
+    }
+
+    const USED_KEYS: [&str; 17] = [
+        "type",
+        "command",
+        "args",
+        "env",
+        "cwd",
+        "url",
+        "headers",
+        "oauth",
+        "toolsAllowed",
+        "toolsDenied",
+        "queue",
+        "cache",
+        "requestTimeoutMs",
+        "required",
+        "protocol",
+        "disabled",
+        "enabled",
+    ];
+
+    fn entries_with_any_keys() -> impl proptest::strategy::Strategy<Value = Map<String, Value>> {
+        use proptest::prelude::*;
+        let text = "(https?://|wss?://)?[a-z$\\\\{}:./-]{0,12}";
+        let scalar = prop_oneof![
+            text.prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        let value = prop_oneof![
+            scalar.clone(),
+            proptest::collection::vec(scalar.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::btree_map("[A-Za-z]{1,6}", scalar, 0..3)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ];
+        let entry =
+            proptest::collection::vec((proptest::sample::select(&USED_KEYS[..]), value), 0..5);
+        let entry = entry.prop_map(|members| {
+            let members = members.into_iter().map(|(key, value)| (key.to_owned(), value));
+            Value::Object(members.collect())
+        });
+        proptest::collection::btree_map("[A-Za-z /.]{0,6}", entry, 0..4)
+            .prop_map(|entries| entries.into_iter().collect())
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rmcp::{
     transport::Transport,
 };
 use rockbot_child::{Pipes, ProcessGroup};
-use rockbot_tool_rpc::mcp::untrusted_text::plain;
+use rockbot_contracts::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},

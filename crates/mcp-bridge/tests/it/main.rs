@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod conformance;
+mod definitions;
 mod faults;
 mod fixture;
 mod gateways;

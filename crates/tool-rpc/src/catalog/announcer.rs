@@ -8,11 +8,17 @@ use rockbot_contracts::{
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use rockbot_tools::registry::ToolRegistry;
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::HEARTBEAT;
+
+/// Time in which changes and refresh requests are collected into one announcement.
+const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Announces the tools of a registry: at the start, on every change, on request, every 10 s, and as
 /// removed at the end.
@@ -45,19 +51,27 @@ impl CatalogAnnouncer {
             CatalogPublisher { bus, registry, handler, instance, announced: BTreeSet::new() };
         let task = tokio::spawn(async move {
             let mut heartbeat = tokio::time::interval(HEARTBEAT);
+            let mut due = None;
             loop {
                 tokio::select! {
                     biased;
                     () = stopped.cancelled() => break,
+                    () = until(due) => {}
                     _ = heartbeat.tick() => {}
-                    Ok(()) = changes.changed() => {}
+                    Ok(()) = changes.changed() => {
+                        due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
+                        continue;
+                    }
                     Some(refresh) = refreshes.next() => {
+                        due.get_or_insert_with(|| Instant::now() + DEBOUNCE);
                         if let Err(error) = refresh.settle(Settlement::Ack).await {
                             debug!(%error, "refresh request not acknowledged; it may be redelivered");
                         }
+                        continue;
                     }
                     else => break,
                 }
+                due = None;
                 publisher.announce(load()).await;
             }
             publisher.announce_removal().await;
@@ -76,6 +90,14 @@ impl CatalogAnnouncer {
 impl Drop for CatalogAnnouncer {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// Waits until a time; forever without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,9 +7,10 @@ use rockbot_contracts::{
     Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh,
     ToolRegistration,
     json::Limits,
+    outside_text::plain,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
-use rockbot_tools::registry::ToolRegistry;
+use rockbot_tools::registry::{RegisterError, ToolRegistry};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -22,6 +23,9 @@ use crate::remote::RemoteTool;
 
 /// Maximum number of handler processes in the directory.
 const MAX_HANDLERS: usize = 1024;
+
+/// Longest name in a log message, in characters.
+const MAX_LOGGED_NAME_CHARS: usize = 100;
 
 /// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
@@ -69,7 +73,8 @@ impl CatalogDirectory {
         request_announcements(bus.as_ref()).await;
         let (sender, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
-            let mut sync = RegistrySync { registry, requester, registered: BTreeMap::new() };
+            let (registered, rejected) = (BTreeMap::new(), BTreeMap::new());
+            let mut sync = RegistrySync { registry, requester, registered, rejected };
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let catalog = tokio::select! {
@@ -183,6 +188,8 @@ struct RegistrySync {
     registry: Arc<ToolRegistry>,
     requester: Arc<Requester>,
     registered: BTreeMap<String, ToolRegistration>,
+    /// Definitions that the registry has rejected, so that each is compiled and reported once.
+    rejected: BTreeMap<String, ToolRegistration>,
 }
 
 impl RegistrySync {
@@ -199,8 +206,9 @@ impl RegistrySync {
             }
             is_current
         });
+        self.rejected.retain(|name, rejected| wanted.get(name.as_str()) == Some(&&*rejected));
         for (name, tool) in wanted {
-            if self.registered.contains_key(name) {
+            if self.registered.contains_key(name) || self.rejected.contains_key(name) {
                 continue;
             }
             let remote = RemoteTool::new(tool.clone(), self.requester.clone(), tool_invoke());
@@ -208,7 +216,15 @@ impl RegistrySync {
                 Ok(()) => {
                     self.registered.insert(name.to_owned(), tool.clone());
                 }
-                Err(error) => debug!(%error, "announced tool not registered"),
+                // The tool may have become available in another way, and may be removed again.
+                Err(error @ RegisterError::Duplicate { .. }) => {
+                    debug!(%error, "announced tool not registered");
+                }
+                Err(error) => {
+                    let name = plain(name, MAX_LOGGED_NAME_CHARS);
+                    warn!(tool = %name, %error, "announced tool rejected");
+                    self.rejected.insert(tool.name.clone(), tool.clone());
+                }
             }
         }
     }

@@ -4,15 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rockbot_contracts::{
     InstanceId,
-    mcp::{McpServerSummary, McpServersIndexed},
+    mcp::{McpRejectedTool, McpServerSummary, McpServersIndexed},
+    outside_text::{is_name, plain},
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{
-    McpIndex,
-    untrusted_text::{is_name, plain},
-};
+use super::McpIndex;
 
 /// Maximum number of bridge processes.
 const MAX_BRIDGES: usize = 64;
@@ -129,6 +127,11 @@ fn sanitize(mut server: McpServerSummary) -> McpServerSummary {
     server.fingerprint = plain(&server.fingerprint, MAX_NAME_CHARS);
     server.tool_names.retain(|name| is_name(name));
     server.tool_names.truncate(MAX_TOOL_NAMES);
+    server.rejected_tools.truncate(McpRejectedTool::MAX_LISTED);
+    for tool in &mut server.rejected_tools {
+        tool.name = plain(&tool.name, MAX_NAME_CHARS);
+        tool.reason = plain(&tool.reason, MAX_SUMMARY_CHARS);
+    }
     server
 }
 
@@ -143,6 +146,7 @@ mod tests {
             summary: String::new(),
             tool_count: 0,
             tool_names: Vec::new(),
+            rejected_tools: Vec::new(),
             fingerprint: "f".to_owned(),
         }
     }

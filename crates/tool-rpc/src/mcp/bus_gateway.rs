@@ -184,7 +184,9 @@ impl BusGateway {
             (owners, false) => owners.first().map_or_else(tool_invoke_mcp, tool_invoke_mcp_at),
         };
         let remote = RemoteTool::new(registration(server, tool), self.calls.clone(), key);
-        remote.with_mcp_server(server, tool).call(arguments, context).await
+        let outcome = remote.with_mcp_server(server, tool).call(arguments, context).await;
+        // Bridges strip the text of servers, but a peer may not be one of ours.
+        outcome.map(ToolResult::without_hidden_text).map_err(ToolFailure::without_hidden_text)
     }
 }
 

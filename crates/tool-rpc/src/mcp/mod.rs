@@ -4,8 +4,7 @@
 //! - [`McpIndex`]: the available servers, with a summary of each;
 //! - [`McpTool`]: a tool of a server, under a name for models;
 //! - [`BusGateway`], and [`IndexAnnouncer`] with [`ManageWorker`]: the agent's and the bridge's end of
-//!   the bus, in one module because they implement one protocol;
-//! - [`untrusted_text`]: sanitizing of texts from servers.
+//!   the bus, in one module because they implement one protocol.
 
 mod announcer;
 mod bridge_request;
@@ -15,7 +14,6 @@ mod gateway;
 mod index;
 mod manage;
 mod tool;
-pub mod untrusted_text;
 
 pub use self::{
     announcer::IndexAnnouncer, bus_gateway::BusGateway, gateway::McpGateway, index::McpIndex,

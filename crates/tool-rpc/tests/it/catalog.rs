@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::Requester;
-use rockbot_contracts::{HandlerLoad, InstanceId};
+use rockbot_bus::{Publication, Requester};
+use rockbot_contracts::{
+    Envelope, HandlerLoad, InstanceId, ToolCatalogRefresh, topology::tool_catalog_refresh,
+};
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
 use rockbot_tool_rpc::{CatalogAnnouncer, CatalogDirectory, catalog::EXPIRE_AFTER};
 use rockbot_tools::{ToolRegistry, ToolResult};
@@ -79,6 +81,29 @@ async fn changes_and_removal_reach_the_registry() {
     wait_until("the removal", || names(&registry) == ["write"]).await;
     announcer.stop().await;
     wait_until("the removal of the handler", || names(&registry).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_of_refresh_requests_gets_one_announcement() {
+    let bus = BusFixture::memory();
+    let announcements = Arc::new(AtomicU64::new(0));
+    let count = announcements.clone();
+    let load = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        HandlerLoad::default()
+    };
+    let _announcer = announce_with(&bus, &registry_of(&["read"]), load).await;
+    wait_until("the announcement at the start", || announcements.load(Ordering::Relaxed) == 1)
+        .await;
+    for _ in 0..2000 {
+        let envelope = Envelope::from_payload(&ToolCatalogRefresh {});
+        let refresh = Publication::announcement(tool_catalog_refresh(), envelope);
+        bus.local.publish(refresh).await.expect("published");
+    }
+    wait_until("the announcement on request", || announcements.load(Ordering::Relaxed) > 1).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let count = announcements.load(Ordering::Relaxed);
+    assert!(count <= 5, "{count} announcements");
 }
 
 #[tokio::test]

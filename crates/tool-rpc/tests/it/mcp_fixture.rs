@@ -49,6 +49,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         summary: "For tests.".to_owned(),
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(ToString::to_string).collect(),
+        rejected_tools: Vec::new(),
         fingerprint: server_fingerprint(&definitions),
     }
 }

@@ -1,7 +1,7 @@
 //! Validation of arguments.
 
 use super::{Call, CallService, RawArguments};
-use crate::{arguments, failure::ToolFailure, result::ToolResult};
+use crate::{arguments, failure::ToolFailure, result::ToolResult, schema};
 
 /// Parses the arguments, repairs unambiguous damage, and validates them against the schema.
 #[derive(Debug, Clone)]
@@ -24,15 +24,8 @@ impl<S: CallService<Call>> CallService<Call> for Validate<S> {
                     "arguments repaired; they were not valid JSON"
                 );
             }
-            let mut value = parsed.value;
-            if let Err(invalid) = arguments::validate(call.tool.validator(), &value) {
-                // Models write null for arguments that they omit.
-                let schema = &call.tool.registration().parameters;
-                let without_nulls = arguments::without_nulls(schema, &value).ok_or(invalid)?;
-                arguments::validate(call.tool.validator(), &without_nulls)?;
-                value = without_nulls;
-            }
-            call.arguments = RawArguments::Valid(value);
+            let accepted = schema::accept(call.tool.schema(), parsed.value, &call.context).await?;
+            call.arguments = RawArguments::Valid(accepted);
         }
         self.0.call(call).await
     }
