@@ -72,6 +72,10 @@ impl Settler for AmqpSettler {
         })
     }
 
+    fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
     fn abandon(self: Box<Self>, _: Envelope) {
         // Without a runtime the connection closes, and the broker requeues the message.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {

@@ -50,6 +50,12 @@ pub trait Settler: Send + Sync {
         reason: Cow<'static, str>,
     ) -> BoxFuture<'static, Result<(), SettleError>>;
 
+    /// Returns whether the bus still accepts a settlement. Once false, it stays false, and the bus
+    /// redelivers the message.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// Returns a delivery that was dropped without a settlement; does not wait.
     fn abandon(self: Box<Self>, envelope: Envelope);
 }
@@ -111,6 +117,13 @@ impl Delivery {
     #[must_use]
     pub fn is_redelivered(&self) -> bool {
         self.attempt() > 1
+    }
+
+    /// Returns whether the bus still waits for the settlement. If not, its channel was lost, and the bus
+    /// redelivers the message, possibly to another consumer.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.settler.as_ref().is_none_or(|settler| settler.is_open())
     }
 
     /// Settles the delivery.

@@ -26,6 +26,8 @@ pub(super) enum InboundQueue {
     Work,
     /// The quarantine queue, which handlers publish to.
     Quarantine,
+    /// A queue of this process alone, which ends with its connection and then redelivers nothing.
+    Own,
 }
 
 /// A consumed request that is not settled yet.
@@ -33,6 +35,8 @@ pub(super) enum InboundQueue {
 pub(super) struct Inbound<'a> {
     pub(super) delivery: &'a Delivery,
     pub(super) queue: InboundQueue,
+    /// Set when another delivery of the call was running in this process.
+    pub(super) saw_running: bool,
 }
 
 impl<'a> Inbound<'a> {
@@ -42,8 +46,13 @@ impl<'a> Inbound<'a> {
 
     /// Returns whether the request may have been delivered before.
     pub(super) fn maybe_redelivered(self) -> bool {
-        let quarantined = self.queue == InboundQueue::Quarantine;
-        quarantined || self.delivery.is_redelivered() || self.envelope().attempt > 1
+        let seen = self.saw_running || self.queue == InboundQueue::Quarantine;
+        seen || self.delivery.is_redelivered() || self.envelope().attempt > 1
+    }
+
+    /// Returns whether the bus redelivers the request, because the channel of this delivery was lost.
+    pub(super) fn is_lost(self) -> bool {
+        self.queue != InboundQueue::Own && !self.delivery.is_open()
     }
 
     /// Returns whether the request must be moved to the quarantine queue before it runs.
