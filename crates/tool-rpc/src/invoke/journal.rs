@@ -209,6 +209,15 @@ impl CallJournal {
         self.options.shared
     }
 
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Returns the incarnation of this process; waits up to 2 s for its lease.
+    pub(super) async fn incarnation(&self) -> Result<Arc<str>, StoreError> {
+        self.liveness.incarnation().await
+    }
+
     /// Returns the retention of finished calls.
     pub(super) fn retention(&self) -> Duration {
         self.options.retention
@@ -434,7 +443,7 @@ impl<'a> CallDescription<'a> {
 }
 
 /// Returns a hash of the parts in their order.
-fn digest<const N: usize>(parts: [&str; N]) -> String {
+pub(super) fn digest<const N: usize>(parts: [&str; N]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

@@ -3,6 +3,7 @@
 mod admission;
 mod call_metrics;
 mod cancellations;
+mod holders;
 mod journal;
 mod liveness;
 mod options;
@@ -24,7 +25,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
-    AgentName, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey,
+    AgentName, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
     ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
     topology::tool_cancel, trace,
 };
@@ -32,13 +33,14 @@ use rockbot_tools::{
     executor::ToolExecutor, failure::ToolFailure, layers::CallAccount, registry::RegisteredTool,
     status::CallStatus,
 };
+use tokio::time::timeout;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
     admission::Admission,
     call_metrics::CallMetrics,
     progress::ProgressSender,
-    quarantine::{Inbound, InboundQueue, QuarantineTransfers},
+    quarantine::{Inbound, InboundQueue, MAX_CRASHES, QuarantineTransfers},
     reply::{CallOutcome, Caller, ReplyPublisher, id_in_use},
     running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
@@ -52,6 +54,9 @@ pub use self::{
 
 /// Maximum time for a call, even if its caller allows more.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
+
+/// Maximum time to find out which handlers survived the earlier deliveries of a request.
+const CRASHES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Consumes tool requests, runs them through an executor, and replies.
 ///
@@ -252,7 +257,10 @@ impl ToolInvokeHandler {
         tool: Option<&RegisteredTool>,
         caller: &Caller,
     ) -> Settlement {
-        if inbound.needs_quarantine() && !self.running.contains(&request.tool_call_id) {
+        if inbound.may_have_crashed()
+            && Box::pin(self.possible_crashes(inbound, &request.tool_call_id)).await >= MAX_CRASHES
+            && !self.running.contains(&request.tool_call_id)
+        {
             match self.transfers.transfer(self.bus.as_ref(), inbound, &caller.agent).await {
                 Ok(()) => {
                     self.stats.count_quarantined();
@@ -330,6 +338,23 @@ impl ToolInvokeHandler {
         let status = CallStatus::from_code(&failure.code());
         self.metrics.record_call(tool, status, Duration::ZERO);
         self.replies().reply(request, caller, *CallOutcome::failed(failure)).await
+    }
+
+    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
+    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> u32 {
+        let earlier = inbound.delivery.attempt() - 1;
+        let Some(journal) = &self.journal else { return earlier };
+        // A call that runs here needs no proof of who is alive.
+        let limit = if self.running.contains(call) { u32::MAX } else { MAX_CRASHES };
+        let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
+        match counted.await {
+            Ok(Ok(crashes)) => crashes,
+            Ok(Err(error)) => {
+                warn!(%error, "journal unavailable; every delivery counts as a possible crash");
+                earlier
+            }
+            Err(_) => earlier,
+        }
     }
 
     /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.

@@ -3,7 +3,8 @@
 //! When a process is lost, the broker counts a delivery of every request that it held, and dead-letters
 //! a request after too many deliveries. A request that two lost processes held is therefore moved to the
 //! quarantine queue, of which a handler holds one request at a time: a request that crashes
-//! another handler is dead-lettered alone, and the harmless ones run.
+//! another handler is dead-lettered alone, and the harmless ones run. A delivery whose handler is alive does
+//! not count; see [`holders`](super::holders).
 
 use std::{future::Future, time::Duration};
 
@@ -13,8 +14,8 @@ use rockbot_contracts::{
 };
 use tokio::sync::watch;
 
-/// Delivery from which on a request is quarantined.
-const QUARANTINE_FROM: u32 = 3;
+/// Number of deliveries that may have crashed their handlers from which on a request is quarantined.
+pub(super) const MAX_CRASHES: u32 = 2;
 
 /// Maximum time for a transfer; no call starts in this process meanwhile.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,9 +56,9 @@ impl<'a> Inbound<'a> {
         self.queue != InboundQueue::Own && !self.delivery.is_open()
     }
 
-    /// Returns whether the request must be moved to the quarantine queue before it runs.
-    pub(super) fn needs_quarantine(self) -> bool {
-        self.queue == InboundQueue::Work && self.delivery.attempt() >= QUARANTINE_FROM
+    /// Returns whether an earlier delivery from the work queue may have crashed its handler.
+    pub(super) fn may_have_crashed(self) -> bool {
+        self.queue == InboundQueue::Work && self.delivery.is_redelivered()
     }
 }
 
