@@ -29,12 +29,13 @@ use std::{
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId, ToolInvokeRequest};
 use rockbot_store::{
     Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write,
-    Written,
+    Written, lease::ATTEMPT_TIMEOUT,
 };
 use rockbot_tools::{context::ToolContext, registry::RegisteredTool};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{liveness::Liveness, quarantine::Inbound};
@@ -174,6 +175,8 @@ pub(super) enum EarlierEnd {
 
 /// Recorded payload of a reply.
 pub(super) struct RecordedReply {
+    /// Incarnation of the process that recorded it.
+    pub(super) owner: String,
     pub(super) message_type: String,
     pub(super) body: Vec<u8>,
 }
@@ -202,6 +205,27 @@ impl CallJournal {
     /// Releases the lease of this process, so that other handlers do not wait for it to expire.
     pub async fn stop(&self) {
         self.liveness.stop().await;
+    }
+
+    /// Records that the broker confirmed the reply of every call that this process recorded as ended.
+    /// Its last acks may still be lost: the broker drops those that wait in a channel when it closes.
+    pub(super) async fn record_all_replied(&self) {
+        let recorded = async {
+            let owner = self.liveness.incarnation().await?;
+            let write = Write::new(all_replied_key(&owner)?, "replied");
+            self.store.write(write.with_ttl(self.options.retention)).await
+        };
+        match timeout(ATTEMPT_TIMEOUT, recorded).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => debug!(%error, "confirmed replies not recorded"),
+            Err(_) => debug!("confirmed replies not recorded in time"),
+        }
+    }
+
+    /// Returns whether the broker confirmed the reply that `owner` recorded. If not known, returns `false`.
+    pub(super) async fn was_replied(&self, owner: &str) -> bool {
+        let recorded = async { self.store.get(&all_replied_key(owner)?).await };
+        matches!(timeout(ATTEMPT_TIMEOUT, recorded).await, Ok(Ok(Some(_))))
     }
 
     /// Returns whether all handlers of the queue use this store.
@@ -360,7 +384,7 @@ impl CallJournal {
             return Ok(EarlierRun::Conflict);
         }
         if let Some(finished) = record.finished {
-            return Ok(EarlierRun::Finished(finished.into()));
+            return Ok(EarlierRun::Finished(EarlierEnd::from_record(record.owner, finished)));
         }
         // A call that runs in this process is not looked up here: its redeliveries join it before.
         let is_alive = record.owner != entry.record.owner
@@ -403,10 +427,11 @@ enum EarlierRun {
     Interrupted,
 }
 
-impl From<FinishedRecord> for EarlierEnd {
-    fn from(finished: FinishedRecord) -> Self {
+impl EarlierEnd {
+    fn from_record(owner: String, finished: FinishedRecord) -> Self {
         match finished.reply {
             Some(reply) => Self::Replied(RecordedReply {
+                owner,
                 message_type: finished.r#type,
                 body: String::from(Box::<str>::from(reply)).into_bytes(),
             }),
@@ -464,6 +489,10 @@ impl JournalEntry {
         let write = Write::new(self.key.clone(), value).with_ttl(retention).with_expected(expected);
         store.write(write).await
     }
+}
+
+fn all_replied_key(owner: &str) -> Result<Key, StoreError> {
+    key(["replied", owner])
 }
 
 fn key<const N: usize>(segments: [&str; N]) -> Result<Key, StoreError> {

@@ -88,7 +88,7 @@ pub struct InvokeWorkers {
     requests: Worker,
     quarantine: Worker,
     cancels: Worker,
-    journal: Option<Arc<CallJournal>>,
+    handler: Arc<ToolInvokeHandler>,
 }
 
 impl ToolInvokeHandler {
@@ -179,7 +179,7 @@ impl ToolInvokeHandler {
         let requests = Worker::start(bus, requests, handler(InboundQueue::Work)).await?;
         let quarantine =
             Worker::from_consumer(quarantined, &quarantine.name, handler(InboundQueue::Quarantine));
-        Ok(InvokeWorkers { requests, quarantine, cancels, journal: self.journal.clone() })
+        Ok(InvokeWorkers { requests, quarantine, cancels, handler: self.clone() })
     }
 
     /// Starts to consume the requests of another queue, such as the inbox of this process. The caller must
@@ -308,6 +308,15 @@ impl ToolInvokeHandler {
             debug!("call not started: its delivery was lost");
             return Settlement::Retry;
         };
+        if let CallOutcome::Recorded(reply) = &*outcome
+            && inbound.is_only_redelivered()
+            && let Some(journal) = &self.journal
+            && Box::pin(journal.was_replied(&reply.owner)).await
+        {
+            debug!("call ended before, and its reply was confirmed");
+            guard.finish(true);
+            return Settlement::Ack;
+        }
         guard.start_reply();
         let replying = Instant::now();
         if let CallOutcome::Finished { result, elapsed, .. } = &*outcome {
@@ -386,7 +395,10 @@ impl InvokeWorkers {
     pub async fn drain(self, grace: Duration) -> bool {
         let (requests, quarantine) =
             tokio::join!(self.requests.drain(grace), self.quarantine.drain(grace));
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = &self.handler.journal {
+            if self.handler.running.all_replied() {
+                journal.record_all_replied().await;
+            }
             journal.stop().await;
         }
         self.cancels.drain(Duration::from_secs(1)).await && requests && quarantine

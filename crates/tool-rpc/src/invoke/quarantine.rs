@@ -51,6 +51,12 @@ impl<'a> Inbound<'a> {
         seen || self.delivery.is_redelivered() || self.envelope().attempt > 1
     }
 
+    /// Returns whether this is another delivery of the same message. If not, the caller may have sent the
+    /// request again, because it has no reply.
+    pub(super) fn is_only_redelivered(self) -> bool {
+        self.delivery.is_redelivered() && self.envelope().attempt <= 1 && !self.saw_running
+    }
+
     /// Returns whether the bus redelivers the request, because the channel of this delivery was lost.
     pub(super) fn is_lost(self) -> bool {
         self.queue != InboundQueue::Own && !self.delivery.is_open()

@@ -36,7 +36,11 @@ impl CallFingerprint {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RunningCalls(Mutex<State>);
+pub(super) struct RunningCalls {
+    state: Mutex<State>,
+    /// Set once a call ended without a confirmed reply.
+    has_unreplied: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -134,6 +138,11 @@ impl RunningCalls {
         self.lock().by_id.values().map(|call| call.since.elapsed()).max()
     }
 
+    /// Returns whether the reply of every call so far was confirmed.
+    pub(super) fn all_replied(&self) -> bool {
+        self.count() == 0 && !self.has_unreplied.load(Ordering::Acquire)
+    }
+
     pub(super) fn contains(&self, id: &ToolCallId) -> bool {
         self.lock().by_id.contains_key(id)
     }
@@ -181,7 +190,7 @@ impl RunningCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,6 +230,9 @@ impl CallGuard<'_> {
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
+        if self.confirmed != Some(true) {
+            self.calls.has_unreplied.store(true, Ordering::Release);
+        }
         let call = self.calls.lock().by_id.remove(&self.id);
         // Published after the removal, so that a copy that registers again does not find the call.
         // An aborted call has no confirmation.

@@ -144,3 +144,30 @@ async fn copy_replies_after_unconfirmed_reply() {
     wait_until("the end", || here.handler.in_progress() == 0).await;
     assert_eq!((fixture.runs(), connection.retries()), (1, 1), "only the first delivery returned");
 }
+
+#[tokio::test]
+async fn confirmed_reply_of_stopped_handler_is_not_repeated() {
+    let mut fixture = Fixture::new().await;
+    let (bus, connection) = LossyBus::wrap(fixture.bus.remote.clone());
+    let here = fixture.handler_on(&bus, &tool_invoke(), true).await;
+    connection.lose_acks();
+    let calls = [call("write"), call("write")];
+    for (call, run) in calls.iter().zip(1..) {
+        fixture.send(&tool_invoke(), call).await;
+        assert_eq!(fixture.result().await, format!("done, run {run}"));
+    }
+    assert!(here.workers.drain(Duration::from_secs(5)).await);
+    connection.lose();
+    let there = fixture.handler(&tool_invoke(), true).await;
+    // It arrives after the redelivered ones.
+    fixture.send(&tool_invoke(), &call("write")).await;
+    assert_eq!(fixture.result().await, "done, run 3");
+    wait_until("the settlement", || there.handler.in_progress() == 0).await;
+    assert_never("a repeated reply", fixture.replies.next()).await;
+    assert_eq!(there.handler.stats().replayed(), 0);
+    // A caller that sends the request again has no reply.
+    let [first, _] = calls;
+    fixture.send(&tool_invoke(), &Call { maybe_redelivered: true, ..first }).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    assert_eq!(fixture.runs(), 3);
+}

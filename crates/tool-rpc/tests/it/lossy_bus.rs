@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -22,9 +22,16 @@ pub(crate) struct Connection {
     lost: CancellationToken,
     unsettled: Mutex<Vec<Weak<Mutex<Option<Delivery>>>>>,
     retries: AtomicU32,
+    loses_acks: AtomicBool,
+    lost_acks: Mutex<Vec<Arc<Mutex<Option<Delivery>>>>>,
 }
 
 impl Connection {
+    /// Makes acks succeed without an effect, as those that a broker drops when a channel closes.
+    pub(crate) fn lose_acks(&self) {
+        self.loses_acks.store(true, Ordering::SeqCst);
+    }
+
     /// Disconnects the consumers for good: the bus redelivers their unsettled messages to others.
     pub(crate) fn lose(&self) {
         self.lost.cancel();
@@ -123,6 +130,11 @@ struct LossySettler {
 
 impl LossySettler {
     async fn settle(self, settlement: Settlement) -> Result<(), SettleError> {
+        if settlement == Settlement::Ack && self.connection.loses_acks.load(Ordering::SeqCst) {
+            let mut lost = self.connection.lost_acks.lock().expect("no panic");
+            lost.push(self.delivery);
+            return Ok(());
+        }
         let delivery = self.delivery.lock().expect("no panic").take();
         let Some(delivery) = delivery else {
             return Err(SettleError { reason: "the connection is lost".to_owned() });
