@@ -12,7 +12,7 @@ use rockbot_tools::{
     failure::ToolFailure,
     result::ToolResult,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 /// Time beyond the call's budget that the caller waits for a reply. The handler's own timeout error then
@@ -64,7 +64,7 @@ impl RemoteCall<'_> {
         });
         // Built before the future, which stays small that way: many calls wait at once.
         async move {
-            let mut cancel = CancelOnDrop::new(self.requester.bus(), &context.tool_call_id);
+            let mut cancel = CancelOnDrop::new(self.requester.bus(), context);
             let mut reply = pin!(self.requester.request(request));
             let replied = tokio::select! {
                 biased;
@@ -196,11 +196,12 @@ fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
 struct CancelOnDrop<'a> {
     bus: &'a Arc<dyn Bus>,
     call: Option<ToolCallId>,
+    deadline: Instant,
 }
 
 impl<'a> CancelOnDrop<'a> {
-    fn new(bus: &'a Arc<dyn Bus>, call: &ToolCallId) -> Self {
-        Self { bus, call: Some(call.clone()) }
+    fn new(bus: &'a Arc<dyn Bus>, context: &ToolContext) -> Self {
+        Self { bus, call: Some(context.tool_call_id.clone()), deadline: context.deadline }
     }
 
     fn disarm(&mut self) {
@@ -211,8 +212,11 @@ impl<'a> CancelOnDrop<'a> {
         let Some(tool_call_id) = self.call.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let cancel = ToolCancel { tool_call_id, reason: reason.to_owned() };
-        let envelope =
-            Envelope::from_payload(&cancel).with_correlation_id(cancel.tool_call_id.as_str());
+        // Handlers remember the cancel for this time: a copy of the request may reach them later.
+        let remaining = self.deadline.saturating_duration_since(Instant::now()) + GRACE;
+        let envelope = Envelope::from_payload(&cancel)
+            .with_correlation_id(cancel.tool_call_id.as_str())
+            .within(remaining);
         let bus = self.bus.clone();
         // The publish itself has a timeout.
         runtime.spawn(async move {

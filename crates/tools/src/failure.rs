@@ -146,14 +146,26 @@ impl ToolFailure {
         }
     }
 
-    /// Adapts the failure of a call that may have run earlier: not having started this time does not
-    /// prove that it never ran.
+    /// Converts the failure of a call that did not start here, but may have run elsewhere or earlier:
+    /// `executed: no` becomes `unknown`. Other failures are returned unchanged.
     #[must_use]
-    pub fn after_earlier_run(mut self) -> Self {
-        if let Self::TimedOut { executed, .. } | Self::Cancelled { executed } = &mut self
-            && *executed == Executed::No
-        {
-            *executed = Executed::Unknown;
+    pub fn into_possibly_executed(mut self) -> Self {
+        if self.executed() != Executed::No {
+            return self;
+        }
+        match &mut self {
+            Self::TimedOut { executed, .. }
+            | Self::Cancelled { executed }
+            | Self::Unavailable { executed, .. } => *executed = Executed::Unknown,
+            Self::Remote { error, .. } => {
+                error.executed = Executed::Unknown;
+                error.is_retryable = false;
+            }
+            // These codes state that the tool did not run.
+            _ => {
+                let message = format!("{self}; another delivery of the call may have run");
+                return Self::OutcomeUnknown { message };
+            }
         }
         self
     }
@@ -312,6 +324,32 @@ mod tests {
         assert!(timeout(Executed::Yes, true));
         assert!(!timeout(Executed::Yes, false));
         assert!(!timeout(Executed::Unknown, false));
+    }
+
+    #[test]
+    fn possibly_executed_failure_never_denies_the_run() {
+        let text = || "reason".to_owned();
+        let timeout = ToolFailure::TimedOut {
+            after: Duration::from_secs(1),
+            executed: Executed::No,
+            repeatable: false,
+        };
+        for failure in [
+            timeout,
+            ToolFailure::Cancelled { executed: Executed::No },
+            ToolFailure::Unavailable { message: text(), executed: Executed::No },
+            ToolFailure::NotPermitted { reason: text() },
+            ToolFailure::Overloaded { message: text() },
+            ToolFailure::invalid("reason"),
+            ToolFailure::NotFound { name: text() },
+        ] {
+            let before = failure.to_string();
+            let failure = failure.into_possibly_executed();
+            assert_eq!((failure.executed(), failure.is_retryable()), (Executed::Unknown, false));
+            assert!(failure.to_string().contains(&before), "{failure}");
+        }
+        let failure = ToolFailure::failed("reason").into_possibly_executed();
+        assert_eq!(failure.executed(), Executed::Yes);
     }
 
     #[test]

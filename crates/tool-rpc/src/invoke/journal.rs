@@ -11,6 +11,9 @@
 //! | started or finished with other arguments | rejected |
 //! | not recorded | runs, unless another journal may have recorded it |
 //!
+//! A call that a handler does not start is recorded as finished too, before its caller reads that it did
+//! not run; see [`unstarted`](super::unstarted).
+//!
 //! A handler is alive while it holds a lease in the same store. The lease belongs to the process, so a
 //! call costs two writes however long it takes. A takeover writes a new version of the entry, which
 //! makes a later write of the old owner fail.
@@ -23,17 +26,19 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, InstanceId, ToolCallId};
+use rockbot_contracts::{AgentName, InstanceId, ToolCallId, ToolInvokeRequest};
 use rockbot_store::{
     Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write,
-    Written,
+    Written, lease::ATTEMPT_TIMEOUT,
 };
+use rockbot_tools::{context::ToolContext, registry::RegisteredTool};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::liveness::Liveness;
+use super::{liveness::Liveness, quarantine::Inbound};
 
 /// Maximum interval between removals of expired entries from the store.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
@@ -111,8 +116,9 @@ struct Record {
     finished: Option<FinishedRecord>,
 }
 
+/// Recorded end of a call.
 #[derive(Debug, Serialize, Deserialize)]
-struct FinishedRecord {
+pub(super) struct FinishedRecord {
     /// Type of the reply's payload.
     r#type: String,
     /// The reply's payload; `None` when it was too large to record.
@@ -121,37 +127,56 @@ struct FinishedRecord {
     reply: Option<Box<RawValue>>,
 }
 
+impl FinishedRecord {
+    pub(super) fn new(message_type: &str, reply: &[u8]) -> Self {
+        let recorded = (reply.len() <= MAX_REPLY_BYTES).then_some(reply);
+        // Replies are JSON that this process wrote.
+        let reply = recorded.and_then(|reply| serde_json::from_slice(reply).ok());
+        Self { r#type: message_type.to_owned(), reply }
+    }
+}
+
 /// Description of a call for the journal.
 pub(super) struct CallDescription<'a> {
-    pub(super) id: &'a ToolCallId,
-    pub(super) agent: &'a AgentName,
-    pub(super) tool: &'a str,
-    pub(super) arguments: &'a str,
+    id: &'a ToolCallId,
+    agent: &'a AgentName,
+    tool: &'a str,
+    arguments: &'a str,
     /// Set when a second run is harmless.
     pub(super) idempotent: bool,
     /// Set when the request may have been delivered before.
     pub(super) maybe_redelivered: bool,
     /// Set once an entry of an earlier start is found.
-    pub(super) seen_started: AtomicBool,
+    seen_started: AtomicBool,
 }
 
 /// Decision of the journal on a call.
 pub(super) enum JournalDecision {
-    /// Run the call, then record its end.
-    Run(Box<JournalEntry>),
-    /// Return the recorded reply of an earlier run.
-    Replay(RecordedReply),
-    /// The call ran, and its reply was too large to record.
-    FinishedWithoutReply,
+    /// The record was written: run the call and then record its end, or reply that it did not run.
+    Written(Box<JournalEntry>),
+    /// Another handler runs the call.
+    Running,
+    /// The call ended before.
+    Ended(EarlierEnd),
+}
+
+/// End of an earlier delivery of a call.
+pub(super) enum EarlierEnd {
+    /// Its reply was recorded.
+    Replied(RecordedReply),
+    /// It ran, and its reply was too large to record.
+    TooLarge,
     /// Another call, with other arguments or of another agent, has this id.
     Conflict,
-    /// The call may have run, with an unknown outcome, and must not run again. The entry, if there is
-    /// one, is to be completed with that failure.
+    /// It may have run, with an unknown outcome, and must not run again. The entry, if there is one, is to
+    /// be completed with that failure.
     Interrupted(Option<Box<JournalEntry>>),
 }
 
 /// Recorded payload of a reply.
 pub(super) struct RecordedReply {
+    /// Incarnation of the process that recorded it.
+    pub(super) owner: String,
     pub(super) message_type: String,
     pub(super) body: Vec<u8>,
 }
@@ -182,13 +207,47 @@ impl CallJournal {
         self.liveness.stop().await;
     }
 
+    /// Records that the broker confirmed the reply of every call that this process recorded as ended.
+    /// Its last acks may still be lost: the broker drops those that wait in a channel when it closes.
+    pub(super) async fn record_all_replied(&self) {
+        let recorded = async {
+            let owner = self.liveness.incarnation().await?;
+            let write = Write::new(all_replied_key(&owner)?, "replied");
+            self.store.write(write.with_ttl(self.options.retention)).await
+        };
+        match timeout(ATTEMPT_TIMEOUT, recorded).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => debug!(%error, "confirmed replies not recorded"),
+            Err(_) => debug!("confirmed replies not recorded in time"),
+        }
+    }
+
+    /// Returns whether the broker confirmed the reply that `owner` recorded. If not known, returns `false`.
+    pub(super) async fn was_replied(&self, owner: &str) -> bool {
+        let recorded = async { self.store.get(&all_replied_key(owner)?).await };
+        matches!(timeout(ATTEMPT_TIMEOUT, recorded).await, Ok(Ok(Some(_))))
+    }
+
     /// Returns whether all handlers of the queue use this store.
     pub(super) fn is_shared(&self) -> bool {
         self.options.shared
     }
 
-    /// Decides on a call, and records its start if it is to run. Waits while another handler runs it;
-    /// the caller bounds the wait.
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Returns the incarnation of this process; waits up to 2 s for its lease.
+    pub(super) async fn incarnation(&self) -> Result<Arc<str>, StoreError> {
+        self.liveness.incarnation().await
+    }
+
+    /// Returns the retention of finished calls.
+    pub(super) fn retention(&self) -> Duration {
+        self.options.retention
+    }
+
+    /// Decides on a call, and records its start if it is to run.
     ///
     /// # Errors
     /// When the store fails. The call must not run then: it is not recorded, or recorded as started by a
@@ -197,43 +256,76 @@ impl CallJournal {
         &self,
         call: &CallDescription<'_>,
     ) -> Result<JournalDecision, StoreError> {
-        let mut entry = self.new_entry(call).await?;
+        let entry = self.new_entry(call).await?;
         let may_have_started_elsewhere =
             call.maybe_redelivered && !self.options.shared && !call.idempotent;
         if may_have_started_elsewhere && self.store.get(&entry.key).await?.is_none() {
-            return Ok(JournalDecision::Interrupted(None));
+            return Ok(JournalDecision::Ended(EarlierEnd::Interrupted(None)));
         }
-        let mut expected = Expected::Absent;
-        let mut may_run = true;
+        self.decide(call, entry, Expected::Absent, super::MAX_BUDGET).await
+    }
+
+    /// Records the reply of a call that did not start here, unless a record shows that it may have
+    /// started elsewhere. No handler starts it afterwards. `entry` is the one of this process, if it
+    /// recorded the start of the call.
+    ///
+    /// # Errors
+    /// When the store fails. The reply may be recorded or not.
+    pub(super) async fn close_unstarted(
+        &self,
+        call: &CallDescription<'_>,
+        entry: Option<Box<JournalEntry>>,
+        reply: FinishedRecord,
+        remaining: Duration,
+    ) -> Result<JournalDecision, StoreError> {
+        let (mut entry, expected) = match entry {
+            Some(entry) => {
+                let version = entry.version;
+                (entry, Expected::Version(version))
+            }
+            None => (self.new_entry(call).await?, Expected::Absent),
+        };
+        entry.record.finished = Some(reply);
+        // No copy of the request may find the record expired.
+        self.decide(call, entry, expected, self.options.retention.max(remaining)).await
+    }
+
+    /// Writes `entry` if the current one is as expected, or decides by the one that is found.
+    async fn decide(
+        &self,
+        call: &CallDescription<'_>,
+        mut entry: Box<JournalEntry>,
+        mut expected: Expected,
+        retention: Duration,
+    ) -> Result<JournalDecision, StoreError> {
+        let mut is_interrupted = false;
         loop {
-            let found = match entry.write(&self.store, expected, super::MAX_BUDGET).await {
-                Ok(Written::Done(version)) => {
+            let found = match entry.write(&self.store, expected, retention).await? {
+                Written::Done(version) => {
                     entry.version = version;
-                    return Ok(if may_run {
-                        JournalDecision::Run(entry)
+                    return Ok(if is_interrupted {
+                        JournalDecision::Ended(EarlierEnd::Interrupted(Some(entry)))
                     } else {
-                        JournalDecision::Interrupted(Some(entry))
+                        JournalDecision::Written(entry)
                     });
                 }
-                Ok(Written::Conflict(found)) => found,
-                Err(error) => return Err(error),
+                Written::Conflict(found) => found,
             };
             let Some(found) = found else {
                 expected = Expected::Absent;
                 continue;
             };
             match self.classify(&entry, &found).await? {
-                EarlierRun::Conflict => return Ok(JournalDecision::Conflict),
-                EarlierRun::Finished(finished) => {
-                    return Ok(JournalDecision::from_finished(finished));
-                }
+                EarlierRun::Conflict => return Ok(JournalDecision::Ended(EarlierEnd::Conflict)),
+                EarlierRun::Finished(end) => return Ok(JournalDecision::Ended(end)),
                 EarlierRun::Running => {
-                    self.wait_while_running(call, &entry).await?;
+                    call.seen_started.store(true, Ordering::Relaxed);
+                    return Ok(JournalDecision::Running);
                 }
                 EarlierRun::Interrupted => {
                     call.seen_started.store(true, Ordering::Relaxed);
                     // Also written when the call must not run: later writes of its old owner then fail.
-                    may_run = call.idempotent;
+                    is_interrupted |= entry.record.finished.take().is_some() || !call.idempotent;
                     expected = Expected::Version(found.version);
                 }
             }
@@ -292,7 +384,7 @@ impl CallJournal {
             return Ok(EarlierRun::Conflict);
         }
         if let Some(finished) = record.finished {
-            return Ok(EarlierRun::Finished(finished));
+            return Ok(EarlierRun::Finished(EarlierEnd::from_record(record.owner, finished)));
         }
         // A call that runs in this process is not looked up here: its redeliveries join it before.
         let is_alive = record.owner != entry.record.owner
@@ -308,11 +400,7 @@ impl CallJournal {
         message_type: &str,
         reply: &[u8],
     ) {
-        let recorded = (reply.len() <= MAX_REPLY_BYTES).then_some(reply);
-        // Replies are JSON that this process wrote.
-        let recorded = recorded.and_then(|reply| serde_json::from_slice(reply).ok());
-        let finished = FinishedRecord { r#type: message_type.to_owned(), reply: recorded };
-        entry.record.finished = Some(finished);
+        entry.record.finished = Some(FinishedRecord::new(message_type, reply));
         let expected = Expected::Version(entry.version);
         for pause in FINISH_RETRY_DELAYS {
             match entry.write(&self.store, expected, self.options.retention).await {
@@ -334,24 +422,42 @@ impl CallJournal {
 /// State of the call that the journal has under the same id.
 enum EarlierRun {
     Conflict,
-    Finished(FinishedRecord),
+    Finished(EarlierEnd),
     Running,
     Interrupted,
 }
 
-impl JournalDecision {
-    fn from_finished(finished: FinishedRecord) -> Self {
+impl EarlierEnd {
+    fn from_record(owner: String, finished: FinishedRecord) -> Self {
         match finished.reply {
-            Some(reply) => Self::Replay(RecordedReply {
+            Some(reply) => Self::Replied(RecordedReply {
+                owner,
                 message_type: finished.r#type,
                 body: String::from(Box::<str>::from(reply)).into_bytes(),
             }),
-            None => Self::FinishedWithoutReply,
+            None => Self::TooLarge,
         }
     }
 }
 
-impl CallDescription<'_> {
+impl<'a> CallDescription<'a> {
+    pub(super) fn new(
+        inbound: Inbound<'_>,
+        request: &'a ToolInvokeRequest,
+        tool: Option<&RegisteredTool>,
+        context: &'a ToolContext,
+    ) -> Self {
+        Self {
+            id: &request.tool_call_id,
+            agent: &context.agent,
+            tool: &context.tool_name,
+            arguments: &request.arguments,
+            idempotent: tool.is_some_and(|tool| tool.registration().hints.may_retry()),
+            maybe_redelivered: inbound.maybe_redelivered(),
+            seen_started: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn was_seen_started(&self) -> bool {
         self.seen_started.load(Ordering::Relaxed)
     }
@@ -362,7 +468,7 @@ impl CallDescription<'_> {
 }
 
 /// Returns a hash of the parts in their order.
-fn digest<const N: usize>(parts: [&str; N]) -> String {
+pub(super) fn digest<const N: usize>(parts: [&str; N]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -383,6 +489,10 @@ impl JournalEntry {
         let write = Write::new(self.key.clone(), value).with_ttl(retention).with_expected(expected);
         store.write(write).await
     }
+}
+
+fn all_replied_key(owner: &str) -> Result<Key, StoreError> {
+    key(["replied", owner])
 }
 
 fn key<const N: usize>(segments: [&str; N]) -> Result<Key, StoreError> {

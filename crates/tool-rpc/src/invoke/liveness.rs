@@ -15,6 +15,10 @@ use tracing::{debug, warn};
 const LEASE_TTL: Duration = Duration::from_secs(10);
 /// Pause after a failed attempt to acquire the lease.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Time in which a process that is alive renews its lease: every 3 s.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(4);
+/// Interval between checks of another process's lease.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time that a call waits for the lease of this process.
 const INCARNATION_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -53,6 +57,24 @@ impl Liveness {
     /// Returns whether the process with this incarnation is alive.
     pub(super) async fn is_alive(store: &dyn Store, incarnation: &str) -> Result<bool, StoreError> {
         Ok(store.get(&key(incarnation)?).await?.is_some())
+    }
+
+    /// Waits up to 4 s until the process with this incarnation renews its lease. Returns whether it did. A
+    /// lease that is only held does not prove that the process is alive: it outlives a crash.
+    pub(super) async fn renews(store: &dyn Store, incarnation: &str) -> Result<bool, StoreError> {
+        let key = key(incarnation)?;
+        let Some(held) = store.get(&key).await? else { return Ok(false) };
+        let renewal = async {
+            loop {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                match store.get(&key).await? {
+                    None => return Ok(false),
+                    Some(lease) if lease.version != held.version => return Ok(true),
+                    Some(_) => {}
+                }
+            }
+        };
+        timeout(RENEWAL_TIMEOUT, renewal).await.unwrap_or(Ok(false))
     }
 
     /// Releases the lease.

@@ -2,15 +2,20 @@
 
 mod admission;
 mod call_metrics;
+mod cancellations;
+mod holders;
 mod journal;
 mod liveness;
+mod options;
 mod preflight;
 mod progress;
 mod protocol;
 mod quarantine;
 mod reply;
+mod run;
 mod running;
 mod stats;
+mod unstarted;
 
 use std::{
     sync::Arc,
@@ -20,40 +25,38 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
 use rockbot_contracts::{
-    AgentName, Envelope, HandlerLoad, InstanceId, QueueSpec, RoutingKey, ToolInvokeRequest,
-    identity::CallerPolicy, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
+    AgentName, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
+    ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
+    topology::tool_cancel, trace,
 };
 use rockbot_tools::{
-    context::ToolContext,
-    executor::ToolExecutor,
-    failure::ToolFailure,
-    layers::{CallAccount, ToolCall},
-    registry::RegisteredTool,
-    scope::ToolScope,
+    executor::ToolExecutor, failure::ToolFailure, layers::CallAccount, registry::RegisteredTool,
     status::CallStatus,
 };
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
     admission::Admission,
     call_metrics::CallMetrics,
-    preflight::{Preflight, PreflightDeps, ReadyCall, id_in_use},
     progress::ProgressSender,
-    protocol::ToolCallProtocol,
-    quarantine::{Inbound, InboundQueue, QuarantineTransfers},
-    reply::{CallOutcome, Caller, ReplyPublisher},
-    running::{CallEntry, CallFingerprint, RunningCalls},
+    quarantine::{Inbound, InboundQueue, MAX_CRASHES, QuarantineTransfers},
+    reply::{CallOutcome, Caller, ReplyPublisher, id_in_use},
+    running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, server_queue_key},
     journal::{CallJournal, JournalOptions},
+    options::{InvokeOptions, ToolResolver},
     protocol::CallProtocol,
     stats::HandlerStats,
 };
 
 /// Maximum time for a call, even if its caller allows more.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
+
+/// Maximum time to find out which handlers survived the earlier deliveries of a request.
+const CRASHES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Consumes tool requests, runs them through an executor, and replies.
 ///
@@ -79,106 +82,13 @@ pub struct ToolInvokeHandler {
     metrics: CallMetrics,
 }
 
-/// Returns the registry's name of an MCP server's tool, from the server's name, which is compared
-/// case-insensitively, and the tool's name at the server. Must not block.
-pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
-
-/// Options of a [`ToolInvokeHandler`].
-#[derive(Clone)]
-pub struct InvokeOptions {
-    /// Callers whose requests are accepted.
-    pub callers: CallerPolicy,
-    /// Broker user of this handler and of the others that consume the same work queue; `None` if the
-    /// broker has no users. Requests that these handlers forward to each other carry it.
-    pub user: Option<Arc<str>>,
-    /// Message types of requests and results. The default is those of `tool.invoke`.
-    pub protocol: Arc<dyn CallProtocol>,
-    /// Finds the tools of MCP servers. If `None`, a request for one fails with `tool_not_found`.
-    pub tool_resolver: Option<ToolResolver>,
-    /// Bounds on the calls that run at once, in total and per concurrency group of tools.
-    pub admission: AdmissionLimits,
-    /// Maximum number of unsettled requests beyond the running calls. Fair scheduling chooses among them,
-    /// and calls of a busy tool wait there; other handlers can't consume them. See
-    /// [`InvokeOptions::with_backlog`].
-    pub backlog: u16,
-    /// Journal of calls. If `None`, a call that may have started before and is not idempotent fails with
-    /// `outcome_unknown`.
-    pub journal: Option<Arc<CallJournal>>,
-}
-
-impl InvokeOptions {
-    /// Returns options for `concurrency` calls at once, a backlog of sixteen times as many, any caller,
-    /// and no journal.
-    #[must_use]
-    pub fn new(concurrency: u16) -> Self {
-        let admission = AdmissionLimits::new(concurrency.into());
-        let options = Self {
-            callers: CallerPolicy::Any,
-            user: None,
-            protocol: Arc::new(ToolCallProtocol),
-            tool_resolver: None,
-            admission,
-            backlog: 0,
-            journal: None,
-        };
-        options.with_backlog(concurrency.saturating_mul(16))
-    }
-
-    /// Sets the number of waiting calls. A tool that is in no shared concurrency group gets half of them, so
-    /// that a hung tool does not fill the backlog; its further calls fail with `overloaded`.
-    #[must_use]
-    pub fn with_backlog(mut self, backlog: u16) -> Self {
-        self.backlog = backlog;
-        self.admission.per_tool.waiting = usize::from(backlog).div_ceil(2);
-        self
-    }
-
-    /// Sets the journal.
-    #[must_use]
-    pub fn with_journal(mut self, journal: Arc<CallJournal>) -> Self {
-        self.journal = Some(journal);
-        self
-    }
-
-    /// Sets the resolver of MCP servers' tools.
-    #[must_use]
-    pub fn with_tool_resolver(mut self, tool_resolver: ToolResolver) -> Self {
-        self.tool_resolver = Some(tool_resolver);
-        self
-    }
-
-    /// Sets the message types of requests and results.
-    #[must_use]
-    pub fn with_protocol(mut self, protocol: impl CallProtocol + 'static) -> Self {
-        self.protocol = Arc::new(protocol);
-        self
-    }
-
-    fn prefetch(&self) -> u16 {
-        let running = u16::try_from(self.admission.running).unwrap_or(u16::MAX);
-        running.saturating_add(self.backlog).max(1)
-    }
-}
-
-impl std::fmt::Debug for InvokeOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InvokeOptions")
-            .field("callers", &self.callers)
-            .field("tool_resolver", &self.tool_resolver.is_some())
-            .field("admission", &self.admission)
-            .field("backlog", &self.backlog)
-            .field("journal", &self.journal)
-            .finish()
-    }
-}
-
 /// Consumers of a started handler: requests, quarantined requests and cancel messages.
 #[derive(Debug)]
 pub struct InvokeWorkers {
     requests: Worker,
     quarantine: Worker,
     cancels: Worker,
-    journal: Option<Arc<CallJournal>>,
+    handler: Arc<ToolInvokeHandler>,
 }
 
 impl ToolInvokeHandler {
@@ -269,7 +179,7 @@ impl ToolInvokeHandler {
         let requests = Worker::start(bus, requests, handler(InboundQueue::Work)).await?;
         let quarantine =
             Worker::from_consumer(quarantined, &quarantine.name, handler(InboundQueue::Quarantine));
-        Ok(InvokeWorkers { requests, quarantine, cancels, journal: self.journal.clone() })
+        Ok(InvokeWorkers { requests, quarantine, cancels, handler: self.clone() })
     }
 
     /// Starts to consume the requests of another queue, such as the inbox of this process. The caller must
@@ -278,13 +188,20 @@ impl ToolInvokeHandler {
     /// # Errors
     /// When the queue can't be consumed.
     pub async fn start_worker(self: &Arc<Self>, queue: QueueSpec) -> Result<Worker, ConsumeError> {
+        let inbound = match queue.kind {
+            QueueKind::Exclusive => InboundQueue::Own,
+            _ => InboundQueue::Work,
+        };
         let requests = Subscription::new(queue, self.prefetch);
-        let handler = RequestHandler { handler: self.clone(), queue: InboundQueue::Work };
+        let handler = RequestHandler { handler: self.clone(), queue: inbound };
         Worker::start(self.bus.as_ref(), requests, Arc::new(handler)).await
     }
 
     /// Validates and decodes a request, and processes it.
     async fn receive(&self, inbound: Inbound<'_>) -> Settlement {
+        if inbound.is_lost() {
+            return Settlement::Retry;
+        }
         let envelope = inbound.envelope();
         let correlation_id = envelope.correlation_id.clone().unwrap_or_else(|| Arc::from(""));
         let reply_to = match &envelope.reply_to {
@@ -296,7 +213,7 @@ impl ToolInvokeHandler {
             return Settlement::dead_letter("reply-to is not a tool-result address");
         };
         let admitted = match inbound.queue {
-            InboundQueue::Work => self.callers.admit(envelope),
+            InboundQueue::Work | InboundQueue::Own => self.callers.admit(envelope),
             InboundQueue::Quarantine => {
                 self.callers.admit_forwarded(envelope, self.user.as_deref())
             }
@@ -335,12 +252,15 @@ impl ToolInvokeHandler {
     /// Quarantines a call, or attaches it to the same running call, or runs it and replies.
     async fn process(
         &self,
-        inbound: Inbound<'_>,
+        mut inbound: Inbound<'_>,
         request: &ToolInvokeRequest,
         tool: Option<&RegisteredTool>,
         caller: &Caller,
     ) -> Settlement {
-        if inbound.needs_quarantine() && !self.running.contains(&request.tool_call_id) {
+        if inbound.may_have_crashed()
+            && Box::pin(self.possible_crashes(inbound, &request.tool_call_id)).await >= MAX_CRASHES
+            && !self.running.contains(&request.tool_call_id)
+        {
             match self.transfers.transfer(self.bus.as_ref(), inbound, &caller.agent).await {
                 Ok(()) => {
                     self.stats.count_quarantined();
@@ -360,27 +280,43 @@ impl ToolInvokeHandler {
                 CallEntry::New(guard) => break guard,
                 CallEntry::Duplicate(running) => {
                     info!("call is already running in this process");
+                    inbound.saw_running = true;
                     let may_have_missed =
                         running.is_replying() && !inbound.delivery.is_redelivered();
-                    if !Box::pin(running.wait()).await {
-                        return Settlement::Retry;
-                    }
-                    // A request re-sent while the reply was being published may come from a caller that
-                    // reconnected and missed it; register again, so that it gets a reply.
-                    if !may_have_missed {
-                        return Settlement::Ack;
+                    match Box::pin(running.wait()).await {
+                        DuplicateEnd::Replaced => return Settlement::Ack,
+                        DuplicateEnd::Replied if !may_have_missed => return Settlement::Ack,
+                        // Register again, so that the caller gets a reply: it may have reconnected and
+                        // missed the one that was being published, or there was none. Requeueing this
+                        // request would count as one more delivery.
+                        DuplicateEnd::Replied | DuplicateEnd::NotReplied => {}
                     }
                 }
                 CallEntry::Conflict => {
-                    let tool = tool.map(|tool| &*tool.registration().name);
-                    let status = CallStatus::from_code(&id_in_use().code());
-                    self.metrics.record_call(tool, status, since.elapsed());
-                    let outcome = CallOutcome::failed(id_in_use());
-                    return self.replies().reply(request, caller, *outcome).await;
+                    return Box::pin(self.refuse(request, tool, caller, id_in_use())).await;
+                }
+                CallEntry::OtherCaller => {
+                    let failure = id_in_use().into_possibly_executed();
+                    return Box::pin(self.refuse(request, tool, caller, failure)).await;
                 }
             }
         };
-        let outcome = self.run(inbound, request, tool, caller, guard.cancellation()).await;
+        let Some(outcome) = self.run(inbound, request, tool, caller, guard.cancellation()).await
+        else {
+            // A copy of the request in this process runs instead.
+            guard.finish(false);
+            debug!("call not started: its delivery was lost");
+            return Settlement::Retry;
+        };
+        if let CallOutcome::Recorded(reply) = &*outcome
+            && inbound.is_only_redelivered()
+            && let Some(journal) = &self.journal
+            && Box::pin(journal.was_replied(&reply.owner)).await
+        {
+            debug!("call ended before, and its reply was confirmed");
+            guard.finish(true);
+            return Settlement::Ack;
+        }
         guard.start_reply();
         let replying = Instant::now();
         if let CallOutcome::Finished { result, elapsed, .. } = &*outcome {
@@ -399,6 +335,37 @@ impl ToolInvokeHandler {
         settlement
     }
 
+    /// Replies with a failure to a request whose id a running call has.
+    async fn refuse(
+        &self,
+        request: &ToolInvokeRequest,
+        tool: Option<&RegisteredTool>,
+        caller: &Caller,
+        failure: ToolFailure,
+    ) -> Settlement {
+        let tool = tool.map(|tool| &*tool.registration().name);
+        let status = CallStatus::from_code(&failure.code());
+        self.metrics.record_call(tool, status, Duration::ZERO);
+        self.replies().reply(request, caller, *CallOutcome::failed(failure)).await
+    }
+
+    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
+    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> u32 {
+        let earlier = inbound.delivery.attempt() - 1;
+        let Some(journal) = &self.journal else { return earlier };
+        // A call that runs here needs no proof of who is alive.
+        let limit = if self.running.contains(call) { u32::MAX } else { MAX_CRASHES };
+        let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
+        match counted.await {
+            Ok(Ok(crashes)) => crashes,
+            Ok(Err(error)) => {
+                warn!(%error, "journal unavailable; every delivery counts as a possible crash");
+                earlier
+            }
+            Err(_) => earlier,
+        }
+    }
+
     /// Finds the tool of a request: at the MCP server that the envelope names, else by its name.
     fn find(
         &self,
@@ -409,68 +376,6 @@ impl ToolInvokeHandler {
         let Some(server) = &envelope.mcp_server else { return registry.get(&request.tool_name) };
         let name = self.tool_resolver.as_ref()?(server, &request.tool_name)?;
         registry.get(&name)
-    }
-
-    async fn run(
-        &self,
-        inbound: Inbound<'_>,
-        request: &ToolInvokeRequest,
-        tool: Option<&RegisteredTool>,
-        caller: &Caller,
-        cancellation: CancellationToken,
-    ) -> Box<CallOutcome> {
-        let mut context = self.context(inbound.envelope(), request, caller, cancellation);
-        if inbound.envelope().mcp_server.is_some() {
-            // The registry may have a different tool with the name that the server uses.
-            let Some(tool) = tool else {
-                let name = request.tool_name.chars().take(128).collect();
-                return CallOutcome::failed(ToolFailure::NotFound { name });
-            };
-            context.tool_name = tool.registration().name.as_str().into();
-        }
-        let journal = self.journal.as_deref();
-        let deps =
-            PreflightDeps { transfers: &self.transfers, admission: &self.admission, journal };
-        let checked = {
-            let preflight = Preflight::new(inbound, deps, tool, request, &context);
-            preflight.check().await
-        };
-        let ReadyCall { permit, entry, may_have_run } = match checked {
-            Ok(ready) => ready,
-            Err(outcome) => return outcome,
-        };
-        context.may_have_run = may_have_run;
-        let arguments = request.arguments.as_str().into();
-        let since = Instant::now();
-        let result = self.executor.execute(ToolCall { context, arguments }).await;
-        drop(permit);
-        let result = result
-            .map_err(|failure| if may_have_run { failure.after_earlier_run() } else { failure });
-        Box::new(CallOutcome::Finished { result, elapsed: since.elapsed(), entry })
-    }
-
-    fn context(
-        &self,
-        envelope: &Envelope,
-        request: &ToolInvokeRequest,
-        caller: &Caller,
-        cancellation: CancellationToken,
-    ) -> ToolContext {
-        let budget =
-            envelope.remaining().map_or(ToolContext::DEFAULT_TIMEOUT, |left| left.min(MAX_BUDGET));
-        ToolContext {
-            tool_call_id: request.tool_call_id.clone(),
-            tool_name: request.tool_name.as_str().into(),
-            session_id: request.session_id.clone(),
-            // The caller comes from the envelope, never from the arguments.
-            agent: caller.agent.clone(),
-            deadline: tokio::time::Instant::now() + budget,
-            cancellation,
-            may_have_run: false,
-            updates: self.progress.sink(request, &caller.reply_to, &self.source),
-            // The caller's process has checked which tools the caller may use.
-            scope: ToolScope::everything(),
-        }
     }
 
     fn replies(&self) -> ReplyPublisher<'_> {
@@ -490,7 +395,10 @@ impl InvokeWorkers {
     pub async fn drain(self, grace: Duration) -> bool {
         let (requests, quarantine) =
             tokio::join!(self.requests.drain(grace), self.quarantine.drain(grace));
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = &self.handler.journal {
+            if self.handler.running.all_replied() {
+                journal.record_all_replied().await;
+            }
             journal.stop().await;
         }
         self.cancels.drain(Duration::from_secs(1)).await && requests && quarantine
@@ -504,7 +412,7 @@ struct RequestHandler {
 
 impl Handler for RequestHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
-        Box::pin(self.handler.receive(Inbound { delivery, queue: self.queue }))
+        Box::pin(self.handler.receive(Inbound { delivery, queue: self.queue, saw_running: false }))
     }
 }
 
@@ -512,8 +420,9 @@ struct CancelHandler(Arc<ToolInvokeHandler>);
 
 impl Handler for CancelHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
-        match delivery.envelope().decode(Limits::default()) {
-            Ok(cancel) => self.0.running.cancel(&cancel),
+        let envelope = delivery.envelope();
+        match envelope.decode(Limits::default()) {
+            Ok(cancel) => self.0.running.cancel(&cancel, envelope.remaining()),
             Err(error) => {
                 warn!("unreadable cancel message");
                 // At debug level: the error quotes the message.

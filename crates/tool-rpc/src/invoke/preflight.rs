@@ -1,12 +1,9 @@
 //! Checks before a tool runs: time is left, a permit is free, and the journal allows the run.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use metrics::histogram;
-use rockbot_contracts::{Executed, ToolHints, ToolInvokeRequest};
+use rockbot_contracts::Executed;
 use rockbot_store::StoreError;
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, registry::RegisteredTool};
 use tokio::time::{Instant, timeout_at};
@@ -16,7 +13,7 @@ use super::{
     admission::{Admission, Permit, Rejection},
     journal::{CallDescription, CallJournal, JournalDecision, JournalEntry},
     quarantine::{Inbound, QuarantineTransfers},
-    reply::CallOutcome,
+    reply::{CallOutcome, interrupted},
 };
 
 /// Parts of a handler that the checks use.
@@ -28,16 +25,23 @@ pub(super) struct PreflightDeps<'a> {
     pub(super) journal: Option<&'a CallJournal>,
 }
 
+/// Reason why a call does not start.
+pub(super) enum NotReady {
+    /// Its outcome is known.
+    Decided(Box<CallOutcome>),
+    /// It failed before its tool started in this handler.
+    Unstarted(ToolFailure),
+    /// The bus redelivers its request.
+    Lost,
+}
+
 /// Preflight checks of one call.
 pub(super) struct Preflight<'a> {
+    inbound: Inbound<'a>,
     deps: PreflightDeps<'a>,
     tool: Option<&'a RegisteredTool>,
     context: &'a ToolContext,
-    /// Time that the caller allows for the call.
-    budget: Duration,
-    /// Set when the broker delivered the request before.
-    was_delivered: bool,
-    call: CallDescription<'a>,
+    call: &'a CallDescription<'a>,
 }
 
 /// A call that passed the checks.
@@ -51,63 +55,67 @@ pub(super) struct ReadyCall {
 
 impl<'a> Preflight<'a> {
     pub(super) fn new(
-        inbound: Inbound<'_>,
+        inbound: Inbound<'a>,
         deps: PreflightDeps<'a>,
         tool: Option<&'a RegisteredTool>,
-        request: &'a ToolInvokeRequest,
         context: &'a ToolContext,
+        call: &'a CallDescription<'a>,
     ) -> Self {
-        let budget = inbound.envelope().budget.map(|budget| budget.timeout).unwrap_or_default();
-        let hints = tool.map(|tool| tool.registration().hints);
-        let call = CallDescription {
-            id: &request.tool_call_id,
-            agent: &context.agent,
-            tool: &context.tool_name,
-            arguments: &request.arguments,
-            idempotent: hints.is_some_and(ToolHints::may_retry),
-            maybe_redelivered: inbound.maybe_redelivered(),
-            seen_started: AtomicBool::new(false),
-        };
-        let read_only = hints.is_none_or(|hints| hints.read_only);
-        let journal = deps.journal.filter(|_| !read_only);
-        let was_delivered = inbound.was_delivered();
-        Self { deps: PreflightDeps { journal, ..deps }, tool, context, budget, was_delivered, call }
+        Self { inbound, deps, tool, context, call }
     }
 
-    /// Waits until the call may run, or returns its outcome if it must not.
-    pub(super) async fn check(&self) -> Result<ReadyCall, Box<CallOutcome>> {
+    /// Waits until the call may run, or returns why it must not.
+    pub(super) async fn check(&self) -> Result<ReadyCall, NotReady> {
         if self.context.remaining().is_zero() {
             return Err(self.timed_out());
         }
-        // A call that finished, or runs elsewhere, needs no permit here.
-        let permit = if self.may_run_here().await? { self.acquire_permit().await? } else { None };
-        if self.deps.transfers.in_progress() || self.context.cancellation.is_cancelled() {
-            Box::pin(self.bounded(self.deps.transfers.wait_idle())).await?;
-        }
-        let entry = match self.deps.journal {
-            Some(journal) => Some(Box::pin(self.record_start(journal)).await?),
-            None if self.call.maybe_redelivered && !self.call.idempotent => {
-                return Err(CallOutcome::failed(interrupted()));
+        let mut runs_elsewhere = self.call.maybe_redelivered;
+        loop {
+            // A call that finished, or runs elsewhere, needs no permit here.
+            let permit = if !runs_elsewhere || self.may_run_here().await? {
+                self.acquire_permit().await?
+            } else {
+                None
+            };
+            if self.deps.transfers.in_progress() || self.context.cancellation.is_cancelled() {
+                Box::pin(self.bounded(self.deps.transfers.wait_idle())).await?;
             }
-            None => None,
-        };
-        let journal_is_shared = self.deps.journal.is_some_and(CallJournal::is_shared);
-        let may_have_run =
-            self.call.was_seen_started() || (self.call.maybe_redelivered && !journal_is_shared);
-        Ok(ReadyCall { permit, entry, may_have_run })
+            if self.inbound.is_lost() {
+                return Err(NotReady::Lost);
+            }
+            let entry = match self.deps.journal.filter(|_| self.tool.is_some()) {
+                Some(journal) => match Box::pin(self.record_start(journal)).await? {
+                    Some(entry) => Some(entry),
+                    None => {
+                        runs_elsewhere = true;
+                        continue;
+                    }
+                },
+                None if self.call.maybe_redelivered && !self.call.idempotent => {
+                    // Without a tool, the failure of the call reports that it may have run.
+                    if self.tool.is_some() {
+                        return Err(NotReady::Decided(CallOutcome::failed(interrupted())));
+                    }
+                    None
+                }
+                None => None,
+            };
+            let journal_is_shared = self.deps.journal.is_some_and(CallJournal::is_shared);
+            let may_have_run =
+                self.call.was_seen_started() || (self.call.maybe_redelivered && !journal_is_shared);
+            return Ok(ReadyCall { permit, entry, may_have_run });
+        }
     }
 
-    /// Waits while another handler runs an earlier delivery of the call.
-    async fn may_run_here(&self) -> Result<bool, Box<CallOutcome>> {
-        match self.deps.journal {
-            Some(journal) if self.call.maybe_redelivered => {
-                self.ask_journal(Box::pin(journal.may_run_here(&self.call))).await
-            }
-            _ => Ok(true),
+    /// Waits while another handler runs the call.
+    async fn may_run_here(&self) -> Result<bool, NotReady> {
+        match self.deps.journal.filter(|_| self.tool.is_some()) {
+            Some(journal) => self.ask_journal(Box::pin(journal.may_run_here(self.call))).await,
+            None => Ok(true),
         }
     }
 
-    async fn acquire_permit(&self) -> Result<Option<Permit>, Box<CallOutcome>> {
+    async fn acquire_permit(&self) -> Result<Option<Permit>, NotReady> {
         let Some(tool) = self.tool else { return Ok(None) };
         let queue = &*self.deps.admission.queue_name(tool.registration());
         if let Some(permit) = self.deps.admission.try_admit(queue) {
@@ -117,7 +125,7 @@ impl<'a> Preflight<'a> {
         let since = Instant::now();
         // An earlier delivery was admitted; rejecting this one would leave its outcome open. The sender's
         // own count of attempts lifts no limit.
-        let admitted = self.deps.admission.admit(&self.context.agent, queue, self.was_delivered);
+        let admitted = self.deps.admission.admit(&self.context.agent, queue, self.inbound.was_delivered());
         let admitted = self.bounded(Box::pin(admitted)).await;
         histogram!("rockbot_tool_queue_wait_seconds").record(since.elapsed());
         match admitted? {
@@ -130,32 +138,21 @@ impl<'a> Preflight<'a> {
                         format!("no capacity for {name} within {wait:?}")
                     }
                 };
-                Err(CallOutcome::failed(match self.executed() {
-                    Executed::No => ToolFailure::Overloaded { message },
-                    // An earlier attempt may have been admitted.
-                    Executed::Unknown | Executed::Yes => ToolFailure::OutcomeUnknown { message },
-                }))
+                Err(NotReady::Unstarted(ToolFailure::Overloaded { message }))
             }
         }
     }
 
-    /// Records the start of the call, or returns the outcome that the journal implies.
+    /// Records the start of the call, or returns the outcome that the journal implies. Returns `None` if
+    /// another handler runs the call.
     async fn record_start(
         &self,
         journal: &CallJournal,
-    ) -> Result<Box<JournalEntry>, Box<CallOutcome>> {
-        match self.ask_journal(journal.start_call(&self.call)).await? {
-            JournalDecision::Run(entry) => Ok(entry),
-            JournalDecision::Replay(reply) => Err(Box::new(CallOutcome::Recorded(reply))),
-            JournalDecision::FinishedWithoutReply => Err(CallOutcome::failed(ToolFailure::failed(
-                "the call ran before, and its result was too large to be recorded",
-            ))),
-            JournalDecision::Conflict => Err(CallOutcome::failed(id_in_use())),
-            JournalDecision::Interrupted(entry) => {
-                let result = Err(interrupted());
-                let elapsed = Duration::ZERO;
-                Err(Box::new(CallOutcome::Finished { result, elapsed, entry }))
-            }
+    ) -> Result<Option<Box<JournalEntry>>, NotReady> {
+        match self.ask_journal(journal.start_call(self.call)).await? {
+            JournalDecision::Written(entry) => Ok(Some(entry)),
+            JournalDecision::Running => Ok(None),
+            JournalDecision::Ended(end) => Err(NotReady::Decided(end.into())),
         }
     }
 
@@ -163,20 +160,20 @@ impl<'a> Preflight<'a> {
     async fn ask_journal<T>(
         &self,
         query: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, Box<CallOutcome>> {
+    ) -> Result<T, NotReady> {
         self.bounded(query).await?.map_err(|error| {
             warn!(%error, "journal unavailable; call not started");
             let message = "the call journal is unavailable".to_owned();
-            CallOutcome::failed(ToolFailure::Unavailable { message, executed: self.executed() })
+            NotReady::Unstarted(ToolFailure::Unavailable { message, executed: Executed::No })
         })
     }
 
     /// Awaits a future until the call is cancelled or its deadline passes.
-    async fn bounded<T>(&self, future: impl Future<Output = T>) -> Result<T, Box<CallOutcome>> {
+    async fn bounded<T>(&self, future: impl Future<Output = T>) -> Result<T, NotReady> {
         tokio::select! {
             biased;
             () = self.context.cancellation.cancelled() => {
-                Err(CallOutcome::failed(ToolFailure::Cancelled { executed: self.executed() }))
+                Err(NotReady::Unstarted(ToolFailure::Cancelled { executed: Executed::No }))
             }
             done = timeout_at(self.context.deadline, future) => {
                 done.map_err(|_| self.timed_out())
@@ -184,26 +181,9 @@ impl<'a> Preflight<'a> {
         }
     }
 
-    fn timed_out(&self) -> Box<CallOutcome> {
-        let (executed, repeatable) = (self.executed(), self.call.idempotent);
-        CallOutcome::failed(ToolFailure::TimedOut { after: self.budget, executed, repeatable })
+    fn timed_out(&self) -> NotReady {
+        let after = self.inbound.envelope().budget.map(|budget| budget.timeout).unwrap_or_default();
+        let repeatable = self.call.idempotent;
+        NotReady::Unstarted(ToolFailure::TimedOut { after, executed: Executed::No, repeatable })
     }
-
-    /// Returns whether the tool ran, as far as known before it runs here.
-    fn executed(&self) -> Executed {
-        if self.call.maybe_redelivered || self.call.was_seen_started() {
-            Executed::Unknown
-        } else {
-            Executed::No
-        }
-    }
-}
-
-pub(super) fn id_in_use() -> ToolFailure {
-    ToolFailure::NotPermitted { reason: "another call has this id".to_owned() }
-}
-
-fn interrupted() -> ToolFailure {
-    let message = "the handler of the call was lost; it may have run".to_owned();
-    ToolFailure::OutcomeUnknown { message }
 }

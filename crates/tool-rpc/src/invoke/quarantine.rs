@@ -3,7 +3,8 @@
 //! When a process is lost, the broker counts a delivery of every request that it held, and dead-letters
 //! a request after too many deliveries. A request that two lost processes held is therefore moved to the
 //! quarantine queue, of which a handler holds one request at a time: a request that crashes
-//! another handler is dead-lettered alone, and the harmless ones run.
+//! another handler is dead-lettered alone, and the harmless ones run. A delivery whose handler is alive does
+//! not count; see [`holders`](super::holders).
 
 use std::{future::Future, time::Duration};
 
@@ -13,8 +14,8 @@ use rockbot_contracts::{
 };
 use tokio::sync::watch;
 
-/// Delivery from which on a request is quarantined.
-const QUARANTINE_FROM: u32 = 3;
+/// Number of deliveries that may have crashed their handlers from which on a request is quarantined.
+pub(super) const MAX_CRASHES: u32 = 2;
 
 /// Maximum time for a transfer; no call starts in this process meanwhile.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,6 +27,8 @@ pub(super) enum InboundQueue {
     Work,
     /// The quarantine queue, which handlers publish to.
     Quarantine,
+    /// A queue of this process alone, which ends with its connection and then redelivers nothing.
+    Own,
 }
 
 /// A consumed request that is not settled yet.
@@ -33,6 +36,8 @@ pub(super) enum InboundQueue {
 pub(super) struct Inbound<'a> {
     pub(super) delivery: &'a Delivery,
     pub(super) queue: InboundQueue,
+    /// Set when another delivery of the call was running in this process.
+    pub(super) saw_running: bool,
 }
 
 impl<'a> Inbound<'a> {
@@ -47,12 +52,23 @@ impl<'a> Inbound<'a> {
 
     /// Returns whether the request may have been delivered before, according to the broker or its sender.
     pub(super) fn maybe_redelivered(self) -> bool {
-        self.was_delivered() || self.envelope().attempt > 1
+        self.saw_running || self.was_delivered() || self.envelope().attempt > 1
     }
 
-    /// Returns whether the request must be moved to the quarantine queue before it runs.
-    pub(super) fn needs_quarantine(self) -> bool {
-        self.queue == InboundQueue::Work && self.delivery.attempt() >= QUARANTINE_FROM
+    /// Returns whether this is another delivery of the same message. If not, the caller may have sent the
+    /// request again, because it has no reply.
+    pub(super) fn is_only_redelivered(self) -> bool {
+        self.delivery.is_redelivered() && self.envelope().attempt <= 1 && !self.saw_running
+    }
+
+    /// Returns whether the bus redelivers the request, because the channel of this delivery was lost.
+    pub(super) fn is_lost(self) -> bool {
+        self.queue != InboundQueue::Own && !self.delivery.is_open()
+    }
+
+    /// Returns whether an earlier delivery from the work queue may have crashed its handler.
+    pub(super) fn may_have_crashed(self) -> bool {
+        self.queue == InboundQueue::Work && self.delivery.is_redelivered()
     }
 }
 

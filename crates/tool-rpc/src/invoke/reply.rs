@@ -12,7 +12,7 @@ use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 use tracing::{debug, info, warn};
 
 use super::{
-    journal::{CallJournal, JournalEntry, RecordedReply},
+    journal::{CallJournal, EarlierEnd, JournalEntry, RecordedReply},
     protocol::CallProtocol,
     stats::HandlerStats,
 };
@@ -41,8 +41,45 @@ pub(super) enum CallOutcome {
 impl CallOutcome {
     /// Returns the outcome of a call whose tool did not run here.
     pub(super) fn failed(failure: ToolFailure) -> Box<Self> {
-        Box::new(Self::Finished { result: Err(failure), elapsed: Duration::ZERO, entry: None })
+        Self::failed_with_entry(failure, None)
     }
+
+    /// Returns the outcome of a call whose tool did not run here, with the journal entry to complete.
+    pub(super) fn failed_with_entry(
+        failure: ToolFailure,
+        entry: Option<Box<JournalEntry>>,
+    ) -> Box<Self> {
+        Box::new(Self::Finished { result: Err(failure), elapsed: Duration::ZERO, entry })
+    }
+}
+
+impl From<EarlierEnd> for Box<CallOutcome> {
+    fn from(end: EarlierEnd) -> Self {
+        match end {
+            EarlierEnd::Replied(reply) => Self::new(CallOutcome::Recorded(reply)),
+            EarlierEnd::TooLarge => CallOutcome::failed(ToolFailure::failed(
+                "the call ran before, and its result was too large to be recorded",
+            )),
+            EarlierEnd::Conflict => CallOutcome::failed(id_in_use()),
+            EarlierEnd::Interrupted(entry) => CallOutcome::failed_with_entry(interrupted(), entry),
+        }
+    }
+}
+
+/// Returns the failure of a call whose id another call has.
+pub(super) fn id_in_use() -> ToolFailure {
+    ToolFailure::NotPermitted { reason: "another call has this id".to_owned() }
+}
+
+/// Returns the failure of a call that may have run in a handler that was lost.
+pub(super) fn interrupted() -> ToolFailure {
+    let message = "the handler of the call was lost; it may have run".to_owned();
+    ToolFailure::OutcomeUnknown { message }
+}
+
+/// Returns the reply for a failed call.
+pub(super) fn failure_reply(request: &ToolInvokeRequest, failure: &ToolFailure) -> Envelope {
+    Envelope::from_payload(&failure.to_wire(request.tool_call_id.clone(), &request.tool_name))
 }
 
 /// Publishes the replies of a handler.
@@ -136,9 +173,8 @@ impl ReplyPublisher<'_> {
             }
             Err(PublishError::TooLarge { bytes, limit }) => {
                 let message = format!("the result has {bytes} bytes, over the limit of {limit}");
-                let failure = ToolFailure::failed(message);
-                let reply = failure.to_wire(request.tool_call_id.clone(), &request.tool_name);
-                match self.publish(caller, Envelope::from_payload(&reply)).await {
+                let reply = failure_reply(request, &ToolFailure::failed(message));
+                match self.publish(caller, reply).await {
                     Ok(()) => Settlement::Ack,
                     Err(_) => Settlement::Retry,
                 }
@@ -190,9 +226,7 @@ impl ReplyPublisher<'_> {
                 info!(elapsed_ms, chars_in, %code, %executed, "call failed");
                 // At debug level: it quotes tools and models.
                 debug!(error = ?failure.chain().to_string(), "cause of the failure");
-                Envelope::from_payload(
-                    &failure.to_wire(request.tool_call_id.clone(), &request.tool_name),
-                )
+                failure_reply(request, &failure)
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Calls that run in this process, and cancel messages that arrived before their requests.
+//! Calls that run in this process, and the copies of their requests.
 
 use std::{
     collections::{
-        HashMap, VecDeque,
+        HashMap,
         hash_map::{Entry, RandomState},
     },
     hash::BuildHasher,
@@ -18,14 +18,10 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::reply::Caller;
+use super::{cancellations::Cancellations, reply::Caller};
 
-/// Maximum number of cancel messages that are kept for requests still in a broker queue; the oldest are
-/// dropped first.
-const MAX_EARLY_CANCELS: usize = 1024;
-
-/// Time for which such a cancel message is kept. A request that an operator resends later is meant to run.
-const EARLY_CANCEL_TTL: Duration = Duration::from_secs(120);
+/// Maximum number of copies of a request that wait for the running call; further ones replace the oldest.
+const MAX_ATTACHED: u64 = 2;
 
 /// Hash of a call's content, to tell different calls with the same id apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +36,16 @@ impl CallFingerprint {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RunningCalls(Mutex<State>);
+pub(super) struct RunningCalls {
+    state: Mutex<State>,
+    /// Set once a call ended without a confirmed reply.
+    has_unreplied: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
     by_id: HashMap<ToolCallId, RunningCall>,
-    early_cancels: VecDeque<(ToolCallId, Instant)>,
+    cancelled: Cancellations,
 }
 
 #[derive(Debug)]
@@ -55,8 +55,17 @@ struct RunningCall {
     fingerprint: CallFingerprint,
     cancellation: CancellationToken,
     is_replying: Arc<AtomicBool>,
-    /// Publishes to duplicate deliveries, once there are any, whether the reply was confirmed.
-    confirmed: Option<watch::Sender<Option<bool>>>,
+    /// State for the copies of the request; `None` before the first one.
+    copies: Option<watch::Sender<Copies>>,
+}
+
+/// State of a running call for the copies of its request.
+#[derive(Debug, Clone, Copy, Default)]
+struct Copies {
+    /// Number of copies so far.
+    count: u64,
+    /// Set when the call ended; `true` if its reply was confirmed.
+    confirmed: Option<bool>,
 }
 
 /// Result of registering a request by its call id.
@@ -65,8 +74,10 @@ pub(super) enum CallEntry<'a> {
     New(CallGuard<'a>),
     /// An identical call of this caller already runs here.
     Duplicate(DuplicateCall),
-    /// A different call, or one of another caller, has this id.
+    /// A different call has this id.
     Conflict,
+    /// An identical call runs here whose reply goes to another address.
+    OtherCaller,
 }
 
 /// Entry of a running call, removed when dropped.
@@ -78,11 +89,23 @@ pub(super) struct CallGuard<'a> {
     confirmed: Option<bool>,
 }
 
-/// A second delivery of a running call. The broker may have only this one left, if the connection of
-/// the first was lost, so it must not be settled before the call ends.
+/// A copy of the request of a running call. The broker may have only this one left, if the connection of
+/// the first was lost, so the newest copies must not be settled before the call ends.
 pub(super) struct DuplicateCall {
     is_replying: bool,
-    confirmed: watch::Receiver<Option<bool>>,
+    number: u64,
+    copies: watch::Receiver<Copies>,
+}
+
+/// End of the wait of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DuplicateEnd {
+    /// The call ended, and its reply was confirmed.
+    Replied,
+    /// The call ended without a confirmed reply.
+    NotReplied,
+    /// Newer copies wait for the call. Their channels were open later, so this one is not needed.
+    Replaced,
 }
 
 impl DuplicateCall {
@@ -92,11 +115,16 @@ impl DuplicateCall {
         self.is_replying
     }
 
-    /// Waits until the call ended and is no longer registered. Returns whether its reply was confirmed.
-    pub(super) async fn wait(mut self) -> bool {
-        let confirmed = self.confirmed.wait_for(Option::is_some).await;
-        // A closed channel means that the call was aborted.
-        confirmed.is_ok_and(|confirmed| *confirmed == Some(true))
+    /// Waits until the call ended and is no longer registered, or until newer copies wait for it.
+    pub(super) async fn wait(mut self) -> DuplicateEnd {
+        let newest = self.number + MAX_ATTACHED;
+        let ended = |copies: &Copies| copies.confirmed.is_some() || copies.count >= newest;
+        match self.copies.wait_for(ended).await.as_deref() {
+            Ok(Copies { confirmed: Some(true), .. }) => DuplicateEnd::Replied,
+            Ok(Copies { confirmed: None, .. }) => DuplicateEnd::Replaced,
+            // A closed channel means that the call was aborted.
+            Ok(Copies { confirmed: Some(false), .. }) | Err(_) => DuplicateEnd::NotReplied,
+        }
     }
 }
 
@@ -110,6 +138,11 @@ impl RunningCalls {
         self.lock().by_id.values().map(|call| call.since.elapsed()).max()
     }
 
+    /// Returns whether the reply of every call so far was confirmed.
+    pub(super) fn all_replied(&self) -> bool {
+        self.count() == 0 && !self.has_unreplied.load(Ordering::Acquire)
+    }
+
     pub(super) fn contains(&self, id: &ToolCallId) -> bool {
         self.lock().by_id.contains_key(id)
     }
@@ -121,7 +154,7 @@ impl RunningCalls {
         fingerprint: CallFingerprint,
     ) -> CallEntry<'_> {
         let mut state = self.lock();
-        let State { by_id, early_cancels } = &mut *state;
+        let State { by_id, cancelled } = &mut *state;
         let vacant = match by_id.entry(id.clone()) {
             Entry::Occupied(running) => {
                 return running.into_mut().attach(reply_to, fingerprint);
@@ -129,10 +162,7 @@ impl RunningCalls {
             Entry::Vacant(vacant) => vacant,
         };
         let cancellation = CancellationToken::new();
-        if let Some(at) = early_cancels.iter().position(|(cancelled, _)| cancelled == id)
-            && let Some((_, since)) = early_cancels.remove(at)
-            && since.elapsed() < EARLY_CANCEL_TTL
-        {
+        if cancelled.contains(id) {
             cancellation.cancel();
         }
         let is_replying = Arc::<AtomicBool>::default();
@@ -142,41 +172,43 @@ impl RunningCalls {
             fingerprint,
             cancellation: cancellation.clone(),
             is_replying: is_replying.clone(),
-            confirmed: None,
+            copies: None,
         });
         let id = id.clone();
         CallEntry::New(CallGuard { calls: self, id, cancellation, is_replying, confirmed: None })
     }
 
-    /// Cancels a call. Every handler receives every cancel message, so the call may run in another
-    /// handler, or its request may not have arrived yet.
-    pub(super) fn cancel(&self, cancel: &ToolCancel) {
+    /// Cancels a call for `remaining`, the time until its deadline. Every handler receives every cancel
+    /// message: the call may run in another handler, or its request, or a copy of it, may arrive later.
+    pub(super) fn cancel(&self, cancel: &ToolCancel, remaining: Option<Duration>) {
         let mut state = self.lock();
         if let Some(call) = state.by_id.get(&cancel.tool_call_id) {
             info!(tool_call_id = %cancel.tool_call_id, "call cancelled by its caller");
             call.cancellation.cancel();
-            return;
         }
-        if state.early_cancels.len() >= MAX_EARLY_CANCELS {
-            state.early_cancels.pop_front();
-        }
-        state.early_cancels.push_back((cancel.tool_call_id.clone(), Instant::now()));
+        state.cancelled.insert(cancel.tool_call_id.clone(), remaining);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunningCall {
     /// Attaches another request with the same id.
     fn attach<'a>(&mut self, reply_to: &RoutingKey, fingerprint: CallFingerprint) -> CallEntry<'a> {
-        if self.reply_to != *reply_to || self.fingerprint != fingerprint {
+        if self.fingerprint != fingerprint {
             return CallEntry::Conflict;
         }
+        if self.reply_to != *reply_to {
+            return CallEntry::OtherCaller;
+        }
         let is_replying = self.is_replying.load(Ordering::Acquire);
-        let confirmed = self.confirmed.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
-        CallEntry::Duplicate(DuplicateCall { is_replying, confirmed })
+        let sender = self.copies.get_or_insert_with(watch::Sender::default);
+        sender.send_modify(|copies| copies.count += 1);
+        let copies = sender.subscribe();
+        let number = copies.borrow().count;
+        CallEntry::Duplicate(DuplicateCall { is_replying, number, copies })
     }
 }
 
@@ -186,7 +218,7 @@ impl CallGuard<'_> {
         self.is_replying.store(true, Ordering::Release);
     }
 
-    /// Removes the entry and publishes to duplicate deliveries whether the reply was confirmed.
+    /// Removes the entry and publishes to copies of the request whether the reply was confirmed.
     pub(super) fn finish(mut self, confirmed: bool) {
         self.confirmed = Some(confirmed);
     }
@@ -198,12 +230,58 @@ impl CallGuard<'_> {
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
+        if self.confirmed != Some(true) {
+            self.calls.has_unreplied.store(true, Ordering::Release);
+        }
         let call = self.calls.lock().by_id.remove(&self.id);
-        // Published after the removal, so that a duplicate that registers again does not find the call.
+        // Published after the removal, so that a copy that registers again does not find the call.
         // An aborted call has no confirmation.
-        let duplicates = call.and_then(|call| call.confirmed);
-        if let (Some(duplicates), Some(_)) = (duplicates, self.confirmed) {
-            duplicates.send_replace(self.confirmed);
+        let copies = call.and_then(|call| call.copies);
+        if let (Some(copies), Some(_)) = (copies, self.confirmed) {
+            copies.send_modify(|copies| copies.confirmed = self.confirmed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn early_cancel_applies_to_every_copy() {
+        let calls = RunningCalls::default();
+        let id = ToolCallId::generate();
+        let cancel = ToolCancel { tool_call_id: id.clone(), reason: String::new() };
+        calls.cancel(&cancel, Some(Duration::from_secs(60)));
+        let reply_to = RoutingKey::new("tool.result.agent.one").expect("a valid key");
+        for _ in 0..2 {
+            let CallEntry::New(guard) = calls.register(&id, &reply_to, CallFingerprint(1)) else {
+                panic!("no call runs");
+            };
+            assert!(guard.cancellation().is_cancelled());
+            guard.finish(true);
+        }
+    }
+
+    #[tokio::test]
+    async fn newest_copies_replace_older_ones() {
+        let calls = RunningCalls::default();
+        let id = ToolCallId::generate();
+        let reply_to = RoutingKey::new("tool.result.agent.one").expect("a valid key");
+        let register = || calls.register(&id, &reply_to, CallFingerprint(1));
+        let CallEntry::New(guard) = register() else { panic!("no call runs") };
+        let mut copies = Vec::new();
+        for _ in 0..4 {
+            let CallEntry::Duplicate(copy) = register() else { panic!("the call runs") };
+            copies.push(copy.wait());
+        }
+        let newest = copies.split_off(2);
+        for copy in copies {
+            assert_eq!(copy.await, DuplicateEnd::Replaced);
+        }
+        guard.finish(true);
+        for copy in newest {
+            assert_eq!(copy.await, DuplicateEnd::Replied);
         }
     }
 }

@@ -1,181 +1,15 @@
 //! Repeated deliveries of a call: to the same or another handler, at once or later, with other arguments.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, Consumer, Publication, Settlement};
-use rockbot_contracts::{
-    Envelope, Executed, InstanceId, Message, QueueSpec, RoutingKey, SessionId, ToolCallId,
-    ToolError, ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse, json::Limits,
-    topology::tool_invoke,
-};
-use rockbot_store::{Clock, ManualClock, MemoryStore, Prefix, Store};
+use rockbot_contracts::{Executed, ToolErrorCode, topology::tool_invoke};
 use rockbot_testkit::{
     InterceptedBus,
-    fixture::{BusFixture, assert_never, key, next_delivery, within_timeout},
+    fixture::{assert_never, within_timeout},
 };
-use rockbot_tool_rpc::{
-    CallJournal, InvokeOptions, JournalOptions, ToolInvokeHandler, invoke::InvokeWorkers,
-};
-use rockbot_tools::{Tool, ToolHints, ToolResult};
-use serde_json::Value;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
-use crate::fleet::{handler_at, registration, registry_of, tool};
-
-/// Handlers on one bus and one store, and tools that count their runs and wait for a permit of the gate.
-struct Fixture {
-    bus: BusFixture,
-    store: Arc<dyn Store>,
-    clock: ManualClock,
-    gate: Arc<Semaphore>,
-    started: Arc<Notify>,
-    runs: Arc<AtomicU32>,
-    caller: RoutingKey,
-    replies: Consumer,
-}
-
-struct RunningHandler {
-    handler: Arc<ToolInvokeHandler>,
-    workers: InvokeWorkers,
-    journal: Arc<CallJournal>,
-}
-
-impl Fixture {
-    async fn new() -> Self {
-        let (bus, clock) = (BusFixture::memory(), ManualClock::new());
-        let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
-        let caller = key("tool.result.agent.one");
-        let queue = QueueSpec::reply(&caller, vec![(&caller).into()]);
-        let replies = bus.consume(queue, 10).await;
-        let (gate, started) = (Arc::new(Semaphore::new(1000)), Arc::default());
-        Self { bus, store, clock, gate, started, runs: Arc::default(), caller, replies }
-    }
-
-    fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        let named = |name: &str, hints| {
-            let (gate, started, runs) =
-                (self.gate.clone(), self.started.clone(), self.runs.clone());
-            let mut definition = registration(name);
-            definition.hints = hints;
-            tool(definition, move |arguments: Value, _| {
-                let (gate, started, runs) = (gate.clone(), started.clone(), runs.clone());
-                async move {
-                    let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
-                    started.notify_one();
-                    gate.acquire().await.expect("an open gate").forget();
-                    let text = arguments["text"].as_str().unwrap_or("done");
-                    Ok(ToolResult::text(format!("{text}, run {run}")))
-                }
-            })
-        };
-        let idempotent = ToolHints { idempotent: true, ..ToolHints::default() };
-        vec![
-            named("write", ToolHints::default()),
-            named("set", idempotent),
-            named("read", ToolHints::READ_ONLY),
-            tool(registration("noisy"), async |_, _| {
-                // Six bytes per character as JSON.
-                Ok(ToolResult::text("\u{1}".repeat(500_000)))
-            }),
-        ]
-    }
-
-    async fn handler(&self, key: &RoutingKey, shared: bool) -> RunningHandler {
-        self.handler_on(&self.bus.remote, key, shared).await
-    }
-
-    async fn handler_on(
-        &self,
-        bus: &Arc<dyn Bus>,
-        key: &RoutingKey,
-        shared: bool,
-    ) -> RunningHandler {
-        let instance = InstanceId::generate();
-        let options = JournalOptions { shared, ..JournalOptions::default() };
-        let journal = CallJournal::start(self.store.clone(), &instance, options);
-        let options = InvokeOptions::new(8).with_journal(journal.clone());
-        let registry = registry_of(self.tools());
-        let (handler, workers) = handler_at(key, bus, registry, &instance, options).await;
-        RunningHandler { handler, workers, journal }
-    }
-
-    async fn send(&self, at: &RoutingKey, call: &Call) {
-        self.send_within(at, call, Duration::from_secs(60)).await;
-    }
-
-    async fn send_within(&self, at: &RoutingKey, call: &Call, timeout: Duration) {
-        let mut envelope = Envelope::from_payload(&call.request)
-            .with_correlation_id(call.request.tool_call_id.as_str())
-            .reply_to(self.caller.clone())
-            .with_source(call.agent.as_str())
-            .within(timeout);
-        if call.maybe_redelivered {
-            envelope = envelope.next_attempt();
-        }
-        let publication = Publication::mandatory(at.clone(), envelope);
-        self.bus.local.publish(publication).await.expect("published");
-    }
-
-    async fn reply(&mut self) -> Envelope {
-        let delivery = next_delivery(&mut self.replies).await;
-        let envelope = delivery.envelope().clone();
-        delivery.settle(Settlement::Ack).await.expect("settled");
-        envelope
-    }
-
-    async fn result(&mut self) -> String {
-        let reply = self.reply().await;
-        assert_eq!(reply.message_type(), ToolInvokeResponse::TYPE);
-        reply.decode::<ToolInvokeResponse>(Limits::default()).expect("a result").content
-    }
-
-    async fn error(&mut self) -> (ToolErrorCode, Executed) {
-        let reply = self.reply().await;
-        assert_eq!(reply.message_type(), ToolError::TYPE);
-        let error: ToolError = reply.decode(Limits::default()).expect("an error");
-        (error.code, error.executed)
-    }
-
-    fn runs(&self) -> u32 {
-        self.runs.load(Ordering::SeqCst)
-    }
-
-    fn close_gate(&self) {
-        self.gate.forget_permits(1000);
-    }
-
-    async fn entries(&self) -> usize {
-        let calls = Prefix::new(["calls"]).expect("a prefix");
-        self.store.list(&calls, None, 100).await.expect("a page").len()
-    }
-}
-
-#[derive(Clone)]
-struct Call {
-    request: ToolInvokeRequest,
-    agent: String,
-    maybe_redelivered: bool,
-}
-
-fn call(tool: &str) -> Call {
-    let request = ToolInvokeRequest {
-        tool_call_id: ToolCallId::generate(),
-        tool_name: tool.to_owned(),
-        arguments: "{}".to_owned(),
-        session_id: SessionId::new("session").expect("a valid id"),
-    };
-    Call { request, agent: "agent".to_owned(), maybe_redelivered: false }
-}
-
-fn elsewhere() -> RoutingKey {
-    key("tool.invoke.elsewhere")
-}
+use crate::journal_fixture::{Call, Fixture, call, elsewhere};
 
 #[tokio::test]
 async fn repeated_call_returns_recorded_reply() {
@@ -357,11 +191,20 @@ async fn unrecorded_retry_runs_only_with_shared_journal() {
 async fn unavailable_journal_blocks_all_but_read_only_calls() {
     let mut fixture = Fixture::new().await;
     fixture.store.close().await;
-    let _here = fixture.handler(&tool_invoke(), true).await;
-    fixture.send(&tool_invoke(), &call("write")).await;
-    assert_eq!(fixture.error().await, (ToolErrorCode::Unavailable, Executed::No));
-    fixture.send(&tool_invoke(), &Call { maybe_redelivered: true, ..call("write") }).await;
-    assert_eq!(fixture.error().await, (ToolErrorCode::Unavailable, Executed::Unknown));
+    let _shared = fixture.handler(&tool_invoke(), true).await;
+    let _unshared = fixture.handler(&elsewhere(), false).await;
+    let retry = || Call { maybe_redelivered: true, ..call("write") };
+    for (handler, call, executed) in [
+        // A copy may run in another handler.
+        (tool_invoke(), call("write"), Executed::Unknown),
+        (tool_invoke(), retry(), Executed::Unknown),
+        // Other handlers refuse the copies of this one.
+        (elsewhere(), call("write"), Executed::No),
+        (elsewhere(), retry(), Executed::Unknown),
+    ] {
+        fixture.send(&handler, &call).await;
+        assert_eq!(fixture.error().await, (ToolErrorCode::Unavailable, executed));
+    }
     assert_eq!(fixture.runs(), 0);
     fixture.send(&tool_invoke(), &call("read")).await;
     assert_eq!(fixture.result().await, "done, run 1");

@@ -5,6 +5,10 @@ mod bad_input;
 #[cfg(test)]
 mod catalog;
 #[cfg(test)]
+mod copies;
+#[cfg(test)]
+mod executed;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod identity;
@@ -13,9 +17,13 @@ mod isolation;
 #[cfg(test)]
 mod journal;
 #[cfg(test)]
+mod journal_fixture;
+#[cfg(test)]
 mod layers;
 #[cfg(test)]
 mod load;
+#[cfg(test)]
+mod lossy_bus;
 #[cfg(test)]
 mod mcp_fixture;
 #[cfg(test)]

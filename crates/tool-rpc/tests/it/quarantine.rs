@@ -29,13 +29,18 @@ use rockbot_tools::{Tool, ToolContext, ToolResult};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::fleet::{handler_at, registration, registry_of, tool};
+use crate::{
+    fleet::{handler_at, registration, registry_of, tool},
+    lossy_bus::LossyBus,
+};
 
 /// A bus with a sequence of handlers, their journal, and a caller.
 struct Fixture {
     bus: BusFixture,
     store: Arc<dyn Store>,
     clock: ManualClock,
+    /// Set when the handlers declare that they share their journal.
+    shared: bool,
     replies: Consumer,
     control: Arc<ToolControl>,
 }
@@ -64,7 +69,12 @@ impl Fixture {
         let replies = bus.consume(reply_address("assistant", "one").queue(), 500).await;
         let gate = Some(Arc::new(Semaphore::new(0)));
         let control = Arc::new(ToolControl { gate, ..ToolControl::default() });
-        Self { bus, store, clock, replies, control }
+        Self { bus, store, clock, shared: true, replies, control }
+    }
+
+    /// Returns a fixture for requests that are lost in processes that do not record them.
+    async fn unshared() -> Self {
+        Self { shared: false, ..Self::new().await }
     }
 
     fn tools(&self) -> Vec<Arc<dyn Tool>> {
@@ -105,10 +115,10 @@ impl Fixture {
         self.handler_on(&self.bus.remote).await
     }
 
-    /// Starts a handler that shares the journal of the earlier ones.
+    /// Starts a handler with the store of the earlier ones.
     async fn handler_on(&self, bus: &Arc<dyn Bus>) -> RunningHandler {
         let instance = InstanceId::generate();
-        let options = JournalOptions { shared: true, ..JournalOptions::default() };
+        let options = JournalOptions { shared: self.shared, ..JournalOptions::default() };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
         // One of the calls is for a tool of an MCP server.
         let resolver = Arc::new(|_: &str, tool: &str| Some(tool.to_owned()));
@@ -190,11 +200,11 @@ fn request(tool: &str, id: &str) -> Envelope {
 
 #[tokio::test]
 async fn quarantined_request_keeps_its_headers() {
-    let mut fixture = Fixture::new().await;
+    let mut fixture = Fixture::unshared().await;
     let quarantine = quarantine_of(&tool_invoke());
     let mut monitor =
         fixture.bus.consume(exclusive_queue("monitor", quarantine.as_str()), 10).await;
-    let mut sent = request("write", "call");
+    let mut sent = request("read", "call");
     (sent.attempt, sent.mcp_server) = (2, Some("files".into()));
     sent.trace = TraceContext { parent: Some("00-1-2-01".into()), state: Some("a=b".into()) };
     fixture.send(sent.clone()).await;
@@ -227,6 +237,27 @@ async fn call_lost_once_is_not_quarantined() {
     let (handler, _workers) = fixture.handler().await;
     fixture.expect_result("call").await;
     assert_eq!((handler.stats().quarantined(), fixture.runs("call")), (0, 1));
+}
+
+#[tokio::test]
+async fn deliveries_of_living_handlers_are_not_counted() {
+    let mut fixture = Fixture::new().await;
+    let mut lost = Vec::new();
+    fixture.call("wait", "call").await;
+    // As when a broker closes the connections of its clients one after the other.
+    for _ in 0..3 {
+        let (bus, connection) = LossyBus::wrap(fixture.bus.remote.clone());
+        let (handler, workers) = fixture.handler_on(&bus).await;
+        within_timeout("the call", fixture.control.waiting.notified()).await;
+        lost.push((handler, workers));
+        connection.lose();
+    }
+    let (handler, _workers) = fixture.handler().await;
+    within_timeout("the call", fixture.control.waiting.notified()).await;
+    assert_eq!(handler.stats().quarantined(), 0);
+    assert!(lost.iter().all(|(handler, _)| handler.stats().quarantined() == 0));
+    fixture.release(4);
+    fixture.expect_result("call").await;
 }
 
 #[tokio::test]
@@ -281,7 +312,7 @@ async fn only_crashing_request_is_dead_lettered() {
 
 #[tokio::test]
 async fn quarantined_calls_run_one_at_a_time() {
-    let mut fixture = Fixture::new().await;
+    let mut fixture = Fixture::unshared().await;
     fixture.call("wait", "first").await;
     fixture.call("read", "second").await;
     fixture.lose_twice(2).await;
@@ -302,7 +333,7 @@ async fn quarantined_calls_run_one_at_a_time() {
 
 #[tokio::test]
 async fn redelivery_of_running_call_is_not_quarantined() {
-    let mut fixture = Fixture::new().await;
+    let mut fixture = Fixture::unshared().await;
     // Another consumer holds the third delivery.
     fixture.call("wait", "call").await;
     fixture.lose_twice(1).await;
@@ -337,9 +368,9 @@ fn restricted_bus(fixture: &Fixture, permits: Option<Arc<Semaphore>>) -> Arc<dyn
 
 #[tokio::test]
 async fn no_call_starts_during_transfers() {
-    let mut fixture = Fixture::new().await;
+    let mut fixture = Fixture::unshared().await;
     fixture.call("read", "crashed-1").await;
-    fixture.call("write", "crashed-2").await;
+    fixture.call("read", "crashed-2").await;
     fixture.lose_twice(2).await;
     let permits = Arc::new(Semaphore::new(0));
     let _handler = fixture.handler_on(&restricted_bus(&fixture, Some(permits.clone()))).await;
@@ -359,8 +390,8 @@ async fn no_call_starts_during_transfers() {
 
 #[tokio::test]
 async fn call_runs_in_place_if_transfer_fails() {
-    let mut fixture = Fixture::new().await;
-    fixture.call("write", "crashed-1").await;
+    let mut fixture = Fixture::unshared().await;
+    fixture.call("read", "crashed-1").await;
     fixture.lose_twice(1).await;
     let (handler, _workers) = fixture.handler_on(&restricted_bus(&fixture, None)).await;
     fixture.expect_result("crashed-1").await;

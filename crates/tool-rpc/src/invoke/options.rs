@@ -1,0 +1,105 @@
+//! Options of a handler.
+
+use std::sync::Arc;
+
+use rockbot_contracts::identity::CallerPolicy;
+
+use super::{
+    admission::AdmissionLimits,
+    journal::CallJournal,
+    protocol::{CallProtocol, ToolCallProtocol},
+};
+
+/// Returns the registry's name of an MCP server's tool, from the server's name, which is compared
+/// case-insensitively, and the tool's name at the server. Must not block.
+pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
+/// Options of a [`ToolInvokeHandler`].
+#[derive(Clone)]
+pub struct InvokeOptions {
+    /// Callers whose requests are accepted.
+    pub callers: CallerPolicy,
+    /// Broker user of this handler and of the others that consume the same work queue; `None` if the
+    /// broker has no users. Requests that these handlers forward to each other carry it.
+    pub user: Option<Arc<str>>,
+    /// Message types of requests and results. The default is those of `tool.invoke`.
+    pub protocol: Arc<dyn CallProtocol>,
+    /// Finds the tools of MCP servers. If `None`, a request for one fails with `tool_not_found`.
+    pub tool_resolver: Option<ToolResolver>,
+    /// Bounds on the calls that run at once, in total and per concurrency group of tools.
+    pub admission: AdmissionLimits,
+    /// Maximum number of unsettled requests beyond the running calls. Fair scheduling chooses among them,
+    /// and calls of a busy tool wait there; other handlers can't consume them. See
+    /// [`InvokeOptions::with_backlog`].
+    pub backlog: u16,
+    /// Journal of calls. If `None`, a call that may have started before and is not idempotent fails with
+    /// `outcome_unknown`.
+    pub journal: Option<Arc<CallJournal>>,
+}
+
+impl InvokeOptions {
+    /// Returns options for `concurrency` calls at once, a backlog of sixteen times as many, any caller,
+    /// and no journal.
+    #[must_use]
+    pub fn new(concurrency: u16) -> Self {
+        let admission = AdmissionLimits::new(concurrency.into());
+        let options = Self {
+            callers: CallerPolicy::Any,
+            user: None,
+            protocol: Arc::new(ToolCallProtocol),
+            tool_resolver: None,
+            admission,
+            backlog: 0,
+            journal: None,
+        };
+        options.with_backlog(concurrency.saturating_mul(16))
+    }
+
+    /// Sets the number of waiting calls. A tool that is in no shared concurrency group gets half of them, so
+    /// that a hung tool does not fill the backlog; its further calls fail with `overloaded`.
+    #[must_use]
+    pub fn with_backlog(mut self, backlog: u16) -> Self {
+        self.backlog = backlog;
+        self.admission.per_tool.waiting = usize::from(backlog).div_ceil(2);
+        self
+    }
+
+    /// Sets the journal.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Arc<CallJournal>) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    /// Sets the resolver of MCP servers' tools.
+    #[must_use]
+    pub fn with_tool_resolver(mut self, tool_resolver: ToolResolver) -> Self {
+        self.tool_resolver = Some(tool_resolver);
+        self
+    }
+
+    /// Sets the message types of requests and results.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: impl CallProtocol + 'static) -> Self {
+        self.protocol = Arc::new(protocol);
+        self
+    }
+
+    /// Returns the maximum number of unsettled requests.
+    pub(super) fn prefetch(&self) -> u16 {
+        let running = u16::try_from(self.admission.running).unwrap_or(u16::MAX);
+        running.saturating_add(self.backlog).max(1)
+    }
+}
+
+impl std::fmt::Debug for InvokeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InvokeOptions")
+            .field("callers", &self.callers)
+            .field("tool_resolver", &self.tool_resolver.is_some())
+            .field("admission", &self.admission)
+            .field("backlog", &self.backlog)
+            .field("journal", &self.journal)
+            .finish()
+    }
+}

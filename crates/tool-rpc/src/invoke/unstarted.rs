@@ -1,0 +1,128 @@
+//! Calls that do not start in this handler, and the proof that they did not run at all.
+//!
+//! `executed: no` is a claim about the call, not about one delivery of its request. Copies of the request
+//! exist when a publish is retried, when an agent sends it again, when a dead letter is replayed, and when
+//! the channel of a delivery is lost: the broker gives the request to another handler then, and this one
+//! may learn of it long afterwards. So a handler that did not start a call knows nothing about the call.
+//! Neither does the delivery prove anything: a first delivery of a first attempt can have a copy that was
+//! sent later and ran earlier, and its own channel can be lost until the reply is sent.
+//!
+//! **The journal makes the claim true.** Before the reply `no`, the call is recorded as finished with that
+//! reply, on the condition that it has no record. Every handler records a start on the same condition, so
+//! no copy starts afterwards. If there is a record, it decides: the recorded reply is sent; a running call
+//! is awaited; otherwise the outcome is unknown. If the journal cannot be reached, `executed` is `unknown`.
+//! This costs one write for each call that does not start.
+//!
+//! `no` is replied without that write in two cases:
+//!
+//! - The tool is read-only. Its calls have no record, and a run that the caller does not know of does no
+//!   harm.
+//! - The handlers do not share a journal, this is a first delivery of a first attempt, and the handler has
+//!   no journal or cannot reach it. Handlers without a shared journal refuse every other delivery of a call
+//!   that is not idempotent with `outcome_unknown`, so this delivery alone can start it. An idempotent
+//!   call may have run elsewhere, which does no harm.
+
+use std::time::{Duration, SystemTime};
+
+use rockbot_contracts::{Envelope, ToolInvokeRequest, envelope::unix_ms};
+use rockbot_tools::{context::ToolContext, failure::ToolFailure};
+use tokio::time::{sleep, sleep_until, timeout};
+use tracing::warn;
+
+use super::{
+    journal::{
+        CallDescription, CallJournal, EarlierEnd, FinishedRecord, JournalDecision, JournalEntry,
+    },
+    reply::{CallOutcome, failure_reply},
+};
+
+/// Time for one query of the journal. Callers wait 3 s beyond the deadline of a call.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time after the deadline or the cancel of a call that another handler has to record the outcome: that
+/// handler stops the tool at the same moment, and only it knows the outcome.
+const RUNNER_GRACE: Duration = Duration::from_secs(2);
+
+/// A call that does not start in this handler.
+pub(super) struct UnstartedCall<'a> {
+    /// `None` for a handler without one, and for a read-only tool.
+    pub(super) journal: Option<&'a CallJournal>,
+    pub(super) envelope: &'a Envelope,
+    pub(super) request: &'a ToolInvokeRequest,
+    pub(super) call: &'a CallDescription<'a>,
+    pub(super) context: &'a ToolContext,
+    /// Set when this handler has no tool of that name.
+    pub(super) is_unknown_tool: bool,
+}
+
+impl UnstartedCall<'_> {
+    /// Returns the outcome of a call with `failure`, whose `executed` is `no`. `entry` is the record of
+    /// the start, if this handler wrote one.
+    pub(super) async fn resolve(
+        &self,
+        failure: ToolFailure,
+        mut entry: Option<Box<JournalEntry>>,
+    ) -> Box<CallOutcome> {
+        let is_shared = self.journal.is_some_and(CallJournal::is_shared);
+        let is_only_start = !self.call.maybe_redelivered && !self.call.was_seen_started();
+        let without_journal = |failure: ToolFailure| {
+            if is_only_start && !is_shared { failure } else { failure.into_possibly_executed() }
+        };
+        let Some(journal) = self.journal else {
+            return CallOutcome::failed(without_journal(failure));
+        };
+        if (!is_only_start && !is_shared) || self.is_older_than(journal.retention()) {
+            return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
+        }
+        let mut runner_time = Box::pin(self.runner_time());
+        loop {
+            let reply = failure_reply(self.request, &failure);
+            let reply = FinishedRecord::new(&reply.raw_type, &reply.body);
+            let remaining = self.context.remaining();
+            let closing = journal.close_unstarted(self.call, entry.take(), reply, remaining);
+            match timeout(JOURNAL_TIMEOUT, closing).await {
+                Ok(Ok(JournalDecision::Written(_))) => return CallOutcome::failed(failure),
+                Ok(Ok(JournalDecision::Running)) => {
+                    let has_ended = tokio::select! {
+                        biased;
+                        ended = journal.may_run_here(self.call) => ended.is_ok(),
+                        () = &mut runner_time => false,
+                    };
+                    if !has_ended {
+                        return CallOutcome::failed(failure.into_possibly_executed());
+                    }
+                }
+                // Only the handler of an MCP server knows the full name of its tool.
+                Ok(Ok(JournalDecision::Ended(EarlierEnd::Conflict))) if self.is_unknown_tool => {
+                    return CallOutcome::failed(failure.into_possibly_executed());
+                }
+                Ok(Ok(JournalDecision::Ended(end))) => return end.into(),
+                Ok(Err(error)) => {
+                    warn!(%error, "journal unavailable for a call that did not start");
+                    return CallOutcome::failed(without_journal(failure));
+                }
+                Err(_) => {
+                    warn!(timeout = ?JOURNAL_TIMEOUT, "journal did not respond for a call that did not start");
+                    return CallOutcome::failed(without_journal(failure));
+                }
+            }
+        }
+    }
+
+    /// Waits until another handler that runs the call must have recorded its outcome.
+    async fn runner_time(&self) {
+        tokio::select! {
+            () = self.context.cancellation.cancelled() => {}
+            () = sleep_until(self.context.deadline) => {}
+        }
+        sleep(RUNNER_GRACE).await;
+    }
+
+    /// Returns whether the deadline passed so long ago that the record of a finished call may have
+    /// expired.
+    fn is_older_than(&self, retention: Duration) -> bool {
+        let deadline = self.envelope.budget.map_or(u64::MAX, |budget| budget.deadline_unix_ms);
+        let overdue = unix_ms(SystemTime::now()).saturating_sub(deadline);
+        Duration::from_millis(overdue) >= retention
+    }
+}

@@ -1,0 +1,166 @@
+//! `executed: no` is a claim about a call: no delivery of its request ran or will run.
+
+use std::time::Duration;
+
+use rockbot_contracts::{Executed, ToolErrorCode, topology::tool_invoke};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
+
+use crate::journal_fixture::{Call, Fixture, call, elsewhere};
+
+const UNEXECUTED_TIMEOUT: (ToolErrorCode, Executed) = (ToolErrorCode::Timeout, Executed::No);
+const UNKNOWN: (ToolErrorCode, Executed) = (ToolErrorCode::OutcomeUnknown, Executed::Unknown);
+
+#[tokio::test]
+async fn call_reported_unexecuted_never_runs_later() {
+    for tool in ["write", "set", "missing"] {
+        let mut fixture = Fixture::new().await;
+        let _here = fixture.handler(&tool_invoke(), true).await;
+        let _there = fixture.handler(&elsewhere(), true).await;
+        let call = call(tool);
+        fixture.send_within(&elsewhere(), &call, Duration::ZERO).await;
+        assert_eq!(fixture.error().await, UNEXECUTED_TIMEOUT);
+        for maybe_redelivered in [false, true] {
+            fixture.send(&tool_invoke(), &Call { maybe_redelivered, ..call.clone() }).await;
+            assert_eq!(fixture.error().await, UNEXECUTED_TIMEOUT);
+        }
+        assert_eq!(fixture.runs(), 0);
+    }
+}
+
+#[tokio::test]
+async fn late_copy_returns_result_of_the_run() {
+    let mut fixture = Fixture::new().await;
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let _there = fixture.handler(&elsewhere(), true).await;
+    let call = call("write");
+    fixture.send(&tool_invoke(), &call).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    // A first delivery that a handler held until the deadline had passed.
+    fixture.send_within(&elsewhere(), &call, Duration::ZERO).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    assert_eq!(fixture.runs(), 1);
+}
+
+#[tokio::test]
+async fn full_handler_returns_result_of_the_run_elsewhere() {
+    // Calls of one tool that a handler runs, and that wait in it.
+    const RUNNING: u64 = 6;
+    const WAITING: u64 = 64;
+    let mut fixture = Fixture::new().await;
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let there = fixture.handler(&elsewhere(), true).await;
+    let ran = call("write");
+    fixture.send(&tool_invoke(), &ran).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    fixture.close_gate();
+    for _ in 0..RUNNING + WAITING {
+        fixture.send(&elsewhere(), &call("write")).await;
+    }
+    wait_until("a full queue", || there.handler.load().waiting == WAITING).await;
+    fixture.send(&elsewhere(), &ran).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    // A call that no handler ran.
+    let rejected = call("write");
+    fixture.send(&elsewhere(), &rejected).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::Overloaded, Executed::No));
+    fixture.send(&tool_invoke(), &rejected).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::Overloaded, Executed::No));
+}
+
+#[tokio::test]
+async fn handler_that_lost_its_lease_does_not_deny_the_run() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let call = call("refuse");
+    fixture.send(&tool_invoke(), &call).await;
+    within_timeout("the tool", fixture.started.notified()).await;
+    fixture.clock.advance(Duration::from_secs(11));
+    let _there = fixture.handler(&elsewhere(), true).await;
+    fixture.send(&elsewhere(), &Call { maybe_redelivered: true, ..call }).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
+    // The first handler continues, and its tool refuses the call.
+    fixture.gate.add_permits(1);
+    assert_eq!(fixture.error().await, UNKNOWN);
+}
+
+#[tokio::test]
+async fn refusal_without_journal_leaves_outcome_unknown() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    fixture.send(&tool_invoke(), &call("refuse")).await;
+    within_timeout("the tool", fixture.started.notified()).await;
+    fixture.store.close().await;
+    fixture.gate.add_permits(1);
+    assert_eq!(fixture.error().await, UNKNOWN);
+}
+
+#[tokio::test]
+async fn redelivered_refused_call_is_unexecuted_only_with_proof() {
+    for (shared, expected) in
+        [(true, (ToolErrorCode::NotPermitted, Executed::No)), (false, UNKNOWN)]
+    {
+        let mut fixture = Fixture::new().await;
+        let _here = fixture.handler(&tool_invoke(), shared).await;
+        let retry = Call { maybe_redelivered: true, ..call("refuse") };
+        fixture.send(&tool_invoke(), &retry).await;
+        assert_eq!(fixture.error().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn copy_reports_outcome_of_cancelled_runner() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let there = fixture.handler(&elsewhere(), true).await;
+    let call = call("write");
+    fixture.send(&tool_invoke(), &call).await;
+    within_timeout("the tool", fixture.started.notified()).await;
+    fixture.send(&elsewhere(), &call).await;
+    wait_until("the copy", || there.handler.in_progress() == 1).await;
+    fixture.cancel(&call).await;
+    for _ in 0..2 {
+        assert_eq!(fixture.error().await, (ToolErrorCode::Cancelled, Executed::Yes));
+    }
+}
+
+#[tokio::test]
+async fn copy_reports_outcome_of_timed_out_runner() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let _there = fixture.handler(&elsewhere(), true).await;
+    let call = call("write");
+    fixture.send_within(&tool_invoke(), &call, Duration::from_millis(600)).await;
+    within_timeout("the tool", fixture.started.notified()).await;
+    fixture.send_within(&elsewhere(), &call, Duration::from_millis(100)).await;
+    for _ in 0..2 {
+        assert_eq!(fixture.error().await, (ToolErrorCode::Timeout, Executed::Yes));
+    }
+}
+
+#[tokio::test]
+async fn cancelled_call_stays_cancelled_for_later_copies() {
+    // Calls of one tool that a handler runs.
+    const RUNNING: usize = 6;
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let here = fixture.handler(&tool_invoke(), true).await;
+    for _ in 0..RUNNING {
+        fixture.send(&tool_invoke(), &call("read")).await;
+    }
+    let call = call("read");
+    fixture.send(&tool_invoke(), &call).await;
+    wait_until("a waiting call", || here.handler.load().waiting == 1).await;
+    fixture.cancel(&call).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::Cancelled, Executed::No));
+    fixture.gate.add_permits(RUNNING + 1);
+    for _ in 0..RUNNING {
+        fixture.result().await;
+    }
+    fixture.send(&tool_invoke(), &call).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::Cancelled, Executed::No));
+    assert_eq!(fixture.runs(), 6);
+}
