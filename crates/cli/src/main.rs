@@ -26,9 +26,9 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use rockbot_service::{exit, logging, tls::install_tls_provider};
 
 use self::{
-    arguments::{Arguments, Command},
+    arguments::{Arguments, Command, Common, Mcp},
     failure::{Failure, OrExit, Outcome},
-    print::outln,
+    print::{note, outln},
     settings::Settings,
 };
 
@@ -85,6 +85,9 @@ fn run(arguments: Arguments) -> Outcome {
         write!(anstream::stderr(), "{}", Arguments::command().render_help().ansi())?;
         return Ok(exit::USAGE);
     };
+    if let Some(warning) = unused_servers(&common, &settings, &command) {
+        note!("{warning}");
+    }
     logging::start(&settings.log, None).or_exit(exit::USAGE)?;
     install_tls_provider();
     let runtime =
@@ -112,4 +115,20 @@ fn run(arguments: Arguments) -> Outcome {
     // The thread that reads the terminal may still be blocked.
     runtime.shutdown_background();
     outcome
+}
+
+/// Returns a warning if `--mcp` has no effect: a running fleet has the servers of its bridges.
+fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Option<String> {
+    let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
+    let uses_file = matches!(
+        command,
+        Command::Demo | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+    );
+    (!uses_file).then(|| {
+        format!(
+            "warning: --mcp {} is not used: a running fleet has the servers of its bridges; add one with \
+             `rockbot mcp add`, or embed a fleet without --bus",
+            file.display()
+        )
+    })
 }

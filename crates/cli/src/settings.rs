@@ -96,15 +96,14 @@ impl Settings {
         {
             layers.problem(problem);
         }
-        let url = settings.bus.url.expose_secret();
-        if !settings.embeds() && !url.starts_with("amqp://") && !url.starts_with("amqps://") {
-            layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
-        }
         if !settings.embeds() {
             let (rabbit, production) = (settings.rabbit(), settings.service.is_production());
-            if production {
-                let problems = rabbit.unsafe_in_production();
+            let url = settings.bus.url.expose_secret();
+            if url.starts_with("amqp://") || url.starts_with("amqps://") {
+                let problems = rabbit.validation_errors(production);
                 problems.into_iter().for_each(|problem| layers.problem(problem));
+            } else {
+                layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
             }
             settings.handler.identify(rabbit.user(), production);
         }
