@@ -24,7 +24,7 @@ use rockbot_contracts::{
     identity::CallerPolicy, json::Limits, tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use rockbot_tools::{
-    context::ToolContext,
+    context::{ApprovalTime, ToolContext},
     executor::ToolExecutor,
     failure::ToolFailure,
     layers::{CallAccount, ToolCall},
@@ -470,6 +470,7 @@ impl ToolInvokeHandler {
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),
+            approval_time: ApprovalTime::default(),
         }
     }
 
