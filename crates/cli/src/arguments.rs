@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use rockbot_contracts::identity::User;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,6 +110,27 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
         /// The shell
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Returns whether the command calls a tool, so that its failures say whether the tool ran.
+    pub(crate) fn calls_tool(&self) -> bool {
+        matches!(
+            self,
+            Self::Tools(Tools::Call { .. }) | Self::Mcp(Mcp::Call { .. }) | Self::Script(_)
+        )
+    }
+
+    /// Returns the broker user that has the permissions of the command; `None` for `up`, which needs
+    /// those of several users.
+    pub(crate) fn broker_user(&self) -> Option<User> {
+        match self {
+            Self::Watch(_) => Some(User::Monitor),
+            Self::Dlq(_) => Some(User::Operator),
+            Self::Up => None,
+            _ => Some(User::Cli),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -316,7 +338,7 @@ pub(crate) enum Dlq {
   rockbot dlq list
   rockbot dlq list tool.invoke user.message.writer --json")]
     List {
-        /// Work queues [default: tool.invoke and the queues of the configured agents]
+        /// Work queues [default: those of tools, MCP servers, scripts and the configured agents]
         #[arg(value_name = "QUEUE")]
         queues: Vec<String>,
     },

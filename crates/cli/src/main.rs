@@ -2,6 +2,7 @@
 
 mod approval;
 mod arguments;
+mod call_failure;
 mod chat;
 mod conversation;
 mod demo;
@@ -48,7 +49,10 @@ fn main() -> ExitCode {
             };
         }
     };
-    report(run(arguments))
+    let json = arguments.common.json;
+    let calls_tool = arguments.command.as_ref().is_some_and(Command::calls_tool);
+    let outcome = run(arguments);
+    report(if calls_tool { call_failure::complete(outcome, json) } else { outcome })
 }
 
 /// Prints the error of a failed command and returns the exit code.
@@ -92,6 +96,7 @@ fn run(arguments: Arguments) -> Outcome {
     install_tls_provider();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
+    let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo => demo::run(settings).await,
@@ -114,7 +119,10 @@ fn run(arguments: Arguments) -> Outcome {
     });
     // The thread that reads the terminal may still be blocked.
     runtime.shutdown_background();
-    outcome
+    outcome.map_err(|failure| match &user {
+        Some(user) if !call_failure::is_of_call(&failure) => failure.name_user(user, &namespace),
+        _ => failure,
+    })
 }
 
 /// Returns a warning if `--mcp` has no effect: a running fleet has the servers of its bridges.
