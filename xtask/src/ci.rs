@@ -12,8 +12,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
 use crate::{
-    broker_users, bubblewrap, cargo_deny, chart, compose, configuration, console, observability,
-    process, workspace,
+    bubblewrap, cargo_deny, chart, compose, configuration, console, observability, process,
+    workspace,
 };
 
 /// Arguments of the task.
@@ -66,7 +66,6 @@ fn lint() -> Result<()> {
     step("dependency rules", dependency_rules)?;
     step("alerts and dashboards", observability::check)?;
     step("security advisories", advisories)?;
-    step("broker users", broker_users::check)?;
     lints_and_documentation()
 }
 
@@ -102,9 +101,6 @@ fn test(options: &Options, start: Instant) -> Result<String> {
         combine(running.into_iter().map(join))?;
         built
     })?;
-    if !tests_only {
-        step("broker users", broker_users::check)?;
-    }
     let services = starting.join()?;
     let variables = services.variables();
     if is_set("CI") {

@@ -137,7 +137,7 @@ impl RabbitConfig {
         if uri.authority.userinfo.username == GUEST {
             problems.push(
                 "bus.url: the user guest is not permitted in production; use this service's own user, \
-                 created by `cargo xtask broker-users`, or set service.profile = \"development\""
+                 created by `rockbot admin broker-users`, or set service.profile = \"development\""
                     .to_owned(),
             );
         }

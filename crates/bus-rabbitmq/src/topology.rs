@@ -87,7 +87,7 @@ impl Namespace {
     /// Adds the remedy for a missing exchange or queue.
     fn unprepared(&self, error: &lapin::Error) -> lapin::Error {
         std::io::Error::other(format!(
-            "{error}; the broker lacks the definitions for this user: import those that `cargo xtask \
+            "{error}; the broker lacks the definitions for this user: import those that `rockbot admin \
              broker-users` writes"
         ))
         .into()

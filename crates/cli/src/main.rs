@@ -1,5 +1,6 @@
 //! `rockbot`: a fleet in one process, or a client of a running fleet.
 
+mod admin;
 mod approval;
 mod arguments;
 mod call_failure;
@@ -114,6 +115,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
+            Command::Admin(command) => admin::run(&settings, command),
             Command::Completions { .. } => Ok(exit::OK),
         }
     });

@@ -19,7 +19,7 @@ use crate::fixture::{fresh_namespace, test_broker_url};
 
 /// The password of every user of a [`FleetVhost`].
 pub const PASSWORD: &str = "secret";
-/// The hash of [`PASSWORD`], as `cargo xtask broker-users` writes it.
+/// The hash of [`PASSWORD`], as `rockbot admin broker-users` writes it.
 pub const PASSWORD_HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
 /// The end of the name of a user with every permission, which is no user of a fleet.
 const FOREIGN: &str = "foreign";

@@ -77,7 +77,7 @@ async fn production_profile_rejects_plain_amqp_and_guest() {
     {
         let exit = run(program, arguments, &variables).await;
         exit.assert_code(64);
-        assert_contains(&exit.stderr, &["amqps://", "guest", "cargo xtask broker-users"]);
+        assert_contains(&exit.stderr, &["amqps://", "guest", "rockbot admin broker-users"]);
         assert!(!exit.stderr.contains("hunter2"), "a password is shown:\n{}", exit.stderr);
     }
     let missing = ("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem");
