@@ -107,6 +107,15 @@ impl Settings {
             }
             settings.handler.identify(rabbit.user(), production);
         }
+        if settings.service.is_production() {
+            let stores = [
+                ("store.url", settings.store.parse().ok()),
+                ("memory.store", settings.memory.url().ok().flatten()),
+                ("pins.store", settings.pins.url().ok().flatten()),
+            ];
+            let urls = stores.into_iter().filter_map(|(key, url)| url?.unsafe_in_production(key));
+            urls.for_each(|problem| layers.problem(problem));
+        }
         layers.finish()?;
         Ok(settings)
     }

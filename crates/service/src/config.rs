@@ -170,7 +170,7 @@ impl Configuration {
     }
 }
 
-/// Removes the value at `path`. Returns false if there is none that can be removed.
+/// Removes the value at `path`. Returns false if it has no removable value.
 fn remove(value: &mut Value, path: &[String]) -> bool {
     match (value, path) {
         (Value::Dict(_, values), [key]) => values.remove(key).is_some(),

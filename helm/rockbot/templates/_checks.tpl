@@ -4,6 +4,9 @@
 {{- if and (eq .Values.profile "production") (eq .Values.rabbitmq.mode "embedded") -}}
 {{- $problems = append $problems "rabbitmq.mode: the embedded broker has no TLS, which profile production requires; set profile: development, or use another broker" -}}
 {{- end -}}
+{{- if and (eq .Values.profile "production") (eq .Values.postgresql.mode "embedded") -}}
+{{- $problems = append $problems "postgresql.mode: the embedded database has no TLS, which profile production requires; set profile: development, or use another database" -}}
+{{- end -}}
 {{- if and (eq .Values.profile "production") (eq .Values.rabbitmq.mode "operator") (not .Values.rabbitmq.operator.tlsSecret) -}}
 {{- $problems = append $problems "rabbitmq.operator.tlsSecret: profile production requires TLS; set the secret with the broker's certificate" -}}
 {{- end -}}
