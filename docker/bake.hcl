@@ -1,6 +1,6 @@
-# Builds all images, as published by a release:
+# Builds all images and pushes them to a registry:
 #
-#   VERSION=0.1.0 REVISION=$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --push
+#   REGISTRY=registry.example.org/rockbot VERSION=0.1.0 REVISION=$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --push
 
 variable "REGISTRY" {
   default = "ghcr.io/rockbot"

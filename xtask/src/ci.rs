@@ -11,10 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
-use crate::{
-    broker_users, bubblewrap, cargo_deny, chart, compose, console, observability, process,
-    workspace,
-};
+use crate::{bubblewrap, cargo_deny, chart, compose, console, observability, process, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
@@ -65,7 +62,6 @@ fn lint() -> Result<()> {
     check_format()?;
     step("dependency rules", dependency_rules)?;
     step("security advisories", advisories)?;
-    step("broker users", broker_users::check)?;
     lints_and_documentation()
 }
 
@@ -85,7 +81,7 @@ fn test(options: &Options, start: Instant) -> Result<String> {
     let starting = Starting::new(true, Vec::new())?;
     let built = std::thread::scope(|scope| {
         let mut running = vec![
-            spawn_step(scope, "system packages", || bubblewrap::install(true))?,
+            spawn_step(scope, "system packages", system_packages)?,
             spawn_step(scope, "chart", || chart_if(options.chart))?,
             spawn_step(scope, "base images", || base_images_if(options.compose))?,
         ];
@@ -99,9 +95,6 @@ fn test(options: &Options, start: Instant) -> Result<String> {
         combine(running.into_iter().map(join))?;
         built
     })?;
-    if !tests_only {
-        step("broker users", broker_users::check)?;
-    }
     let services = starting.join()?;
     let variables = services.variables();
     if is_set("CI") {
@@ -125,6 +118,11 @@ fn test(options: &Options, start: Instant) -> Result<String> {
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     })
+}
+
+fn system_packages() -> Result<()> {
+    bubblewrap::install(true)?;
+    observability::install_promtool(true)
 }
 
 fn tests(built: &Built, services: &Services) -> Result<String> {

@@ -2,7 +2,6 @@
 
 mod checks;
 mod fleet;
-mod secrets;
 mod traces;
 
 use std::path::{Path, PathBuf};
@@ -22,10 +21,6 @@ const PROFILES: [&str; 5] = ["observability", "local-llm", "openrouter", "kubern
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Write passwords, broker definitions and URLs into deploy/compose/secrets; existing passwords are
-    /// kept
-    #[arg(long, conflicts_with = "up")]
-    secrets: bool,
     /// Build the images and check a running fleet (a tool call, an MCP call, a turn, unprivileged
     /// containers) in a private Docker daemon; needs root and Linux
     #[arg(long)]
@@ -39,12 +34,6 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.secrets {
-        let folder = folder().join("secrets");
-        secrets::write(&folder)?;
-        console::progress("compose", format_args!("wrote the secrets into {}", folder.display()));
-        return Ok(());
-    }
     validate(&Tool::find(&|program| Command::new(program))?)?;
     match (options.up, &options.programs) {
         (false, _) => Ok(()),

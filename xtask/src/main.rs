@@ -6,7 +6,6 @@
 mod aimock;
 mod apt;
 mod bench;
-mod broker_users;
 mod bubblewrap;
 mod cargo_deny;
 mod chaos;
@@ -26,6 +25,7 @@ mod postgresql;
 mod process;
 mod python;
 mod rabbitmq;
+mod rockbot;
 mod runner;
 mod server;
 mod services;
@@ -73,12 +73,10 @@ enum Task {
     Docker,
     /// Build the images of all programs and print their sizes
     Images(images::Options),
-    /// Check deploy/compose, write its secrets, or run its fleet
+    /// Check deploy/compose, or run its fleet
     Compose(compose::Options),
     /// Check that docs/configuration.md matches the commented defaults of the programs
     Configuration(configuration::Options),
-    /// Write the RabbitMQ users of a fleet and their permissions into deploy/rabbitmq
-    BrokerUsers(broker_users::Options),
     /// Serve a small language model, without a key or a GPU, until Ctrl-C
     LocalModel(smollm2::Options),
     /// Check the alert rules and dashboards in deploy/observability
@@ -102,7 +100,6 @@ fn main() -> ExitCode {
         Task::Images(options) => images::run(&options),
         Task::Compose(options) => compose::run(&options),
         Task::Configuration(options) => configuration::run(&options),
-        Task::BrokerUsers(options) => broker_users::run(&options),
         Task::LocalModel(options) => smollm2::serve(&options),
         Task::Observability => observability::check(),
         Task::McpPeers => mcp_peers::run(),

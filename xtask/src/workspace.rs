@@ -26,6 +26,12 @@ pub(crate) fn tools_folder() -> Result<PathBuf> {
     folder("rockbot-tools")
 }
 
+/// Returns the path of a program of the workspace in the profile of this one, which may not be built.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe().context("the path of this program is unknown")?;
+    Ok(program.with_file_name(name))
+}
+
 /// Returns a folder in the target folder. This program is in `<target>/<profile>/`, also with a
 /// configured target folder.
 pub(crate) fn folder(name: &str) -> Result<PathBuf> {

@@ -11,6 +11,7 @@ use rockbot_bus::{Bus, ConsumeError, Consumer, Publication, PublishError, Subscr
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ContentTrust, Envelope, InstanceId, MessageId,
     QueueSpec, RoutingKey, UserMessage,
+    identity::may_reply_as,
     json::Limits,
     topology::{user_approval, user_message, user_response},
 };
@@ -87,6 +88,8 @@ struct PendingReplies {
 }
 
 struct PendingReply {
+    /// The receiver of the message, which alone may reply.
+    agent: AgentName,
     progress: mpsc::Sender<AgentReply>,
     answer: oneshot::Sender<AgentReply>,
 }
@@ -131,7 +134,7 @@ impl AgentClient {
             .with_source("user")
             .with_trust(ContentTrust::UserInput);
         // Registered before the publish: the first reply may arrive before the confirm.
-        let replies = self.await_replies(&envelope.message_id)?;
+        let replies = self.await_replies(agent, &envelope.message_id)?;
         let publication = Publication::mandatory(user_message(agent), envelope);
         match self.bus.publish(publication).await {
             Ok(()) => Ok(replies),
@@ -163,14 +166,14 @@ impl AgentClient {
         }
     }
 
-    fn await_replies(&self, id: &MessageId) -> Result<Replies, SendError> {
+    fn await_replies(&self, agent: &AgentName, id: &MessageId) -> Result<Replies, SendError> {
         let (progress, progress_rx) = mpsc::channel(MAX_PROGRESS);
         let (answer, answer_rx) = oneshot::channel();
         let mut messages = self.pending.lock();
         if messages.len() >= MAX_PENDING {
             return Err(SendError::TooManyPending);
         }
-        messages.insert(id.clone(), PendingReply { progress, answer });
+        messages.insert(id.clone(), PendingReply { agent: agent.clone(), progress, answer });
         Ok(Replies {
             message_id: id.clone(),
             pending: self.pending.clone(),
@@ -198,7 +201,13 @@ async fn dispatch_replies(mut consumer: Consumer, pending: Arc<PendingReplies>) 
     while let Some(delivery) = consumer.next().await {
         let envelope = delivery.into_envelope();
         match envelope.decode::<AgentReply>(Limits::default()) {
-            Ok(reply) => pending.dispatch(reply),
+            Ok(reply) if may_reply_as(envelope.user_id.as_deref(), &reply.agent) => {
+                pending.dispatch(reply);
+            }
+            Ok(reply) => {
+                let user = envelope.user_id.as_deref();
+                warn!(agent = %reply.agent, user, "reply dropped: not of its agent's user");
+            }
             Err(error) => warn!(%error, "invalid reply"),
         }
     }
@@ -208,6 +217,11 @@ async fn dispatch_replies(mut consumer: Consumer, pending: Arc<PendingReplies>) 
 impl PendingReplies {
     fn dispatch(&self, reply: AgentReply) {
         let mut messages = self.lock();
+        let expected = messages.get(&reply.in_reply_to).map(|message| &message.agent);
+        if expected.is_some_and(|agent| *agent != reply.agent) {
+            warn!(agent = %reply.agent, "reply dropped: the message went to another agent");
+            return;
+        }
         if reply.is_final {
             if let Some(message) = messages.remove(&reply.in_reply_to) {
                 let _ = message.answer.send(reply);

@@ -137,7 +137,7 @@ impl RabbitConfig {
         if uri.authority.userinfo.username == GUEST {
             problems.push(
                 "bus.url: the user guest is not permitted in production; use this service's own user, \
-                 created by `cargo xtask broker-users`, or set service.profile = \"development\""
+                 created by `rockbot admin broker-users`, or set service.profile = \"development\""
                     .to_owned(),
             );
         }
@@ -167,6 +167,13 @@ impl RabbitConfig {
                  percent-encoded"
             ))
         })?;
+        // RabbitMQ has no virtual host with an empty name.
+        if uri.vhost.is_empty() {
+            return Err(InvalidUrl::new(
+                "the URL ends with / and names no virtual host; end it with /%2f for the default \
+                 virtual host",
+            ));
+        }
         if uri.scheme == AMQPScheme::AMQPS {
             self.tls.connector().map_err(|error| InvalidUrl::new(error.to_string()))?;
         } else if !self.tls.is_empty() {
@@ -206,6 +213,18 @@ const HEARTBEAT_SECONDS: u16 = 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn empty_virtual_host_is_rejected_with_a_hint() {
+        let validate = |url: &str| RabbitConfig::new(url, "test").validate();
+        for url in ["amqp://broker", "amqp://broker/%2f", "amqp://broker/fleet?heartbeat=5"] {
+            validate(url).unwrap();
+        }
+        for url in ["amqp://broker:5672/", "amqp://broker/?heartbeat=5"] {
+            let error = validate(url).unwrap_err().to_string();
+            assert!(error.contains("/%2f"), "{error}");
+        }
+    }
 
     #[test]
     fn own_user_has_the_namespace_as_prefix() {

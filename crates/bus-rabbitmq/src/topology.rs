@@ -23,7 +23,7 @@ pub(crate) struct Namespace {
     prepared: bool,
 }
 
-const IMPORT_DEFINITIONS: &str = "the definitions for this user: import those that `cargo xtask \
+const IMPORT_DEFINITIONS: &str = "the definitions for this user: import those that `rockbot admin \
      broker-users` writes";
 
 impl Namespace {

@@ -35,6 +35,7 @@ pub(crate) struct Conversation {
 pub(crate) struct TurnResult {
     /// `None` when the user stopped waiting for the answer.
     pub(crate) outcome: Option<TurnOutcome>,
+    /// The number of calls that crossed the bus.
     pub(crate) calls: usize,
     /// Set when a signal asked the process to exit.
     pub(crate) exit_requested: bool,
@@ -159,7 +160,7 @@ struct TurnPrinter {
 impl TurnPrinter {
     fn print(&mut self, body: &ReplyBody) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
-        if let ReplyBody::ToolFinished { .. } = body {
+        if let ReplyBody::ToolFinished { ran_on: Some(_), .. } = body {
             self.calls += 1;
         }
         if self.json {

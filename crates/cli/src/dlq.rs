@@ -6,7 +6,7 @@ mod replay;
 mod show;
 
 use rockbot_bus::{Bus, QueueState, report::QueueDepth};
-use rockbot_contracts::QueueName;
+use rockbot_contracts::{QueueName, identity::User};
 use rockbot_service::exit;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::{
     arguments::Dlq,
     failure::{Failure, Outcome},
     fleet::Fleet,
-    print::outln,
+    print::{note, outln},
     render::{json as to_pretty, table},
     settings::Settings,
     work_queues::{self, WorkQueue},
@@ -36,12 +36,19 @@ pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcom
         purge::require_confirmation(*yes || selection.dry_run)?;
     }
     let fleet = Fleet::open(settings).await?;
-    let outcome = dispatch(fleet.bus.as_ref(), &names, command, json).await;
+    let namespace = &settings.bus.namespace;
+    let outcome = dispatch(fleet.bus.as_ref(), namespace, &names, command, json).await;
     fleet.close().await;
     outcome
 }
 
-async fn dispatch(bus: &dyn Bus, names: &[QueueName], command: Dlq, json: bool) -> Outcome {
+async fn dispatch(
+    bus: &dyn Bus,
+    namespace: &str,
+    names: &[QueueName],
+    command: Dlq,
+    json: bool,
+) -> Outcome {
     match (command, names) {
         (Dlq::Show { limit, id, body, .. }, [queue]) => {
             show::run(bus, queue, limit, id, body, json).await
@@ -52,18 +59,30 @@ async fn dispatch(bus: &dyn Bus, names: &[QueueName], command: Dlq, json: bool) 
         (Dlq::Purge { selection, yes, .. }, [queue]) => {
             purge::run(bus, queue, &selection, yes, json).await
         }
-        (Dlq::List { queues }, names) => list(bus, names, !queues.is_empty(), json).await,
+        (Dlq::List { queues }, names) => {
+            list(bus, namespace, names, !queues.is_empty(), json).await
+        }
         (_, _) => Err(Failure::usage("expected one queue name")),
     }
 }
 
 /// Lists the queues; fails when one is missing and `must_exist` is set.
-async fn list(bus: &dyn Bus, names: &[QueueName], must_exist: bool, json: bool) -> Outcome {
+async fn list(
+    bus: &dyn Bus,
+    namespace: &str,
+    names: &[QueueName],
+    must_exist: bool,
+    json: bool,
+) -> Outcome {
     let (_, queues) = work_queues::inspect(bus, names).await?;
     if json {
         outln!("{}", to_pretty(&queues.iter().map(to_json).collect()))?;
     } else {
         outln!("{}", table(&HEADINGS, queues.iter().map(row)))?;
+        if queues.iter().any(WorkQueue::is_hidden) {
+            let operator = User::Operator.name(namespace);
+            note!("? this user may not inspect the queue; use the broker user {operator}");
+        }
     }
     match queues.iter().find(|queue| queue.dead_letters == QueueState::Missing) {
         Some(missing) if must_exist => Err(dead_letters::no_such_queue(&missing.name)),

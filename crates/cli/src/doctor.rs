@@ -38,7 +38,7 @@ fn report(diagnosis: &Diagnosis, json: bool) -> Outcome {
 }
 
 fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
-    let Diagnosis { bus, queues, handlers, round_trip, scripts } = diagnosis;
+    let Diagnosis { bus, queues, handlers, servers, round_trip, scripts, .. } = diagnosis;
     let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
     outln!("bus         {}", render::clean(&format!("{}{address}", bus.product)))?;
     let median = render::duration(round_trip.median);
@@ -58,6 +58,12 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
         .iter()
         .map(|(tool, handlers)| vec![render::clean(tool), render::clean(&handlers.join(", "))]);
     outln!("{}", render::table(&["tool", "handlers"], rows))?;
+    if !servers.is_empty() {
+        let rows = servers
+            .iter()
+            .map(|server| vec![render::clean(&server.name), server.tool_count.to_string()]);
+        outln!("\n{}", render::table(&["mcp server", "tools"], rows))?;
+    }
     for finding in findings.iter().filter(|finding| finding.is_warning()) {
         outln!("\n{}", render::dim(&format!("warning: {}", finding.message)))?;
     }
@@ -103,7 +109,7 @@ fn handlers_by_tool(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> 
 }
 
 fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
-    let Diagnosis { bus, queues, handlers, round_trip, scripts } = diagnosis;
+    let Diagnosis { bus, queues, handlers, servers, round_trip, scripts, .. } = diagnosis;
     let handler_reports: Vec<_> = handlers
         .iter()
         .map(|handler| {
@@ -122,6 +128,9 @@ fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
         "queues": queues.iter().map(dlq::to_json).collect::<Vec<_>>(),
         "handlers": handler_reports,
         "tools": handlers_by_tool(handlers),
+        "mcpServers": servers.iter()
+            .map(|server| json!({"name": server.name, "tools": server.tool_count}))
+            .collect::<Vec<_>>(),
         "replyQueue": {"name": round_trip.reply_queue,
             "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},
         "roundTripMicros": round_trip.median.as_micros(),

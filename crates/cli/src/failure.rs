@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use rockbot_contracts::ToolErrorCode;
+use rockbot_contracts::{ToolErrorCode, identity::User};
 use rockbot_service::exit;
 
 /// A failed command: its exit code and error.
@@ -11,6 +11,23 @@ pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) cause: anyhow::Error,
 }
+
+/// An error for a right that the broker user lacks.
+#[derive(Debug)]
+struct Denied(String);
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Denied {}
+
+/// The broker's code for a missing permission, at the beginning of its error texts.
+const ACCESS_REFUSED: &str = "ACCESS_REFUSED";
+/// The text of the broker for a wrong name or password, which has the same code.
+const LOGIN_REFUSED: &str = "Login was refused";
 
 pub(crate) type Outcome = Result<u8, Failure>;
 
@@ -33,6 +50,23 @@ impl Failure {
     pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
         Self { code: exit::UNAVAILABLE, cause: anyhow::anyhow!("{message}") }
     }
+
+    /// Returns the failure for a right that the broker user lacks.
+    pub(crate) fn denied(message: impl Into<String>) -> Self {
+        Self { code: exit::UNAVAILABLE, cause: Denied(message.into()).into() }
+    }
+
+    /// Adds the broker user to take if the present one lacks a right.
+    pub(crate) fn name_user(self, user: &User, namespace: &str) -> Self {
+        let text = format!("{:#}", self.cause);
+        let is_denied = self.cause.is::<Denied>()
+            || (text.contains(ACCESS_REFUSED) && !text.contains(LOGIN_REFUSED));
+        let name = user.name(namespace);
+        if !is_denied || text.contains(&name) {
+            return self;
+        }
+        Self { code: self.code, cause: anyhow::anyhow!("{text}; use the broker user {name}") }
+    }
 }
 
 /// Only for errors from writing the output: others get their exit code where they occur.
@@ -54,5 +88,23 @@ pub(crate) fn exit_code(error: &ToolErrorCode) -> u8 {
         | ToolErrorCode::NotPermitted
         | ToolErrorCode::OutcomeUnknown
         | ToolErrorCode::Other(_) => exit::ANSWERED_WITH_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_right_names_the_user_to_take() {
+        let text =
+            |failure: Failure, user| format!("{:#}", failure.name_user(&user, "fleet").cause);
+        let denied = || Failure::denied("this user may not read a");
+        assert!(text(denied(), User::Operator).ends_with("; use the broker user fleet.operator"));
+        let refused = || Failure::unavailable("queue a: ACCESS_REFUSED - access to queue 'a'");
+        assert!(text(refused(), User::Cli).ends_with("; use the broker user fleet.cli"));
+        for other in ["no route", "ACCESS_REFUSED - Login was refused using PLAIN"] {
+            assert_eq!(text(Failure::unavailable(other), User::Cli), other);
+        }
     }
 }

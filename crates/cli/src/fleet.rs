@@ -6,7 +6,8 @@ use rockbot_agent::SendError;
 use rockbot_bus::{Bus, MemoryBus, QueueState, Requester, report::QueueDepth};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
-    AgentName, InstanceId, QueueSpec,
+    AgentName, Envelope, InstanceId, QueueSpec, RoutingKey,
+    identity::{CLI, CallerPolicy, User},
     topology::{ReplyAddress, tool_invoke, user_message},
 };
 use rockbot_hooks::OperatorHooks;
@@ -17,6 +18,7 @@ use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::ToolHandler;
 use rockbot_tool_rpc::{
     CallJournal, CatalogDirectory, JournalOptions,
+    catalog::KnownHandler,
     mcp::{BusGateway, McpGateway},
 };
 use rockbot_toolkit::files;
@@ -51,6 +53,8 @@ pub(crate) struct Fleet {
     pub(crate) instance: InstanceId,
     /// Redacts the secrets of this process.
     pub(crate) redactor: Arc<Redactor>,
+    /// The broker user of this process.
+    user: Option<String>,
     embedded: Option<Embedded>,
     drain: Duration,
 }
@@ -156,7 +160,8 @@ impl Fleet {
     fn new(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
         let instance = settings.service.instance();
         let (redactor, drain) = (settings.redactor(), settings.service.drain());
-        Self { bus, instance, redactor, embedded: None, drain }
+        let user = settings.rabbit().user().filter(|_| !settings.embeds());
+        Self { bus, instance, redactor, user, embedded: None, drain }
     }
 
     /// Discovers the tools of the fleet.
@@ -200,6 +205,31 @@ impl Fleet {
         // A missing announcement shows in the queue's number of consumers.
         let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, all).await;
         Ok(discovered)
+    }
+
+    /// Returns the number of consumers of a work queue; `None` if this user may not inspect it.
+    pub(crate) async fn consumers(&self, key: &RoutingKey) -> Result<Option<u32>, Failure> {
+        let report = self.bus.inspect(&[QueueSpec::work(key).name]).await;
+        Ok(match report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.state) {
+            Some(QueueState::Present(depth)) => Some(depth.consumers),
+            Some(QueueState::Refused) => None,
+            Some(QueueState::Missing) | None => Some(0),
+        })
+    }
+
+    /// Fails if the handlers reject calls of this broker user, which they would dead-letter without a
+    /// reply: handlers with their own broker user accept only users that are callers.
+    pub(crate) fn require_caller(&self, handlers: &[KnownHandler]) -> Result<(), Failure> {
+        let Some(user) = &self.user else { return Ok(()) };
+        let own_user = |handler: &KnownHandler| {
+            handler.user.as_deref().and_then(User::service_of) == Some(User::ToolHandler)
+        };
+        let mut request = Envelope::raw("ToolInvokeRequest", Vec::new()).with_source(CLI);
+        request.user_id = Some(user.as_str().into());
+        if !handlers.iter().any(own_user) || CallerPolicy::Known.admit(&request).is_ok() {
+            return Ok(());
+        }
+        Err(Failure::denied(format!("the handlers of this fleet accept no calls of user {user}")))
     }
 
     /// Returns the MCP servers of this process, if it embeds a fleet.

@@ -1,7 +1,9 @@
 //! `rockbot`: a fleet in one process, or a client of a running fleet.
 
+mod admin;
 mod approval;
 mod arguments;
+mod call_failure;
 mod chat;
 mod conversation;
 mod demo;
@@ -26,9 +28,9 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 use rockbot_service::{exit, logging, tls::install_tls_provider};
 
 use self::{
-    arguments::{Arguments, Command},
+    arguments::{Arguments, Command, Common, Mcp},
     failure::{Failure, OrExit, Outcome},
-    print::outln,
+    print::{note, outln},
     settings::Settings,
 };
 
@@ -48,7 +50,10 @@ fn main() -> ExitCode {
             };
         }
     };
-    report(run(arguments))
+    let json = arguments.common.json;
+    let calls_tool = arguments.command.as_ref().is_some_and(Command::calls_tool);
+    let outcome = run(arguments);
+    report(if calls_tool { call_failure::complete(outcome, json) } else { outcome })
 }
 
 /// Prints the error of a failed command and returns the exit code.
@@ -86,10 +91,14 @@ fn run(arguments: Arguments) -> Outcome {
         write!(anstream::stderr(), "{}", Arguments::command().render_help().ansi())?;
         return Ok(exit::USAGE);
     };
+    if let Some(warning) = unused_servers(&common, &settings, &command) {
+        note!("{warning}");
+    }
     logging::start(&settings.log, None).or_exit(exit::USAGE)?;
     install_tls_provider();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
+    let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo => demo::run(settings).await,
@@ -107,10 +116,30 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
+            Command::Admin(command) => admin::run(&settings, command),
             Command::Completions { .. } => Ok(exit::OK),
         }
     });
     // The thread that reads the terminal may still be blocked.
     runtime.shutdown_background();
-    outcome
+    outcome.map_err(|failure| match &user {
+        Some(user) if !call_failure::is_of_call(&failure) => failure.name_user(user, &namespace),
+        _ => failure,
+    })
+}
+
+/// Returns a warning if `--mcp` has no effect: a running fleet has the servers of its bridges.
+fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Option<String> {
+    let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
+    let uses_file = matches!(
+        command,
+        Command::Demo | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+    );
+    (!uses_file).then(|| {
+        format!(
+            "warning: --mcp {} is not used: a running fleet has the servers of its bridges; add one with \
+             `rockbot mcp add`, or embed a fleet without --bus",
+            file.display()
+        )
+    })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use rockbot_contracts::{
-    ReplyBody, Spending, ToolErrorCode, TurnUsage,
+    Executed, ReplyBody, Spending, ToolErrorCode, TurnUsage,
     outside_text::{self, is_escaped},
 };
 
@@ -104,10 +104,12 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
             tool_name, ran_on, elapsed_us, bytes, error, executed, ..
         } => {
             let name = clean(tool_name);
-            let place = ran_on.as_deref().map_or_else(
-                || "not sent".to_owned(),
-                |ran_on| format!("ran on {}", clean(&place(ran_on))),
-            );
+            let place = match (ran_on, executed) {
+                (Some(ran_on), _) => format!("ran on {}", clean(&place(ran_on))),
+                (None, Executed::Yes) => "ran in the agent".to_owned(),
+                (None, Executed::No) => "did not run".to_owned(),
+                (None, Executed::Unknown) => "no reply".to_owned(),
+            };
             let time = duration(Duration::from_micros(*elapsed_us));
             let tail = format!("{DIM}{place}, {time}, {}{DIM:#}", size(*bytes));
             Some(match error {
@@ -260,6 +262,28 @@ mod tests {
             ..Spending::default()
         };
         assert_eq!(spending(&nothing), "1 model call, tokens unknown, 0 tool calls");
+    }
+
+    #[test]
+    fn call_line_shows_where_the_call_ran() {
+        for (ran_on, executed, error, expected) in [
+            (Some("tool-handler/a"), Executed::Yes, None, "ran on tool-handler/a, "),
+            (None, Executed::Yes, None, "ran in the agent, "),
+            (None, Executed::No, Some(ToolErrorCode::NotPermitted), "did not run, "),
+            (None, Executed::Unknown, Some(ToolErrorCode::Timeout), "no reply, "),
+        ] {
+            let line = call_line(&ReplyBody::ToolFinished {
+                tool_call_id: rockbot_contracts::ToolCallId::generate(),
+                tool_name: "remember".to_owned(),
+                ran_on: ran_on.map(str::to_owned),
+                elapsed_us: 7,
+                bytes: 3,
+                error,
+                executed,
+            });
+            let line = line.unwrap();
+            assert!(line.contains(expected), "{line}");
+        }
     }
 
     #[test]

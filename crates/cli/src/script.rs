@@ -1,5 +1,7 @@
 //! `rockbot script`: runs a script in the script sandbox.
 
+mod tool_runner;
+
 use std::{
     io::{IsTerminal, Read, Write},
     path::Path,
@@ -8,7 +10,10 @@ use std::{
 };
 
 use anyhow::Context;
-use rockbot_contracts::{AgentName, SessionId, topology::ReplyAddress};
+use rockbot_contracts::{
+    AgentName, SessionId,
+    topology::{ReplyAddress, script_invoke},
+};
 use rockbot_scripts::{
     BusRunner, EXECUTE_PYTHON_SCRIPT, Requirements, RunnerName, Script, ScriptOutcome,
     ScriptRunner, input_hint,
@@ -18,8 +23,10 @@ use rockbot_service::{Interrupts, exit};
 use rockbot_tools::{ToolContext, ToolFailure};
 use serde_json::json;
 
+use self::tool_runner::ToolRunner;
 use crate::{
     arguments::{Run, Runner, ScriptCommand},
+    call_failure,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::Fleet,
     print::note,
@@ -53,10 +60,8 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
                 ));
             }
             let fleet = Fleet::open(settings).await?;
-            let name = AgentName::new(CALLER).or_exit(exit::USAGE)?;
-            let address = ReplyAddress::new(name, fleet.instance.clone());
-            let runner = Arc::new(BusRunner::new(fleet.bus.clone(), address));
-            let outcome = execute(runner, &script, json).await;
+            let managers_only = options.runner.is_some();
+            let outcome = run_on_fleet(&fleet, &script, managers_only, json).await;
             fleet.close().await;
             outcome
         }
@@ -64,6 +69,35 @@ pub(crate) async fn run(settings: &Settings, command: ScriptCommand, json: bool)
             run_locally(settings, runner, &script, json).await
         }
     }
+}
+
+/// Runs the script in a scripts manager. Without one, and unless `managers_only`, runs it in a tool handler
+/// that offers scripts.
+async fn run_on_fleet(fleet: &Fleet, script: &Script, managers_only: bool, json: bool) -> Outcome {
+    // Not to know is no reason to refuse: without a manager the broker returns the request.
+    let has_manager = fleet.consumers(&script_invoke()).await?.is_none_or(|number| number > 0);
+    if has_manager || managers_only {
+        if !has_manager {
+            return Err(Failure::unavailable(
+                "no scripts manager is available; start rockbot-scripts-manager on this bus, or omit \
+                 --runner to use a tool handler that runs scripts",
+            ));
+        }
+        let name = AgentName::new(CALLER).or_exit(exit::USAGE)?;
+        let address = ReplyAddress::new(name, fleet.instance.clone());
+        let runner = Arc::new(BusRunner::new(fleet.bus.clone(), address));
+        return execute(runner, script, json).await;
+    }
+    let discovered = fleet.discover_all(CALLER).await?;
+    if discovered.registry.get(EXECUTE_PYTHON_SCRIPT).is_none() {
+        return Err(Failure::unavailable(format!(
+            "no scripts manager and no tool handler with {EXECUTE_PYTHON_SCRIPT} is available; start \
+             rockbot-scripts-manager on this bus, set scripts.runner of a tool handler, or run the script \
+             here with --runner local"
+        )));
+    }
+    fleet.require_caller(&discovered.directory.handlers())?;
+    execute(Arc::new(ToolRunner::new(discovered.registry.clone())), script, json).await
 }
 
 /// Runs the script on this machine.
@@ -151,12 +185,7 @@ async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> 
             Ok(if succeeded { exit::OK } else { exit::ANSWERED_WITH_ERROR })
         }
         Err(failure) if json => Ok(exit_code(&failure.code())),
-        Err(failure) => {
-            let (code, executed) = (failure.code(), failure.executed());
-            let message = render::clean(&failure.to_string());
-            let cause = anyhow::anyhow!("{message} ({code}, executed: {executed})");
-            Err(Failure { code: exit_code(&code), cause })
-        }
+        Err(failure) => Err(call_failure::failed(&failure)),
     }
 }
 

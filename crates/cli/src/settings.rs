@@ -96,17 +96,25 @@ impl Settings {
         {
             layers.problem(problem);
         }
-        let url = settings.bus.url.expose_secret();
-        if !settings.embeds() && !url.starts_with("amqp://") && !url.starts_with("amqps://") {
-            layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
-        }
         if !settings.embeds() {
             let (rabbit, production) = (settings.rabbit(), settings.service.is_production());
-            if production {
-                let problems = rabbit.unsafe_in_production();
+            let url = settings.bus.url.expose_secret();
+            if url.starts_with("amqp://") || url.starts_with("amqps://") {
+                let problems = rabbit.validation_errors(production);
                 problems.into_iter().for_each(|problem| layers.problem(problem));
+            } else {
+                layers.problem("bus.url: expected \"memory\", amqp://… or amqps://…");
             }
             settings.handler.identify(rabbit.user(), production);
+        }
+        if settings.service.is_production() {
+            let stores = [
+                ("store.url", settings.store.parse().ok()),
+                ("memory.store", settings.memory.url().ok().flatten()),
+                ("pins.store", settings.pins.url().ok().flatten()),
+            ];
+            let urls = stores.into_iter().filter_map(|(key, url)| url?.unsafe_in_production(key));
+            urls.for_each(|problem| layers.problem(problem));
         }
         layers.finish()?;
         Ok(settings)

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::{
     arguments::Tools,
+    call_failure,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::{Discovered, Fleet},
     print::{note, outln},
@@ -56,6 +57,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
         Tools::Call { name, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
             let tool = find(&discovered, &name)?;
+            fleet.require_caller(&discovered.directory.handlers())?;
             let Discovered { registry, name: caller, .. } = &discovered;
             let (registry, caller) = (registry.clone(), caller.clone());
             invoke(registry, tool, caller, call.unwrap_or_default(), timeout, json).await
@@ -220,16 +222,7 @@ pub(crate) async fn invoke(
         }
         Err(failure) => {
             let code = exit_code(&failure.code());
-            if json {
-                return Ok(code);
-            }
-            let executed = failure.executed();
-            let cause = anyhow::anyhow!(
-                "{} ({}, executed: {executed})",
-                render::clean(&failure.to_string()),
-                failure.code()
-            );
-            Err(Failure { code, cause })
+            if json { Ok(code) } else { Err(call_failure::failed(&failure)) }
         }
     }
 }

@@ -19,7 +19,7 @@ use std::{
 
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
-use rockbot_bus::{BusReport, ConsumeError};
+use rockbot_bus::BusReport;
 use rockbot_service::{Interrupts, exit};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -71,21 +71,15 @@ pub(crate) async fn run(settings: &Settings, options: &Watch, json: bool) -> Out
         return Err(Failure::usage(format!("unknown state {state:?}; expected one of {known}")));
     }
     let fleet = Fleet::open(settings).await?;
-    let outcome = watch(settings, &fleet, options, filter, json).await;
+    let outcome = watch(&fleet, options, filter, json).await;
     fleet.close().await;
     outcome
 }
 
-async fn watch(
-    settings: &Settings,
-    fleet: &Fleet,
-    options: &Watch,
-    filter: Filter,
-    json: bool,
-) -> Outcome {
+async fn watch(fleet: &Fleet, options: &Watch, filter: Filter, json: bool) -> Outcome {
     let report = fleet.bus.inspect(&[]).await.or_exit(exit::UNAVAILABLE)?;
     let feed = Feed::open(fleet.bus.clone(), options.content).await;
-    let feed = feed.map_err(|error| consume_failure(&error, settings))?;
+    let feed = feed.or_exit(exit::UNAVAILABLE)?;
     let started = Instant::now();
     let until = started + options.seconds.map_or(UNLIMITED, Duration::from_secs);
     let max_calls = options.calls.unwrap_or(u64::MAX);
@@ -102,17 +96,6 @@ async fn watch(
 fn describe_bus(report: &BusReport) -> String {
     let address = report.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
     render::visible_line(&format!("{}{address}", report.product))
-}
-
-/// Returns the failure for a rejected subscription: only the monitor user may watch.
-fn consume_failure(error: &ConsumeError, settings: &Settings) -> Failure {
-    let namespace = &settings.bus.namespace;
-    match error {
-        ConsumeError::Refused { .. } => {
-            Failure::unavailable(format!("{error}; use the broker user {namespace}.monitor"))
-        }
-        _ => Failure::unavailable(error),
-    }
 }
 
 impl WatchSession<'_> {

@@ -3,8 +3,8 @@
 use rockbot_agent::AgentDefinition;
 use rockbot_bus::{Bus, BusReport, QueueState};
 use rockbot_contracts::{
-    AgentName, QueueName, QueueSpec,
-    topology::{tool_invoke, tool_invoke_mcp, user_message},
+    AgentName, QueueName, QueueSpec, RoutingKey,
+    topology::{mcp_manage, script_invoke, tool_invoke, tool_invoke_mcp, user_message},
 };
 use rockbot_service::exit;
 
@@ -22,23 +22,45 @@ pub(crate) struct WorkQueue {
     pub(crate) dead_letters: QueueState,
 }
 
-/// Returns the queue of tool calls, its quarantine queue, and the queues of the configured agent and of
-/// every defined one.
-pub(crate) fn configured(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
+/// Returns the configured agent and every defined one.
+pub(crate) fn configured_agents(settings: &Settings) -> Result<Vec<AgentName>, Failure> {
     let mut agents = vec![AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?];
     if let Some(folder) = &settings.agent.directory {
         let defined = AgentDefinition::load_dir(folder).or_exit(exit::USAGE)?;
         agents.extend(defined.into_iter().map(|agent| agent.name));
     }
-    let mut names =
-        vec![QueueSpec::work(&tool_invoke()).name, QueueSpec::quarantine(&tool_invoke()).name];
-    for agent in agents {
+    Ok(agents)
+}
+
+impl WorkQueue {
+    /// Returns whether this user may not inspect it or its dead-letter queue.
+    pub(crate) fn is_hidden(&self) -> bool {
+        [self.state, self.dead_letters].contains(&QueueState::Refused)
+    }
+}
+
+/// Returns the queues of the services with their quarantine queues, and those of the configured agent
+/// and of every defined one. An embedded fleet has only the queue of tool calls.
+pub(crate) fn configured(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
+    let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
+    let works = if settings.embeds() { &works[..1] } else { &works[..] };
+    let mut names = Vec::new();
+    for work in works {
+        names.push(QueueSpec::work(work).name);
+        names.extend(with_quarantine().contains(work).then(|| QueueSpec::quarantine(work).name));
+    }
+    for agent in configured_agents(settings)? {
         let name = QueueSpec::work(&user_message(&agent)).name;
         if !names.contains(&name) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// Returns the keys of the work queues with a quarantine queue.
+fn with_quarantine() -> [RoutingKey; 3] {
+    [tool_invoke(), tool_invoke_mcp(), script_invoke()]
 }
 
 /// Parses the name of a work queue: bare, with the namespace as the broker shows it, or the name of its
@@ -49,7 +71,7 @@ pub(crate) fn parse_name(text: &str, settings: &Settings) -> Result<QueueName, F
     let bare = text.strip_prefix(&prefix).unwrap_or(text);
     let bare = bare.strip_suffix(".dlq").unwrap_or(bare);
     let name = QueueName::new(bare).or_exit(exit::USAGE)?;
-    let quarantines = [tool_invoke(), tool_invoke_mcp()].map(|key| QueueSpec::quarantine(&key));
+    let quarantines = with_quarantine().map(|key| QueueSpec::quarantine(&key));
     let quarantine = quarantines.into_iter().find(|queue| queue.name == name);
     Ok(quarantine.map_or(name, |queue| queue.dead_letters_as))
 }
@@ -92,11 +114,18 @@ mod tests {
         let agent = "+++\nname = \"writer\"\ndescription = \"writes\"\n+++\nYou write.\n";
         std::fs::write(folder.path().join("writer.md"), agent).unwrap();
         let folder = folder.path().to_str().unwrap();
-        let settings = settings(&[("ROCKBOT_AGENT__DIRECTORY", folder)]);
-        let names = configured(&settings).unwrap();
+        let directory = ("ROCKBOT_AGENT__DIRECTORY", folder);
+        let names = configured(&settings(&[directory])).unwrap();
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
         let agents = ["user.message.assistant", "user.message.writer"];
-        assert_eq!(names, [&["tool.invoke", "tool.invoke.quarantine"][..], &agents].concat());
+        let tools = ["tool.invoke", "tool.invoke.quarantine"];
+        assert_eq!(names, [tools, agents].concat());
+        let broker = ("ROCKBOT_BUS__URL", "amqp://localhost/%2f");
+        let names = configured(&settings(&[directory, broker])).unwrap();
+        let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
+        let mcp = ["tool.invoke.mcp", "tool.invoke.mcp.quarantine", "mcp.manage"];
+        let scripts = ["script.invoke", "script.invoke.quarantine"];
+        assert_eq!(names, [&tools[..], &mcp, &scripts, &agents].concat());
     }
 
     #[test]
@@ -111,6 +140,8 @@ mod tests {
         ] {
             assert_eq!(parse_name(text, &settings).unwrap().as_str(), "tool.invoke", "{text}");
         }
+        let scripts = parse_name("script.invoke.quarantine", &settings).unwrap();
+        assert_eq!(scripts.as_str(), "script.invoke");
         assert_eq!(parse_name("tool *", &settings).unwrap_err().code, exit::USAGE);
     }
 

@@ -98,6 +98,16 @@ fn kind_and_name(user: &str) -> Option<(bool, &str)> {
     Some((is_agent, name))
 }
 
+/// Returns whether a reply in the name of `agent` may come from the broker user `user`: only the user of
+/// an agent is compared, because others have no agent's name.
+#[must_use]
+pub fn may_reply_as(user: Option<&str>, agent: &AgentName) -> bool {
+    match user.and_then(kind_and_name) {
+        Some((true, name)) => name == key_segment(agent.as_str()),
+        Some((false, _)) | None => true,
+    }
+}
+
 /// Returns whether `user` may replay messages of others.
 fn is_operator(user: &str) -> bool {
     User::service_of(user) == Some(User::Operator)
@@ -195,6 +205,18 @@ mod tests {
 
     fn agent(name: &str) -> AgentName {
         AgentName::new(name).unwrap()
+    }
+
+    #[test]
+    fn agent_replies_only_in_its_own_name() {
+        for (user, allowed) in [
+            (None, true),
+            (Some("guest"), true),
+            (Some("rockbot.agent.my%2Ebot"), true),
+            (Some("rockbot.agent.mallory"), false),
+        ] {
+            assert_eq!(may_reply_as(user, &agent("my.bot")), allowed, "{user:?}");
+        }
     }
 
     fn request(user: Option<&str>, source: Option<&str>, reply_to: Option<&str>) -> Envelope {

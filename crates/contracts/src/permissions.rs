@@ -77,7 +77,8 @@ impl Grants {
                     grants.queues.push(each(own));
                 }
                 grants.publishes.push(each(doctor_ping().as_str()));
-                grants.inspects = vec![one(&tool_invoke()), each(USER_MESSAGE)];
+                let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
+                grants.inspects = works.iter().map(one).chain([each(USER_MESSAGE)]).collect();
                 grants
             }
             User::Operator => {
@@ -87,8 +88,12 @@ impl Grants {
                     binds: Vec::new(),
                     queues: works.iter().map(dead_letters_of).collect(),
                     work_queues: Vec::new(),
-                    inspects: Vec::new(),
+                    // Without the right to bind a key it cannot use the queues in another way.
+                    inspects: works.iter().map(one).collect(),
                 };
+                let calls = [tool_invoke(), tool_invoke_mcp(), script_invoke()];
+                grants.inspects.extend(calls.iter().map(|key| one(&quarantine_of(key))));
+                grants.inspects.push(each(USER_MESSAGE));
                 grants.publishes.push(each(USER_MESSAGE));
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
                 grants
@@ -505,6 +510,21 @@ mod tests {
     }
 
     #[test]
+    fn operator_inspects_every_work_queue_and_binds_none() {
+        let user = &User::Operator;
+        for queue in ["tool.invoke", "tool.invoke.mcp", "mcp.manage", "script.invoke"] {
+            check(user, BindQueue, &format!("rockbot.{queue}"), true);
+            check(user, Consume, &format!("rockbot.{queue}"), false);
+            check(user, Declare, &format!("rockbot.{queue}"), false);
+            check(user, Bind, queue, false);
+        }
+        check(user, BindQueue, "rockbot.tool.invoke.quarantine", true);
+        check(user, Publish, "tool.invoke.quarantine", false);
+        check(user, BindQueue, "rockbot.user.message.assistant", true);
+        check(user, BindQueue, "rockbot.tool.result.assistant.i", false);
+    }
+
+    #[test]
     fn cli_messages_agents_and_calls_tools() {
         let user = &User::Cli;
         for (operation, name, expected) in [
@@ -528,6 +548,10 @@ mod tests {
             (BindQueue, "rockbot.user.message.assistant", true),
             (BindQueue, "rockbot.user.message.assistant.dlq", false),
             (BindQueue, "rockbot.tool.invoke", true),
+            (BindQueue, "rockbot.tool.invoke.mcp", true),
+            (BindQueue, "rockbot.mcp.manage", true),
+            (BindQueue, "rockbot.script.invoke", true),
+            (Consume, "rockbot.script.invoke", false),
             (BindQueue, "rockbot.tool.invoke.quarantine", false),
             (BindQueue, "rockbot.tool.result.assistant.i", false),
             (Declare, "rockbot.tool.invoke", false),

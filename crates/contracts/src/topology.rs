@@ -368,7 +368,8 @@ pub(crate) const TOOL_INVOKE_MCP_AT: &str = "tool.invoke.mcp.at";
 pub(crate) const MCP_MANAGE_AT: &str = "mcp.manage.at";
 pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
-pub(crate) const USER_MESSAGE: &str = "user.message";
+/// Family of the routing keys of messages to agents, `user.message.<agent>`.
+pub const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
 pub(crate) const MONITOR: &str = "monitor";

@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use rockbot_tools::{Period, ToolFilter};
+use rockbot_contracts::period::duration;
+use rockbot_tools::ToolFilter;
 use serde::Deserialize;
 
 use crate::{
@@ -40,7 +41,8 @@ pub struct HookSection {
     /// Environment variables that the program gets beside PATH, HOME, LANG and TZ.
     pub environment: Vec<String>,
     /// Time limit of one run. Default: 5 s.
-    pub timeout: Period,
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
     /// Handling of a call whose `before` program fails.
     pub on_failure: OnFailure,
 }
@@ -52,7 +54,7 @@ impl Default for HookSection {
             after: Vec::new(),
             tools: vec!["*".to_owned()],
             environment: Vec::new(),
-            timeout: Period::from(Self::DEFAULT_TIMEOUT),
+            timeout: Self::DEFAULT_TIMEOUT,
             on_failure: OnFailure::Refuse,
         }
     }
@@ -79,13 +81,10 @@ impl HookSection {
         if self.tools.is_empty() {
             problems.push(format!("hooks[{index}].tools: expected at least one name or pattern"));
         }
-        match self.timeout.duration() {
-            None => problems.push(format!("hooks[{index}].timeout: a hook needs a time limit")),
-            Some(timeout) if timeout > Self::MAX_TIMEOUT => {
-                let limit = Self::MAX_TIMEOUT.as_secs();
-                problems.push(format!("hooks[{index}].timeout: at most {limit}s"));
-            }
-            Some(_) => {}
+        if self.timeout.is_zero() || self.timeout > Self::MAX_TIMEOUT {
+            let limit = Self::MAX_TIMEOUT.as_secs();
+            problems
+                .push(format!("hooks[{index}].timeout: must be more than zero, at most {limit}s"));
         }
         problems
     }
@@ -102,7 +101,7 @@ impl HookSection {
                 arguments: arguments.to_vec(),
                 environment: self.environment.clone(),
                 tools: ToolFilter { allow: self.tools.clone(), deny: Vec::new() },
-                timeout: self.timeout.duration().unwrap_or(Self::DEFAULT_TIMEOUT),
+                timeout: self.timeout,
                 on_failure: self.on_failure,
                 permits: permits.clone(),
             })
@@ -128,7 +127,10 @@ mod tests {
 
     #[test]
     fn timeout_must_be_bounded() {
-        for timeout in ["off", "0s", "10m"] {
+        let off = serde_json::json!({"before": ["true"], "timeout": "off"});
+        let error = serde_json::from_value::<HookSection>(off).unwrap_err().to_string();
+        assert!(error.contains("a duration with a unit"), "{error}");
+        for timeout in ["0s", "10m"] {
             let found = validate(serde_json::json!({"before": ["true"], "timeout": timeout}));
             assert_eq!(found.len(), 1, "{timeout}: {found:?}");
         }

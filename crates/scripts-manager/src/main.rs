@@ -46,11 +46,11 @@ fn read(configuration: &mut Configuration) -> Settings {
     for problem in settings.handler.validate().into_iter().chain(settings.scripts.validate()) {
         configuration.problem(problem);
     }
-    if let Err(problem) = settings.store.parse() {
-        configuration.problem(problem);
-    }
     let rabbit = RabbitConfig::from_section(&settings.bus, "");
     let production = settings.service.is_production();
+    for problem in settings.store.validate(production) {
+        configuration.problem(problem);
+    }
     for problem in rabbit.validation_errors(production) {
         configuration.problem(problem);
     }

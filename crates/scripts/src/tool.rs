@@ -171,13 +171,18 @@ pub(crate) fn build_script(
 
 /// Returns the result for the model, with details for programs.
 fn to_tool_result(script: &Script, outcome: ScriptOutcome) -> ToolResult {
-    let details = json!({
+    let mut details = json!({
         "exitCode": outcome.exit_code,
         "stderr": outcome.stderr,
         "endedBy": outcome.ended_by,
         "elapsedMs": u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
         "isolation": outcome.isolation.to_string(),
     });
+    let text_is_stdout =
+        outcome.exit_code == 0 && outcome.ended_by.is_none() && !outcome.stdout.is_empty();
+    if !text_is_stdout {
+        details["stdout"] = Value::from(outcome.stdout.as_str());
+    }
     let result = match (outcome.exit_code, outcome.ended_by) {
         (0, None) if outcome.stdout.is_empty() => {
             ToolResult::text("(the script printed nothing; print the result)")
@@ -263,8 +268,10 @@ mod tests {
     fn successful_result_is_stdout_only() {
         let result = to_tool_result(&script(), outcome(0, "42\n", "a warning"));
         assert_eq!((result.to_text().as_ref(), result.is_error), ("42\n", false));
-        assert_eq!(result.details.unwrap()["isolation"], "a sandbox");
+        let details = result.details.unwrap();
+        assert_eq!((&details["isolation"], details.get("stdout")), (&json!("a sandbox"), None));
         let silent = to_tool_result(&script(), outcome(0, "", ""));
+        assert_eq!(silent.details.as_ref().unwrap()["stdout"], "");
         assert!(silent.to_text().contains("printed nothing"));
     }
 

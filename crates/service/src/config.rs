@@ -9,6 +9,7 @@ use std::{fmt, path::Path};
 use figment::{
     Figment, Profile,
     providers::{Format, Serialized, Toml},
+    value::Value,
 };
 use serde::de::DeserializeOwned;
 
@@ -16,6 +17,8 @@ const PREFIX: &str = "ROCKBOT_";
 /// Keys whose value is a path. Their variables end in `_FILE` as well, and the file is read by its user.
 const PATHS: [&str; 3] = ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file"];
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// Maximum number of errors that are reported for one section.
+const MAX_SECTION_ERRORS: usize = 32;
 
 /// All problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Configuration {
     layers: Figment,
     sections: Vec<&'static str>,
     file_sections: Vec<String>,
+    /// Keys whose values could not be read and were replaced by defaults.
+    unreadable: Vec<String>,
     problems: Vec<String>,
 }
 
@@ -89,7 +94,7 @@ impl Configuration {
                 },
                 None => (key, value),
             };
-            let value: figment::value::Value = match value.parse() {
+            let value: Value = match value.parse() {
                 Ok(value) => value,
                 Err(never) => match never {},
             };
@@ -97,35 +102,57 @@ impl Configuration {
             let layer = Serialized::default(&path, value).profile(Profile::Default);
             layers = layers.merge(Named { layer, name: format!("environment variable {name}") });
         }
-        Self { layers, sections: Vec::new(), file_sections, problems }
+        let (sections, unreadable) = (Vec::new(), Vec::new());
+        Self { layers, sections, file_sections, unreadable, problems }
     }
 
-    /// Reads one section. An absent section has its defaults. On an error it records the problem for
-    /// [`Configuration::finish`] and returns the defaults.
+    /// Reads one section. An absent section has its defaults. Each error is recorded for
+    /// [`Configuration::finish`]; its key gets the default, and the other keys keep their values.
     pub fn section<S: DeserializeOwned + Default>(&mut self, name: &'static str) -> S {
         let again = self.sections.contains(&name);
         self.sections.push(name);
-        if self.layers.find_value(name).is_err() {
-            return S::default();
-        }
-        self.layers.extract_inner::<S>(name).unwrap_or_else(|errors| {
-            // The first read has reported them.
-            for error in errors.into_iter().filter(|_| !again) {
-                // The library appends the section to the key's path.
-                let keys = error.path.iter().map(String::as_str).filter(|key| *key != name);
-                let key = std::iter::once(name).chain(keys).collect::<Vec<_>>().join(".");
-                let from = error.metadata.as_ref().map(|from| format!(" ({})", from.name));
-                let from = from.unwrap_or_default();
-                // The error's own text contains the value, which may be a secret.
-                self.problems.push(format!("{key}: {}{from}", describe(&error.kind)));
+        let Ok(mut values) = self.layers.find_value(name) else { return S::default() };
+        for _ in 0..MAX_SECTION_ERRORS {
+            let error = match S::deserialize(&values) {
+                Ok(section) => return section,
+                Err(error) => error,
+            };
+            // The first read has reported it.
+            if !again {
+                self.report(name, &error);
             }
-            S::default()
-        })
+            if !remove(&mut values, &error.path) {
+                break;
+            }
+        }
+        S::default()
     }
 
-    /// Adds a problem found by the reader of a section.
+    /// Records an error of a section, without the value, which may be a secret.
+    fn report(&mut self, section: &str, error: &figment::Error) {
+        let keys = error.path.iter().map(String::as_str);
+        let key = std::iter::once(section).chain(keys).collect::<Vec<_>>().join(".");
+        let from = self.layers.find_metadata(&key).map(|from| format!(" ({})", from.name));
+        let from = from.unwrap_or_default();
+        self.problems.push(format!("{key}: {}{from}", describe(&error.kind)));
+        if !matches!(error.kind, figment::error::Kind::UnknownField(..)) {
+            self.unreadable.push(key);
+        }
+    }
+
+    /// Adds a problem, `KEY: REASON`, found by the reader of a section. It is ignored if the value of the
+    /// key, or of a key below it, could not be read: the reader saw the default.
     pub fn problem(&mut self, problem: impl Into<String>) {
-        self.problems.push(problem.into());
+        let problem = problem.into();
+        let key = problem.split(": ").next().unwrap_or_default();
+        let has_default = |unreadable: &String| {
+            unreadable
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if !self.unreadable.iter().any(has_default) {
+            self.problems.push(problem);
+        }
     }
 
     /// Finishes reading.
@@ -140,6 +167,21 @@ impl Configuration {
             }
         }
         if self.problems.is_empty() { Ok(()) } else { Err(ConfigProblems(self.problems)) }
+    }
+}
+
+/// Removes the value at `path`. Returns false if it has no removable value.
+fn remove(value: &mut Value, path: &[String]) -> bool {
+    match (value, path) {
+        (Value::Dict(_, values), [key]) => values.remove(key).is_some(),
+        (Value::Dict(_, values), [key, rest @ ..]) => {
+            values.get_mut(key).is_some_and(|value| remove(value, rest))
+        }
+        (Value::Array(_, values), [index, rest @ ..]) if !rest.is_empty() => {
+            let value = index.parse::<usize>().ok().and_then(|index| values.get_mut(index));
+            value.is_some_and(|value| remove(value, rest))
+        }
+        _ => false,
     }
 }
 
@@ -265,6 +307,40 @@ mod tests {
         assert!(text.contains("tools.concurrency") && text.contains("log.format"), "{text}");
         assert!(text.contains("ROCKBOT_LOG__FORMAT") && text.contains("[tolls]"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn invalid_keys_leave_the_other_keys_of_their_section() {
+        let file = file(
+            "[tools]\nconcurency = 2\nname = 7\nconcurrency = 3\n\
+             [bus]\nurl = \"amqp://broker\"\ntls.ca = \"x\"\ntls.ca_file = \"ca.pem\"\n",
+        );
+        let mut configuration = Configuration::layered(DEFAULTS, Some(file.path()), []);
+        let tools: Tools = configuration.section("tools");
+        assert_eq!((tools.concurrency, tools.name.as_str()), (3, ""));
+        let bus: Peer = configuration.section("bus");
+        assert_eq!(bus.url.expose_secret(), "amqp://broker");
+        assert_eq!(bus.tls.ca_file.as_deref(), Some(Path::new("ca.pem")));
+        let problems = configuration.finish().unwrap_err();
+        let expected = ["tools.concurency: unknown", "tools.name: expected", "bus.tls.ca: unknown"];
+        assert_eq!(problems.list().len(), expected.len(), "{problems}");
+        for (problem, expected) in problems.list().iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problems}");
+        }
+    }
+
+    #[test]
+    fn problem_of_a_replaced_value_is_ignored() {
+        let file = file("[bus]\nurl = 7\n[tools]\nname = 7\n");
+        let mut configuration = Configuration::layered("", Some(file.path()), []);
+        let _: Peer = configuration.section("bus");
+        let _: Tools = configuration.section("tools");
+        configuration.problem("bus: invalid broker configuration: invalid URL");
+        configuration.problem("tools.name: must not be empty");
+        configuration.problem("tools.names: other key");
+        let problems = configuration.finish().unwrap_err();
+        assert_eq!(problems.list().len(), 3, "{problems}");
+        assert_eq!(problems.list()[2], "tools.names: other key");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum Profile {
     /// Accepts an insecure environment, for an easy start.
     #[default]
     Development,
-    /// Refuses plain-text passwords across a network, the user `guest`, and requests whose sender the
+    /// Refuses plain-text passwords of broker and database across a network, the user `guest`, and requests whose sender the
     /// broker has not validated.
     Production,
 }

@@ -1,6 +1,6 @@
 //! Validation of PostgreSQL URLs without a database driver.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 const EXPECTED: &str = "expected postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special \
     characters percent-encoded";
@@ -11,11 +11,15 @@ const DEFAULT_PORT: u16 = 5432;
 /// The values of `sslmode` in libpq.
 const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Host and port of a PostgreSQL server, without credentials.
+/// The values of `sslmode` with which the driver does not connect without TLS.
+const SAFE_SSL_MODES: [&str; 3] = ["require", "verify-ca", "verify-full"];
+
+/// Host, port and `sslmode` of a PostgreSQL server, without credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PostgresAddress {
     host: String,
     port: u16,
+    ssl_mode: Option<String>,
 }
 
 impl PostgresAddress {
@@ -33,6 +37,7 @@ impl PostgresAddress {
         let (host, port) = split_port(server).ok_or_else(|| invalid("invalid host"))?;
         let mut host = Some(host).filter(|host| !host.is_empty()).map(ToOwned::to_owned);
         let mut port = Some(port).filter(|port| !port.is_empty());
+        let mut ssl_mode = None;
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             match key {
                 "host" | "hostaddr" => host = Some(value.to_owned()),
@@ -40,12 +45,28 @@ impl PostgresAddress {
                 "sslmode" | "ssl-mode" if !SSL_MODES.contains(&&*value.to_ascii_lowercase()) => {
                     return Err(invalid("unknown sslmode"));
                 }
+                "sslmode" | "ssl-mode" => ssl_mode = Some(value.to_ascii_lowercase()),
                 _ => {}
             }
         }
         let port = port.map_or(Ok(DEFAULT_PORT), str::parse);
         let port = port.map_err(|_| invalid("invalid port number"))?;
-        Ok(Self { host: host.unwrap_or_else(|| DEFAULT_HOST.to_owned()), port })
+        Ok(Self { host: host.unwrap_or_else(|| DEFAULT_HOST.to_owned()), port, ssl_mode })
+    }
+
+    /// Returns whether the password is never sent over a network without TLS. Without an `sslmode` in the
+    /// URL, `default` applies.
+    pub(crate) fn is_protected(&self, default: Option<&str>) -> bool {
+        let mode = self.ssl_mode.as_deref().or(default).unwrap_or_default();
+        self.is_local() || SAFE_SSL_MODES.contains(&mode)
+    }
+
+    /// Returns whether the server is a socket of this machine or on its loopback interface.
+    fn is_local(&self) -> bool {
+        let is_socket =
+            self.host.starts_with('/') || self.host.to_ascii_lowercase().starts_with("%2f");
+        let is_loopback = || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        is_socket || self.host == DEFAULT_HOST || is_loopback()
     }
 }
 
@@ -86,6 +107,27 @@ mod tests {
         check("postgres://[::1]:5433/rockbot", "::1:5433");
         check("postgres://me@/rockbot?host=/run/postgresql&port=5434", "/run/postgresql:5434");
         check("postgres://db/rockbot?sslmode=verify-full", "db:5432");
+    }
+
+    #[test]
+    fn remote_server_without_required_tls_is_unprotected() {
+        let is_protected =
+            |url, default| PostgresAddress::parse(url).unwrap().is_protected(default);
+        for url in [
+            "postgres:///rockbot",
+            "postgres://[::1]/rockbot",
+            "postgres://127.0.0.1/rockbot",
+            "postgres://me@/rockbot?host=/run/postgresql",
+            "postgres://db/rockbot?sslmode=require",
+            "postgres://db/rockbot?sslmode=VERIFY-FULL",
+        ] {
+            assert!(is_protected(url, Some("disable")), "{url}");
+        }
+        for url in ["postgres://db/rockbot", "postgres://db/rockbot?sslmode=prefer"] {
+            assert!(!is_protected(url, None), "{url}");
+        }
+        assert!(is_protected("postgres://db/rockbot", Some("require")));
+        assert!(!is_protected("postgres://db/rockbot?sslmode=allow", Some("require")));
     }
 
     #[test]

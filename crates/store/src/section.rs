@@ -24,6 +24,16 @@ pub struct StoreSection {
 }
 
 impl StoreSection {
+    /// Returns the errors of the section, for operators.
+    #[must_use]
+    pub fn validate(&self, production: bool) -> Vec<String> {
+        let error = match self.parse() {
+            Ok(url) => url.unsafe_in_production("store.url").filter(|_| production),
+            Err(error) => Some(error),
+        };
+        Vec::from_iter(error)
+    }
+
     /// Parses the address.
     ///
     /// # Errors

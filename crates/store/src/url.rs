@@ -45,6 +45,23 @@ impl StoreUrl {
             _ => Err(invalid("it starts with none of memory:, sqlite: and postgres:".into())),
         }
     }
+
+    /// Returns the reason why the address, the value of the configuration key `key`, must not be used in
+    /// production: the driver may send the password of PostgreSQL over a network without TLS. The variable
+    /// `PGSSLMODE` applies as in the driver.
+    #[must_use]
+    pub fn unsafe_in_production(&self, key: &str) -> Option<String> {
+        let Self::Postgres(url) = self else { return None };
+        let address = PostgresAddress::parse(url.expose_secret()).ok()?;
+        let default = std::env::var("PGSSLMODE").ok();
+        (!address.is_protected(default.as_deref())).then(|| {
+            format!(
+                "{key}: PostgreSQL on another host without TLS is not permitted in production; append \
+                 ?sslmode=verify-full or ?sslmode=require to the URL, or set service.profile = \
+                 \"development\""
+            )
+        })
+    }
 }
 
 /// Parses the path. Both `sqlite:PATH` and `sqlite://PATH` are common.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use rockbot_contracts::{AgentName, definitions::Fleet};
+use serde_json::json;
 
 use crate::{
     fixture::{fresh_namespace, test_broker_url},
@@ -14,8 +15,10 @@ use crate::{
 
 /// The password of every user of a [`FleetVhost`].
 pub const PASSWORD: &str = "secret";
-/// The hash of [`PASSWORD`], as `cargo xtask broker-users` writes it.
+/// The hash of [`PASSWORD`], as `rockbot admin broker-users` writes it.
 pub const PASSWORD_HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
+/// The end of the name of a user with every permission, which is no user of a fleet.
+const FOREIGN: &str = "foreign";
 
 /// A virtual host with the broker definitions of a fleet. Dropping it removes the virtual host and all in
 /// it; the users remain, without a permission.
@@ -25,7 +28,8 @@ pub struct FleetVhost {
 }
 
 impl FleetVhost {
-    /// Creates the virtual host and imports the definitions of a fleet with these agents.
+    /// Creates the virtual host and imports the definitions of a fleet with these agents, and of the user
+    /// `<namespace>.foreign`, which has every permission and is no caller.
     ///
     /// # Panics
     /// When there is no test broker, or it refuses the import.
@@ -35,7 +39,19 @@ impl FleetVhost {
         let fleet = Fleet::new(namespace, &vhost.name, agents).expect("a fleet");
         let hashes: BTreeMap<_, _> =
             fleet.users().map(|user| (user, PASSWORD_HASH.to_owned())).collect();
-        let definitions = fleet.definitions(&hashes).to_string();
+        let mut definitions = fleet.definitions(&hashes);
+        let foreign = format!("{namespace}.{FOREIGN}");
+        let user = json!({
+            "name": foreign, "password_hash": PASSWORD_HASH, "tags": "",
+            "hashing_algorithm": "rabbit_password_hashing_sha256",
+        });
+        let permission = json!({
+            "user": foreign, "vhost": vhost.name, "configure": ".*", "write": ".*", "read": ".*",
+        });
+        for (kind, object) in [("users", user), ("permissions", permission)] {
+            definitions[kind].as_array_mut().expect("a list").push(object);
+        }
+        let definitions = definitions.to_string();
         let import =
             move || Management::of_test_broker()?.request("POST", "definitions", &definitions);
         let imported = tokio::task::spawn_blocking(import).await.expect("no panic");

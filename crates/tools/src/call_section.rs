@@ -13,7 +13,7 @@ use crate::{
         queue::Queue,
         rate::Rate,
     },
-    period::Period,
+    period::{Period, duration},
 };
 
 /// `[handler.tools.<name>]`, `[handler.servers.<name>]`. Absent settings impose no limit; for a tool,
@@ -46,7 +46,8 @@ pub struct RateSection {
     /// Number of calls. They may arrive in one burst.
     pub calls: NonZeroU32,
     /// Period in which they are allowed.
-    pub per: Period,
+    #[serde(deserialize_with = "duration")]
+    pub per: Duration,
 }
 
 /// `breaker`.
@@ -56,13 +57,14 @@ pub struct BreakerSection {
     /// Consecutive failures that open the breaker. Default 5.
     pub failures: u32,
     /// Time that it stays open before one call may probe. Default 30 s.
-    pub open: Period,
+    #[serde(deserialize_with = "duration")]
+    pub open: Duration,
 }
 
 impl Default for BreakerSection {
     fn default() -> Self {
         let BreakerRules { failures, open } = BreakerRules::default();
-        Self { failures, open: open.into() }
+        Self { failures, open }
     }
 }
 
@@ -93,7 +95,7 @@ impl CallSection {
         let mut problems = Vec::new();
         let mut problem = |key: &str, what: &str| problems.push(format!("{path}.{key}: {what}"));
         if let Some(rate) = &self.rate
-            && (rate.per.duration().unwrap_or_default() / rate.calls.get()).is_zero()
+            && (rate.per / rate.calls.get()).is_zero()
         {
             problem("rate.per", "must be at least a nanosecond for each call");
         }
@@ -101,7 +103,7 @@ impl CallSection {
             if breaker.failures == 0 {
                 problem("breaker.failures", "must be at least 1");
             }
-            if breaker.open.duration().is_none() {
+            if breaker.open.is_zero() {
                 problem("breaker.open", "must be longer than zero");
             }
         }
@@ -129,8 +131,7 @@ impl CallSection {
             without_store: section.without_store,
         };
         let breaker = |section: &BreakerSection| {
-            let open = section.open.duration().unwrap_or_default();
-            Breaker::new(target, BreakerRules { failures: section.failures, open })
+            Breaker::new(target, BreakerRules { failures: section.failures, open: section.open })
         };
         // `off` becomes zero, which overrides the server's section.
         let limit = |time: Option<Period>| Some(time?.duration().unwrap_or_default());
@@ -140,12 +141,29 @@ impl CallSection {
             queue: self.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
             timeout: limit(self.timeout),
             idle_timeout: limit(self.idle_timeout),
-            // An invalid rate is reported by `problems`.
-            rate: self.rate.and_then(|rate| Rate::new(target, rate.calls, rate.per.duration()?)),
+            // An invalid rate is reported by `validate`.
+            rate: self.rate.and_then(|rate| Rate::new(target, rate.calls, rate.per)),
             breaker: self.breaker.as_ref().map(breaker),
             fleet: self.fleet.as_ref().zip(fleet).and_then(|(section, store)| {
                 FleetLimit::new(lease_prefix, store.clone(), rules(section)).ok()
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rate_and_breaker_reject_off() {
+        let off =
+            [json!({"rate": {"calls": 1, "per": "off"}}), json!({"breaker": {"open": "off"}})];
+        for section in off {
+            let error = serde_json::from_value::<CallSection>(section).unwrap_err().to_string();
+            assert!(error.contains("expected a duration with a unit"), "{error}");
         }
     }
 }

@@ -1,6 +1,13 @@
 //! Context of a call.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use tokio::time::Instant;
@@ -30,6 +37,26 @@ pub struct ToolContext {
     pub updates: Option<UpdateSink>,
     /// Tools that the turn may use. A tool that calls other tools passes it on.
     pub scope: Arc<ToolScope>,
+    /// Time that the call has waited for a user.
+    pub approval_time: ApprovalTime,
+}
+
+/// Time that a call has waited for a user's approval. The clones of its context share it.
+#[derive(Debug, Clone, Default)]
+pub struct ApprovalTime(Arc<AtomicU64>);
+
+impl ApprovalTime {
+    /// Adds the time of one approval.
+    pub(crate) fn add(&self, waited: Duration) {
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the time of all approvals.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// Receives a tool's updates. Must not block.
@@ -61,6 +88,7 @@ impl ToolContext {
             may_have_run: false,
             updates: None,
             scope: ToolScope::everything(),
+            approval_time: ApprovalTime::default(),
         }
     }
 

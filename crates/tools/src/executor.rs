@@ -1,9 +1,10 @@
 //! Execution of tool calls: the layers, the hooks around them, and the events about them.
 
-use std::{sync::Arc, time::Instant};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{TryFutureExt, future::Either};
 use rockbot_contracts::{Executed, ToolErrorCode};
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::{
@@ -199,9 +200,14 @@ impl<'a> HookedCall<'a> {
         None
     }
 
+    /// Returns the time since the start, without that of a user who approved the call.
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed().saturating_sub(self.context.approval_time.total())
+    }
+
     /// Runs the hooks after the call.
     async fn finish(mut self, result: &Result<ToolResult, ToolFailure>) -> CallEnd {
-        let end = call_end(self.started, result);
+        let end = call_end(self.elapsed(), result);
         // A future dropped during the hooks below does not report the call twice.
         self.finished = true;
         let (context, arguments) = (&self.context, &*self.arguments);
@@ -219,7 +225,7 @@ impl Drop for HookedCall<'_> {
             let call = AbandonedCall {
                 context: &self.context,
                 arguments: &self.arguments,
-                elapsed: self.started.elapsed(),
+                elapsed: self.elapsed(),
                 executed: if self.may_run { Executed::Unknown } else { Executed::No },
             };
             self.hooks.iter().for_each(|hook| hook.abandoned(&call));
@@ -227,8 +233,7 @@ impl Drop for HookedCall<'_> {
     }
 }
 
-fn call_end(started: Instant, result: &Result<ToolResult, ToolFailure>) -> CallEnd {
-    let elapsed = started.elapsed();
+fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> CallEnd {
     match result {
         Ok(result) => CallEnd {
             elapsed,

@@ -42,7 +42,7 @@ pub mod tool;
 
 pub use approval::{ApprovalPolicy, ApprovalRequest, ApprovalRule, ApprovalSection, Approver};
 pub use call_section::CallSection;
-pub use context::{ToolContext, ToolUpdate, UpdateSink};
+pub use context::{ApprovalTime, ToolContext, ToolUpdate, UpdateSink};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;

@@ -113,6 +113,11 @@
   value: {{ .values.logLevel | default .root.Values.log.level | quote }}
 - name: ROCKBOT_LOG__FORMAT
   value: {{ .root.Values.log.format | quote }}
+{{- if eq .root.Values.postgresql.mode "operator" }}
+# The URL in the operator's secret has no sslmode.
+- name: PGSSLMODE
+  value: require
+{{- end }}
 {{- with .root.Values.telemetry }}
 {{- if .otlpEndpoint }}
 - name: ROCKBOT_TELEMETRY__OTLP_ENDPOINT

@@ -77,7 +77,20 @@ async fn production_profile_rejects_plain_amqp_and_guest() {
     {
         let exit = run(program, arguments, &variables).await;
         exit.assert_code(64);
-        assert_contains(&exit.stderr, &["amqps://", "guest", "cargo xtask broker-users"]);
+        assert_contains(&exit.stderr, &["amqps://", "guest", "rockbot admin broker-users"]);
+        assert!(!exit.stderr.contains("hunter2"), "a password is shown:\n{}", exit.stderr);
+    }
+    for (program, key) in [
+        ("rockbot-tool-handler", "ROCKBOT_STORE__URL"),
+        ("rockbot-mcp-bridge", "ROCKBOT_STORE__URL"),
+        ("rockbot-scripts-manager", "ROCKBOT_STORE__URL"),
+        ("rockbot-agent", "ROCKBOT_MEMORY__STORE"),
+        ("rockbot", "ROCKBOT_PINS__STORE"),
+    ] {
+        let store = (key, "postgres://rockbot:hunter2@db.example.org/rockbot");
+        let exit = run(program, &["--check-config"], &[variables[0], store]).await;
+        exit.assert_code(64);
+        assert_contains(&exit.stderr, &["PostgreSQL on another host without TLS", "sslmode"]);
         assert!(!exit.stderr.contains("hunter2"), "a password is shown:\n{}", exit.stderr);
     }
     let missing = ("ROCKBOT_BUS__TLS__CA_FILE", "/nowhere/at/all.pem");

@@ -15,6 +15,8 @@ mod binaries;
 #[cfg(test)]
 mod broker_outage;
 #[cfg(test)]
+mod broker_users;
+#[cfg(test)]
 mod caller;
 #[cfg(test)]
 mod calls;

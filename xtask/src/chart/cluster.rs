@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::calls::Calls;
 use super::{chart, error_text, stdout};
-use crate::{broker_users, console, process, workspace};
+use crate::{console, process, rockbot, workspace};
 
 const RELEASE: &str = "rockbot";
 /// Created by the check, which fails if the namespace exists, and removed afterwards.
@@ -123,39 +123,18 @@ impl Fleet<'_> {
     /// Creates the secrets that the chart requires, for broker users and the database, and the script of
     /// the scripted model.
     fn create_secrets(&self) -> Result<()> {
-        let file = |name: &str| self.folder.join(name);
-        let passwords = file("passwords");
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        broker_users::write_with_passwords(&passwords, self.folder)?;
-
-        let mut broker = self.in_namespace();
-        broker.args(["create", "secret", "generic", "rockbot-broker"]);
-        broker.arg(format!("--from-file={}", text(&file("definitions.json"))));
-        for line in fs::read_to_string(&passwords)?.lines() {
-            let (user, password) =
-                line.split_once(' ').context("a line of passwords is not `USER PASSWORD`")?;
-            let url = format!("amqp://{user}:{password}@{RELEASE}-rabbitmq:5672/%2f");
-            fs::write(file(user), url)?;
-            broker.arg(format!("--from-file={}", text(&file(user))));
+        rockbot::write_chart_secrets(self.folder)?;
+        for name in ["broker", "store"] {
+            let mut secret = self.in_namespace();
+            secret.args(["create", "secret", "generic", &format!("rockbot-{name}")]);
+            let folder = self.folder.join(name);
+            stdout(secret.arg(format!("--from-file={}", folder.display())))?;
         }
-        stdout(&mut broker)?;
-
-        // Not confidential: the database exists for this run only.
-        let password = "only-for-this-test";
-        let url = format!("postgres://rockbot:{password}@{RELEASE}-postgresql:5432/rockbot");
-        fs::write(file("password"), password)?;
-        fs::write(file("url"), url)?;
-        let mut store = self.in_namespace();
-        store.args(["create", "secret", "generic", "rockbot-store"]);
-        for name in ["password", "url"] {
-            store.arg(format!("--from-file={}", text(&file(name))));
-        }
-        stdout(&mut store)?;
 
         let script = workspace::root().join("examples/demo.toml");
         let mut model = self.in_namespace();
         model.args(["create", "configmap", "model-script"]);
-        stdout(model.arg(format!("--from-file=script.toml={}", text(&script)))).map(|_| ())
+        stdout(model.arg(format!("--from-file=script.toml={}", script.display()))).map(|_| ())
     }
 
     fn test(&self) -> Result<()> {

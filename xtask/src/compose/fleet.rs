@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Tool, folder, secrets};
+use super::{Tool, folder};
 use crate::broker::{free_port, wait_before_poll};
 use crate::images::engine::Engine;
-use crate::{console, process};
+use crate::{console, process, rockbot};
 
 const PROJECT: &str = "rockbot-check";
 /// Limit for Compose commands that start or stop containers, and for their health checks.
@@ -34,7 +34,7 @@ impl<'a> Fleet<'a> {
     /// Starts a fleet with new secrets, and returns when every container is healthy.
     pub(super) fn up(engine: &'a Engine, tool: &'a Tool) -> Result<Self> {
         let files = tempfile::Builder::new().prefix("rockbot-compose-").tempdir()?;
-        secrets::write(&files.path().join("secrets"))?;
+        rockbot::write_compose_secrets(&files.path().join("secrets"))?;
         let example = fs::read_to_string(folder().join(".env.example"))?;
         let environment = format!(
             "{example}\nCOMPOSE_PROJECT_NAME={PROJECT}\nSECRETS={}\nRABBITMQ_PORT={}\n\

@@ -66,10 +66,24 @@ impl Settings {
         problems.extend(self.pins.url().err());
         problems.extend(self.memory.validate());
         problems.extend(self.outputs.validate());
+        if production {
+            problems.extend(self.unsafe_stores());
+        }
         problems.extend(RabbitConfig::from_section(&self.bus, "").validation_errors(production));
         problems.extend(self.scripts.validate(&[RunnerName::Bus], production));
         problems.extend(self.model().err().map(|problem| format!("llm: {problem}")));
         problems
+    }
+
+    /// Returns the errors of stores that are unsafe in production.
+    fn unsafe_stores(&self) -> impl Iterator<Item = String> {
+        let stores = [
+            ("memory.store", self.memory.url()),
+            ("pins.store", self.pins.url()),
+            ("mcp.pins", self.mcp.pins_url()),
+        ];
+        let urls = stores.into_iter().filter_map(|(key, url)| Some((key, url.ok()??)));
+        urls.filter_map(|(key, url)| url.unsafe_in_production(key))
     }
 
     /// Returns the chat model that the configuration and the environment select.

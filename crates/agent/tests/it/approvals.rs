@@ -62,6 +62,11 @@ async fn call_runs_only_after_approval() {
     turn.await.unwrap();
     assert_eq!(model.tool_results(), [r#"{"n":1}"#]);
     assert!(echo.contexts.lock().unwrap()[0].remaining() > Duration::from_secs(50));
+    let elapsed = events.events().into_iter().find_map(|event| match event {
+        TurnEvent::ToolFinished { elapsed, .. } => Some(elapsed),
+        _ => None,
+    });
+    assert_eq!(elapsed, Some(Duration::ZERO), "the user's time is not the call's");
 }
 
 #[tokio::test(start_paused = true)]

@@ -253,9 +253,9 @@ async fn unknown_agent_gets_an_error_with_the_remedy() {
     let stranger = reply_address("stranger", "1").queue();
     let refused = bus.consume(Subscription::new(stranger, 1)).await;
     let refused = refused.expect_err("not its queue").to_string();
-    assert!(refused.contains("cargo xtask broker-users"), "{refused}");
+    assert!(refused.contains("rockbot admin broker-users"), "{refused}");
     let work = QueueSpec::work(&RoutingKey::new("user.message.stranger").expect("a key"));
     let refused = bus.consume(Subscription::new(work, 1)).await;
     let refused = refused.expect_err("no dead-letter queue").to_string();
-    assert!(refused.contains("cargo xtask broker-users"), "{refused}");
+    assert!(refused.contains("rockbot admin broker-users"), "{refused}");
 }

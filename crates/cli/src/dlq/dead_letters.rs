@@ -181,10 +181,7 @@ pub(super) async fn count(bus: &dyn Bus, queue: &QueueName) -> Result<u32, Failu
 }
 
 fn not_permitted(queue: &QueueName) -> Failure {
-    Failure::unavailable(format!(
-        "this user may not read the dead letters of {queue}; use the operator's user in the URL of \
-         the bus"
-    ))
+    Failure::denied(format!("this user may not read the dead letters of {queue}"))
 }
 
 pub(super) fn no_such_queue(queue: &QueueName) -> Failure {

@@ -1,6 +1,11 @@
 //! The state of a fleet.
 
 use rockbot_bus::BusReport;
+use rockbot_contracts::{
+    identity::{CLI, User},
+    mcp::McpServerSummary,
+    topology::tool_invoke_mcp,
+};
 use rockbot_scripts::Isolation;
 use rockbot_tool_rpc::catalog::KnownHandler;
 
@@ -18,6 +23,11 @@ pub(super) struct Diagnosis {
     pub(super) bus: BusReport,
     pub(super) queues: Vec<WorkQueue>,
     pub(super) handlers: Vec<KnownHandler>,
+    pub(super) servers: Vec<McpServerSummary>,
+    /// Set when the handlers reject calls of this broker user.
+    pub(super) rejection: Option<String>,
+    /// The user that may inspect every queue.
+    pub(super) operator: String,
     pub(super) round_trip: RoundTrip,
     pub(super) scripts: Option<ScriptIsolation>,
 }
@@ -33,9 +43,30 @@ impl Diagnosis {
         let round_trip = round_trip::measure(fleet).await?;
         let (bus, queues) = work_queues::inspect(fleet.bus.as_ref(), &names).await?;
         let handlers = discovered.directory.handlers();
+        let rejection = fleet.require_caller(&handlers).err().map(|failure| {
+            let failure = failure.name_user(&User::Cli, &settings.bus.namespace);
+            format!("{:#}", failure.cause)
+        });
+        let operator = User::Operator.name(&settings.bus.namespace);
+        let servers = mcp_servers(settings, fleet).await?;
         let scripts = if settings.embeds() { script_isolation(settings).await } else { None };
-        Ok(Self { bus, queues, handlers, round_trip, scripts })
+        Ok(Self { bus, queues, handlers, servers, rejection, operator, round_trip, scripts })
     }
+}
+
+/// Returns the connected MCP servers. An embedded fleet has some only with a server file, and a running
+/// one only with a bridge.
+async fn mcp_servers(settings: &Settings, fleet: &Fleet) -> Result<Vec<McpServerSummary>, Failure> {
+    let has_servers = if settings.embeds() {
+        settings.mcp.config.is_some()
+    } else {
+        fleet.consumers(&tool_invoke_mcp()).await? != Some(0)
+    };
+    if !has_servers {
+        return Ok(Vec::new());
+    }
+    let servers = fleet.mcp_servers(CLI, None).await?;
+    Ok(servers.gateway.index().borrow().servers().cloned().collect())
 }
 
 /// Starts the script runner of this process to determine its isolation.

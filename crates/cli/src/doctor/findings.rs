@@ -1,7 +1,10 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_contracts::{
+    QueueSpec,
+    topology::{USER_MESSAGE, tool_invoke},
+};
 use rockbot_service::exit;
 
 use super::diagnosis::Diagnosis;
@@ -46,14 +49,18 @@ impl Finding {
 
 /// Returns the findings about a fleet.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
-    let Diagnosis { queues, handlers, round_trip, scripts, .. } = diagnosis;
+    let Diagnosis { queues, handlers, rejection, operator, round_trip, scripts, .. } = diagnosis;
     let mut findings = Vec::new();
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
     if handlers.is_empty() {
         let message = "no tool handler is available; start rockbot-tool-handler on this bus";
         find(Severity::Unusable, message.to_owned());
     }
+    if let Some(rejection) = rejection {
+        find(Severity::Unusable, rejection.clone());
+    }
     let invoke = QueueSpec::work(&tool_invoke()).name;
+    let agents = format!("{USER_MESSAGE}.");
     let mut hidden = Vec::new();
     for queue in queues {
         let name = &queue.name;
@@ -69,6 +76,9 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         if ready > 0 && consumers == 0 {
             let waiting = render::count(ready, "message");
             find(Severity::Suspicious, format!("{waiting} in {name}, but it has no consumer"));
+        }
+        if depth.is_some() && consumers == 0 && name.as_str().starts_with(&agents) && ready == 0 {
+            find(Severity::Warning, format!("{name} has no consumer: its agent is not running"));
         }
         let is_known = queue.state != QueueState::Refused;
         if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
@@ -86,8 +96,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     }
     if !hidden.is_empty() {
         let hidden = hidden.join(", ");
-        let message =
-            format!("this user may not inspect {hidden}; their messages and consumers are unknown");
+        let message = format!(
+            "this user may not inspect {hidden}; their messages and consumers are unknown; use the \
+             broker user {operator}"
+        );
         find(Severity::Warning, message);
     }
     let readers = round_trip.reply_depth.map_or(0, |depth| depth.consumers);
@@ -143,6 +155,9 @@ mod tests {
                 dead_letters: QueueState::Present(QueueDepth { ready: dead_letters, consumers: 0 }),
             }],
             handlers: Vec::new(),
+            servers: Vec::new(),
+            rejection: None,
+            operator: "rockbot.operator".to_owned(),
             round_trip: RoundTrip {
                 median: Duration::ZERO,
                 reply_queue: "tool.result.doctor.1".to_owned(),
@@ -167,17 +182,26 @@ mod tests {
     fn unconsumed_messages_and_shared_reply_queue_are_suspicious() {
         check(&fleet(7, 1, 0, 1), &[]);
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
-        check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
-        check(&fleet(0, 0, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+        check(&fleet(0, 1, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
+        check(&fleet(0, 0, 0, 1), &[(Severity::Warning, "its agent is not running")]);
+        check(&fleet(0, 1, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
     }
 
     #[test]
     fn hidden_queues_yield_one_warning() {
-        let mut diagnosis = fleet(0, 0, 0, 1);
+        let mut diagnosis = fleet(0, 1, 0, 1);
         diagnosis.queues[0].name = QueueSpec::work(&tool_invoke()).name;
         diagnosis.queues[0].state = QueueState::Refused;
         diagnosis.queues[0].dead_letters = QueueState::Refused;
         check(&diagnosis, &[(Severity::Warning, "inspect tool.invoke, tool.invoke.dlq;")]);
+        check(&diagnosis, &[(Severity::Warning, "use the broker user rockbot.operator")]);
+    }
+
+    #[test]
+    fn rejected_user_makes_the_fleet_unusable() {
+        let rejection = Some("no calls of user guest; use the broker user rockbot.cli".to_owned());
+        let diagnosis = Diagnosis { rejection, ..fleet(0, 1, 0, 1) };
+        check(&diagnosis, &[(Severity::Unusable, "no calls of user guest")]);
     }
 
     #[test]

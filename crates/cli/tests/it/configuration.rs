@@ -35,6 +35,34 @@ fn all_errors_are_reported_at_once() {
 }
 
 #[test]
+fn unknown_bus_key_is_the_only_error() {
+    let sandbox = Sandbox::new();
+    sandbox.write(
+        "bus.toml",
+        "[service]\nprofile = \"production\"\n\
+         [bus]\nuri = \"x\"\nurl = \"amqps://rockbot.cli:secret@broker/%2f\"\n",
+    );
+    let output = sandbox.check(&["--config", "bus.toml", "--check-config"], 64);
+    assert_contains(&output.err, &["bus.uri: unknown key"]);
+    assert_eq!(output.err.matches("\n  - ").count(), 1, "{}", output.err);
+    let output = sandbox.check(&["--bus", "amqp://broker:5672/", "--check-config"], 64);
+    assert_contains(&output.err, &["end it with /%2f"]);
+}
+
+#[test]
+fn unused_server_file_is_reported() {
+    let sandbox = Sandbox::new();
+    sandbox.write("mcp.json", "{\"mcpServers\": {}}");
+    let bus = ["--bus", "amqp://127.0.0.1:1", "--mcp", "mcp.json"];
+    let output = sandbox.check(&[&bus[..], &["tools", "list"]].concat(), 69);
+    assert_contains(&output.err, &["--mcp mcp.json is not used"]);
+    let output = sandbox.check(&[&bus[..], &["mcp", "check", "mcp.json"]].concat(), 0);
+    assert!(!output.err.contains("not used"), "{}", output.err);
+    let output = sandbox.check(&["--mcp", "mcp.json", "tools", "list"], 0);
+    assert!(!output.err.contains("not used"), "{}", output.err);
+}
+
+#[test]
 fn embedded_fleet_settings_are_validated() {
     let sandbox = Sandbox::new();
     let arguments = ["--root", "no/such/folder", "--check-config"];

@@ -1,6 +1,8 @@
 //! The `rockbot` command without a broker or an API key.
 
 #[cfg(test)]
+mod admin;
+#[cfg(test)]
 mod approve;
 #[cfg(test)]
 mod chat;

@@ -66,6 +66,30 @@ fn call_prints_unchanged_result() {
 }
 
 #[test]
+fn failure_before_the_call_says_executed_no() {
+    let sandbox = Sandbox::new();
+    for (arguments, code, wire_code) in [
+        (&["tools", "call", "unknown_tool"][..], 69, "unavailable"),
+        (&["tools", "call", "read_file", "@missing.json"], 64, "invalid_arguments"),
+        (
+            &["tools", "call", "read_file", "{}", "--config", "missing.toml"],
+            64,
+            "invalid_arguments",
+        ),
+        (&["--bus", "amqp://127.0.0.1:1", "tools", "call", "read_file"], 69, "unavailable"),
+        (&["--mcp", "missing.json", "mcp", "call", "time", "now"], 64, "invalid_arguments"),
+        (&["script", "run", "missing.py"], 64, "invalid_arguments"),
+    ] {
+        let output = sandbox.check(arguments, code);
+        assert_contains(&output.err, &[&format!("({wire_code}, executed: no)")]);
+        let result = sandbox.check(&[&["--json"][..], arguments].concat(), code).json();
+        assert_eq!((&result["ok"], &result["executed"]), (&false.into(), &"no".into()));
+        assert_eq!(result["code"], wire_code);
+        assert!(output.err.contains(result["message"].as_str().unwrap()), "{}", output.err);
+    }
+}
+
+#[test]
 fn json_call_describes_outcome() {
     let sandbox = Sandbox::new();
     sandbox.write("notes.md", "first\n");

@@ -43,6 +43,8 @@ pub struct KnownHandler {
     pub version: Option<String>,
     /// Load at the last announcement, if announced.
     pub load: Option<HandlerLoad>,
+    /// Its broker user, if the broker validated one.
+    pub user: Option<String>,
     fingerprint: String,
     last_seen: Instant,
 }
@@ -80,8 +82,9 @@ impl CatalogDirectory {
                 let catalog = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
-                        match announcement.envelope().decode::<ToolCatalog>(Limits::default()) {
-                            Ok(catalog) => Some(catalog),
+                        let envelope = announcement.envelope();
+                        match envelope.decode::<ToolCatalog>(Limits::default()) {
+                            Ok(catalog) => Some((catalog, envelope.user_id.clone())),
                             Err(error) => {
                                 warn!(%error, "unreadable announcement");
                                 continue;
@@ -92,7 +95,7 @@ impl CatalogDirectory {
                 };
                 sender.send_if_modified(|handlers| {
                     let changed = match catalog {
-                        Some(catalog) => apply(handlers, catalog),
+                        Some((catalog, user)) => apply(handlers, catalog, user.as_deref()),
                         None => remove_expired(handlers),
                     };
                     if changed {
@@ -136,7 +139,7 @@ async fn request_announcements(bus: &dyn Bus) {
 }
 
 /// Applies an announcement. Returns whether the handlers or their tools changed.
-fn apply(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
+fn apply(handlers: &mut Handlers, catalog: ToolCatalog, user: Option<&str>) -> bool {
     let ToolCatalog { handler, instance, mut tools, fingerprint, version, load, .. } = catalog;
     tools.truncate(MAX_TOOLS);
     let last_seen = Instant::now();
@@ -164,6 +167,7 @@ fn apply(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
         tools,
         version,
         load,
+        user: user.map(str::to_owned),
         fingerprint,
         last_seen,
     };

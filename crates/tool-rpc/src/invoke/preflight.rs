@@ -125,7 +125,8 @@ impl<'a> Preflight<'a> {
         let since = Instant::now();
         // An earlier delivery was admitted; rejecting this one would leave its outcome open. The sender's
         // own count of attempts lifts no limit.
-        let admitted = self.deps.admission.admit(&self.context.agent, queue, self.inbound.was_delivered());
+        let admitted =
+            self.deps.admission.admit(&self.context.agent, queue, self.inbound.was_delivered());
         let admitted = self.bounded(Box::pin(admitted)).await;
         histogram!("rockbot_tool_queue_wait_seconds").record(since.elapsed());
         match admitted? {

@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use rockbot_contracts::{Envelope, Executed, ToolInvokeRequest};
 use rockbot_tools::{
-    context::ToolContext, failure::ToolFailure, layers::ToolCall, registry::RegisteredTool,
+    context::{ApprovalTime, ToolContext},
+    failure::ToolFailure,
+    layers::ToolCall,
+    registry::RegisteredTool,
     scope::ToolScope,
 };
 use tokio_util::sync::CancellationToken;
@@ -152,6 +155,7 @@ impl ToolInvokeHandler {
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),
+            approval_time: ApprovalTime::default(),
         }
     }
 }

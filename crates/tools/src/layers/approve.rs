@@ -49,11 +49,14 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
     }
 }
 
-/// Waits for the approval of a call.
+/// Waits for the approval of a call, and adds the time to the [`approval_time`] of its context.
+///
+/// [`approval_time`]: crate::ToolContext::approval_time
 ///
 /// # Errors
 /// [`ToolFailure::NotPermitted`] if it is refused, [`ToolFailure::Cancelled`] if it is cancelled.
 pub async fn ask(approver: &dyn Approver, request: ApprovalRequest<'_>) -> Result<(), ToolFailure> {
+    let requested = Instant::now();
     let verdict = tokio::select! {
         biased;
         () = request.context.cancellation.cancelled() => {
@@ -61,6 +64,7 @@ pub async fn ask(approver: &dyn Approver, request: ApprovalRequest<'_>) -> Resul
         }
         verdict = approver.decide(request) => verdict,
     };
+    request.context.approval_time.add(requested.elapsed());
     match verdict {
         Verdict::Allow => Ok(()),
         Verdict::Refuse { reason } => Err(ToolFailure::NotPermitted { reason }),

@@ -1,11 +1,7 @@
 //! The password file and RabbitMQ's password hashes.
 
 use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs::{self, OpenOptions, Permissions},
-    io::{ErrorKind, Write as _},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    collections::BTreeMap, fmt::Write as _, fs, io::ErrorKind, os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -13,35 +9,43 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
 
-/// Mode of files that only their owner may read and write.
-const PRIVATE: u32 = 0o600;
+use super::private_file;
 
-/// Returns the hash of each user's password. Passwords are generated for users that are not in the file,
-/// and added to it.
+/// Returns the password of each user. Passwords are generated for users that are not in the file, and
+/// added to it.
 ///
 /// # Errors
 /// When the file can't be read or written, or others may read it.
-pub(crate) fn hashes(
+pub(super) fn read_or_generate(
     file: &Path,
     users: impl Iterator<Item = String>,
 ) -> Result<BTreeMap<String, String>> {
     let mut passwords = read(file)?;
     let known = passwords.len();
-    let mut hashes = BTreeMap::new();
+    let mut of_users = BTreeMap::new();
     for user in users {
         if !passwords.contains_key(&user) {
             passwords.insert(user.clone(), generate()?);
         }
-        hashes.insert(user.clone(), hash(&passwords[&user], random()?));
+        of_users.insert(user.clone(), passwords[&user].clone());
     }
     if passwords.len() > known {
         let mut text = String::new();
         for (user, password) in &passwords {
             writeln!(text, "{user} {password}")?;
         }
-        write_private(file, &text)?;
+        private_file::write(file, &text)?;
     }
-    Ok(hashes)
+    Ok(of_users)
+}
+
+/// Returns the hash of each user's password.
+///
+/// # Errors
+/// When the system has no random numbers.
+pub(super) fn hashes(passwords: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+    let hash = |(user, password): (&String, &String)| Ok((user.clone(), hash(password, random()?)));
+    passwords.iter().map(hash).collect()
 }
 
 fn read(file: &Path) -> Result<BTreeMap<String, String>> {
@@ -63,18 +67,6 @@ fn read(file: &Path) -> Result<BTreeMap<String, String>> {
     pairs.collect()
 }
 
-/// Writes a file that only its owner can ever read.
-///
-/// # Errors
-/// When it can't be written.
-pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
-    let shown = file.display();
-    let mut open =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(file)?;
-    open.set_permissions(Permissions::from_mode(PRIVATE))?;
-    open.write_all(text.as_bytes()).with_context(|| format!("cannot write {shown}"))
-}
-
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random numbers: {error}"))?;
@@ -82,7 +74,7 @@ fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 /// Generates a password of 192 random bits, in characters that need no escaping in a URL.
-fn generate() -> Result<String> {
+pub(super) fn generate() -> Result<String> {
     let bytes: [u8; 24] = random()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -96,6 +88,8 @@ fn hash(password: &str, salt: [u8; 4]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+
     use super::*;
 
     #[test]
@@ -103,14 +97,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("passwords");
         let users = || ["a.cli", "a.agent.b"].map(str::to_owned).into_iter();
-        assert_eq!(hashes(&file, users()).unwrap().len(), 2);
+        let passwords = read_or_generate(&file, users()).unwrap();
+        assert_eq!(hashes(&passwords).unwrap().len(), 2);
         let first = fs::read_to_string(&file).unwrap();
         assert_eq!(first.lines().count(), 2);
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, PRIVATE);
-        hashes(&file, users()).unwrap();
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, private_file::PRIVATE);
+        assert_eq!(read_or_generate(&file, users()).unwrap(), passwords);
         assert_eq!(fs::read_to_string(&file).unwrap(), first);
         fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        assert!(hashes(&file, users()).unwrap_err().to_string().contains("chmod 600"));
+        let error = read_or_generate(&file, users()).unwrap_err();
+        assert!(error.to_string().contains("chmod 600"));
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! Commands with a broker user that lacks a right, and the state of a fleet that they show.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::{
+    fleet::{Fleet, assert_contains},
+    identity::SecuredFleet,
+    process::{Exit, Running},
+};
+
+const CALL: [&str; 3] = ["tools", "call", "list_files"];
+
+async fn run_as(secured: &SecuredFleet, user: &str, arguments: &[&str]) -> Exit {
+    let mut command = secured.program("rockbot", user);
+    command.args(arguments);
+    Running::start(command).wait().await
+}
+
+#[tokio::test]
+async fn user_that_may_not_call_is_named_before_the_call() {
+    let secured = SecuredFleet::start().await;
+    let mut handler = Running::start(secured.program("rockbot-tool-handler", "tool-handler"));
+    handler.expect_log("ready").await;
+    let cli = format!("use the broker user {}.cli", secured.fleet.namespace);
+
+    let started = Instant::now();
+    let called = run_as(&secured, "foreign", &[&["--json"][..], &CALL].concat()).await;
+    called.assert_code(69);
+    let result = called.json();
+    assert_eq!((&result["ok"], &result["executed"]), (&json!(false), &json!("no")));
+    assert_contains(result["message"].as_str().expect("text"), &["accept no calls of user", &cli]);
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    let doctor = run_as(&secured, "foreign", &["doctor"]).await;
+    doctor.assert_code(69);
+    assert_contains(&doctor.stderr, &["accept no calls of user", &cli]);
+    for user in ["operator", "monitor"] {
+        let called = run_as(&secured, user, &CALL).await;
+        called.assert_code(69);
+        assert_contains(&called.stderr, &["ACCESS_REFUSED", &cli, "executed: no"]);
+    }
+    secured.cli(&CALL).await.assert_code(0);
+}
+
+#[tokio::test]
+async fn command_without_the_right_names_the_operator() {
+    let secured = SecuredFleet::start().await;
+    let mut handler = Running::start(secured.program("rockbot-tool-handler", "tool-handler"));
+    handler.expect_log("ready").await;
+    let operator = format!("use the broker user {}.operator", secured.fleet.namespace);
+    let shown = secured.cli(&["dlq", "show", "tool.invoke"]).await;
+    shown.assert_code(69);
+    assert_contains(&shown.stderr, &[&operator]);
+    run_as(&secured, "operator", &["dlq", "show", "tool.invoke"]).await.assert_code(0);
+    let listed = run_as(&secured, "operator", &["dlq", "list"]).await;
+    listed.assert_code(0);
+    assert!(!listed.stderr.contains(&operator), "{}", listed.stderr);
+}
+
+#[tokio::test]
+async fn doctor_and_dlq_list_show_every_work_queue() {
+    let fleet = Fleet::new();
+    let _handler = fleet.handler("handler-1").await;
+    let _bridge = fleet.bridge("bridge-1", &json!({})).await;
+    let doctor = fleet.run(&["--json", "doctor"]).await;
+    doctor.assert_code(0);
+    let report = doctor.json();
+    let queues = report["queues"].as_array().expect("queues");
+    let queue = |name: &str| {
+        let queue = queues.iter().find(|queue| queue["name"] == name);
+        queue.unwrap_or_else(|| panic!("{name} is missing: {report:#}"))
+    };
+    assert_eq!(queue("tool.invoke.mcp")["consumers"], 1);
+    assert_eq!(queue("mcp.manage")["consumers"], 1);
+    assert_eq!(queue("script.invoke")["exists"], false);
+    assert_eq!(report["mcpServers"], json!([]));
+    let list = fleet.run(&["dlq", "list"]).await;
+    list.assert_code(0);
+    let names =
+        ["tool.invoke.mcp.quarantine", "script.invoke.quarantine", "user.message.assistant"];
+    assert_contains(&list.stdout, &names);
+}
+
+#[tokio::test]
+async fn script_runs_in_a_handler_without_scripts_managers() {
+    let fleet = Fleet::new();
+    fleet.write("answer.py", "print(6 * 7)");
+    let run = ["--json", "script", "run", "answer.py"];
+    let refused = fleet.run(&run).await;
+    refused.assert_code(69);
+    let refused = refused.json();
+    assert_eq!(refused["executed"], "no");
+    assert_contains(
+        refused["message"].as_str().expect("text"),
+        &["no scripts manager", "--runner"],
+    );
+
+    let local = ("ROCKBOT_SCRIPTS__RUNNER", "local");
+    let _handler = fleet.handler_with("handler-1", &[local]).await;
+    let script = fleet.run(&run).await;
+    script.assert_code(0);
+    let script = script.json();
+    assert_eq!((&script["stdout"], &script["exitCode"]), (&json!("42\n"), &json!(0)));
+    let managers = fleet.run(&[&run[..], &["--runner", "bus"]].concat()).await;
+    managers.assert_code(69);
+    let message = managers.json()["message"].as_str().expect("text").to_owned();
+    assert_contains(&message, &["no scripts manager", "omit --runner"]);
+}
