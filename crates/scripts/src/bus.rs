@@ -14,6 +14,9 @@ use rockbot_tools::{ToolContext, ToolFailure};
 
 use crate::runner::{Isolation, Script, ScriptOutcome, ScriptRunner};
 
+/// The gap of a script whose handler reported no isolation.
+const UNREPORTED: &str = "anything: the isolation is not reported";
+
 /// Sends each script to a service that consumes `script.invoke`.
 #[derive(Debug)]
 pub struct BusRunner {
@@ -52,16 +55,28 @@ impl BusRunner {
         if response.tool_call_id != context.tool_call_id {
             return Err(unreadable_reply(&context.tool_call_id, &"it belongs to another call"));
         }
-        let mechanism = response.isolation.or(ran_on).unwrap_or_else(|| "unknown".to_owned());
         Ok(ScriptOutcome {
             stdout: response.output,
             stderr: response.stderr,
             exit_code: response.exit_code,
             ended_by: response.ended_by,
             elapsed: Duration::from_millis(response.elapsed_ms),
-            isolation: Isolation { mechanism, gaps: response.isolation_gaps },
+            isolation: isolation(response.isolation, response.isolation_gaps, ran_on),
         })
     }
+}
+
+/// Returns the isolation that the handler reported. Without a report, it is not known to be complete.
+fn isolation(
+    mechanism: Option<String>,
+    mut gaps: Vec<String>,
+    ran_on: Option<String>,
+) -> Isolation {
+    let mechanism = mechanism.filter(|mechanism| !mechanism.is_empty());
+    if mechanism.is_none() {
+        gaps.push(UNREPORTED.to_owned());
+    }
+    Isolation { mechanism: mechanism.or(ran_on).unwrap_or_else(|| "unknown".to_owned()), gaps }
 }
 
 impl ScriptRunner for BusRunner {
@@ -193,6 +208,21 @@ mod tests {
         let context = ToolContext { tool_call_id: request.tool_call_id.clone(), ..context() };
         let (response, _) = call.execute(Envelope::from_payload(request), &context).await?;
         Ok(response)
+    }
+
+    #[test]
+    fn unreported_isolation_is_incomplete() {
+        for (mechanism, ran_on, expected) in [
+            (None, Some("scripts-manager/1"), "scripts-manager/1"),
+            (None, None, "unknown"),
+            (Some(""), None, "unknown"),
+        ] {
+            let isolation =
+                isolation(mechanism.map(str::to_owned), Vec::new(), ran_on.map(str::to_owned));
+            assert_eq!(isolation.mechanism, expected);
+            assert!(!isolation.is_complete(), "{isolation}");
+        }
+        assert!(isolation(Some("pod".to_owned()), Vec::new(), None).is_complete());
     }
 
     #[tokio::test]

@@ -96,7 +96,7 @@ impl CallProtocol for ScriptProtocol {
             exit_code: details.exit_code,
             elapsed_ms: details.elapsed_ms,
             ended_by: details.ended_by,
-            isolation: Some(details.isolation),
+            isolation: Some(details.isolation).filter(|mechanism| !mechanism.is_empty()),
             isolation_gaps: details.isolation_gaps,
         })
     }

@@ -262,8 +262,9 @@ def lower_limit(limit, value):
     resource.setrlimit(limit, (value, value))
 
 
-# All devices that a script needs; the links in /dev lead to its own descriptors and folder.
-DEVICES = tuple("/dev/" + name for name in ("null", "zero", "full", "random", "urandom"))
+# All devices that a script needs; the links in /dev lead to its own descriptors and folder. A mapping
+# of /dev/zero would be shared memory, of which no process shows how much it holds.
+DEVICES = tuple("/dev/" + name for name in ("null", "full", "random", "urandom"))
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, read folders
 DEVICE = READ | 1 << 1  # and write files
 

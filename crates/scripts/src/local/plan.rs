@@ -25,6 +25,8 @@ const BOOT: &str = "import sys; sys.path.insert(0, sys.argv[1]); import run; run
 /// The folders of a script and of its packages, in a mount namespace of its own.
 const SCRIPT_FOLDER: &str = "/tmp";
 const PACKAGES_FOLDER: &str = "/env";
+/// The devices of a script, as in `jail.py`.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
 /// The size of the script's folder per allowed file.
 const BYTES_PER_FILE: u64 = 4096;
 const LANDLOCK_WITH_TRUNCATION: u32 = 3;
@@ -144,7 +146,7 @@ impl Plan {
         Ok(Self { namespaces, program, bubblewrap, folder: folder.into(), jail })
     }
 
-    /// Returns the isolation mechanisms, human-readable.
+    /// Returns the isolation mechanisms, human-readable, and the one resource that none of them limits.
     pub(super) fn mechanism(&self) -> String {
         let mut mechanisms = match self.namespaces {
             Namespaces::Own => vec!["namespaces"],
@@ -154,7 +156,9 @@ impl Plan {
         let (landlock, seccomp) = (self.jail.landlock > 0, !self.jail.filters.is_empty());
         mechanisms.extend((self.jail.sandbox && landlock).then_some("landlock"));
         mechanisms.extend((self.jail.sandbox && seccomp).then_some("seccomp"));
-        if mechanisms.is_empty() { "limits only".to_owned() } else { mechanisms.join(", ") }
+        let mechanisms =
+            if mechanisms.is_empty() { "limits only".to_owned() } else { mechanisms.join(", ") };
+        format!("{mechanisms}; kernel memory is not limited")
     }
 
     /// Returns whether forks of a warm interpreter can be isolated from each other.
@@ -207,10 +211,16 @@ impl Plan {
         if let Some(packages) = packages {
             command.arg("--ro-bind").arg(packages).arg(PACKAGES_FOLDER);
         }
-        command.args(["--dev", "/dev", "--proc", "/proc"]);
+        command.args(["--proc", "/proc", "--dir", "/dev"]);
+        for device in DEVICES {
+            command.args(["--dev-bind", device, device]);
+        }
+        command.args(["--symlink", "/proc/self/fd", "/dev/fd"]);
         command.args(["--size", &self.jail.disk_bytes.to_string(), "--tmpfs", SCRIPT_FOLDER]);
         command.args(["--size", "4096", "--tmpfs", "/dev/shm"]);
         command.arg("--ro-bind").arg(&self.folder).arg(&self.folder);
+        // The root is a file system in memory, without a limit.
+        command.args(["--remount-ro", "/"]);
     }
 }
 

@@ -1,5 +1,5 @@
 """Attempts what a script must not be able to do, and prints the attempts that succeeded."""
-import errno, os, resource, socket
+import ctypes, errno, mmap, os, resource, socket
 
 with open(os.environ["ROCKBOT_INPUT_FILE"]) as file:
     secret, process, port, name, disk, expected = file.read().split("\n")
@@ -95,9 +95,26 @@ def many_processes():
     return resource.getrlimit(resource.RLIMIT_NPROC)[0] > int(expected)
 
 
+def shares_memory():
+    for device in (None, "/dev/zero"):
+        try:
+            mmap.mmap(os.open(device, os.O_RDWR) if device else -1, mmap.PAGESIZE)
+            return True
+        except OSError:
+            pass
+    return False
+
+
+def pins_memory():
+    # Without any parts of memory: only the attempt matters.
+    _, pipe = os.pipe()
+    return ctypes.CDLL(None).vmsplice(pipe, None, ctypes.c_size_t(0), 0) == 0
+
+
 print("probed")
 for attempt in (reads_files, sees_files, writes_files, changes_files, uses_devices, network, routes,
-                local_sockets, signals, sees_processes, fills_disk, many_processes):
+                local_sockets, signals, sees_processes, fills_disk, many_processes, shares_memory,
+                pins_memory):
     try:
         if attempt():
             print(attempt.__name__)

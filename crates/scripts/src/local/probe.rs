@@ -16,7 +16,7 @@ const PROBE: &str = include_str!("probe.py");
 /// The first line of the probe's output.
 const HEADER: &str = "probed";
 /// The probe's names of attempts, and the gap that each success reveals, human-readable.
-const GAPS: [(&str, &str); 12] = [
+const GAPS: [(&str, &str); 14] = [
     ("reads_files", "reading files of this machine"),
     ("sees_files", "names and sizes of files"),
     ("writes_files", "writing files of this machine"),
@@ -29,6 +29,8 @@ const GAPS: [(&str, &str); 12] = [
     ("sees_processes", "other processes' ids"),
     ("fills_disk", "filling the disk with many files"),
     ("many_processes", "briefly exceeding the process limit"),
+    ("shares_memory", "memory beyond the limit"),
+    ("pins_memory", "memory beyond the limit"),
 ];
 
 /// Resources that a script must not reach, kept open for the probe.

@@ -97,6 +97,12 @@ fn rules(covered: Covered) -> Result<Rules, seccompiler::BackendError> {
         .map(|kind| rule(1, SeccompCmpOp::MaskedEq(SOCKET_TYPES), kind));
     rules.insert(libc::SYS_socketpair, others.chain([unix]).collect::<Result<_, _>>()?);
 
+    // Shared memory without a file, whose pages outlive their mappings, and the machine's huge pages:
+    // neither is in a process's resident size.
+    let anonymous = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let mappings = [anonymous, libc::MAP_HUGETLB].map(|flags| masked_rule(3, flags, flags));
+    rules.insert(libc::SYS_mmap, mappings.into_iter().collect::<Result<_, _>>()?);
+
     // The limits of other processes; a script's own can only be lowered.
     rules.insert(libc::SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]);
     // Otherwise the supervisor could not count a process's open files.

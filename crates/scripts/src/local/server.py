@@ -22,7 +22,11 @@ import jail
 
 CONTROL_CHUNK_BYTES = 64 * 1024
 TICK_MS = 50
-PAGE = os.sysconf("SC_PAGE_SIZE")
+# The memory of a process in /proc/PID/status: its pages and its page tables.
+UNSHARED = "VmPTE:", "HugetlbPages:"
+MEMORY = "VmRSS:", "VmSwap:", *UNSHARED
+# Its part of the pages that it shares, in /proc/PID/smaps_rollup.
+SHARES = "Pss:", "SwapPss:"
 # All processes of a script together may have this many times the open files of one process.
 FILES_FACTOR = 4
 # The number of cells that are created in advance.
@@ -280,54 +284,74 @@ class Supervisor:
         found = self.descendants()
         if len(found) > self.plan["processes"]:
             return True
+        live = [process for process in map(self.live_task, found) if process]
         # The content of pipes and sockets is kernel memory, which no limit counts.
         max_files = FILES_FACTOR * self.plan["open_files"]
-        if len(found) > FILES_FACTOR and sum(self.open_files(pid) for pid in found) > max_files:
+        if len(found) > FILES_FACTOR and sum(self.open_files(path) for path, _ in live) > max_files:
             return True
-        resident = sum(self.number(pid, "statm", 1) * PAGE for pid in found)
-        if resident <= self.plan["memory_bytes"]:
+        if sum(sum(sizes.values()) for _, sizes in live) <= self.plan["memory_bytes"]:
             return False
         # Shared pages were counted for each process.
-        return sum(self.proportional(pid) for pid in found) > self.plan["memory_bytes"]
+        return sum(self.proportional(*process) for process in live) > self.plan["memory_bytes"]
 
-    def open_files(self, pid):
-        try:
-            folder = os.open(pid + "/fd", os.O_RDONLY, dir_fd=self.processes)
-        except OSError:
-            # No permission, or the process has exited: an upper bound, which is 0 after the exit.
-            lines = self.text(pid, "status").splitlines()
-            return sum(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
-        try:
-            return len(os.listdir(folder))
-        except OSError:
-            return 0
-        finally:
-            os.close(folder)
+    def live_task(self, pid):
+        """Returns the path of a process below /proc, and its memory. If its first thread has ended, the
+        path is that of another: the files of an ended thread show no memory and no open files."""
+        for path in self.tasks(pid):
+            if sizes := self.sizes(path, "status", MEMORY):
+                return path, sizes
+        return None
 
-    def proportional(self, pid):
-        for line in self.text(pid, "smaps_rollup").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-        return self.number(pid, "statm", 1) * PAGE
+    def tasks(self, pid):
+        yield pid
+        yield from (f"{pid}/task/{task}" for task in self.names(pid + "/task") or ())
+
+    def open_files(self, path):
+        files = self.names(path + "/fd")
+        if files is not None:
+            return len(files)
+        # No permission, or the process has exited: an upper bound, which is 0 after the exit.
+        lines = self.text(path, "status").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
+
+    def proportional(self, path, sizes):
+        """Returns the memory of a process, with its part of the pages that it shares."""
+        shares = self.sizes(path, "smaps_rollup", SHARES)
+        if not shares:
+            return sum(sizes.values())
+        return sum(shares.values()) + sum(sizes.get(name, 0) for name in UNSHARED)
+
+    def sizes(self, path, name, wanted):
+        """Returns the wanted fields of a file of a process, in bytes."""
+        lines = (line.split() for line in self.text(path, name).splitlines())
+        return {line[0]: int(line[1]) * 1024 for line in lines if line and line[0] in wanted}
 
     def descendants(self):
         found, unseen = [], [self.pid]
         while unseen:
             pid = unseen.pop()
-            try:
-                tasks = os.open(pid + "/task", os.O_RDONLY, dir_fd=self.processes)
-            except OSError:
-                continue
-            for task in os.listdir(tasks):
+            for task in self.names(pid + "/task") or ():
                 children = self.text(pid, f"task/{task}/children").split()
                 found += children
                 unseen += children
-            os.close(tasks)
         return found
 
-    def text(self, pid, name):
+    def names(self, path):
+        """Returns the names in a folder, or `None` if it can't be opened."""
         try:
-            file = os.open(f"{pid}/{name}", os.O_RDONLY, dir_fd=self.processes)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.processes)
+        except OSError:
+            return None
+        try:
+            return os.listdir(folder)
+        except OSError:
+            return []
+        finally:
+            os.close(folder)
+
+    def text(self, path, name):
+        try:
+            file = os.open(f"{path}/{name}", os.O_RDONLY, dir_fd=self.processes)
         except OSError:
             return ""
         try:
@@ -336,10 +360,6 @@ class Supervisor:
             return ""
         finally:
             os.close(file)
-
-    def number(self, pid, name, field):
-        fields = self.text(pid, name).split()
-        return int(fields[field]) if len(fields) > field else 0
 
     def kill_all(self):
         if self.plan["namespaces"]:

@@ -8,4 +8,5 @@ mod degraded;
 mod docker;
 mod fixture;
 mod hostile;
+mod memory;
 mod packages;

@@ -46,12 +46,19 @@ pub(super) const REJECTED: &[c_long] = &[
     libc::SYS_mount_setattr,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
-    // Memory that the supervisor can't count.
+    // Memory that the supervisor can't count: files without a name, pages that a pipe or a socket refers
+    // to after the process has unmapped them, and Landlock's rules.
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
+    libc::SYS_vmsplice,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_sendfile,
+    libc::SYS_landlock_create_ruleset,
     libc::SYS_inotify_init1,
     libc::SYS_inotify_add_watch,
-    // Objects that programs share by a machine-wide number or name.
+    // Objects that programs share by a machine-wide number, name or limit.
+    libc::SYS_io_setup,
     libc::SYS_shmget,
     libc::SYS_shmat,
     libc::SYS_shmctl,
