@@ -79,7 +79,7 @@ async fn list(
         outln!("{}", to_pretty(&queues.iter().map(to_json).collect()))?;
     } else {
         outln!("{}", table(&HEADINGS, queues.iter().map(row)))?;
-        if queues.iter().any(WorkQueue::is_hidden) {
+        if queues.iter().any(WorkQueue::is_operators) {
             let operator = User::Operator.name(namespace);
             note!("? this user may not inspect the queue; use the broker user {operator}");
         }

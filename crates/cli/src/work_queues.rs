@@ -33,9 +33,12 @@ pub(crate) fn configured_agents(settings: &Settings) -> Result<Vec<AgentName>, F
 }
 
 impl WorkQueue {
-    /// Returns whether this user may not inspect it or its dead-letter queue.
-    pub(crate) fn is_hidden(&self) -> bool {
-        [self.state, self.dead_letters].contains(&QueueState::Refused)
+    /// Returns whether this user may not inspect it or its dead-letter queue, and the operator may: only
+    /// their handlers have a right on quarantine queues.
+    pub(crate) fn is_operators(&self) -> bool {
+        let is_hidden = [self.state, self.dead_letters].contains(&QueueState::Refused);
+        is_hidden
+            && !with_quarantine().map(|key| QueueSpec::quarantine(&key).name).contains(&self.name)
     }
 }
 
@@ -143,6 +146,16 @@ mod tests {
         let scripts = parse_name("script.invoke.quarantine", &settings).unwrap();
         assert_eq!(scripts.as_str(), "script.invoke");
         assert_eq!(parse_name("tool *", &settings).unwrap_err().code, exit::USAGE);
+    }
+
+    #[test]
+    fn quarantine_is_hidden_from_the_operator_too() {
+        let hidden = |spec: QueueSpec| {
+            let (state, dead_letters) = (QueueState::Refused, QueueState::Missing);
+            WorkQueue { name: spec.name, state, dead_letters }.is_operators()
+        };
+        assert!(hidden(QueueSpec::work(&script_invoke())));
+        assert!(!hidden(QueueSpec::quarantine(&script_invoke())));
     }
 
     #[tokio::test]

@@ -88,11 +88,8 @@ impl Grants {
                     binds: Vec::new(),
                     queues: works.iter().map(dead_letters_of).collect(),
                     work_queues: Vec::new(),
-                    // Without the right to bind a key it cannot use the queues in another way.
                     inspects: works.iter().map(one).collect(),
                 };
-                let calls = [tool_invoke(), tool_invoke_mcp(), script_invoke()];
-                grants.inspects.extend(calls.iter().map(|key| one(&quarantine_of(key))));
                 grants.inspects.push(each(USER_MESSAGE));
                 grants.publishes.push(each(USER_MESSAGE));
                 grants.queues.push(BindingPattern::new(&format!("{USER_MESSAGE}.*.dlq")));
@@ -518,8 +515,6 @@ mod tests {
             check(user, Declare, &format!("rockbot.{queue}"), false);
             check(user, Bind, queue, false);
         }
-        check(user, BindQueue, "rockbot.tool.invoke.quarantine", true);
-        check(user, Publish, "tool.invoke.quarantine", false);
         check(user, BindQueue, "rockbot.user.message.assistant", true);
         check(user, BindQueue, "rockbot.tool.result.assistant.i", false);
     }

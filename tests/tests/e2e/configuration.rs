@@ -83,7 +83,6 @@ async fn production_profile_rejects_plain_amqp_and_guest() {
     for (program, key) in [
         ("rockbot-tool-handler", "ROCKBOT_STORE__URL"),
         ("rockbot-mcp-bridge", "ROCKBOT_STORE__URL"),
-        ("rockbot-scripts-manager", "ROCKBOT_STORE__URL"),
         ("rockbot-agent", "ROCKBOT_MEMORY__STORE"),
         ("rockbot", "ROCKBOT_PINS__STORE"),
     ] {

@@ -98,7 +98,7 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         let hidden = hidden.join(", ");
         let message = format!(
             "this user may not inspect {hidden}; their messages and consumers are unknown; use the \
-             broker user {operator}"
+             broker user {operator}, which may inspect all but the quarantine queues"
         );
         find(Severity::Warning, message);
     }

@@ -71,7 +71,6 @@ fn outcome(result: &ToolResult) -> ScriptOutcome {
 mod tests {
     use rockbot_contracts::{AgentName, SessionId};
     use rockbot_scripts::{EXECUTE_PYTHON_SCRIPT, ExecutePythonScript, Requirements, ScriptLimit};
-    use rockbot_tools::ToolResult;
 
     use super::*;
 

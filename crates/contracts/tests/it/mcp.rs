@@ -4,8 +4,9 @@ use rockbot_contracts::{
     InstanceId, ToolHints, ToolSource,
     mcp::{
         McpManageError, McpManageErrorCode, McpMetadataRefreshRequest, McpRegisterServerRequest,
-        McpServerDetails, McpServerDetailsRequest, McpServerRegistered, McpServerSummary,
-        McpServerUnregistered, McpServersIndexed, McpToolDefinition, McpUnregisterServerRequest,
+        McpRejectedTool, McpServerDetails, McpServerDetailsRequest, McpServerRegistered,
+        McpServerSummary, McpServerUnregistered, McpServersIndexed, McpToolDefinition,
+        McpUnregisterServerRequest,
     },
 };
 use serde::de::DeserializeOwned;
@@ -83,10 +84,14 @@ fn details_messages_match_golden_json() {
         "mcp-server-details-request-one.json",
         &McpServerDetailsRequest { server_name: server_name(), tool_name },
     );
+    let rejected = McpRejectedTool {
+        name: "merge".to_owned(),
+        reason: "its schema nests deeper than 64 levels with its references".to_owned(),
+    };
     check(
         "mcp-server-details.json",
         &McpServerDetails {
-            server: server(),
+            server: McpServerSummary { rejected_tools: vec![rejected], ..server() },
             instructions: Some("Ask for one repository at a time.".to_owned()),
             protocol_version: Some("2025-11-25".to_owned()),
             tools: vec![tool()],
