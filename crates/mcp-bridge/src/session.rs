@@ -11,7 +11,7 @@ use std::{
 use rmcp::{
     RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
+        CallToolRequest, CallToolRequestParams, CancelledNotification,
         CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequest,
         InputRequiredResult, JsonObject, PaginatedRequestParams, PingRequest, RequestId,
         ServerResult, Tool,
@@ -27,7 +27,7 @@ use tracing::{Instrument, debug};
 use crate::{
     client::Client,
     definitions::MAX_TOOLS,
-    result::tool_result,
+    result::{readable_result, tool_result},
     telemetry,
     transport::{FailureClass, call_failure_class, stdio::StdioError},
 };
@@ -162,7 +162,7 @@ impl Session {
     ) -> Result<ToolResult, ToolFailure> {
         for _ in 0..MAX_ROUNDS {
             match self.request(params.clone(), tool, context, idle).await? {
-                Reply::Result(result) => return Ok(tool_result(*result)),
+                Reply::Result(result) => return Ok(*result),
                 Reply::InputRequired(input) => {
                     let InputRequiredResult { input_requests, request_state, .. } = input;
                     params.input_responses =
@@ -213,8 +213,12 @@ impl Session {
         };
         cancel.disarm();
         match reply {
-            Ok(ServerResult::CallToolResult(result)) => Ok(Reply::Result(Box::new(result))),
+            Ok(ServerResult::CallToolResult(result)) => Ok(Reply::Result(Box::new(tool_result(result)))),
             Ok(ServerResult::InputRequiredResult(input)) => Ok(Reply::InputRequired(input)),
+            Ok(ServerResult::CustomResult(result)) => match readable_result(result.0) {
+                Some(result) => Ok(Reply::Result(Box::new(result))),
+                None => Err(failure(ServiceError::UnexpectedResponse)),
+            },
             Ok(_) => Err(failure(ServiceError::UnexpectedResponse)),
             Err(error) => Err(failure(error)),
         }
@@ -222,7 +226,7 @@ impl Session {
 }
 
 enum Reply {
-    Result(Box<CallToolResult>),
+    Result(Box<ToolResult>),
     InputRequired(InputRequiredResult),
 }
 
