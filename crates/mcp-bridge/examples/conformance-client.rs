@@ -57,7 +57,7 @@ async fn main() -> Result<ExitCode> {
     for _ in 0..=MAX_LOGINS {
         let bridge = bridge(&entry, tokens.path()).await?;
         let is_connected = call_tools(&bridge, &context.tool_calls).await?;
-        let login = bridge.log_in(SERVER).await;
+        let login = bridge.log_in(SERVER, &[]).await;
         bridge.stop().await;
         match login? {
             Some(login) => log_in(login).await?,

@@ -231,15 +231,20 @@ impl Bridge {
         let _ = timeout(limit, server.states().wait_for(settled)).await;
     }
 
-    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires.
-    /// Returns `None` when it has rejected no request since the last login, or uses no tokens.
+    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires,
+    /// and with `scopes` in addition. Returns `None` when it uses no tokens, or has rejected no request
+    /// since the last login and `scopes` is empty.
     ///
     /// # Errors
     /// When the authorization server cannot be found or rejects this client.
-    pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
+    pub async fn log_in(
+        &self,
+        server: &str,
+        scopes: &[String],
+    ) -> Result<Option<Login>, OAuthError> {
         let Some(ServerEntry { server, .. }) = self.find(server) else { return Ok(None) };
         match server.tokens() {
-            Some(tokens) => tokens.log_in().await,
+            Some(tokens) => tokens.log_in(scopes).await,
             None => Ok(None),
         }
     }
