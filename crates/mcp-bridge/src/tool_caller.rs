@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The time limit for a call that waits for a session to be opened.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Calls tools of a server in its current session.
 #[derive(Clone)]
@@ -72,7 +72,10 @@ impl ToolCaller {
     }
 
     /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.
-    async fn active_session(&self, call: &ToolContext) -> Result<Arc<ActiveSession>, ToolFailure> {
+    pub(crate) async fn active_session(
+        &self,
+        call: &ToolContext,
+    ) -> Result<Arc<ActiveSession>, ToolFailure> {
         let mut state = self.state.clone();
         let until = call.deadline.min(Instant::now() + SESSION_TIMEOUT);
         let ready =

@@ -9,5 +9,7 @@ mod gateways;
 mod lifecycle;
 mod oauth;
 mod ownership;
+mod publication;
 mod remote;
+mod startup;
 mod third_party;
