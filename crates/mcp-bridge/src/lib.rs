@@ -3,6 +3,7 @@
 
 mod backoff;
 mod bridge;
+mod call_error;
 mod catalog;
 mod client;
 mod config;

@@ -20,5 +20,6 @@ pub mod websocket;
 
 pub use dial_error::{AddressRefused, DnsFailed, RedirectRefused};
 pub use dial_policy::{DialPolicy, InvalidTarget, PrivateTarget};
+pub(crate) use failure::missing_scope;
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
 pub use remote_server::{RemoteServer, TokenSource};

@@ -10,6 +10,7 @@ mod lifecycle;
 mod oauth;
 mod ownership;
 mod publication;
+mod rejections;
 mod remote;
 mod startup;
 mod third_party;
