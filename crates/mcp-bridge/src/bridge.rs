@@ -373,10 +373,8 @@ impl Bridge {
                 Transport::Stdio(Program { command, args, env, cwd: None })
             }
             (None, Some(url)) if arguments.is_empty() => {
-                let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
                 let oauth = OAuthClient::default();
-                let remote = Remote { url, headers: BTreeMap::new(), oauth };
-                if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
+                Transport::for_url(Remote { url, headers: BTreeMap::new(), oauth })
             }
             _ => {
                 let message = "specify either a command with arguments or a url";

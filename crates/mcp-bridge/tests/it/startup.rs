@@ -2,11 +2,20 @@
 
 use std::sync::Arc;
 
+use axum::{
+    Router,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus};
 use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use serde_json::{Value, json};
 
-use crate::{fixture::servers_file, remote::loopback};
+use crate::{
+    fixture::{call_text, servers_file},
+    remote::{http::serve, loopback},
+};
 
 /// Starts a bridge, and waits until its server has connected or failed once.
 pub(crate) async fn settled(entry: Value) -> (Arc<Bridge>, ServerStatus) {
@@ -26,8 +35,42 @@ pub(crate) fn program(mode: &str) -> Value {
 }
 
 #[tokio::test]
+async fn handshake_follows_unusual_reply_to_probe() {
+    for mode in ["result", "exits"] {
+        let (bridge, status) = settled(program(mode)).await;
+        assert!(status.ready, "{mode}: {status:?}");
+        assert_eq!(status.protocol_version.as_deref(), Some("2025-11-25"), "{mode}");
+        assert_eq!(call_text(&bridge, "clock", "now", json!({})).await, "noon", "{mode}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn last_output_of_program_is_in_the_reason() {
+    let (bridge, status) = settled(program("broken")).await;
+    let reason = status.reason.unwrap_or_default();
+    assert!(reason.contains("ModuleNotFoundError: No module named 'clock'"), "{reason}");
+    assert!(!reason.contains("::"), "types are not for people: {reason}");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn rejected_login_names_the_command() {
+    async fn unauthorized() -> Response {
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response()
+    }
+    let url = serve(Router::new().route("/mcp", post(unauthorized))).await + "/mcp";
+    let (bridge, status) = settled(json!({"url": url})).await;
+    let reason = status.reason.unwrap_or_default();
+    assert!(reason.contains("the server requires authorization"), "{reason}");
+    assert!(reason.contains("`rockbot mcp login clock`"), "{reason}");
+    assert!(!reason.contains("::"), "types are not for people: {reason}");
+    bridge.stop().await;
+}
+
+#[tokio::test]
 async fn tool_that_requires_a_task_is_not_offered() {
-    let (bridge, status) = settled(program("plain")).await;
+    let (bridge, status) = settled(program("result")).await;
     assert!(status.ready, "{status:?}");
     assert!(bridge.registry_name("clock", "now").is_some());
     assert!(bridge.registry_name("clock", "task").is_none());
