@@ -316,10 +316,14 @@ pub(crate) enum Mcp {
     /// The tokens are stored in a file that only the current user can read. Every bridge that runs as
     /// this user on this machine uses them.
     #[command(after_help = "Examples:
-  rockbot --mcp mcp.json mcp login github")]
+  rockbot --mcp mcp.json mcp login github
+  rockbot --mcp mcp.json mcp login github --scope \"repo read:org\"")]
     Login {
         /// Name of the server, case-insensitive
         server: String,
+        /// Scopes to request in addition to those that are granted, separated by spaces
+        #[arg(long = "scope", value_name = "SCOPES", value_delimiter = ' ')]
+        scopes: Vec<String>,
     },
     /// Connect to every server in a file and report the results
     #[command(after_help = "Examples:

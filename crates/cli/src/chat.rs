@@ -15,7 +15,7 @@ use crate::{
     arguments::Chat,
     conversation::Conversation,
     failure::{Failure, OrExit, Outcome},
-    fleet::Fleet,
+    fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
     print::note,
     render,
@@ -41,6 +41,10 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
         }
+        // A single message is answered with the tools of the first request to the model; in a session,
+        // later messages get the tools of servers that start later.
+        let limit = if chat.prompt.is_some() { SERVER_TIMEOUT } else { SERVERS_TIMEOUT };
+        fleet.await_mcp_servers(limit).await;
         (fleet, Some(host))
     } else {
         (Fleet::open(&settings).await?, None)

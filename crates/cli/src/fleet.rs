@@ -11,7 +11,7 @@ use rockbot_contracts::{
     topology::{ReplyAddress, tool_invoke, user_message},
 };
 use rockbot_hooks::OperatorHooks;
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
 use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
@@ -29,6 +29,7 @@ use rockbot_tools::{
 use crate::{
     failure::{Failure, OrExit},
     print::note,
+    render,
     settings::Settings,
 };
 
@@ -41,11 +42,14 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time limit for the announcements of the other handlers after the first.
 const DISCOVER_ALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time limit for the MCP servers of an embedded fleet to start before the started ones are shown.
-const SERVERS_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time limit for the MCP servers of an embedded fleet to start before an interactive session.
+pub(crate) const SERVERS_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The time limit for a requested MCP server to start. Many are downloaded at their first start.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit for a needed MCP server to start. Many are downloaded at their first start.
+pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time after which the servers that are waited for are shown.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 /// A bus, and the embedded services when there are any.
 pub(crate) struct Fleet {
@@ -237,8 +241,8 @@ impl Fleet {
         self.embedded.as_ref().map(|embedded| embedded.bridge.clone() as Arc<dyn McpGateway>)
     }
 
-    /// Discovers the MCP servers of the fleet. In an embedded fleet, waits for `server`, or up to 15 s
-    /// for all servers.
+    /// Discovers the MCP servers of the fleet. In an embedded fleet, waits up to 60 s for `server`, or for
+    /// all servers.
     pub(crate) async fn mcp_servers(
         &self,
         name: &str,
@@ -248,7 +252,7 @@ impl Fleet {
         if let Some(Embedded { bridge, .. }) = &self.embedded {
             match server {
                 Some(server) => bridge.wait_until_server_settled(server, SERVER_TIMEOUT).await,
-                None => bridge.wait_until_settled(SERVERS_TIMEOUT).await,
+                None => self.await_mcp_servers(SERVER_TIMEOUT).await,
             }
             return Ok(McpServers { gateway: bridge.clone(), name });
         }
@@ -257,6 +261,31 @@ impl Fleet {
         let gateway = BusGateway::start(requester).await.or_exit(exit::UNAVAILABLE)?;
         gateway.settle(DISCOVERY_TIMEOUT).await;
         Ok(McpServers { gateway, name })
+    }
+
+    /// Waits until the MCP servers of an embedded fleet have connected or failed, at most `limit`. Prints
+    /// those that it waits for, and those that are not connected then.
+    pub(crate) async fn await_mcp_servers(&self, limit: Duration) {
+        let Some(Embedded { bridge, .. }) = &self.embedded else { return };
+        let settled = bridge.wait_until_settled(limit);
+        tokio::pin!(settled);
+        if tokio::time::timeout(NOTICE_AFTER, &mut settled).await.is_err() {
+            let starting =
+                disconnected(bridge).into_iter().filter(|server| server.reason.is_none());
+            let names: Vec<_> = starting.map(|server| render::clean(&server.name)).collect();
+            let names = names.join(", ");
+            note!("{}", render::dim(&format!("waiting for MCP servers: {names}")));
+            settled.await;
+        }
+        for server in disconnected(bridge) {
+            let name = render::clean(&server.name);
+            match server.reason {
+                Some(reason) => {
+                    note!("MCP server {name} is not connected: {}", render::clean(&reason));
+                }
+                None => note!("MCP server {name} is still starting; its tools are added then"),
+            }
+        }
     }
 
     /// Fails when no instance of `agent` consumes messages: its queue outlives it, so that a message would
@@ -290,6 +319,11 @@ impl Fleet {
         }
         self.bus.close().await;
     }
+}
+
+/// Returns the servers that are not connected.
+fn disconnected(bridge: &Bridge) -> Vec<ServerStatus> {
+    bridge.servers().into_iter().filter(|server| !server.ready).collect()
 }
 
 /// Returns the failure for a store that cannot be opened: unavailable when it cannot be reached,

@@ -31,7 +31,9 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
     // Validated before anything starts.
     let arguments = match &command {
         Mcp::Check { file } => return check::run(settings, file, json).await,
-        Mcp::Login { server } => return login::run(settings, server, json).await,
+        Mcp::Login { server, scopes } => {
+            return login::run(settings, server, scopes, json).await;
+        }
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
         Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
             return Err(Failure::usage(

@@ -18,6 +18,15 @@ const NAME: Style = AnsiColor::Cyan.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
+/// Styles of cells, and the invisible characters that stand for them during the layout: escape sequences
+/// would count for the width of their column.
+const MARKS: [(&str, &str); 4] = [
+    ("\u{1b}[2m", "\u{2061}"),
+    ("\u{1b}[32m", "\u{2062}"),
+    ("\u{1b}[31m", "\u{2063}"),
+    ("\u{1b}[0m", "\u{2064}"),
+];
+
 /// Renders a table without borders. Headings are upper case; there is no heading row when all are empty.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
@@ -25,10 +34,15 @@ pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String
     if headings.iter().any(|heading| !heading.is_empty()) {
         table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
     }
-    table.add_rows(rows);
+    let mark = |cell: String| {
+        let cell = MARKS.iter().fold(cell, |cell, (_, mark)| cell.replace(mark, ""));
+        MARKS.iter().fold(cell, |cell, (style, mark)| cell.replace(style, mark))
+    };
+    table.add_rows(rows.into_iter().map(|row| row.into_iter().map(mark).collect::<Vec<_>>()));
     // Removes the padding outside the first and the last column.
     let trim = |line: String| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned();
-    table.lines().map(trim).collect::<Vec<_>>().join("\n")
+    let lines = table.lines().map(trim).collect::<Vec<_>>().join("\n");
+    MARKS.iter().fold(lines, |lines, (style, mark)| lines.replace(mark, style))
 }
 
 /// Dims text.
@@ -202,6 +216,18 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn styled_cells_align_with_their_heading() {
+        let rows = [("time", good("ready"), "2"), ("broken", bad("failed"), "0")];
+        let rows = rows.map(|(name, state, tools)| vec![name.to_owned(), state, tools.to_owned()]);
+        let table = table(&["server", "state", "tools"], rows);
+        assert!(table.contains("\u{1b}[32mready\u{1b}[0m"), "{table:?}");
+        let plain = MARKS.iter().fold(table, |table, (style, _)| table.replace(style, ""));
+        let lines: Vec<_> = plain.lines().collect();
+        let columns = [lines[0].find("TOOLS"), lines[1].find('2'), lines[2].find('0')];
+        assert!(columns[0].is_some() && columns.iter().all(|at| *at == columns[0]), "{plain}");
+    }
 
     #[test]
     fn clean_removes_control_characters() {

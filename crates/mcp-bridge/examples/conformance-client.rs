@@ -57,7 +57,7 @@ async fn main() -> Result<ExitCode> {
     for _ in 0..=MAX_LOGINS {
         let bridge = bridge(&entry, tokens.path()).await?;
         let is_connected = call_tools(&bridge, &context.tool_calls).await?;
-        let login = bridge.log_in(SERVER).await;
+        let login = bridge.log_in(SERVER, &[]).await;
         bridge.stop().await;
         match login? {
             Some(login) => log_in(login).await?,
@@ -70,13 +70,9 @@ async fn main() -> Result<ExitCode> {
 
 /// Returns the configuration of the server.
 fn entry(context: &SuiteContext) -> Value {
-    let variable = |name| std::env::var(name).unwrap_or_default();
-    let scenario = variable("MCP_CONFORMANCE_SCENARIO");
-    // The older revisions begin with a handshake.
-    let version = variable("MCP_CONFORMANCE_PROTOCOL_VERSION");
-    let protocol = if version.as_str() >= "2026" { "stateless" } else { "handshake" };
+    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
     let url = std::env::args().next_back();
-    let mut entry = json!({"url": url, "protocol": protocol});
+    let mut entry = json!({"url": url});
     if scenario.starts_with("auth/") {
         let mut oauth = json!({"login": !scenario.starts_with("auth/client-credentials")});
         if let Some(id) = &context.client_id {

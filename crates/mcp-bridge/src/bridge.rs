@@ -41,6 +41,7 @@ use crate::{
     state::ServerState,
     status::ServerStatus,
     telemetry::ServerMetrics,
+    tool_caller::SESSION_TIMEOUT,
     transport::DialPolicy,
 };
 
@@ -210,40 +211,75 @@ impl Bridge {
     /// `limit`.
     pub async fn wait_until_settled(&self, limit: Duration) {
         let servers: Vec<_> = self.read().values().map(|entry| entry.server.clone()).collect();
-        let settled = servers.into_iter().map(|server| async move {
-            let mut states = server.states();
-            let settled =
-                |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
-            let is_ready = states
-                .wait_for(settled)
-                .await
-                .is_ok_and(|state| matches!(*state, ServerState::Ready(_)));
-            if is_ready {
-                let name = &server.config().name;
-                let _ = self.index().wait_for(|index| index.get(name).is_some()).await;
-            }
+        let all = stream::iter(servers).for_each_concurrent(MAX_CONCURRENT, |server| async move {
+            self.server_settled(&server).await;
         });
-        let all = stream::iter(settled).for_each_concurrent(MAX_CONCURRENT, |settled| settled);
         let _ = timeout(limit, all).await;
     }
 
-    /// Waits until one server has connected or failed once; at most `limit`.
+    /// Waits until one server has either connected and published its tools, or failed once; at most
+    /// `limit`.
     pub async fn wait_until_server_settled(&self, server: &str, limit: Duration) {
         let Some(ServerEntry { server, .. }) = self.find(server) else { return };
-        let settled =
-            |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
-        let _ = timeout(limit, server.states().wait_for(settled)).await;
+        let _ = timeout(limit, self.server_settled(&server)).await;
     }
 
-    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires.
-    /// Returns `None` when it has rejected no request since the last login, or uses no tokens.
+    /// Completes when a server has either connected and published its tools, or failed once.
+    async fn server_settled(&self, server: &Server) {
+        let (mut states, mut index) = (server.states(), self.index());
+        loop {
+            // A session is ready shortly before its tools are published.
+            let is_settled = match &*states.borrow_and_update() {
+                ServerState::Connecting { failures: 0, .. } => false,
+                ServerState::Ready(_) => {
+                    index.borrow_and_update().get(&server.config().name).is_some()
+                }
+                _ => true,
+            };
+            if is_settled {
+                return;
+            }
+            let changed = tokio::select! {
+                changed = states.changed() => changed,
+                changed = index.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the registry name of a tool that is not registered, once its server is connected.
+    ///
+    /// # Errors
+    /// The reason why the tool cannot be called.
+    async fn await_registration(
+        &self,
+        server: &Server,
+        tool: &str,
+        context: &ToolContext,
+    ) -> Result<String, ToolFailure> {
+        server.caller().active_session(context).await?;
+        let _ =
+            timeout(context.remaining().min(SESSION_TIMEOUT), self.server_settled(server)).await;
+        self.registry_name(&server.config().name, tool)
+            .ok_or_else(|| ToolFailure::NotFound { name: tool.chars().take(128).collect() })
+    }
+
+    /// Starts an interactive login at a server that rejected a request, with the scopes that it requires,
+    /// and with `scopes` in addition. Returns `None` when it uses no tokens, or has rejected no request
+    /// since the last login and `scopes` is empty.
     ///
     /// # Errors
     /// When the authorization server cannot be found or rejects this client.
-    pub async fn log_in(&self, server: &str) -> Result<Option<Login>, OAuthError> {
+    pub async fn log_in(
+        &self,
+        server: &str,
+        scopes: &[String],
+    ) -> Result<Option<Login>, OAuthError> {
         let Some(ServerEntry { server, .. }) = self.find(server) else { return Ok(None) };
         match server.tokens() {
-            Some(tokens) => tokens.log_in().await,
+            Some(tokens) => tokens.log_in(scopes).await,
             None => Ok(None),
         }
     }
@@ -299,10 +335,7 @@ impl Bridge {
             servers.insert(name.to_lowercase(), entry);
             server
         };
-        let mut states = server.states();
-        let settled =
-            states.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
-        let settled = timeout(REGISTER_TIMEOUT, settled).await.is_ok();
+        let settled = timeout(REGISTER_TIMEOUT, self.server_settled(&server)).await.is_ok();
         if let Some(details) = self.context.catalog.details(&name) {
             return Ok(details.server);
         }
@@ -344,10 +377,8 @@ impl Bridge {
                 Transport::Stdio(Program { command, args, env, cwd: None })
             }
             (None, Some(url)) if arguments.is_empty() => {
-                let is_socket = url.starts_with("wss://") || url.starts_with("ws://");
                 let oauth = OAuthClient::default();
-                let remote = Remote { url, headers: BTreeMap::new(), oauth };
-                if is_socket { Transport::WebSocket(remote) } else { Transport::Http(remote) }
+                Transport::for_url(Remote { url, headers: BTreeMap::new(), oauth })
             }
             _ => {
                 let message = "specify either a command with arguments or a url";
@@ -478,14 +509,14 @@ impl McpGateway for Bridge {
                 let message = format!("no MCP server {server:?}; list the servers for their names");
                 return Err(ToolFailure::Unavailable { message, executed: Executed::No });
             };
-            // The same layers as for a call over the bus.
-            if let Some(name) = self.registry_name(server, tool) {
-                let context = ToolContext { tool_name: name.into(), ..context.clone() };
-                let arguments = arguments.to_string().into();
-                return self.executor.execute(ToolCall { context, arguments }).await;
-            }
-            // It fails with the reason why the tool is unavailable.
-            entry.server.caller().call(tool, arguments, context).await
+            let name = match self.registry_name(server, tool) {
+                Some(name) => name,
+                None => self.await_registration(&entry.server, tool, context).await?,
+            };
+            // The same layers as for a call over the bus: no tool is called without them.
+            let context = ToolContext { tool_name: name.into(), ..context.clone() };
+            let arguments = arguments.to_string().into();
+            self.executor.execute(ToolCall { context, arguments }).await
         })
     }
 

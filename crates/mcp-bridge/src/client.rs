@@ -21,8 +21,9 @@ pub(crate) type ProgressSink = Arc<dyn Fn(String) + Send + Sync>;
 
 /// The handler of requests and notifications from the server.
 ///
-/// There is no user to ask, so an elicitation is declined. There is no model to sample from and no
-/// folder to expose: rmcp's defaults refuse the first and return an empty list for the second.
+/// There is no user to ask: elicitation is not declared, and declined when it is requested nevertheless.
+/// There is no model to sample from and no folder to expose: rmcp's defaults refuse the first and return
+/// an empty list for the second.
 #[derive(Clone, Default)]
 pub(crate) struct Client(Arc<Shared>);
 
@@ -73,10 +74,8 @@ impl Drop for ProgressGuard {
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let implementation = Implementation::new("rockbot-mcp-bridge", env!("CARGO_PKG_VERSION"));
-        // Elicitation is declared although it is always declined: a server that needs it gets a
-        // decline where it would fail otherwise.
-        let capabilities = ClientCapabilities::builder().enable_elicitation().build();
-        ClientConfig::new(capabilities, implementation)
+        // Elicitation is not declared, so that a server uses what it has for clients without a person.
+        ClientConfig::new(ClientCapabilities::default(), implementation)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 

@@ -1,28 +1,28 @@
-//! Opening of sessions, in the protocol era that the server supports.
-//!
-//! Up to 2025-11-25, a session begins with a handshake. From 2026-07-28 on, there is no handshake, and
-//! every request stands alone. The era is detected as the specification describes, and remembered for the
-//! next session.
+//! Opening of sessions, in the protocol era that the server supports: detected by a [`probe`], and
+//! remembered for the next session.
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use rmcp::{
-    RoleClient,
-    model::ProtocolVersion,
-    service::{
-        ClientInitializeError, ClientLifecycleMode, RunningService, serve_client_with_lifecycle,
-    },
+    ClientHandler, RoleClient,
+    service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
     transport::Transport as McpTransport,
 };
 use rockbot_contracts::outside_text::plain;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     client::Client,
-    config::{OAuthClient, Protocol, Remote, ServerConfig, Transport},
+    config::{OAuthClient, Program, Remote, ServerConfig, Transport},
+    era::Era,
     oauth::{OAuthSettings, OAuthTokens},
+    probe::{Pairing, ProbeError, probe},
     session::Session,
-    transport::{self, ConnectError, DialPolicy, RemoteServer, TokenSource, stdio::StdioTransport},
+    transport::{
+        self, ConnectError, DialPolicy, FailureClass, RemoteServer, TokenSource, describe,
+        describe_handshake, failure_class,
+        stdio::{StderrLog, StdioTransport},
+    },
 };
 
 /// The time limit for opening a session. Many programs are downloaded at their first start.
@@ -48,44 +48,6 @@ impl DialSettings {
     }
 }
 
-/// The protocol era of a server, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// Not known yet; to be detected.
-    Unknown,
-    /// Sessions with a handshake: up to 2025-11-25.
-    Handshake,
-    /// No handshake: from 2026-07-28 on.
-    Stateless,
-}
-
-impl Era {
-    pub(crate) fn from_session(session: &Session) -> Self {
-        if session.has_handshake { Self::Handshake } else { Self::Stateless }
-    }
-
-    /// Returns the configured era.
-    pub(crate) fn configured(config: &ServerConfig) -> Self {
-        match config.protocol {
-            None => Self::Unknown,
-            Some(Protocol::Handshake) => Self::Handshake,
-            Some(Protocol::Stateless) => Self::Stateless,
-        }
-    }
-
-    fn lifecycle(self) -> ClientLifecycleMode {
-        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-        match self {
-            Self::Unknown => ClientLifecycleMode::Auto {
-                preferred_versions,
-                legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-            },
-            Self::Handshake => ClientLifecycleMode::Initialize,
-            Self::Stateless => ClientLifecycleMode::Discover { preferred_versions },
-        }
-    }
-}
-
 /// A failure to open a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectFailure {
@@ -93,12 +55,17 @@ pub(crate) enum ConnectFailure {
     Start(#[from] std::io::Error),
     #[error("invalid url: {0}")]
     Url(String),
-    #[error("{}", chain(.0))]
+    #[error("{}", describe(.0))]
     Connect(#[from] ConnectError),
-    #[error("{}", chain(.0.as_ref()))]
+    #[error("{}", describe_handshake(.0))]
     Handshake(Box<ClientInitializeError>),
+    /// The server closed the session, or did not reply to the probe. It may be of the older era.
+    #[error("the server did not reply to the first request")]
+    Unanswered,
     #[error("no session within {OPEN_TIMEOUT:?}")]
     TimedOut,
+    #[error("{failure}; its last output: {output}")]
+    Program { failure: Box<ConnectFailure>, output: String },
 }
 
 impl From<ClientInitializeError> for ConnectFailure {
@@ -107,40 +74,34 @@ impl From<ClientInitializeError> for ConnectFailure {
     }
 }
 
-/// Formats an error with its causes, sanitized: servers contribute to the text.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let cause_text = error.to_string();
-        // Many errors repeat their cause.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
+impl From<ProbeError> for ConnectFailure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Unanswered => Self::Unanswered,
+            ProbeError::Failed(error) => Self::Handshake(error),
         }
-        cause = error.source();
     }
-    plain(&text, 500)
 }
 
 impl ConnectFailure {
-    /// Returns the era to try next after this failure.
-    ///
-    /// A program that exits when it receives an unknown request, or replies to it too late, belongs to
-    /// the older era. Other failures carry no information about the era, in particular a refused login,
-    /// a failed name resolution or an invalid reply.
-    pub(crate) fn next_era(&self, tried: Era) -> Era {
-        let Self::Handshake(error) = self else { return tried };
-        let is_handshake_era = matches!(
-            **error,
-            ClientInitializeError::ConnectionClosed(_)
-                | ClientInitializeError::UncorrelatedErrorResponse { .. }
-                | ClientInitializeError::ConflictInitResponseId(..)
-        );
-        match tried {
-            Era::Unknown if is_handshake_era => Era::Handshake,
-            // The known era may be outdated: the server may have been replaced.
-            _ => Era::Unknown,
+    /// Returns the class of the failure, or `None` if it is not one of a connection.
+    pub(crate) fn class(&self) -> Option<FailureClass> {
+        match self {
+            Self::Connect(error) => Some(error.class()),
+            Self::Handshake(error) => Some(failure_class(error)),
+            _ => None,
+        }
+    }
+
+    /// Adds the last output of the program.
+    async fn with_output(self, stderr: &StderrLog) -> Self {
+        match self {
+            // The second attempt reports its own output.
+            Self::Unanswered => self,
+            failure => match stderr.last_lines().await {
+                Some(output) => Self::Program { failure: Box::new(failure), output },
+                None => failure,
+            },
         }
     }
 }
@@ -161,26 +122,98 @@ pub(crate) async fn open(
     policy: &Arc<DialPolicy>,
     tokens: Option<&OAuthTokens>,
 ) -> Result<OpenedSession, ConnectFailure> {
-    let server = |remote| remote_server(remote, policy, tokens);
-    let opened = async {
-        match &config.transport {
-            Transport::Stdio(program) => {
-                handshake(StdioTransport::start(&config.name, program)?, era).await
-            }
-            Transport::Http(remote) => {
-                handshake(transport::http::connect(&server(remote)?).await?, era).await
-            }
-            // This transport exists only in the older era.
-            Transport::Sse(remote) => {
-                let transport = transport::sse::connect(&server(remote)?).await?;
-                handshake(transport, Era::Handshake).await
-            }
-            Transport::WebSocket(remote) => {
-                handshake(transport::websocket::connect(&server(remote)?).await?, era).await
-            }
+    let connection = Connection { config, policy, tokens, until: Instant::now() + OPEN_TIMEOUT };
+    match connection.open(era).await {
+        // A server of the older era may end at an unknown request, or never reply to it.
+        Err(ConnectFailure::Unanswered) => connection.open(Era::Handshake).await,
+        opened => opened,
+    }
+}
+
+/// The parameters of an attempt to open a session.
+struct Connection<'a> {
+    config: &'a ServerConfig,
+    policy: &'a Arc<DialPolicy>,
+    tokens: Option<&'a OAuthTokens>,
+    until: Instant,
+}
+
+impl Connection<'_> {
+    async fn open(&self, era: Era) -> Result<OpenedSession, ConnectFailure> {
+        match &self.config.transport {
+            Transport::Stdio(program) => self.open_program(program, era).await,
+            Transport::Http(remote) => self.limit(self.open_http(remote, era)).await,
+            Transport::HttpOrSse(remote) => self.limit(self.open_http_or_sse(remote, era)).await,
+            Transport::Sse(remote) => self.limit(self.open_sse(remote)).await,
+            Transport::WebSocket(remote) => self.limit(self.open_websocket(remote, era)).await,
         }
-    };
-    timeout(OPEN_TIMEOUT, opened).await.map_err(|_| ConnectFailure::TimedOut)?
+    }
+
+    async fn limit(
+        &self,
+        opened: impl Future<Output = Result<OpenedSession, ConnectFailure>>,
+    ) -> Result<OpenedSession, ConnectFailure> {
+        timeout_at(self.until, opened).await.map_err(|_| ConnectFailure::TimedOut)?
+    }
+
+    async fn open_program(
+        &self,
+        program: &Program,
+        era: Era,
+    ) -> Result<OpenedSession, ConnectFailure> {
+        let transport = StdioTransport::start(&self.config.name, program)?;
+        let stderr = transport.stderr().clone();
+        match self.limit(start_session(transport, era, Pairing::Stream)).await {
+            Ok(opened) => Ok(opened),
+            Err(failure) => Err(failure.with_output(&stderr).await),
+        }
+    }
+
+    async fn open_http(&self, remote: &Remote, era: Era) -> Result<OpenedSession, ConnectFailure> {
+        let transport = transport::http::connect(&self.server(remote)?).await?;
+        start_session(transport, era, Pairing::Http).await
+    }
+
+    /// Opens a session over streamable HTTP, or else over HTTP with SSE, as the specification describes
+    /// for a URL of an unknown revision.
+    async fn open_http_or_sse(
+        &self,
+        remote: &Remote,
+        era: Era,
+    ) -> Result<OpenedSession, ConnectFailure> {
+        let failure = match self.open_http(remote, era).await {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => failure,
+        };
+        if !failure.class().is_some_and(FailureClass::is_other_endpoint) {
+            return Err(failure);
+        }
+        match transport::sse::connect(&self.server(remote)?).await {
+            Ok(transport) => start_session(transport, Era::Handshake, Pairing::Stream).await,
+            Err(error) if error.class() == FailureClass::Unauthorized => Err(error.into()),
+            // It is no endpoint of this transport either.
+            Err(_) => Err(failure),
+        }
+    }
+
+    /// Opens a session over HTTP with SSE, which exists only in the older era.
+    async fn open_sse(&self, remote: &Remote) -> Result<OpenedSession, ConnectFailure> {
+        let transport = transport::sse::connect(&self.server(remote)?).await?;
+        start_session(transport, Era::Handshake, Pairing::Stream).await
+    }
+
+    async fn open_websocket(
+        &self,
+        remote: &Remote,
+        era: Era,
+    ) -> Result<OpenedSession, ConnectFailure> {
+        let transport = transport::websocket::connect(&self.server(remote)?).await?;
+        start_session(transport, era, Pairing::Stream).await
+    }
+
+    fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {
+        remote_server(remote, self.policy, self.tokens)
+    }
 }
 
 fn remote_server(
@@ -196,12 +229,21 @@ fn remote_server(
     Ok(RemoteServer { headers, tokens, ..RemoteServer::new(url, policy.clone()) })
 }
 
-async fn handshake<T>(transport: T, era: Era) -> Result<OpenedSession, ConnectFailure>
+async fn start_session<T>(
+    transport: T,
+    era: Era,
+    pairing: Pairing,
+) -> Result<OpenedSession, ConnectFailure>
 where
     T: McpTransport<RoleClient> + 'static,
 {
     let client = Client::default();
-    let running = serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?;
+    let running = if era == Era::Unknown {
+        let (era, transport) = probe(transport, &client.get_info(), pairing).await?;
+        serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+    } else {
+        serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+    };
     let session = Session::new(running.peer().clone(), client.clone()).await;
     Ok((running, client, session))
 }

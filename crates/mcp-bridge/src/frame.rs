@@ -3,7 +3,11 @@
 //! A message that cannot be read fails the one call that it answers, and no other: the request id is
 //! searched in the bytes that did arrive, and that request gets an error reply.
 
-use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
+use std::collections::BTreeSet;
+
+use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use serde::Deserialize;
+use tracing::info;
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -22,7 +26,7 @@ pub(crate) enum Unreadable {
     Invalid,
 }
 
-/// Parses a message.
+/// Parses a message. A list of tools contains only those that can be called without a task.
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -30,7 +34,62 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     if bytes.len() > MAX_FRAME_BYTES {
         return Err(Unreadable::TooLarge);
     }
-    serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)
+    let mut message = serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)?;
+    if let Some(tools) = listed_tools(&mut message) {
+        remove_task_tools(bytes, tools);
+    }
+    Ok(message)
+}
+
+/// Returns the tools of a message that lists them.
+pub(crate) fn listed_tools(message: &mut ServerJsonRpcMessage) -> Option<&mut Vec<Tool>> {
+    let ServerJsonRpcMessage::Response(response) = message else { return None };
+    match &mut response.result {
+        ServerResult::ListToolsResult(list) => Some(&mut list.tools),
+        _ => None,
+    }
+}
+
+/// The part of a tool list that rmcp does not parse.
+#[derive(Deserialize)]
+struct TaskSupportList {
+    result: TaskSupportPage,
+}
+
+#[derive(Deserialize)]
+struct TaskSupportPage {
+    tools: Vec<TaskSupport>,
+}
+
+#[derive(Deserialize)]
+struct TaskSupport {
+    name: String,
+    execution: Option<Execution>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Execution {
+    task_support: Option<String>,
+}
+
+/// Removes the tools that can only be called as tasks, which the bridge does not support.
+fn remove_task_tools(bytes: &[u8], tools: &mut Vec<Tool>) {
+    const KEY: &[u8] = b"\"taskSupport\"";
+    if !bytes.windows(KEY.len()).any(|part| part == KEY) {
+        return;
+    }
+    let Ok(list) = serde_json::from_slice::<TaskSupportList>(bytes) else { return };
+    let required = list.result.tools.into_iter().filter(|tool| {
+        let support =
+            tool.execution.as_ref().and_then(|execution| execution.task_support.as_deref());
+        support == Some("required")
+    });
+    let required: BTreeSet<_> = required.map(|tool| tool.name).collect();
+    if !required.is_empty() {
+        info!(tools = ?required, "tools that require tasks are not offered");
+        tools.retain(|tool| !required.contains(tool.name.as_ref()));
+    }
 }
 
 /// Returns an error reply for the request that the message starting with `prefix` answers. Returns
@@ -101,6 +160,22 @@ mod tests {
             other => panic!("{other:?}"),
         });
         assert_eq!(got.as_ref(), expected, "{prefix}");
+    }
+
+    #[test]
+    fn tool_that_requires_a_task_is_not_listed() {
+        let tool = |name: &str, support: &str| {
+            format!(
+                r#"{{"name":"{name}","inputSchema":{{}},"execution":{{"taskSupport":"{support}"}}}}"#
+            )
+        };
+        let tools =
+            [tool("a", "required"), tool("b", "optional"), tool("c", "forbidden")].join(",");
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{tools}]}}}}"#);
+        let mut message = read(text.as_bytes()).unwrap();
+        let tools = listed_tools(&mut message).unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
+        assert_eq!(names, ["b", "c"]);
     }
 
     #[test]

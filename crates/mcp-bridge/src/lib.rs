@@ -3,14 +3,17 @@
 
 mod backoff;
 mod bridge;
+mod call_error;
 mod catalog;
 mod client;
 mod config;
 mod connect;
 mod definitions;
+mod era;
 mod frame;
 pub mod oauth;
 mod ownership;
+mod probe;
 mod queue;
 mod result;
 mod section;

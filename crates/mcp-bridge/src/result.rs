@@ -3,6 +3,10 @@
 use rmcp::model::{CallToolResult, ContentBlock as Block, ResourceContents};
 use rockbot_contracts::ContentBlock;
 use rockbot_tools::ToolResult;
+use serde_json::{Value, json};
+
+/// The longest kind of a content block that is reported, in characters.
+const MAX_KIND_CHARS: usize = 40;
 
 /// Converts a result without loss: text, images, audio, resources and structured content. Structured
 /// content without any other content is quoted as text for the model.
@@ -22,6 +26,20 @@ pub(crate) fn tool_result(result: CallToolResult) -> ToolResult {
     }
 }
 
+/// Converts a result of which some content blocks are of unknown kinds or invalid; a text takes the
+/// place of each. Returns `None` for anything but the result of a call.
+pub(crate) fn readable_result(mut result: Value) -> Option<ToolResult> {
+    let content = result.get_mut("content")?.as_array_mut()?;
+    for block in content.iter_mut() {
+        if serde_json::from_value::<Block>(block.clone()).is_err() {
+            let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
+            let kind: String = kind.chars().take(MAX_KIND_CHARS).collect();
+            *block = json!({"type": "text", "text": format!("[content of the unsupported kind {kind:?}]")});
+        }
+    }
+    serde_json::from_value(result).ok().map(tool_result)
+}
+
 fn convert_block(block: Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::Text { text: text.text },
@@ -31,7 +49,9 @@ fn convert_block(block: Block) -> ContentBlock {
             let text = [Some(link.name), link.title, link.description];
             let text = text.into_iter().flatten().collect::<Vec<_>>().join(": ");
             let (uri, mime_type) = (link.uri, link.mime_type);
-            ContentBlock::Resource { uri, mime_type, text: Some(text) }
+            // A model reads the text only, and needs the URI to refer to the resource.
+            let text = Some(format!("{text} <{uri}>"));
+            ContentBlock::Resource { uri, mime_type, text }
         }
         Block::Resource(embedded) => match embedded.resource {
             ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
@@ -56,7 +76,7 @@ fn convert_bytes(uri: String, mime_type: Option<String>, data: String) -> Conten
             ContentBlock::Audio { data, mime_type }
         }
         mime_type => {
-            let text = Some(format!("[{} bytes of base64]", data.len()));
+            let text = Some(format!("[{} bytes of base64] <{uri}>", data.len()));
             ContentBlock::Resource { uri, mime_type, text }
         }
     }
@@ -64,8 +84,6 @@ fn convert_bytes(uri: String, mime_type: Option<String>, data: String) -> Conten
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -93,6 +111,36 @@ mod tests {
             json!(["text", "image", "audio", "resource", "image", "resource", "resource"])
         );
         assert_eq!((result.details, result.is_error), (Some(json!({"n": 1})), true));
+    }
+
+    #[test]
+    fn resource_link_text_contains_its_uri() {
+        let mcp_result: CallToolResult = serde_json::from_value(json!({"content": [
+            {"type": "resource_link", "uri": "file:///notes.md", "name": "notes", "title": "Notes"},
+        ]}))
+        .unwrap();
+        assert_eq!(tool_result(mcp_result).to_text(), "notes: Notes <file:///notes.md>");
+    }
+
+    #[test]
+    fn unknown_content_block_leaves_the_others() {
+        let result = readable_result(json!({
+            "content": [
+                {"type": "text", "text": "before"},
+                {"type": "hologram", "beam": 1},
+                {"type": "image", "data": 7},
+                {"type": "text", "text": "after"},
+            ],
+            "isError": true,
+            "structuredContent": {"n": 1},
+        }))
+        .unwrap();
+        assert_eq!(result.content.len(), 4);
+        let text = result.to_text();
+        assert!(text.starts_with("before") && text.ends_with("after"), "{text}");
+        assert!(text.contains("unsupported kind \"hologram\""), "{text}");
+        assert_eq!((result.details, result.is_error), (Some(json!({"n": 1})), true));
+        assert!(readable_result(json!({"status": "ok"})).is_none());
     }
 
     #[test]

@@ -25,9 +25,10 @@ use crate::{
     catalog::Catalog,
     client::Client,
     config::ServerConfig,
-    connect::{self, Era},
+    connect::{self, ConnectFailure},
     definitions::Definitions,
-    oauth::OAuthTokens,
+    era::Era,
+    oauth::{Grant, OAuthTokens},
     ownership::{Ownership, OwnershipGuard},
     queue::Queues,
     session::Session,
@@ -35,6 +36,7 @@ use crate::{
     summary,
     telemetry::ServerMetrics,
     tool_caller::ToolCaller,
+    transport::{FailureClass, describe_request},
 };
 
 /// The time limit for subscribing to change notifications.
@@ -148,6 +150,19 @@ fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
     }
 }
 
+/// Returns the reason why a server is not connected, with what to do.
+fn reason(config: &ServerConfig, failure: &ConnectFailure) -> String {
+    let can_log_in = config
+        .transport
+        .remote()
+        .is_some_and(|remote| matches!(remote.oauth.grant, Grant::User { .. }));
+    if can_log_in && failure.class() == Some(FailureClass::Unauthorized) {
+        format!("{failure}; log in with `rockbot mcp login {}`", config.name)
+    } else {
+        failure.to_string()
+    }
+}
+
 /// The task that owns the connection of a server.
 struct ConnectionTask {
     caller: ToolCaller,
@@ -238,10 +253,9 @@ impl ConnectionTask {
                 Some(opened)
             }
             Err(failure) => {
-                if config.protocol.is_none() {
-                    self.era = failure.next_era(self.era);
-                }
-                self.record_failure(&failure.to_string());
+                // The known era may be outdated: the server may have been replaced.
+                self.era = Era::configured(&config);
+                self.record_failure(&reason(&config, &failure));
                 None
             }
         }
@@ -312,7 +326,8 @@ impl ConnectionTask {
     /// Publishes the tools and keeps them up to date. Returns when the server is unresponsive.
     async fn maintain(&self, session: &Arc<Session>, client: &Client) -> SessionEnd {
         if let Err(error) = self.refresh_tools(session).await {
-            return SessionEnd::Unusable(format!("listing its tools failed: {error}"));
+            let reason = describe_request(&error);
+            return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
         info!(server = %self.name(), protocol = %session.protocol_version, "server connected");
         let mut changes = ToolChanges::subscribe(session).await;
@@ -348,7 +363,8 @@ impl ConnectionTask {
             changes.drain();
             if let Err(error) = self.refresh_tools(session).await {
                 // The previous tools stay.
-                warn!(server = %self.name(), %error, "tool listing failed; keeping the previous tools");
+                let error = describe_request(&error);
+                warn!(server = %self.name(), error, "tool listing failed; keeping the previous tools");
             }
             sleep(LIST_INTERVAL - DEBOUNCE).await;
         }

@@ -11,10 +11,9 @@ use std::{
 use rmcp::{
     RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequest,
-        InputRequiredResult, JsonObject, PaginatedRequestParams, PingRequest, RequestId,
-        ServerResult, Tool,
+        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+        ClientRequest, InputRequest, InputRequiredResult, JsonObject, PaginatedRequestParams,
+        PingRequest, RequestId, ServerResult, Tool,
     },
     service::{ClientCacheConfig, Peer, PeerRequestOptions, ServiceError},
 };
@@ -22,14 +21,14 @@ use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::{Instrument, debug};
+use tracing::Instrument;
 
 use crate::{
+    call_error::{CallError, failure, is_gone},
     client::Client,
     definitions::MAX_TOOLS,
-    result::tool_result,
+    result::{readable_result, tool_result},
     telemetry,
-    transport::{FailureClass, call_failure_class, stdio::StdioError},
 };
 
 /// The default idle timeout of a call: how long the server may send nothing.
@@ -131,47 +130,61 @@ impl Session {
     /// Calls a tool. `idle` is the idle timeout; the deadline of the context applies as well.
     ///
     /// # Errors
-    /// See [`ToolFailure`], which reports whether the tool may have run.
+    /// See [`ToolFailure`], which reports whether the tool may have run; or the session has expired, and
+    /// the tool did not run.
     ///
     /// # Cancellation
     /// The server is notified, also when the future is dropped.
     pub(crate) async fn call(
         &self,
         tool: &McpToolDefinition,
-        arguments: Value,
+        arguments: &Value,
         context: &ToolContext,
         idle: Duration,
-    ) -> Result<ToolResult, ToolFailure> {
+    ) -> Result<ToolResult, CallError> {
         let _active = ActiveCall::start(&self.calls);
-        let mut params = CallToolRequestParams::new(tool.name.clone());
-        params.arguments = Some(object(arguments)?);
         let span = telemetry::call_span(&self.protocol_version, tool, context);
-        let rounds = self.rounds(params, tool, context, idle);
+        let rounds = self.rounds(tool, arguments, context, idle);
         let outcome = Box::pin(rounds).instrument(span.clone()).await;
-        telemetry::record_outcome(&span, &outcome);
-        outcome
+        match outcome {
+            Err(CallError::SessionExpired) => {
+                telemetry::record_session_expiry(&span);
+                Err(CallError::SessionExpired)
+            }
+            outcome => {
+                let outcome = outcome.map_err(CallError::into_failure);
+                telemetry::record_outcome(&span, &outcome);
+                Ok(outcome?)
+            }
+        }
     }
 
     /// Sends the call, and declines requests for input until the server returns a result.
     async fn rounds(
         &self,
-        mut params: CallToolRequestParams,
         tool: &McpToolDefinition,
+        arguments: &Value,
         context: &ToolContext,
         idle: Duration,
-    ) -> Result<ToolResult, ToolFailure> {
+    ) -> Result<ToolResult, CallError> {
+        let (mut input_responses, mut request_state) = (None, None);
         for _ in 0..MAX_ROUNDS {
-            match self.request(params.clone(), tool, context, idle).await? {
-                Reply::Result(result) => return Ok(tool_result(*result)),
+            let mut params = CallToolRequestParams::new(tool.name.clone());
+            params.arguments = Some(object(arguments)?);
+            params.input_responses = input_responses;
+            params.request_state = request_state;
+            match self.request(params, tool, context, idle).await? {
+                Reply::Result(result) => return Ok(result),
                 Reply::InputRequired(input) => {
-                    let InputRequiredResult { input_requests, request_state, .. } = input;
-                    params.input_responses =
+                    let InputRequiredResult { input_requests, request_state: state, .. } = input;
+                    input_responses =
                         input_requests.map(|requests| requests.iter().map(decline_input).collect());
-                    params.request_state = request_state;
+                    request_state = state;
                 }
             }
         }
-        Err(ToolFailure::failed("the server requires input from a user, which is not supported"))
+        let message = "the server requires input from a user, which is not supported";
+        Err(ToolFailure::failed(message).into())
     }
 
     async fn request(
@@ -180,7 +193,7 @@ impl Session {
         tool: &McpToolDefinition,
         context: &ToolContext,
         idle: Duration,
-    ) -> Result<Reply, ToolFailure> {
+    ) -> Result<Reply, CallError> {
         let total = context.remaining();
         let failure = |error| failure(error, tool, idle.min(total));
         let options = PeerRequestOptions::with_timeout(idle)
@@ -208,27 +221,32 @@ impl Session {
             reply = handle.await_response() => reply,
             () = context.cancellation.cancelled() => {
                 // The server sends no response to a cancelled request.
-                return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
+                return Err(ToolFailure::Cancelled { executed: Executed::Unknown }.into());
             }
         };
         cancel.disarm();
         match reply {
-            Ok(ServerResult::CallToolResult(result)) => Ok(Reply::Result(Box::new(result))),
+            Ok(ServerResult::CallToolResult(result)) => Ok(Reply::Result(tool_result(result))),
             Ok(ServerResult::InputRequiredResult(input)) => Ok(Reply::InputRequired(input)),
-            Ok(_) => Err(failure(ServiceError::UnexpectedResponse)),
-            Err(error) => Err(failure(error)),
+            Ok(ServerResult::CustomResult(result)) => match readable_result(result.0) {
+                Some(result) => Ok(Reply::Result(result)),
+                None => Err(failure(ServiceError::UnexpectedResponse).into()),
+            },
+            Ok(_) => Err(failure(ServiceError::UnexpectedResponse).into()),
+            Err(error) if self.has_handshake && is_gone(&error) => Err(CallError::SessionExpired),
+            Err(error) => Err(failure(error).into()),
         }
     }
 }
 
 enum Reply {
-    Result(Box<CallToolResult>),
+    Result(ToolResult),
     InputRequired(InputRequiredResult),
 }
 
-fn object(arguments: Value) -> Result<JsonObject, ToolFailure> {
+fn object(arguments: &Value) -> Result<JsonObject, ToolFailure> {
     match arguments {
-        Value::Object(object) => Ok(object),
+        Value::Object(object) => Ok(object.clone()),
         Value::Null => Ok(JsonObject::new()),
         _ => Err(ToolFailure::invalid("the arguments must be an object")),
     }
@@ -242,57 +260,6 @@ fn decline_input((key, request): (&String, &InputRequest)) -> (String, Value) {
         _ => json!({"action": "decline"}),
     };
     (key.clone(), response)
-}
-
-fn failure(error: ServiceError, tool: &McpToolDefinition, after: Duration) -> ToolFailure {
-    match error {
-        ServiceError::McpError(error) => protocol_error(&error),
-        ServiceError::Timeout { .. } => ToolFailure::TimedOut {
-            after,
-            executed: Executed::Unknown,
-            repeatable: tool.hints.may_retry(),
-        },
-        ServiceError::Cancelled { .. } => ToolFailure::Cancelled { executed: Executed::Unknown },
-        ServiceError::TransportSend(error) if error.error.is::<StdioError>() => {
-            ToolFailure::Unavailable {
-                message: "the server does not accept calls".to_owned(),
-                executed: Executed::No,
-            }
-        }
-        ServiceError::TransportSend(_) | ServiceError::TransportClosed => unanswered_call(&error),
-        error => {
-            ToolFailure::failed_with_source("the server returned an unexpected response", error)
-        }
-    }
-}
-
-/// Classifies a call without a response: rejected by the server, or with an unknown outcome.
-fn unanswered_call(error: &ServiceError) -> ToolFailure {
-    use FailureClass::{Dns, Gone, Redirect, Refused, Tls, Unauthorized};
-    debug!(%error, "call got no response");
-    match call_failure_class(error) {
-        Some(Unauthorized) => ToolFailure::NotPermitted {
-            reason: "the server requires authorization; ask an operator to log in".to_owned(),
-        },
-        Some(Refused | Dns | Tls | Redirect | Gone) => ToolFailure::Unavailable {
-            message: "the server rejected the call".to_owned(),
-            executed: Executed::No,
-        },
-        _ => {
-            let message = "the connection to the server was lost during the call".to_owned();
-            ToolFailure::OutcomeUnknown { message }
-        }
-    }
-}
-
-/// Classifies a protocol error: the tool did not run, or it failed.
-fn protocol_error(error: &ErrorData) -> ToolFailure {
-    let message: String = error.message.chars().take(2000).collect();
-    match error.code {
-        ErrorCode::INVALID_PARAMS => ToolFailure::invalid(message),
-        ErrorCode::METHOD_NOT_FOUND => ToolFailure::NotFound { name: message },
-        _ => ToolFailure::failed(message),
-    }
 }
 
 /// Cancels the request at the server when dropped before a reply arrived.

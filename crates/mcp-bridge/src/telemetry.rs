@@ -40,6 +40,11 @@ pub(crate) fn record_outcome(span: &Span, outcome: &Result<ToolResult, ToolFailu
     }
 }
 
+/// Records in the span of a call that the session had expired.
+pub(crate) fn record_session_expiry(span: &Span) {
+    trace::fail(span, "session_expired");
+}
+
 /// Returns the trace context to send with a request, or `None` when no traces are recorded.
 pub(crate) fn trace_meta() -> Option<RequestMetaObject> {
     let context = trace::current();

@@ -11,13 +11,16 @@ use tokio::{
 };
 
 use crate::{
+    call_error::CallError,
     config::ServerConfig,
     session::DEFAULT_IDLE,
     state::{ActiveSession, ServerState},
 };
 
 /// The time limit for a call that waits for a session to be opened.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for a call that waits for the session after an expired one.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calls tools of a server in its current session.
 #[derive(Clone)]
@@ -63,6 +66,22 @@ impl ToolCaller {
         call: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let active = self.active_session(call).await?;
+        match self.call_in(&active, tool, &arguments, call).await {
+            // The server rejected the call because its session had expired, so it did not run.
+            Err(CallError::SessionExpired) => {}
+            outcome => return outcome.map_err(CallError::into_failure),
+        }
+        let renewed = self.session_after(&active, call).await?;
+        self.call_in(&renewed, tool, &arguments, call).await.map_err(CallError::into_failure)
+    }
+
+    async fn call_in(
+        &self,
+        active: &ActiveSession,
+        tool: &str,
+        arguments: &Value,
+        call: &ToolContext,
+    ) -> Result<ToolResult, CallError> {
         let not_found = || ToolFailure::NotFound { name: tool.chars().take(128).collect() };
         // Denied tools are not listed; this check does not rely on the list.
         let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
@@ -73,11 +92,40 @@ impl ToolCaller {
     }
 
     /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.
-    async fn active_session(&self, call: &ToolContext) -> Result<Arc<ActiveSession>, ToolFailure> {
+    pub(crate) async fn active_session(
+        &self,
+        call: &ToolContext,
+    ) -> Result<Arc<ActiveSession>, ToolFailure> {
+        let is_settled =
+            |state: &ServerState| !matches!(state, ServerState::Connecting { failures: 0, .. });
+        self.session_when(is_settled, SESSION_TIMEOUT, call).await
+    }
+
+    /// Returns the session after `expired`; waits up to [`RENEWAL_TIMEOUT`] for it.
+    async fn session_after(
+        &self,
+        expired: &Arc<ActiveSession>,
+        call: &ToolContext,
+    ) -> Result<Arc<ActiveSession>, ToolFailure> {
+        let is_renewed = |state: &ServerState| match state {
+            // Its tools may have been listed again.
+            ServerState::Ready(active) => !Arc::ptr_eq(&active.session, &expired.session),
+            ServerState::Connecting { failures, .. } => *failures > 0,
+            _ => true,
+        };
+        self.session_when(is_renewed, RENEWAL_TIMEOUT, call).await
+    }
+
+    /// Returns the session once its state matches, at most after `limit`.
+    async fn session_when(
+        &self,
+        matches: impl FnMut(&ServerState) -> bool,
+        limit: Duration,
+        call: &ToolContext,
+    ) -> Result<Arc<ActiveSession>, ToolFailure> {
         let mut state = self.state.clone();
-        let until = call.deadline.min(Instant::now() + SESSION_TIMEOUT);
-        let ready =
-            state.wait_for(|state| !matches!(state, ServerState::Connecting { failures: 0, .. }));
+        let until = call.deadline.min(Instant::now() + limit);
+        let ready = state.wait_for(matches);
         let executed = Executed::No;
         let state = tokio::select! {
             state = timeout_at(until, ready) => state,

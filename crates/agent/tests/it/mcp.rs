@@ -256,6 +256,24 @@ async fn management_tools_need_a_server_or_registration() {
 }
 
 #[tokio::test]
+async fn later_server_reaches_the_running_conversation() {
+    let servers = Servers::new(&[]);
+    let model = RecordingModel::script([
+        invoke("clock", "now").when("time"),
+        ScriptedTurn::text("Done."),
+        ScriptedTurn::text("Hello.").when("hello"),
+    ]);
+    let agent = fixture(&servers, McpExposure::Pinned).agent(&model);
+    send(&agent, "hello").await;
+    servers.set("clock", vec![definition("clock", "now")]);
+    assert_eq!(send(&agent, "what time is it?").await.text, "Done.");
+    let offered = offered(&model);
+    assert!(offered[0].is_empty(), "{offered:?}");
+    assert!(offered[1].iter().any(|name| name == "mcp_invoke_tool"), "{offered:?}");
+    assert_eq!(servers.calls(), [r#"clock/now {"n":1}"#]);
+}
+
+#[tokio::test]
 async fn tool_limits_drop_the_oldest_activations() {
     let many: Vec<_> = (0..200).map(|number| format!("t{number:03}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();

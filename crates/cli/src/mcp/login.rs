@@ -18,7 +18,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit for the user to log in.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 
-pub(super) async fn run(settings: &Settings, server: &str, json: bool) -> Outcome {
+pub(super) async fn run(
+    settings: &Settings,
+    server: &str,
+    scopes: &[String],
+    json: bool,
+) -> Outcome {
     let Some(path) = &settings.mcp.config else {
         return Err(Failure::usage("no server file is configured; name it with --mcp"));
     };
@@ -34,16 +39,16 @@ pub(super) async fn run(settings: &Settings, server: &str, json: bool) -> Outcom
     let bridge = Bridge::new(settings.mcp.options());
     bridge.apply(file).await;
     let outcome = tokio::select! {
-        outcome = log_in(&bridge, server, json) => outcome,
+        outcome = log_in(&bridge, server, scopes, json) => outcome,
         _ = interrupts.recv() => Err(Failure::unavailable("login was interrupted")),
     };
     bridge.stop().await;
     outcome
 }
 
-async fn log_in(bridge: &Bridge, server: &str, json: bool) -> Outcome {
+async fn log_in(bridge: &Bridge, server: &str, scopes: &[String], json: bool) -> Outcome {
     bridge.wait_until_settled(CONNECT_TIMEOUT).await;
-    let Some(login) = bridge.log_in(server).await.map_err(Failure::unavailable)? else {
+    let Some(login) = bridge.log_in(server, scopes).await.map_err(Failure::unavailable)? else {
         let status = bridge.servers().into_iter().next();
         if let Some(why) = status.filter(|status| !status.ready).and_then(|status| status.reason) {
             return Err(Failure::unavailable(format!(

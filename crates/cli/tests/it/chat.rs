@@ -1,5 +1,10 @@
 //! `rockbot chat` with an embedded fleet and a scripted model.
 
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
 use crate::sandbox::{CommandOutput, Sandbox, assert_contains};
 
 const SCRIPT: &str = r#"
@@ -57,6 +62,43 @@ fn answer_contains_tool_results() {
         ["Looking.", "→ read_file ", "← read_file ran on tool-handler/", "It says: buy milk"];
     assert_contains(&output.out, &parts);
     assert_contains(&output.err, &["model: the script"]);
+}
+
+#[test]
+fn chat_waits_for_mcp_servers() {
+    let script = r#"
+[[turn]]
+[[turn.call]]
+name = "mcp_invoke_tool"
+arguments = { server_name = "clock", tool_name = "now", arguments = {} }
+
+[[turn]]
+text = "It is {{result.mcp_invoke_tool}}."
+"#;
+    let (sandbox, script) = scripted(script);
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/startup.py");
+    let started = sandbox.root().join("started");
+    let servers = serde_json::json!({"mcpServers": {
+        "clock": {"command": "python3", "args": [server, "late", started]},
+        "gone": {"command": "no-such-program"},
+    }});
+    sandbox.write("mcp.json", &servers.to_string());
+    let mut command = sandbox.std_command(&["--mcp", "mcp.json", "chat", "what time is it?"]);
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().expect("it starts");
+    let notes = BufReader::new(running.stderr.take().expect("a pipe")).lines();
+    let mut seen = Vec::new();
+    for note in notes.map(|note| note.expect("UTF-8")) {
+        if note.contains("waiting for MCP servers: clock") {
+            sandbox.write("started", "");
+        }
+        seen.push(note);
+    }
+    let output = running.wait_with_output().expect("it ends");
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.contains("It is noon."), "{answer}\n{seen:?}");
+    assert!(seen.iter().any(|note| note.contains("MCP server gone is not connected")), "{seen:?}");
 }
 
 #[test]

@@ -171,12 +171,14 @@ mod tests {
     fn transport_is_derived_from_keys() {
         let read = parse(
             r#"{"mcpServers": {"a": {"url": "https://a/mcp"}, "b": {"url": "wss://b"},
-                "c": {"type": "sse", "url": "https://c/sse"}, "d": {"disabled": true}}}"#,
+                "c": {"type": "sse", "url": "https://c/sse"}, "d": {"disabled": true},
+                "e": {"type": "http", "url": "https://e/mcp"}}}"#,
         );
-        assert!(matches!(read.servers["a"].transport, Transport::Http(_)));
+        assert!(matches!(read.servers["a"].transport, Transport::HttpOrSse(_)));
         assert!(matches!(read.servers["b"].transport, Transport::WebSocket(_)));
         assert!(matches!(read.servers["c"].transport, Transport::Sse(_)));
-        assert_eq!(read.servers.len(), 3);
+        assert!(matches!(read.servers["e"].transport, Transport::Http(_)));
+        assert_eq!(read.servers.len(), 4);
     }
 
     #[test]

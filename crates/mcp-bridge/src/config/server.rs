@@ -53,6 +53,9 @@ pub enum Transport {
     Stdio(Program),
     /// Streamable HTTP.
     Http(Remote),
+    /// Streamable HTTP, or HTTP with server-sent events where the server has only that: no type is
+    /// configured.
+    HttpOrSse(Remote),
     /// HTTP with server-sent events, as in the revision of 2024-11-05.
     Sse(Remote),
     /// WebSocket.
@@ -60,12 +63,25 @@ pub enum Transport {
 }
 
 impl Transport {
+    /// Returns the transport of a server whose type is not configured.
+    #[must_use]
+    pub fn for_url(remote: Remote) -> Self {
+        if remote.url.starts_with("ws://") || remote.url.starts_with("wss://") {
+            Self::WebSocket(remote)
+        } else {
+            Self::HttpOrSse(remote)
+        }
+    }
+
     /// Returns the remote server, or `None` for a program.
     #[must_use]
     pub fn remote(&self) -> Option<&Remote> {
         match self {
             Self::Stdio(_) => None,
-            Self::Http(remote) | Self::Sse(remote) | Self::WebSocket(remote) => Some(remote),
+            Self::Http(remote)
+            | Self::HttpOrSse(remote)
+            | Self::Sse(remote)
+            | Self::WebSocket(remote) => Some(remote),
         }
     }
 }
@@ -204,12 +220,9 @@ impl RawServer {
                 let oauth = self.oauth.validate(expand_in)?;
                 let remote =
                     Remote { url: expand_in(&url)?, headers: secrets(self.headers)?, oauth };
-                let is_socket = remote.url.starts_with("ws://") || remote.url.starts_with("wss://");
                 match self.kind.as_deref() {
-                    None if is_socket => Transport::WebSocket(remote),
-                    None | Some("http" | "streamable-http" | "streamableHttp") => {
-                        Transport::Http(remote)
-                    }
+                    None => Transport::for_url(remote),
+                    Some("http" | "streamable-http" | "streamableHttp") => Transport::Http(remote),
                     Some("sse") => Transport::Sse(remote),
                     Some("websocket" | "ws") => Transport::WebSocket(remote),
                     Some(_) => {
@@ -315,6 +328,7 @@ impl PartialEq for Transport {
         match (self, other) {
             (Self::Stdio(left), Self::Stdio(right)) => left == right,
             (Self::Http(left), Self::Http(right))
+            | (Self::HttpOrSse(left), Self::HttpOrSse(right))
             | (Self::Sse(left), Self::Sse(right))
             | (Self::WebSocket(left), Self::WebSocket(right)) => left == right,
             _ => false,

@@ -39,6 +39,18 @@ impl Login {
         settings: &OAuthSettings,
         challenge: Option<&str>,
     ) -> Result<Self, OAuthError> {
+        Self::start_with_scopes(settings, challenge, &[]).await
+    }
+
+    /// Starts a login like [`Login::start`], for `wanted` scopes in addition to those that are granted.
+    ///
+    /// # Errors
+    /// See [`Login::start`].
+    pub async fn start_with_scopes(
+        settings: &OAuthSettings,
+        challenge: Option<&str>,
+        wanted: &[String],
+    ) -> Result<Self, OAuthError> {
         let Grant::User { client_id, client_secret } = &settings.grant else {
             return Err(OAuthError::NotInteractive);
         };
@@ -49,7 +61,7 @@ impl Login {
         let address = listener.local_addr().map_err(OAuthError::Listen)?;
         let mut request = AuthorizationRequest::new(format!("http://{address}/callback"))
             .with_client_name("RockBot")
-            .with_scopes(scopes(settings, challenge).await?)
+            .with_scopes(scopes(settings, challenge, wanted).await?)
             .with_initial_scope_selection();
         request = match client_id {
             Some(url) if url.starts_with("https://") => request.with_client_metadata_url(url),
@@ -124,25 +136,28 @@ impl Login {
     }
 }
 
-/// Returns the scopes to request; empty means those that the server names. After an
-/// `insufficient_scope` challenge these are the granted and the missing ones, so that a login never
+/// Returns the scopes to request; empty means those that the server names. With `wanted` scopes, or after
+/// an `insufficient_scope` challenge, these are the granted and the missing ones, so that a login never
 /// reduces what an earlier one granted.
 async fn scopes(
     settings: &OAuthSettings,
     challenge: Option<&str>,
+    wanted: &[String],
 ) -> Result<Vec<String>, OAuthError> {
     let mut scopes = settings.scopes.clone();
     let challenge = challenge.map(|text| WWWAuthenticateParams::parse(text, &settings.resource));
-    if let Some(challenge) = challenge.filter(WWWAuthenticateParams::is_insufficient_scope) {
+    let challenge = challenge.filter(WWWAuthenticateParams::is_insufficient_scope);
+    if challenge.is_some() || !wanted.is_empty() {
         let stored = settings.file().load().await?;
         let granted = stored.map(|stored| stored.granted_scopes).unwrap_or_default();
-        let wanted = challenge.scope.unwrap_or_default();
-        let wanted: Vec<_> = wanted.split_whitespace().map(str::to_owned).collect();
-        if !wanted.is_empty() && wanted.iter().all(|scope| granted.contains(scope)) {
+        let required = challenge.and_then(|challenge| challenge.scope).unwrap_or_default();
+        let mut missing = wanted.to_vec();
+        missing.extend(required.split_whitespace().map(str::to_owned));
+        if !missing.is_empty() && missing.iter().all(|scope| granted.contains(scope)) {
             return Err(OAuthError::ScopesAlreadyGranted);
         }
         scopes.extend(granted);
-        scopes.extend(wanted);
+        scopes.extend(missing);
     }
     let mut seen = BTreeSet::new();
     scopes.retain(|scope| seen.insert(scope.clone()));

@@ -49,14 +49,18 @@ impl OAuthTokens {
         Self(Arc::new(Tokens { settings, state, challenge }))
     }
 
-    /// Starts an interactive login with the scopes of the last rejected request. Returns `None` when none
-    /// was rejected since the last login.
+    /// Starts an interactive login with the scopes of the last rejected request, and with `scopes` in
+    /// addition. Returns `None` when no request was rejected since the last login, and `scopes` is empty.
     ///
     /// # Errors
     /// See [`Login::start`].
-    pub async fn log_in(&self) -> Result<Option<Login>, OAuthError> {
-        let Some(challenge) = self.challenge().take() else { return Ok(None) };
-        Login::start(&self.0.settings, Some(&challenge)).await.map(Some)
+    pub async fn log_in(&self, scopes: &[String]) -> Result<Option<Login>, OAuthError> {
+        let challenge = self.challenge().take();
+        if challenge.is_none() && scopes.is_empty() {
+            return Ok(None);
+        }
+        let settings = &self.0.settings;
+        Login::start_with_scopes(settings, challenge.as_deref(), scopes).await.map(Some)
     }
 
     fn challenge(&self) -> MutexGuard<'_, Option<String>> {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use rmcp::ServiceError;
 use rmcp::model::ErrorData;
@@ -13,6 +14,11 @@ use rmcp::transport::streamable_http_client::{
 
 use super::dial_error::{AddressRefused, DnsFailed, RedirectRefused};
 use crate::frame::Unreadable;
+
+/// The longest wait that a server can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+/// The longest scope that is reported, in bytes.
+const MAX_SCOPE_BYTES: usize = 200;
 
 /// A failed connection, request or session.
 ///
@@ -53,12 +59,20 @@ pub enum ConnectError {
     #[error("the server did not respond in time")]
     TimedOut,
     /// Any other HTTP status.
-    #[error("the server returned {0}")]
-    Status(u16),
+    #[error("the server returned HTTP {status}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// Its `Retry-After` header.
+        retry_after: Option<String>,
+    },
     /// The token could not be obtained.
     #[error("no token for the server")]
     Token(#[source] Box<dyn Error + Send + Sync>),
-    /// The connection failed, or broke.
+    /// No connection was established. Nothing was sent.
+    #[error("the server cannot be reached")]
+    Unreachable(#[source] Box<dyn Error + Send + Sync>),
+    /// The connection broke.
     #[error("the connection failed")]
     Connection(#[source] Box<dyn Error + Send + Sync>),
     /// The session was closed before the message was sent.
@@ -85,15 +99,41 @@ pub enum FailureClass {
     Malformed,
     /// A timeout elapsed.
     TimedOut,
-    /// Everything else: refused or broken connections, other statuses.
+    /// No connection was established.
+    Unreachable,
+    /// The server accepts no requests now, and did not process this one.
+    Overloaded {
+        /// The time after which it may accept requests again, if known.
+        retry_after: Option<Duration>,
+    },
+    /// The server rejected the form or the size of the request, and did not process it.
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// Everything else: broken connections, other statuses.
     Other,
 }
 
 impl FailureClass {
-    /// Returns whether the other protocol era may be tried. Where the failure is unrelated to the era, a
-    /// second attempt would repeat it, or go where it must not.
-    pub fn may_try_other_era(self) -> bool {
-        matches!(self, Self::Gone | Self::TimedOut | Self::Other)
+    /// Returns whether an endpoint of the revision of 2024-11-05 may reply so to a request of a later one.
+    pub(crate) fn is_other_endpoint(self) -> bool {
+        matches!(self, Self::Gone | Self::Rejected { .. })
+    }
+
+    /// Returns the class of an HTTP status.
+    fn from_status(status: u16, retry_after: Option<&str>) -> Self {
+        // A delay in seconds. A date is ignored: clocks differ.
+        let delay = retry_after.and_then(|value| value.trim().parse().ok());
+        let delay = delay.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
+        match status {
+            429 => Self::Overloaded { retry_after: delay },
+            // Without the header, a proxy may have lost the server after it had forwarded the request.
+            503 if retry_after.is_some() => Self::Overloaded { retry_after: delay },
+            400 | 405 | 406 | 411 | 413 | 414 | 415 | 422 | 431 => Self::Rejected { status },
+            404 | 410 => Self::Gone,
+            _ => Self::Other,
+        }
     }
 }
 
@@ -109,17 +149,25 @@ impl ConnectError {
             Self::Gone { .. } => FailureClass::Gone,
             Self::Malformed(_) => FailureClass::Malformed,
             Self::TimedOut => FailureClass::TimedOut,
-            Self::Status(_) | Self::Connection(_) | Self::Closed => FailureClass::Other,
+            Self::Unreachable(_) => FailureClass::Unreachable,
+            Self::Status { status, retry_after } => {
+                FailureClass::from_status(*status, retry_after.as_deref())
+            }
+            Self::Connection(_) | Self::Closed => FailureClass::Other,
         }
     }
 
     /// Returns the failure for an HTTP status.
-    pub(crate) fn from_status(status: u16, challenge: Option<String>) -> Self {
+    pub(crate) fn from_status(
+        status: u16,
+        challenge: Option<String>,
+        retry_after: Option<String>,
+    ) -> Self {
         match status {
             401 | 403 => Self::Unauthorized { challenge },
             404 | 410 => Self::Gone { status },
             300..=399 => Self::Redirect(RedirectRefused::DropsMessage(status)),
-            _ => Self::Status(status),
+            _ => Self::Status { status, retry_after },
         }
     }
 }
@@ -128,10 +176,12 @@ impl From<reqwest::Error> for ConnectError {
     fn from(error: reqwest::Error) -> Self {
         let known = causes(&error).find_map(known_cause);
         known.unwrap_or_else(|| {
-            if error.is_timeout() {
+            // The URL may hold secrets.
+            if error.is_connect() {
+                Self::Unreachable(error.without_url().into())
+            } else if error.is_timeout() {
                 Self::TimedOut
             } else {
-                // Its URL may hold secrets.
                 Self::Connection(error.without_url().into())
             }
         })
@@ -141,7 +191,13 @@ impl From<reqwest::Error> for ConnectError {
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
         let known = causes(&error).find_map(known_cause);
-        known.unwrap_or_else(|| Self::Connection(error.into()))
+        known.unwrap_or_else(|| {
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                Self::Unreachable(error.into())
+            } else {
+                Self::Connection(error.into())
+            }
+        })
     }
 }
 
@@ -164,7 +220,9 @@ fn known_cause(cause: &(dyn Error + 'static)) -> Option<ConnectError> {
 }
 
 /// Iterates over an error and its causes. Unlike `Error::source`, it looks into an `io::Error`.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(super) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let cause = |error: &&'a (dyn Error + 'static)| match error.downcast_ref::<io::Error>() {
         Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
         None => (*error).source(),
@@ -214,8 +272,9 @@ fn known_class(error: &(dyn Error + 'static)) -> Option<FailureClass> {
     }
     if let Some(error) = error.downcast_ref::<StreamableHttpError<ConnectError>>() {
         return match error {
-            // rmcp does not report it as a source.
+            // rmcp does not report these as sources.
             StreamableHttpError::Client(error) => Some(error.class()),
+            StreamableHttpError::HttpStatus(error) => Some(status_class(error)),
             StreamableHttpError::SessionExpired => Some(FailureClass::Gone),
             StreamableHttpError::UnexpectedContentType(_)
             | StreamableHttpError::UnexpectedServerResponse(_)
@@ -232,5 +291,34 @@ fn known_class(error: &(dyn Error + 'static)) -> Option<FailureClass> {
     if is_unauthorized {
         return Some(FailureClass::Unauthorized);
     }
-    error.is::<HttpStatusError>().then_some(FailureClass::Other)
+    error.downcast_ref::<HttpStatusError>().map(status_class)
+}
+
+fn status_class(error: &HttpStatusError) -> FailureClass {
+    FailureClass::from_status(error.status, error.retry_after.as_deref())
+}
+
+/// Returns the scope that a rejected call requires, if the server names it.
+pub(crate) fn missing_scope(error: &ServiceError) -> Option<String> {
+    let ServiceError::TransportSend(error) = error else { return None };
+    let challenge = causes(error.error.as_ref()).find_map(insufficient_scope)?;
+    let scope = challenge.split("scope=\"").nth(1)?.split('"').next()?;
+    // Untrusted: only the characters of scopes reach people and models.
+    let is_scope = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '`' | '$' | '\'');
+    let is_valid = !scope.is_empty() && scope.len() <= MAX_SCOPE_BYTES;
+    (is_valid && scope.chars().all(|c| c == ' ' || is_scope(c))).then(|| scope.to_owned())
+}
+
+fn insufficient_scope<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
+    if let Some(StreamableHttpError::InsufficientScope(error)) =
+        error.downcast_ref::<StreamableHttpError<ConnectError>>()
+    {
+        return Some(&error.www_authenticate_header);
+    }
+    match error.downcast_ref::<ConnectError>()? {
+        ConnectError::Unauthorized { challenge } => {
+            challenge.as_deref().filter(|challenge| challenge.contains("insufficient_scope"))
+        }
+        _ => None,
+    }
 }

@@ -11,7 +11,8 @@ use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcRequest, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcRequest, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::dial::ReadTimeout;
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
-use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};
+use super::peer::{BodyKind, Peer, body_kind, read_body, retry_after, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
 use response::{error_reply_to, read_response, response_events, response_to, unreadable};
@@ -150,8 +151,12 @@ impl HttpPeer {
         let status_failure = status_failure(&response);
         let is_final = matches!(
             status,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
-        );
+            StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::PAYLOAD_TOO_LARGE
+                | StatusCode::TOO_MANY_REQUESTS
+        ) || (status == StatusCode::SERVICE_UNAVAILABLE
+            && retry_after(response.headers()).is_some());
         if is_final || status.is_redirection() {
             return Err(status_failure);
         }
@@ -172,7 +177,14 @@ impl HttpPeer {
         let error = error.or_else(|| {
             older_era.then(|| ErrorData::invalid_request(format!("HTTP status {status}"), None))
         });
-        let error = error.ok_or(status_failure)?;
+        let mut error = error.ok_or(status_failure)?;
+        let is_call = matches!(request.request, ClientRequest::CallToolRequest(_));
+        let is_known =
+            matches!(error.code, ErrorCode::INVALID_PARAMS | ErrorCode::METHOD_NOT_FOUND);
+        if is_call && status == StatusCode::BAD_REQUEST && !is_known {
+            // The status says that the request was not processed; the codes of servers differ.
+            error.code = ErrorCode::INVALID_REQUEST;
+        }
         let reply = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
         Ok(StreamableHttpPostResponse::Json(reply, None))
     }
@@ -337,10 +349,8 @@ fn status_failure(response: &Response) -> HttpError {
                 StreamableHttpError::InsufficientScope(error)
             }
         }
-        ConnectError::Status(status) if status == 429 || status >= 500 => {
-            let after = response.headers().get("retry-after");
-            let after = after.and_then(|value| value.to_str().ok()).map(str::to_owned);
-            HttpStatusError::new(status, after).into()
+        ConnectError::Status { status, retry_after } if status == 429 || status >= 500 => {
+            HttpStatusError::new(status, retry_after).into()
         }
         error => error.into(),
     }

@@ -5,6 +5,7 @@
 //! buffer is bounded, and only addresses that the [`DialPolicy`] allows are dialed.
 
 mod address;
+mod describe;
 pub(crate) mod dial;
 mod dial_error;
 mod dial_policy;
@@ -18,7 +19,9 @@ pub(crate) mod stdio;
 mod tls;
 pub mod websocket;
 
+pub(crate) use describe::{describe, describe_handshake, describe_request};
 pub use dial_error::{AddressRefused, DnsFailed, RedirectRefused};
 pub use dial_policy::{DialPolicy, InvalidTarget, PrivateTarget};
+pub(crate) use failure::missing_scope;
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
 pub use remote_server::{RemoteServer, TokenSource};

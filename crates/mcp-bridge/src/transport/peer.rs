@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::SecretString;
 
@@ -13,6 +13,8 @@ use super::remote_server::{RemoteServer, TokenSource, bearer};
 
 /// The longest challenge that is stored, in bytes.
 const MAX_CHALLENGE_BYTES: usize = 8 * 1024;
+/// The longest `Retry-After` header that is stored, in bytes.
+const MAX_RETRY_AFTER_BYTES: usize = 64;
 
 /// The HTTP client for one server.
 #[derive(Clone)]
@@ -112,7 +114,14 @@ pub(crate) fn challenge(response: &Response) -> Option<String> {
 
 /// Returns the failure for the status of a response.
 pub(crate) fn status_error(response: &Response) -> ConnectError {
-    ConnectError::from_status(response.status().as_u16(), challenge(response))
+    let retry_after = retry_after(response.headers());
+    ConnectError::from_status(response.status().as_u16(), challenge(response), retry_after)
+}
+
+/// Returns the `Retry-After` header, if it is not too long.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    (value.len() <= MAX_RETRY_AFTER_BYTES).then(|| value.to_owned())
 }
 
 /// Reads a body, or returns `None` if it exceeds `limit` bytes.

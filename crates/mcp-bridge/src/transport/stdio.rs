@@ -2,6 +2,8 @@
 //!
 //! One message is one line. An unreadable line fails the call that it answers, and no other.
 
+mod stderr_log;
+
 use std::{collections::BTreeMap, io, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -14,15 +16,16 @@ use rockbot_child::{Pipes, ProcessGroup};
 use rockbot_contracts::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    io::{AsyncBufReadExt, BufReader},
     net::unix::pipe,
-    process::{ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{ChildStdin, ChildStdout, Command},
     sync::mpsc::{self, error::SendTimeoutError},
     task::JoinHandle,
     time::timeout,
 };
 use tracing::{debug, info, warn};
 
+pub(crate) use self::stderr_log::StderrLog;
 use crate::{
     config::Program,
     frame::{self, MAX_FRAME_BYTES, PREFIX_BYTES, Unreadable},
@@ -34,11 +37,33 @@ const MAX_QUEUED: usize = 256;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a program to exit after its input is closed, and again after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest line of standard error that is logged, in bytes.
-const MAX_LOG_LINE: usize = 2048;
-/// Variables of the bridge's environment that every program inherits: few start without them.
-const INHERITED: [&str; 9] =
-    ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM"];
+/// Variables of the bridge's environment that every program inherits: few start without them, and many
+/// are downloaded or reach their service only through the proxy and the certificates of the machine.
+const INHERITED: [&str; 23] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "TERM",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+];
 
 /// The reason why a message was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +85,14 @@ pub(crate) struct StdioTransport {
     messages: MessageReader<BufReader<ChildStdout>>,
     group: Option<ProcessGroup>,
     writer: JoinHandle<()>,
-    stderr_log: JoinHandle<()>,
+    stderr: StderrLog,
 }
 
 impl StdioTransport {
     /// Starts the program of the server `name`.
     ///
     /// Its environment consists of `env` and a few variables of this process, such as `PATH`, `HOME` and
-    /// `LANG`. It gets no secret of the bridge.
+    /// `LANG`, proxies and certificates. It gets no secret of the bridge.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -89,8 +114,13 @@ impl StdioTransport {
             messages: MessageReader::new(BufReader::with_capacity(64 * 1024, stdout)),
             group: Some(group),
             writer,
-            stderr_log: tokio::spawn(log(name.to_owned(), stderr)),
+            stderr: StderrLog::start(name, stderr),
         })
+    }
+
+    /// Returns the log of the program's standard error.
+    pub(crate) fn stderr(&self) -> &StderrLog {
+        &self.stderr
     }
 }
 
@@ -140,7 +170,7 @@ impl Transport<RoleClient> for StdioTransport {
 impl Drop for StdioTransport {
     fn drop(&mut self) {
         self.writer.abort();
-        self.stderr_log.abort();
+        self.stderr.stop();
         let Some(group) = self.group.take() else { return };
         // Dropping it kills the group; reaping it prevents a zombie.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -246,29 +276,6 @@ async fn write_all(pipe: &pipe::Sender, mut message: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Logs the standard error of a program.
-async fn log(name: String, stderr: ChildStderr) {
-    let mut stderr = BufReader::new(stderr);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let limit = MAX_LOG_LINE as u64;
-        match (&mut stderr).take(limit).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&line);
-                let text = text.trim_end();
-                // Untrusted and often verbose: at debug.
-                debug!(
-                    server = %name,
-                    line = %plain(text, MAX_LOG_LINE),
-                    "server program wrote to stderr"
-                );
-            }
-        }
-    }
 }
 
 /// Reads messages from a stream of lines.

@@ -25,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::dial::CONNECT_TIMEOUT;
 use super::failure::ConnectError;
+use super::peer::retry_after;
 use super::remote_server::{RemoteServer, TokenSource, bearer};
 use super::tls;
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
@@ -261,7 +262,8 @@ impl From<tungstenite::Error> for ConnectError {
             Ws::Http(response) => {
                 let challenge = response.headers().get("www-authenticate");
                 let challenge = challenge.and_then(|value| value.to_str().ok()).map(str::to_owned);
-                Self::from_status(response.status().as_u16(), challenge)
+                let retry_after = retry_after(response.headers());
+                Self::from_status(response.status().as_u16(), challenge, retry_after)
             }
             Ws::Protocol(ProtocolError::HandshakeIncomplete)
             | Ws::ConnectionClosed

@@ -13,7 +13,7 @@ const SUITE_TIMEOUT: Duration = Duration::from_secs(50);
 /// Scenarios that the bridge intentionally does not pass, with the reason.
 type Exclusions = [(&'static str, &'static str)];
 
-const NO_USER: &str = "the bridge has no user to ask, and does not consent on behalf of one";
+const NO_USER: &str = "the bridge has no user to ask, and does not declare elicitation";
 const NOT_DECLARED: &str = "an extension that the bridge does not declare";
 
 const WRONG_ISSUER: &str = "its metadata names another issuer than its URL, which a client must \

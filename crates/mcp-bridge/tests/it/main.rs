@@ -10,5 +10,8 @@ mod gateways;
 mod lifecycle;
 mod oauth;
 mod ownership;
+mod publication;
+mod rejections;
 mod remote;
+mod startup;
 mod third_party;

@@ -105,7 +105,7 @@ impl ResponseStream {
         let data = match event_text(&event) {
             _ if !has_message(&event) => None,
             Ok(text) => match self.accept(text) {
-                Ok(()) => Some(text.to_owned()),
+                Ok(text) => Some(text),
                 Err(reason) => self.error_reply(text.as_bytes(), reason),
             },
             Err((prefix, reason)) => self.error_reply(prefix, reason),
@@ -114,15 +114,20 @@ impl ResponseStream {
         Sse { event: event.name, data, id: event.id, retry }
     }
 
-    fn accept(&mut self, text: &str) -> Result<(), Unreadable> {
-        let message = frame::read(text.as_bytes())?;
+    /// Returns the text for rmcp.
+    fn accept(&mut self, text: &str) -> Result<String, Unreadable> {
+        let mut message = frame::read(text.as_bytes())?;
         match self.request.as_ref().and_then(|request| answers(request, &message)) {
             // rmcp takes any response for the end of the stream: this one would leave the request pending.
             Some(false) => return Err(Unreadable::Invalid),
             Some(true) => self.request = None,
             None => {}
         }
-        Ok(())
+        match frame::listed_tools(&mut message) {
+            // Some tools may be removed.
+            Some(_) => serde_json::to_string(&message).map_err(|_| Unreadable::Invalid),
+            None => Ok(text.to_owned()),
+        }
     }
 
     fn error_reply(&mut self, prefix: &[u8], reason: Unreadable) -> Option<String> {

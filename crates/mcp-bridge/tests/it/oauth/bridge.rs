@@ -1,7 +1,7 @@
 //! A bridge with a server that requires a login.
 
 use rockbot_contracts::{Executed, ToolErrorCode};
-use rockbot_mcp_bridge::{Bridge, BridgeOptions};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, oauth::OAuthError};
 use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use serde_json::json;
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ async fn bridge_connects_after_login_and_requests_another() {
     bridge.apply(servers_file(&json!({"private": {"url": auth_server.mcp()}}))).await;
     within_timeout("the rejection", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     assert!(!bridge.servers()[0].ready);
-    finish(bridge.log_in("Private").await.unwrap().expect("a rejected request")).await;
+    finish(bridge.log_in("Private", &[]).await.unwrap().expect("a rejected request")).await;
     wait_until("the session", || bridge.servers()[0].ready).await;
     assert_eq!(call_text(&bridge, "private", "good", json!({})).await, "good");
 
@@ -29,8 +29,19 @@ async fn bridge_connects_after_login_and_requests_another() {
     auth_server.revoke_refresh_tokens();
     let failure = call(&bridge, "private", "good", json!({})).await.unwrap_err();
     assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::NotPermitted, Executed::No));
-    finish(bridge.log_in("private").await.unwrap().expect("another rejected request")).await;
+    finish(bridge.log_in("private", &[]).await.unwrap().expect("another rejected request")).await;
     assert_eq!(call_text(&bridge, "private", "good", json!({})).await, "good");
-    assert!(bridge.log_in("private").await.unwrap().is_none(), "no request was rejected since");
+    assert!(
+        bridge.log_in("private", &[]).await.unwrap().is_none(),
+        "no request was rejected since"
+    );
+
+    // Of a connected server, more scopes can be requested.
+    let wanted = ["write".to_owned()];
+    let login = bridge.log_in("private", &wanted).await.unwrap().expect("a login");
+    assert!(login.url().contains("write"), "{}", login.url());
+    finish(login).await;
+    let repeated = bridge.log_in("private", &wanted).await;
+    assert!(matches!(repeated.err(), Some(OAuthError::ScopesAlreadyGranted)));
     bridge.stop().await;
 }

@@ -168,7 +168,7 @@ async fn unreachable_server_fails_as_dns_or_other() {
         let unknown = server_with("https://no-such-host.invalid/mcp", loopback());
         assert_eq!(connect_failure(kind, &unknown).await, FailureClass::Dns, "{kind:?}");
         let closed = server_with(&format!("http://{free}/mcp"), loopback());
-        assert_eq!(connect_failure(kind, &closed).await, FailureClass::Other, "{kind:?}");
+        assert_eq!(connect_failure(kind, &closed).await, FailureClass::Unreachable, "{kind:?}");
     }
 }
 

@@ -13,12 +13,13 @@ use reqwest::Url;
 use rmcp::transport::Transport;
 use rockbot_mcp_bridge::transport::{ConnectError, FailureClass, call_failure_class, sse};
 use rockbot_testkit::fixture::within_timeout;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::hostile::HostileServer;
 use super::http::serve;
 use super::{Session, assert_fails_only_its_call, call, call_within, open, server};
+use crate::fixture::{bridge_to_loopback, call_text};
 
 /// A hostile server over SSE, with one session at a time.
 #[derive(Clone)]
@@ -98,6 +99,14 @@ async fn receive(State(server): State<Server>, body: Bytes) -> StatusCode {
         }
     });
     StatusCode::ACCEPTED
+}
+
+#[tokio::test]
+async fn url_without_type_falls_back_to_this_transport() {
+    let (_server, url) = Server::start().await;
+    let bridge = bridge_to_loopback(json!({"old": {"url": format!("{url}/sse")}})).await;
+    assert_eq!(call_text(&bridge, "old", "good", json!({})).await, "good");
+    bridge.stop().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,78 @@
+//! Servers that start in unusual ways.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
+use serde_json::{Value, json};
+
+use crate::{
+    fixture::{call_text, servers_file},
+    remote::{http::serve, loopback},
+};
+
+/// Starts a bridge, and waits until its server has connected or failed once.
+pub(crate) async fn settled(entry: Value) -> (Arc<Bridge>, ServerStatus) {
+    // In a process, `main` does this.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let bridge = Bridge::new(BridgeOptions { dial: loopback(), ..BridgeOptions::default() });
+    bridge.apply(servers_file(&json!({"clock": entry}))).await;
+    let settled = bridge.wait_until_server_settled("Clock", TEST_TIMEOUT * 2);
+    within_timeout("the settled server", settled).await;
+    let status = bridge.servers().remove(0);
+    (bridge, status)
+}
+
+pub(crate) fn program(mode: &str) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/servers/startup.py");
+    json!({"command": "python3", "args": [script, mode]})
+}
+
+#[tokio::test]
+async fn handshake_follows_unusual_reply_to_probe() {
+    for mode in ["result", "exits"] {
+        let (bridge, status) = settled(program(mode)).await;
+        assert!(status.ready, "{mode}: {status:?}");
+        assert_eq!(status.protocol_version.as_deref(), Some("2025-11-25"), "{mode}");
+        assert_eq!(call_text(&bridge, "clock", "now", json!({})).await, "noon", "{mode}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn last_output_of_program_is_in_the_reason() {
+    let (bridge, status) = settled(program("broken")).await;
+    let reason = status.reason.unwrap_or_default();
+    assert!(reason.contains("ModuleNotFoundError: No module named 'clock'"), "{reason}");
+    assert!(!reason.contains("::"), "types are not for people: {reason}");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn rejected_login_names_the_command() {
+    async fn unauthorized() -> Response {
+        (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response()
+    }
+    let url = serve(Router::new().route("/mcp", post(unauthorized))).await + "/mcp";
+    let (bridge, status) = settled(json!({"url": url})).await;
+    let reason = status.reason.unwrap_or_default();
+    assert!(reason.contains("the server requires authorization"), "{reason}");
+    assert!(reason.contains("`rockbot mcp login clock`"), "{reason}");
+    assert!(!reason.contains("::"), "types are not for people: {reason}");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn tool_that_requires_a_task_is_not_offered() {
+    let (bridge, status) = settled(program("result")).await;
+    assert!(status.ready, "{status:?}");
+    assert!(bridge.registry_name("clock", "now").is_some());
+    assert!(bridge.registry_name("clock", "task").is_none());
+    bridge.stop().await;
+}
