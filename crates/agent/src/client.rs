@@ -16,20 +16,21 @@ use rockbot_contracts::{
     topology::{user_approval, user_message, user_response},
 };
 use tokio::{
-    sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use tracing::{debug, warn};
 
+use crate::progress_queue::{ProgressQueue, Queued};
+
 /// Prefetch of replies. They are settled on receipt.
 const PREFETCH: u16 = 256;
-/// Buffered progress events of one message. Further ones are dropped; the final reply never is.
-const MAX_PROGRESS: usize = 1024;
 /// Maximum number of messages that wait for their final reply.
 const MAX_PENDING: usize = 1024;
 /// Default time limit between two replies.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Maximum time limit between two replies.
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time limit for a message until an agent receives it. No turn is run for an expired message,
 /// because its sender may be gone.
 const MESSAGE_TTL: Duration = Duration::from_secs(120);
@@ -87,11 +88,48 @@ struct PendingReplies {
     messages: Mutex<HashMap<MessageId, PendingReply>>,
 }
 
+/// A message that waits for its final reply. Dropping it ends its replies.
 struct PendingReply {
     /// The receiver of the message, which alone may reply.
     agent: AgentName,
-    progress: mpsc::Sender<AgentReply>,
-    answer: oneshot::Sender<AgentReply>,
+    queue: Arc<ProgressQueue<AgentReply>>,
+    /// Sequence number of the last reply.
+    sequence: u64,
+}
+
+impl PendingReply {
+    /// Queues a progress reply and counts the replies missing before it. The broker redelivers replies
+    /// after a disconnect, so one with an earlier sequence number is a duplicate.
+    fn push(&mut self, reply: AgentReply) {
+        if reply.sequence <= self.sequence {
+            debug!(in_reply_to = %reply.in_reply_to, sequence = reply.sequence, "duplicate reply dropped");
+            return;
+        }
+        self.skip_to(reply.sequence);
+        self.queue.push(reply);
+    }
+
+    /// Queues the final reply. Another process or a later attempt may have sent it, with sequence numbers
+    /// of its own.
+    fn finish(&mut self, reply: AgentReply) {
+        self.skip_to(reply.sequence);
+        self.queue.finish(reply);
+    }
+
+    fn skip_to(&mut self, sequence: u64) {
+        let lost = sequence.saturating_sub(self.sequence).saturating_sub(1);
+        if lost > 0 {
+            debug!(lost, "progress of the agent lost");
+            self.queue.record_lost(lost);
+        }
+        self.sequence = sequence;
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
 }
 
 impl AgentClient {
@@ -108,14 +146,14 @@ impl AgentClient {
         Ok(Self { bus, reply_to, pending, listener, idle_timeout: DEFAULT_IDLE_TIMEOUT })
     }
 
-    /// Sets the time limit between two replies. Default 120 s. It also limits the time, up to 120 s, until
-    /// an agent receives a message. A message received after that is answered with
+    /// Sets the time limit between two replies, up to 24 hours. Default 120 s. Only the time in which
+    /// the caller waits for a reply counts. It also limits the time, up to 120 s, until an agent receives a message. A message received after that is answered with
     /// [`TurnOutcome::Expired`]; no turn is run.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]
     pub fn with_idle_timeout(mut self, idle_timeout: Duration) -> Self {
-        self.idle_timeout = idle_timeout;
+        self.idle_timeout = idle_timeout.min(MAX_IDLE_TIMEOUT);
         self
     }
 
@@ -167,19 +205,21 @@ impl AgentClient {
     }
 
     fn await_replies(&self, agent: &AgentName, id: &MessageId) -> Result<Replies, SendError> {
-        let (progress, progress_rx) = mpsc::channel(MAX_PROGRESS);
-        let (answer, answer_rx) = oneshot::channel();
+        let queue = Arc::new(ProgressQueue::default());
         let mut messages = self.pending.lock();
         if messages.len() >= MAX_PENDING {
             return Err(SendError::TooManyPending);
         }
-        messages.insert(id.clone(), PendingReply { agent: agent.clone(), progress, answer });
+        let entry = PendingReply { agent: agent.clone(), queue: queue.clone(), sequence: 0 };
+        messages.insert(id.clone(), entry);
         Ok(Replies {
             message_id: id.clone(),
             pending: self.pending.clone(),
-            progress: progress_rx,
-            answer: Some(answer_rx),
+            queue,
+            is_ended: false,
+            lost: 0,
             idle_timeout: self.idle_timeout,
+            idle_deadline: None,
         })
     }
 }
@@ -223,13 +263,12 @@ impl PendingReplies {
             return;
         }
         if reply.is_final {
-            if let Some(message) = messages.remove(&reply.in_reply_to) {
-                let _ = message.answer.send(reply);
+            if let Some(mut message) = messages.remove(&reply.in_reply_to) {
+                message.finish(reply);
                 return;
             }
-        } else if let Some(message) = messages.get(&reply.in_reply_to) {
-            // A slow reader loses progress events.
-            let _ = message.progress.try_send(reply);
+        } else if let Some(message) = messages.get_mut(&reply.in_reply_to) {
+            message.push(reply);
             return;
         }
         debug!(in_reply_to = %reply.in_reply_to, "reply to an unknown message dropped");
@@ -242,13 +281,18 @@ impl PendingReplies {
 
 /// The replies to one message: progress, then exactly one final reply. Dropping it stops receiving; the
 /// turn continues.
+///
+/// A slow reader, or a bus that fails for long, can lose progress. [`lost`](Self::lost) counts it.
 pub struct Replies {
     message_id: MessageId,
     pending: Arc<PendingReplies>,
-    progress: mpsc::Receiver<AgentReply>,
-    /// `None` after the final reply.
-    answer: Option<oneshot::Receiver<AgentReply>>,
+    queue: Arc<ProgressQueue<AgentReply>>,
+    /// Set after the final reply or an error.
+    is_ended: bool,
+    lost: u64,
     idle_timeout: Duration,
+    /// End of the current wait. Kept while the future of the wait is dropped and created again.
+    idle_deadline: Option<Instant>,
 }
 
 impl Replies {
@@ -258,27 +302,35 @@ impl Replies {
         &self.message_id
     }
 
+    /// Returns the number of replies that were lost before the last one that [`next`](Self::next) returned.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Returns the next reply, or `None` after the final one or an error.
     ///
     /// # Errors
     /// See [`ReplyError`].
     ///
     /// # Cancellation
-    /// Cancel-safe: no reply is lost.
+    /// Cancel-safe: no reply is lost, and the idle time that has passed counts for the next wait.
     pub async fn next(&mut self) -> Option<Result<AgentReply, ReplyError>> {
-        let answer = self.answer.as_mut()?;
-        let next = async {
-            // Closed by the final reply, after all buffered progress.
-            if let Some(reply) = self.progress.recv().await {
-                return Ok(reply);
-            }
-            answer.await.map_err(|_| ReplyError::Closed)
-        };
-        let after = self.idle_timeout;
-        let next = timeout(after, next).await.unwrap_or(Err(ReplyError::Silent { after }));
-        if next.as_ref().map_or(true, |reply| reply.is_final) {
-            self.answer = None;
+        if self.is_ended {
+            return None;
         }
+        let after = self.idle_timeout;
+        let deadline = *self.idle_deadline.get_or_insert_with(|| Instant::now() + after);
+        let next = match timeout_at(deadline, self.queue.next()).await {
+            Ok(Some(Queued { lost_before, item })) => {
+                self.lost = self.lost.saturating_add(lost_before);
+                Ok(item)
+            }
+            Ok(None) => Err(ReplyError::Closed),
+            Err(_) => Err(ReplyError::Silent { after }),
+        };
+        self.idle_deadline = None;
+        self.is_ended = next.as_ref().map_or(true, |reply| reply.is_final);
         Some(next)
     }
 

@@ -1,12 +1,15 @@
 //! Progress events and answers of turns.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use rockbot_contracts::{
     AgentName, ApprovalId, Executed, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
     user::TurnOutcome,
 };
-use rockbot_tools::{EventSink, ToolEvent, ToolUpdate};
+use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
 
 /// Longest arguments in an event, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
@@ -162,35 +165,71 @@ impl From<TurnEvent> for ReplyBody {
     }
 }
 
-/// Converts tool events into turn events.
-pub(crate) fn relay(progress: ProgressSink) -> EventSink {
-    Arc::new(move |event| {
-        progress(match event {
-            ToolEvent::Started { context, arguments } => TurnEvent::ToolStarted {
-                tool_call_id: context.tool_call_id,
-                tool_name: display_line(&context.tool_name, MAX_ARGUMENT_CHARS),
-                arguments: display_line(&arguments, MAX_ARGUMENT_CHARS),
-            },
-            ToolEvent::Updated { context, update } => TurnEvent::ToolProgressed {
-                tool_call_id: context.tool_call_id,
-                text: match update {
-                    ToolUpdate::Progress(line) => display_line(&line, MAX_PROGRESS_CHARS),
-                    ToolUpdate::Partial(result) => {
-                        display_line(&result.to_text(), MAX_PROGRESS_CHARS)
-                    }
+/// Converts the events of one tool call into turn events. Every start has an end.
+pub(crate) struct CallEvents {
+    progress: ProgressSink,
+    tool_call_id: ToolCallId,
+    tool_name: String,
+    started: Arc<OnceLock<Instant>>,
+}
+
+impl CallEvents {
+    pub(crate) fn new(progress: ProgressSink, context: &ToolContext) -> Self {
+        Self {
+            progress,
+            tool_call_id: context.tool_call_id.clone(),
+            tool_name: display_line(&context.tool_name, MAX_ARGUMENT_CHARS),
+            started: Arc::default(),
+        }
+    }
+
+    /// Returns the sink for the events of the call.
+    pub(crate) fn sink(&self) -> EventSink {
+        let (progress, started) = (self.progress.clone(), self.started.clone());
+        let (tool_call_id, tool_name) = (self.tool_call_id.clone(), self.tool_name.clone());
+        Arc::new(move |event| {
+            let (tool_call_id, tool_name) = (tool_call_id.clone(), tool_name.clone());
+            progress(match event {
+                ToolEvent::Started { arguments, .. } => {
+                    let _ = started.set(Instant::now());
+                    let arguments = display_line(&arguments, MAX_ARGUMENT_CHARS);
+                    TurnEvent::ToolStarted { tool_call_id, tool_name, arguments }
+                }
+                ToolEvent::Updated { update, .. } => TurnEvent::ToolProgressed {
+                    tool_call_id,
+                    text: match update {
+                        ToolUpdate::Progress(line) => display_line(&line, MAX_PROGRESS_CHARS),
+                        ToolUpdate::Partial(result) => {
+                            display_line(&result.to_text(), MAX_PROGRESS_CHARS)
+                        }
+                    },
                 },
-            },
-            ToolEvent::Finished { context, end } => TurnEvent::ToolFinished {
-                tool_call_id: context.tool_call_id,
-                tool_name: display_line(&context.tool_name, MAX_ARGUMENT_CHARS),
-                ran_on: end.ran_on,
-                elapsed: end.elapsed,
-                bytes: end.bytes,
-                error: end.error,
-                executed: end.executed,
-            },
+                ToolEvent::Finished { end, .. } => TurnEvent::ToolFinished {
+                    tool_call_id,
+                    tool_name,
+                    ran_on: end.ran_on,
+                    elapsed: end.elapsed,
+                    bytes: end.bytes,
+                    error: end.error,
+                    executed: end.executed,
+                },
+            });
+        })
+    }
+
+    /// Reports the end of a call whose future was dropped, if its start was reported.
+    pub(crate) fn finish_abandoned(&self, failure: &ToolFailure) {
+        let Some(started) = self.started.get() else { return };
+        (self.progress)(TurnEvent::ToolFinished {
+            tool_call_id: self.tool_call_id.clone(),
+            tool_name: self.tool_name.clone(),
+            ran_on: None,
+            elapsed: started.elapsed(),
+            bytes: failure.model_text().len(),
+            error: Some(failure.code()),
+            executed: failure.executed(),
         });
-    })
+    }
 }
 
 /// Returns external text as one short line. Control characters are replaced, since the line may be printed

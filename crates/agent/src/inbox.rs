@@ -1,6 +1,6 @@
 //! The agent's inbox on the bus: consumes user messages and publishes progress and answers.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::{
@@ -15,23 +15,26 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_tools::EntryPoint;
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
     agent::{Agent, CANCEL_GRACE},
     dedup::{Admission, Deduplicator, ProcessingGuard},
-    event::{TurnAnswer, TurnEvent},
+    event::{ProgressSink, TurnAnswer, TurnEvent},
     origin::TurnOrigin,
-    progress_buffer::ProgressBuffer,
+    progress_queue::{Progress, ProgressQueue, Queued},
 };
 
 /// Longest text of an answer, in bytes. Escaped as JSON, it still fits into a message.
 const MAX_ANSWER_BYTES: usize = 512 * 1024;
 /// Prefetch for approval responses.
 const APPROVAL_PREFETCH: u16 = 64;
-/// Time limit for publishing a progress event, since later replies wait for it.
+/// Time limit for publishing text and progress lines, since later replies wait for them.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before a failed event is published again.
+const RETRY_WAIT: Duration = Duration::from_millis(200);
 
 /// The consumer of an agent's inbox. Dropping it aborts running turns; the broker redelivers their
 /// messages, which are then answered as lost.
@@ -73,6 +76,7 @@ impl Drop for ApprovalListener {
 }
 
 /// Consumes `user.message.<agent>` and answers every message exactly once. The answer is the last reply.
+/// Replies arrive in the order of their sequence numbers; a gap means that progress was lost.
 ///
 /// `concurrency` bounds the messages in progress. A message is in progress until its turn ends, so allow
 /// for messages that steer or cancel a running turn. Conversations are kept in this process: with several
@@ -108,7 +112,8 @@ impl AgentInbox {
     /// all answers. Returns `true` if no turn was cancelled and every answer was published.
     pub async fn drain(self, grace: Duration) -> bool {
         let Self { worker, agent, _approvals } = self;
-        let answered = worker.drain(grace + CANCEL_GRACE + Publication::DEFAULT_TIMEOUT);
+        // After its turn, the rest of the progress and then the answer are published.
+        let answered = worker.drain(grace + CANCEL_GRACE + 2 * Publication::DEFAULT_TIMEOUT);
         let (answered, ended) = tokio::join!(answered, agent.shut_down(grace));
         answered && ended
     }
@@ -183,6 +188,13 @@ fn settle(
     Settlement::Ack
 }
 
+/// Returns `true` if the bus may accept the message later. A duplicate of an unconfirmed message is
+/// recognized by its sequence number.
+fn is_temporary(error: &PublishError) -> bool {
+    use PublishError::{Disconnected, Refused, Unconfirmed};
+    matches!(error, Disconnected { .. } | Unconfirmed { .. } | Refused { .. })
+}
+
 /// Answers a redelivered message of a process that died.
 fn lost() -> TurnAnswer {
     let text = "The process of the agent died before it answered this message. The turn was not \
@@ -209,35 +221,68 @@ struct ReplyPublisher<'a> {
 impl ReplyPublisher<'_> {
     /// Runs the turn of the message and publishes its progress.
     async fn run(&mut self, message: UserMessage) -> TurnAnswer {
-        let buffer = Arc::new(ProgressBuffer::default());
-        let origin = TurnOrigin::new(EntryPoint::UserTurn).with_message(self.in_reply_to.clone());
-        let mut turn = pin!(self.agent.run_turn(origin, message, buffer.sink()));
-        let answer = loop {
-            tokio::select! {
-                biased;
-                answer = &mut turn => break answer,
-                event = buffer.next() => {
-                    self.publish_progress(event).await;
-                }
-            }
+        let queue = Arc::new(ProgressQueue::default());
+        let sink: ProgressSink = {
+            let queue = queue.clone();
+            Arc::new(move |event| queue.push(event))
         };
-        while let Some(event) = buffer.pop() {
-            if !self.publish_progress(event).await {
-                // The bus is failing; publish the answer without the remaining progress.
-                break;
-            }
-        }
+        let origin = TurnOrigin::new(EntryPoint::UserTurn).with_message(self.in_reply_to.clone());
+        let ended = CancellationToken::new();
+        let agent = self.agent;
+        let turn = async {
+            let answer = agent.run_turn(origin, message, sink).await;
+            queue.close();
+            ended.cancel();
+            answer
+        };
+        let (answer, ()) = tokio::join!(turn, self.publish_all(&queue, &ended));
         answer
     }
 
-    async fn publish_progress(&mut self, event: TurnEvent) -> bool {
-        let envelope = self.reply(event.into(), false);
-        let publication = Publication::announcement(self.reply_to.clone(), envelope);
-        let published = self.bus.publish(publication.within(PROGRESS_TIMEOUT)).await;
-        if let Err(error) = &published {
-            debug!(%error, "progress publish failed");
+    /// Publishes the progress until the queue is closed and empty. If the bus fails, gives up 10 s after
+    /// the end of the turn.
+    async fn publish_all(&mut self, queue: &ProgressQueue<TurnEvent>, ended: &CancellationToken) {
+        let late = async {
+            ended.cancelled().await;
+            sleep(Publication::DEFAULT_TIMEOUT).await;
+        };
+        let all = async {
+            while let Some(event) = queue.next().await {
+                self.publish_progress(event).await;
+            }
+        };
+        let is_complete = tokio::select! {
+            biased;
+            () = all => true,
+            () = late => false,
+        };
+        if !is_complete {
+            // The gap in the sequence numbers shows the loss to the client.
+            self.sequence = self.sequence.saturating_add(queue.discard());
+            warn!(in_reply_to = %self.in_reply_to, "progress publish failed; remaining progress dropped");
         }
-        published.is_ok()
+    }
+
+    /// Publishes an event. A confirm is awaited, and essential events are retried, because events on
+    /// different publish channels could overtake each other and the answer.
+    async fn publish_progress(&mut self, event: Queued<TurnEvent>) {
+        let Queued { lost_before, item } = event;
+        let is_optional = item.is_optional();
+        let timeout = if is_optional { PROGRESS_TIMEOUT } else { Publication::DEFAULT_TIMEOUT };
+        self.sequence = self.sequence.saturating_add(lost_before);
+        let envelope = self.reply(item.into(), false).transient();
+        loop {
+            let publication = Publication::mandatory(self.reply_to.clone(), envelope.clone());
+            match self.bus.publish(publication.within(timeout)).await {
+                Ok(()) => return,
+                Err(error) if is_optional || !is_temporary(&error) => {
+                    debug!(%error, "progress publish failed");
+                    return;
+                }
+                Err(error) => debug!(%error, "progress publish failed; retrying"),
+            }
+            sleep(RETRY_WAIT).await;
+        }
     }
 
     async fn publish_answer(&mut self, answer: &TurnAnswer) -> Result<(), PublishError> {
@@ -253,7 +298,7 @@ impl ReplyPublisher<'_> {
     }
 
     fn reply(&mut self, body: ReplyBody, is_final: bool) -> Envelope {
-        self.sequence += 1;
+        self.sequence = self.sequence.saturating_add(1);
         let reply = AgentReply {
             session_id: self.session_id.clone(),
             in_reply_to: self.in_reply_to.clone(),

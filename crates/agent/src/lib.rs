@@ -29,7 +29,7 @@ mod message;
 mod metering;
 pub mod origin;
 pub mod parts;
-mod progress_buffer;
+mod progress_queue;
 pub mod section;
 pub mod services;
 mod session;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use futures_util::future::BoxFuture;
 use metrics::{Histogram, counter, histogram};
 use rockbot_contracts::{
-    QueueName,
+    DeliveryMode, QueueName,
     labels::{family_of, type_of},
     trace,
 };
@@ -18,7 +18,8 @@ use crate::{
 };
 
 /// A bus that adds metrics and traces to another one. A published message carries the trace context of
-/// its sender. A confirmed publish is a `send` span, after OpenTelemetry's conventions for messaging.
+/// its sender. A confirmed publish of a persistent message is a `send` span, after OpenTelemetry's
+/// conventions for messaging.
 ///
 /// | metric | labels |
 /// |---|---|
@@ -41,7 +42,8 @@ impl Observed {
     async fn send(&self, mut publication: Publication) -> Result<(), PublishError> {
         let confirmed = publication.assurance == Assurance::Confirmed;
         // Progress and announcements are frequent and explain no latency, so they get no span.
-        let span = if confirmed { self.span(&publication) } else { Span::none() };
+        let traced = confirmed && publication.envelope.delivery_mode == DeliveryMode::Persistent;
+        let span = if traced { self.span(&publication) } else { Span::none() };
         let kind = type_of(publication.envelope.message_type());
         let confirm_duration = confirmed.then_some(&self.confirm_duration);
         let publish =
@@ -50,7 +52,7 @@ impl Observed {
         if publication.envelope.trace.parent.is_none() {
             // Without a span of its own, the message belongs to the current one.
             publication.envelope.trace =
-                if confirmed { trace::context_of(&span) } else { trace::current() };
+                if traced { trace::context_of(&span) } else { trace::current() };
         }
         // The wrapped bus creates no spans, so this one need not be current.
         let result = self.bus.publish(publication).await;

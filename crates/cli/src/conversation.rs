@@ -85,6 +85,7 @@ impl Conversation {
                 return Err(Failure::unavailable("the agent stopped before it answered"));
             };
             let reply = reply.or_exit(exit::TEMPORARY)?;
+            printer.report_lost(replies.lost())?;
             printer.print(&reply.body)?;
             if let ReplyBody::ApprovalAsked { .. } = reply.body {
                 let mut deciding = pin!(approval::request_decision(&reply.body, &self.session));
@@ -155,9 +156,28 @@ struct TurnPrinter {
     in_text: bool,
     printed_text: String,
     calls: usize,
+    lost: u64,
 }
 
 impl TurnPrinter {
+    /// Prints how many replies were lost since the last one, when there are any.
+    fn report_lost(&mut self, lost: u64) -> Result<(), Failure> {
+        let missing = lost - std::mem::replace(&mut self.lost, lost);
+        if missing == 0 {
+            return Ok(());
+        }
+        let mut stdout = anstream::stdout().lock();
+        if self.json {
+            writeln!(stdout, "{}", json!({"kind": "replies_lost", "count": missing}))?;
+            return Ok(());
+        }
+        self.end_line(&mut stdout)?;
+        // The whole answer is printed at the end, because a part of it may be missing.
+        self.printed_text.clear();
+        writeln!(stdout, "{}", render::dim(&render::lost(missing)))?;
+        Ok(())
+    }
+
     fn print(&mut self, body: &ReplyBody) -> Result<(), Failure> {
         let mut stdout = anstream::stdout().lock();
         if let ReplyBody::ToolFinished { ran_on: Some(_), .. } = body {

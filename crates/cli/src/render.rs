@@ -101,6 +101,11 @@ pub(crate) fn ago(unix_seconds: u64, now: u64) -> String {
     }
 }
 
+/// Reports lost progress of a turn.
+pub(crate) fn lost(replies: u64) -> String {
+    format!("  ({} lost: calls or text may be missing here)", counted(replies, "progress message"))
+}
+
 /// Formats a number with its noun.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }

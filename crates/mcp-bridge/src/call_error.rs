@@ -24,6 +24,14 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    /// Removes hidden characters from the server's text.
+    pub(crate) fn without_hidden_text(self) -> Self {
+        match self {
+            Self::SessionExpired => self,
+            Self::Failed(failure) => Self::Failed(failure.without_hidden_text()),
+        }
+    }
+
     /// Returns the failure for the caller.
     pub(crate) fn into_failure(self) -> ToolFailure {
         match self {

@@ -8,7 +8,6 @@ use rmcp::{
     service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
     transport::Transport as McpTransport,
 };
-use rockbot_contracts::outside_text::plain;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{

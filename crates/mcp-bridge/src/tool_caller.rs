@@ -88,7 +88,7 @@ impl ToolCaller {
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
         let outcome = active.session.call(definition, arguments, call, idle).await;
-        outcome.map(ToolResult::without_hidden_text).map_err(ToolFailure::without_hidden_text)
+        outcome.map(ToolResult::without_hidden_text).map_err(CallError::without_hidden_text)
     }
 
     /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.

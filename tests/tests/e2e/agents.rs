@@ -110,6 +110,7 @@ async fn agent_discovers_and_calls_handler_tools() {
     agent.expect_log("ready").await;
     // Started after the agent, which learns the tools from the announcement.
     let handler = fleet.handler("handler-1").await;
+    agent.expect_log("handler announced its tools").await;
     check_chat(&fleet, "tool-handler/handler-1").await;
     for process in [agent, handler] {
         process.send(Signal::TERM);

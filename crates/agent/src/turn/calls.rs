@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Turn;
 use crate::{
-    event::{display_line, relay},
+    event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult},
 };
 
@@ -147,16 +147,20 @@ impl<'a> CallRunner<'a> {
                  shorter ones",
             ));
         }
+        let events = CallEvents::new(self.turn.progress.clone(), &context);
         let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
         let cancel_timeout = async {
             cancellation.cancelled().await;
             sleep(CANCEL_GRACE).await;
         };
-        let events = relay(self.turn.progress.clone());
         tokio::select! {
             biased;
-            result = self.turn.setup.executor.execute_with_events(call, events) => result,
-            () = cancel_timeout => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
+            result = self.turn.setup.executor.execute_with_events(call, events.sink()) => result,
+            () = cancel_timeout => {
+                let failure = ToolFailure::Cancelled { executed: Executed::Unknown };
+                events.finish_abandoned(&failure);
+                Err(failure)
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod memory;
 mod metering;
 mod pins;
 mod profiles;
+mod replies;
 mod services;
 mod sessions;
 mod steering;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rockbot_agent::TurnEvent;
-use rockbot_contracts::user::TurnOutcome;
+use rockbot_contracts::{Executed, user::TurnOutcome};
 use rockbot_llm::{ChatError, ChatEvent, FinishReason, ScriptedFailure, ScriptedTurn, ToolChoice};
 use serde_json::json;
 
@@ -182,12 +182,19 @@ async fn tool_that_ignores_cancel_is_abandoned() {
     let call = calls(&[("a", "stuck", "")], FinishReason::ToolCalls);
     let model = RecordingModel::new(CannedModel::new([Answer::Events(call)]));
     let agent = AgentFixture::new().with(&stuck).agent(&model);
-    let (turn, _) = spawn_send(&agent, message("s", "go"));
+    let (turn, events) = spawn_send(&agent, message("s", "go"));
     stuck.wait_for_call().await;
     let started = tokio::time::Instant::now();
     agent.send(cancel("s"), EventLog::default().sink()).await;
     assert_eq!(turn.await.unwrap().outcome, TurnOutcome::Cancelled);
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    let events = events.events();
+    let end = events.last().expect("the end of the call");
+    assert!(
+        matches!(end, TurnEvent::ToolFinished { tool_name, executed: Executed::Unknown, .. }
+            if tool_name == "stuck"),
+        "{events:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::error::Error;
 use rmcp::ServiceError;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use rockbot_tool_rpc::mcp::untrusted_text::plain;
+use rockbot_contracts::outside_text::plain;
 
 use super::failure::{ConnectError, causes};
 

@@ -13,7 +13,6 @@ use rmcp::{
     transport::Transport,
 };
 use rockbot_child::{Pipes, ProcessGroup};
-use rockbot_contracts::outside_text::plain;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use rockbot_tool_rpc::mcp::untrusted_text::plain;
+use rockbot_contracts::outside_text::plain;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::ChildStderr,
