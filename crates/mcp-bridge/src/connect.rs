@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rmcp::{
     ClientHandler, RoleClient,
     service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
@@ -228,21 +229,24 @@ fn remote_server(
     Ok(RemoteServer { headers, tokens, ..RemoteServer::new(url, policy.clone()) })
 }
 
-async fn start_session<T>(
+/// Opens a session on a transport. Boxed, because the future is large.
+fn start_session<T>(
     transport: T,
     era: Era,
     pairing: Pairing,
-) -> Result<OpenedSession, ConnectFailure>
+) -> BoxFuture<'static, Result<OpenedSession, ConnectFailure>>
 where
     T: McpTransport<RoleClient> + 'static,
 {
-    let client = Client::default();
-    let running = if era == Era::Unknown {
-        let (era, transport) = probe(transport, &client.get_info(), pairing).await?;
-        serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
-    } else {
-        serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
-    };
-    let session = Session::new(running.peer().clone(), client.clone()).await;
-    Ok((running, client, session))
+    Box::pin(async move {
+        let client = Client::default();
+        let running = if era == Era::Unknown {
+            let (era, transport) = probe(transport, &client.get_info(), pairing).await?;
+            serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+        } else {
+            serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+        };
+        let session = Session::new(running.peer().clone(), client.clone()).await;
+        Ok((running, client, session))
+    })
 }

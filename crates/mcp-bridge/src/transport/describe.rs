@@ -4,6 +4,7 @@
 use std::error::Error;
 
 use rmcp::ServiceError;
+use rmcp::model::ProtocolVersion;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rockbot_contracts::outside_text::plain;
@@ -63,8 +64,7 @@ pub(crate) fn describe_handshake(error: &ClientInitializeError) -> String {
             format!("the server rejected the session: {message} ({})", error.code.0)
         }
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-            let versions: Vec<_> =
-                server_supported.iter().map(|version| version.as_str()).collect();
+            let versions: Vec<_> = server_supported.iter().map(ProtocolVersion::as_str).collect();
             let versions = plain(&versions.join(", "), MAX_CHARS);
             format!("the server supports no known protocol revision, only: {versions}")
         }

@@ -25,7 +25,7 @@ use crate::{
 const TOOLS: [&str; 8] =
     ["busy", "bad", "bad-call", "large", "stopping", "lost", "wrong-scope", "good"];
 
-fn respond(message: &Value, result: Value) -> Response {
+fn respond(message: &Value, result: &Value) -> Response {
     Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
 }
 
@@ -34,7 +34,7 @@ fn session_reply(message: &Value) -> Response {
     match message["method"].as_str() {
         Some("initialize") => respond(
             message,
-            json!({
+            &json!({
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "rejecting", "version": "1"},
@@ -42,16 +42,16 @@ fn session_reply(message: &Value) -> Response {
         ),
         Some("tools/list") => {
             let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
-            respond(message, json!({"tools": TOOLS.map(tool)}))
+            respond(message, &json!({"tools": TOOLS.map(tool)}))
         }
-        Some("ping") => respond(message, json!({})),
+        Some("ping") => respond(message, &json!({})),
         _ if message["id"].is_null() => StatusCode::ACCEPTED.into_response(),
         _ => StatusCode::BAD_REQUEST.into_response(),
     }
 }
 
 fn text(message: &Value, text: &str) -> Response {
-    respond(message, json!({"content": [{"type": "text", "text": text}]}))
+    respond(message, &json!({"content": [{"type": "text", "text": text}]}))
 }
 
 async fn reject(Json(message): Json<Value>) -> Response {
