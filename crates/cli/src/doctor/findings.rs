@@ -3,9 +3,10 @@
 use rockbot_bus::QueueState;
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_service::exit;
+use rockbot_tool_rpc::catalog::mismatched_tools;
 
 use super::diagnosis::Diagnosis;
-use crate::{failure::Failure, render};
+use crate::{failure::Failure, mismatch, render};
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +84,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
             let message = format!("{letters} of {name}; inspect with `rockbot dlq show {name}`");
             find(Severity::Warning, message);
         }
+    }
+    let mismatched = mismatched_tools(handlers);
+    if !mismatched.is_empty() {
+        find(Severity::Suspicious, mismatch::describe(&mismatched));
     }
     if !hidden.is_empty() {
         let hidden = hidden.join(", ");

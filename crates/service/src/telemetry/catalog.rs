@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 39] = [
+pub const CATALOG: [Metric; 40] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -101,6 +101,11 @@ pub const CATALOG: [Metric; 39] = [
     counter("rockbot_requests_retries_total", &[], "Retries of requests."),
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
+    gauge(
+        "rockbot_catalog_mismatched_tools",
+        &[],
+        "Tools that the handlers of one queue do not all announce with the same definition.",
+    ),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
     histogram(
         "rockbot_llm_request_duration_seconds",

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
 use rockbot_contracts::{
-    Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh,
-    ToolRegistration,
+    Envelope, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
@@ -17,7 +16,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::EXPIRE_AFTER;
+use super::{EXPIRE_AFTER, known_handler::KnownHandler, mismatch::MismatchReport};
 use crate::remote::RemoteTool;
 
 /// Maximum number of handler processes in the directory.
@@ -25,23 +24,6 @@ const MAX_HANDLERS: usize = 1024;
 
 /// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
-
-/// Last announcement of a handler process.
-#[derive(Debug, Clone)]
-pub struct KnownHandler {
-    /// Name of the service.
-    pub handler: String,
-    /// Process.
-    pub instance: InstanceId,
-    /// Tools that it runs.
-    pub tools: Vec<ToolRegistration>,
-    /// Version, if announced.
-    pub version: Option<String>,
-    /// Load at the last announcement, if announced.
-    pub load: Option<HandlerLoad>,
-    fingerprint: String,
-    last_seen: Instant,
-}
 
 type Handlers = BTreeMap<InstanceId, KnownHandler>;
 
@@ -70,6 +52,7 @@ impl CatalogDirectory {
         let (sender, handlers) = watch::channel(Handlers::new());
         let task = tokio::spawn(async move {
             let mut sync = RegistrySync { registry, requester, registered: BTreeMap::new() };
+            let mut mismatches = MismatchReport::default();
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let catalog = tokio::select! {
@@ -93,6 +76,7 @@ impl CatalogDirectory {
                     if changed {
                         // Before the notification: an observer of a handler can call its tools.
                         sync.update(handlers);
+                        mismatches.update(handlers.values());
                     }
                     changed
                 });
