@@ -1,12 +1,15 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_contracts::{QueueSpec, labels::family_of, topology::tool_invoke};
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::mismatched_tools;
 
 use super::diagnosis::Diagnosis;
 use crate::{failure::Failure, mismatch, render};
+
+/// Family of the queues on which agents receive messages.
+const AGENT_INBOX: &str = "user.message";
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +73,13 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         if ready > 0 && consumers == 0 {
             let waiting = render::count(ready, "message");
             find(Severity::Suspicious, format!("{waiting} in {name}, but it has no consumer"));
+        }
+        if consumers > 1 && family_of(name.as_str()) == AGENT_INBOX {
+            let message = format!(
+                "{name} has {consumers} consumers: conversations lose their context; run one \
+                 process per agent name"
+            );
+            find(Severity::Suspicious, message);
         }
         let is_known = queue.state != QueueState::Refused;
         if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
@@ -174,6 +184,11 @@ mod tests {
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
         check(&fleet(0, 0, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
         check(&fleet(0, 0, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+    }
+
+    #[test]
+    fn shared_agent_inbox_is_suspicious() {
+        check(&fleet(0, 2, 0, 1), &[(Severity::Suspicious, "run one process per agent name")]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 40] = [
+pub const CATALOG: [Metric; 41] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -101,6 +101,11 @@ pub const CATALOG: [Metric; 40] = [
     counter("rockbot_requests_retries_total", &[], "Retries of requests."),
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
+    gauge(
+        "rockbot_agent_inbox_consumers",
+        &[],
+        "Processes that serve this agent; more than one lose the context of conversations.",
+    ),
     gauge(
         "rockbot_catalog_mismatched_tools",
         &[],
