@@ -77,6 +77,17 @@ pub struct ContextRequest<'a> {
     pub session: &'a SessionId,
     /// The user message.
     pub message: &'a str,
+    /// The earlier user messages that the model still reads, each with the context of its turn.
+    pub conversation: &'a [&'a str],
+}
+
+impl ContextRequest<'_> {
+    /// Returns `true` if the model still reads this context line of an earlier turn.
+    #[must_use]
+    pub fn has_line(&self, line: &str) -> bool {
+        let line = build::escape_delimiters(line);
+        self.conversation.iter().any(|message| message.contains(&line))
+    }
 }
 
 /// A source of one part of the context.
@@ -87,7 +98,4 @@ pub trait ContextSource: Send + Sync + 'static {
     /// Returns the text for a turn, or `None`. Called once per turn, concurrently with the other sources,
     /// with a time limit of two seconds.
     fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>>;
-
-    /// Drops the state of a conversation that ended.
-    fn forget(&self, _session: &SessionId) {}
 }

@@ -40,6 +40,14 @@ impl History {
         self.entries.iter().map(|entry| &entry.message)
     }
 
+    /// Returns the texts of the user messages.
+    pub(crate) fn user_texts(&self) -> impl Iterator<Item = &str> {
+        self.messages().filter_map(|message| match message {
+            ChatMessage::User(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
     /// Adds a message whose [`message_text`] has `tokens` tokens.
     pub(crate) fn push(&mut self, message: ChatMessage, tokens: usize) {
         self.entries.push(HistoryEntry { message, tokens: tokens + MESSAGE_OVERHEAD_TOKENS });
@@ -63,6 +71,11 @@ impl History {
         {
         }
         self.omit_results_while(|history| history.bytes() > bytes);
+    }
+
+    /// Drops the exchanges that do not fit beside another message.
+    pub(crate) fn make_room(&mut self) {
+        while self.entries.len() >= self.max_messages && self.drop_oldest_exchange() {}
     }
 
     /// Enforces a limit in tokens like [`fit`](Self::fit). Messages of the current exchange are never

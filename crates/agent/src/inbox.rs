@@ -23,6 +23,7 @@ use crate::{
     agent::{Agent, CANCEL_GRACE},
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEvent},
+    inbox_watch::InboxWatch,
     origin::TurnOrigin,
     progress_queue::{Progress, ProgressQueue, Queued},
 };
@@ -43,6 +44,7 @@ pub struct AgentInbox {
     worker: Worker,
     agent: Agent,
     _approvals: Option<ApprovalListener>,
+    watch: InboxWatch,
 }
 
 /// Receives approval responses until it is dropped.
@@ -79,8 +81,8 @@ impl Drop for ApprovalListener {
 /// Replies arrive in the order of their sequence numbers; a gap means that progress was lost.
 ///
 /// `concurrency` bounds the messages in progress. A message is in progress until its turn ends, so allow
-/// for messages that steer or cancel a running turn. Conversations are kept in this process: with several
-/// processes of one agent, the messages of a conversation must all reach the same process.
+/// for messages that steer or cancel a running turn. Conversations are kept in this process: several
+/// processes of one agent lose context, which each of them logs.
 ///
 /// A delivery stays unsettled until its answer is confirmed. A redelivered message of another process is
 /// answered as lost and not run again, because its tools may have run. A message whose time budget has
@@ -96,9 +98,11 @@ pub async fn serve(
     let approvals = ApprovalListener::start(&agent, bus.as_ref()).await?;
     let queue = QueueSpec::work(&user_message(agent.name()));
     let handler = InboxHandler { agent: agent.clone(), bus: bus.clone(), dedup: Arc::default() };
+    let name = queue.name.clone();
     let subscription = Subscription::new(queue, concurrency);
     let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
-    Ok(AgentInbox { worker, agent, _approvals: approvals })
+    let watch = InboxWatch::start(bus, agent.name().clone(), name);
+    Ok(AgentInbox { worker, agent, _approvals: approvals, watch })
 }
 
 impl AgentInbox {
@@ -111,7 +115,8 @@ impl AgentInbox {
     /// Stops consuming, waits up to `grace` for running turns, cancels the remaining ones, and publishes
     /// all answers. Returns `true` if no turn was cancelled and every answer was published.
     pub async fn drain(self, grace: Duration) -> bool {
-        let Self { worker, agent, _approvals } = self;
+        let Self { worker, agent, _approvals, watch } = self;
+        drop(watch);
         // After its turn, the rest of the progress and then the answer are published.
         let answered = worker.drain(grace + CANCEL_GRACE + 2 * Publication::DEFAULT_TIMEOUT);
         let (answered, ended) = tokio::join!(answered, agent.shut_down(grace));

@@ -21,6 +21,7 @@ pub mod definition;
 pub mod event;
 mod history;
 pub mod inbox;
+mod inbox_watch;
 mod large_results;
 pub mod limits;
 pub mod mcp;

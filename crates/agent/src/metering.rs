@@ -14,8 +14,14 @@ pub(crate) struct TurnMeter {
 }
 
 impl TurnMeter {
+    /// Starts to meter a model call that the server has accepted. It counts when the returned value is
+    /// dropped, also if its stream fails or the turn is cancelled: the provider charges for it.
+    pub(crate) fn start_model_call<'a>(&'a self, behavior: &'a ModelBehavior) -> MeteredCall<'a> {
+        MeteredCall { meter: self, behavior, usage: None }
+    }
+
     /// Records a model call. Not every server reports its usage.
-    pub(crate) fn record_model_call(&self, usage: Option<Usage>, behavior: &ModelBehavior) {
+    fn record_model_call(&self, usage: Option<Usage>, behavior: &ModelBehavior) {
         let mut spent = Spending { model_calls: 1, ..Spending::default() };
         match usage {
             Some(usage) => {
@@ -58,6 +64,20 @@ impl TurnMeter {
 
     fn spent(&self) -> MutexGuard<'_, TurnUsage> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A model call in progress. Dropping it records it.
+pub(crate) struct MeteredCall<'a> {
+    meter: &'a TurnMeter,
+    behavior: &'a ModelBehavior,
+    /// The last reported usage.
+    pub(crate) usage: Option<Usage>,
+}
+
+impl Drop for MeteredCall<'_> {
+    fn drop(&mut self) {
+        self.meter.record_model_call(self.usage, self.behavior);
     }
 }
 

@@ -179,7 +179,6 @@ impl TurnSetup {
         if let Some(approvals) = &self.approvals {
             approvals.forget(session);
         }
-        self.context.forget(session);
     }
 }
 
@@ -287,7 +286,15 @@ impl<'a> Turn<'a> {
     /// conversation.
     async fn gather_context(&mut self, text: String) -> String {
         let agent = &self.setup.definition.name;
-        let request = ContextRequest { agent, session: self.session_id, message: &text };
+        // What is dropped for this message counts as unread.
+        self.history.make_room();
+        let conversation: Vec<&str> = self.history.user_texts().collect();
+        let request = ContextRequest {
+            agent,
+            session: self.session_id,
+            message: &text,
+            conversation: &conversation,
+        };
         self.context = self.setup.context.build(request).await;
         let transient = self.context.transient.as_deref().unwrap_or_default();
         let budget = &self.setup.token_budget;

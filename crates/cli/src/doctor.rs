@@ -84,7 +84,7 @@ fn handler_row(handler: &KnownHandler) -> Vec<String> {
     };
     let oldest = handler.load.and_then(|load| load.oldest_ms);
     vec![
-        render::clean(&name(handler)),
+        render::clean(&handler.name()),
         render::clean(handler.version.as_deref().unwrap_or("–")),
         handler.tools.len().to_string(),
         number(|load| load.running),
@@ -93,16 +93,12 @@ fn handler_row(handler: &KnownHandler) -> Vec<String> {
     ]
 }
 
-fn name(handler: &KnownHandler) -> String {
-    format!("{}/{}", handler.handler, handler.instance)
-}
-
 /// Returns the names of the handlers of each tool.
 fn handlers_by_tool(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> {
     let mut tools: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for handler in handlers {
         for tool in &handler.tools {
-            tools.entry(tool.name.clone()).or_default().push(name(handler));
+            tools.entry(tool.name.clone()).or_default().push(handler.name());
         }
     }
     tools

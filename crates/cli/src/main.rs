@@ -13,6 +13,7 @@ mod failure;
 mod fleet;
 mod host;
 mod mcp;
+mod mismatch;
 mod print;
 mod render;
 mod script;

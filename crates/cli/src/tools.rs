@@ -12,6 +12,7 @@ use std::{
 use anyhow::Context;
 use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{Interrupts, exit};
+use rockbot_tool_rpc::catalog::{KnownHandler, MismatchedTool, mismatched_tools};
 use rockbot_tools::{
     ArgumentSchema, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry,
     ToolResult, ToolUpdate,
@@ -23,6 +24,7 @@ use crate::{
     call_failure,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::{Discovered, Fleet},
+    mismatch,
     print::{note, outln},
     render,
     settings::Settings,
@@ -48,7 +50,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
     };
     let fleet = Fleet::open(settings).await?;
     let discovered = match command {
-        Tools::Describe { .. } => fleet.discover_all(CALLER).await?,
+        Tools::Describe { .. } | Tools::List => fleet.discover_all(CALLER).await?,
         _ => fleet.discover(CALLER).await?,
     };
     let outcome = match command {
@@ -69,7 +71,13 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
 
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
+    let handlers = discovered.directory.handlers();
+    let mismatched = mismatched_tools(&handlers);
+    let mismatch_of = |tool: &ToolRegistration| mismatched.iter().find(|one| one.name == tool.name);
     if json {
+        let tools: Result<Vec<_>, _> =
+            tools.iter().map(|tool| list_entry(tool, mismatch_of(tool))).collect();
+        let tools = tools.or_exit(exit::SOFTWARE)?;
         outln!("{}", render::json(&json!(tools)))?;
         return Ok(exit::OK);
     }
@@ -82,14 +90,18 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
         // The first sentence; `describe` shows the whole text.
         let first = tool.description.lines().next().unwrap_or_default();
         let first = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
+        let mark = if mismatch_of(tool).is_some() { " *" } else { "" };
         vec![
-            tool.name.clone(),
+            format!("{}{mark}", tool.name),
             render::clean(&tool.source.to_string()),
             hints(tool.hints).to_owned(),
             render::clean(first),
         ]
     });
     outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
+    if !mismatched.is_empty() {
+        note!("* {}", mismatch::describe(&mismatched));
+    }
     for (name, reason) in rejected(discovered) {
         outln!("{} tool {name} is announced and cannot be called: {reason}", render::bad("!"))?;
     }
@@ -109,6 +121,19 @@ fn rejected(discovered: &Discovered) -> BTreeMap<String, String> {
         (render::clean(&tool.name), render::clean(&reason))
     });
     described.collect()
+}
+
+/// Returns the definition of a tool as JSON, with the handlers that lack it.
+fn list_entry(
+    tool: &ToolRegistration,
+    mismatch: Option<&MismatchedTool>,
+) -> serde_json::Result<serde_json::Value> {
+    let mut entry = serde_json::to_value(tool)?;
+    if let Some(mismatch) = mismatch {
+        entry["missingFrom"] = json!(mismatch.missing_from);
+        entry["definitionsDiffer"] = json!(mismatch.definitions_differ);
+    }
+    Ok(entry)
 }
 
 fn hints(hints: ToolHints) -> &'static str {
@@ -147,7 +172,7 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let providers: Vec<String> = handlers
         .iter()
         .filter(|handler| handler.tools.iter().any(|one| one.name == tool.name))
-        .map(|handler| format!("{}/{}", handler.handler, handler.instance))
+        .map(KnownHandler::name)
         .collect();
     let timeout =
         tool.timeout_ms.map_or_else(|| "set by caller".to_owned(), |ms| format!("{ms} ms"));

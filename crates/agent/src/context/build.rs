@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesOrdered};
-use rockbot_contracts::SessionId;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -78,11 +77,6 @@ impl ContextBuilder {
             transient: parts(transient).as_deref().map(enclosed),
         }
     }
-
-    /// Drops the state of a conversation that ended.
-    pub(crate) fn forget(&self, session: &SessionId) {
-        self.sources.iter().for_each(|source| source.forget(session));
-    }
 }
 
 /// Texts in order, merged by part.
@@ -131,7 +125,7 @@ fn enclosed(text: &str) -> String {
 
 /// Escapes every `<context` and `</context`, in any case, so that quoted text cannot close the block or
 /// open another.
-fn escape_delimiters(text: &str) -> String {
+pub(super) fn escape_delimiters(text: &str) -> String {
     let name = &OPEN[1..OPEN.len() - 1];
     let mut clean = String::with_capacity(text.len());
     let mut parts = text.split('<');
@@ -148,7 +142,7 @@ fn escape_delimiters(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use futures_util::future::BoxFuture;
-    use rockbot_contracts::AgentName;
+    use rockbot_contracts::{AgentName, SessionId};
 
     use super::*;
     use crate::context::StaticText;
@@ -167,7 +161,8 @@ mod tests {
 
     async fn built(sources: Vec<Arc<dyn ContextSource>>, budget: ContextBudget) -> TurnContext {
         let (agent, session) = (AgentName::new("a").unwrap(), SessionId::generate());
-        let request = ContextRequest { agent: &agent, session: &session, message: "hello" };
+        let (agent, session) = (&agent, &session);
+        let request = ContextRequest { agent, session, message: "hello", conversation: &[] };
         ContextBuilder::new(sources, budget, None).build(request).await
     }
 

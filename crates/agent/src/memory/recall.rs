@@ -1,13 +1,9 @@
 //! Recall: context entries that match the user message.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, tz::TimeZone};
-use rockbot_contracts::SessionId;
 use tracing::debug;
 
 use super::collection::{Collection, CollectionItem};
@@ -19,8 +15,8 @@ const MAX_RECALLED: usize = 5;
 /// Search results that are checked for entries that are new to the conversation.
 const CANDIDATES: usize = 25;
 
-/// Maximum bytes recalled per turn. Must not exceed the budget of the part; otherwise an entry could be cut
-/// and still be marked as recalled.
+/// Maximum bytes recalled per turn. Must not exceed the budget of the part; otherwise an entry could be
+/// cut.
 const MAX_BYTES: usize = 4000;
 
 /// Maximum length of the search query, a prefix of the message, in bytes.
@@ -35,17 +31,16 @@ pub(super) trait Recallable: CollectionItem {
     fn line(&self, name: &str) -> String;
 }
 
-/// Adds the entries that match the message, each once per conversation.
+/// Adds the entries that match the message, unless the model still reads them in an earlier message. A
+/// changed entry counts as new.
 pub(super) struct Recall<T> {
     part: ContextPart,
     collection: Arc<Collection<T>>,
-    /// Names and versions of the entries that a conversation has recalled. A changed entry counts as new.
-    recalled: Mutex<HashMap<SessionId, HashSet<(String, i64)>>>,
 }
 
 impl<T: Recallable> Recall<T> {
     pub(super) fn new(part: ContextPart, collection: Arc<Collection<T>>) -> Arc<Self> {
-        Arc::new(Self { part, collection, recalled: Mutex::default() })
+        Arc::new(Self { part, collection })
     }
 
     async fn recall(&self, request: ContextRequest<'_>) -> Option<String> {
@@ -58,17 +53,13 @@ impl<T: Recallable> Recall<T> {
         };
         let query = &request.message[..request.message.floor_char_boundary(MAX_QUERY_BYTES)];
         let found = entries.search(query, CANDIDATES).await;
-        let mut recalled = self.recalled();
-        let recalled = recalled.entry(request.session.clone()).or_default();
         let mut text = T::HEADING.to_owned();
         let mut count = 0;
         for (name, entry) in found {
-            let mark = (name.clone(), entry.version.number());
             let line = entry.value.line(name);
-            if recalled.contains(&mark) || text.len() + 1 + line.len() > MAX_BYTES {
+            if text.len() + 1 + line.len() > MAX_BYTES || request.has_line(&line) {
                 continue;
             }
-            recalled.insert(mark);
             text.push('\n');
             text.push_str(&line);
             count += 1;
@@ -77,10 +68,6 @@ impl<T: Recallable> Recall<T> {
             }
         }
         (count > 0).then_some(text)
-    }
-
-    fn recalled(&self) -> MutexGuard<'_, HashMap<SessionId, HashSet<(String, i64)>>> {
-        self.recalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,10 +78,6 @@ impl<T: Recallable> ContextSource for Recall<T> {
 
     fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
         Box::pin(self.recall(request))
-    }
-
-    fn forget(&self, session: &SessionId) {
-        self.recalled().remove(session);
     }
 }
 

@@ -125,17 +125,19 @@ impl Turn<'_> {
 
     async fn collect_answer(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
         let mut events = self.setup.model.stream(request).await?;
+        let mut call = self.meter.start_model_call(&self.setup.behavior);
         let mut assembler = Assembler::new();
         while let Some(event) = events.next().await {
             let event = event?;
+            if let ChatEvent::Usage(usage) = &event {
+                call.usage = Some(*usage);
+            }
             let delta = if let ChatEvent::Text(text) = &event { Some(text.clone()) } else { None };
             assembler.push(event)?;
             if let Some(text) = delta.filter(|text| !text.is_empty()) {
                 (self.progress)(TurnEvent::TextDelta { text });
             }
         }
-        let answer = assembler.finish()?;
-        self.meter.record_model_call(answer.usage, &self.setup.behavior);
-        Ok(answer)
+        assembler.finish()
     }
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
-use rockbot_agent::{Agent, AgentDefinition, AgentMemory, AgentParts, MemorySection};
+use rockbot_agent::{Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, MemorySection};
 use rockbot_contracts::{AgentName, SessionId, ToolErrorCode};
 use rockbot_llm::{ChatMessage, ChatModel};
 use rockbot_store::{
@@ -71,12 +71,20 @@ async fn must_call(memory: &AgentMemory, tool: &str, arguments: Value) -> String
 
 /// Creates the agent `tester` with this memory. Its model always answers "ok".
 fn agent(memory: &AgentMemory) -> (Agent, Arc<RecordingModel>) {
+    agent_with(memory, |_| {})
+}
+
+fn agent_with(
+    memory: &AgentMemory,
+    configure: impl FnOnce(&mut AgentLimits),
+) -> (Agent, Arc<RecordingModel>) {
     let answers = (0..20).map(|_| Answer::Events(text_events("ok")));
     let model = RecordingModel::new(CannedModel::new(answers));
     let definition = AgentDefinition::new(AgentName::new("tester").unwrap(), "Be brief.");
     let chat_model: Arc<dyn ChatModel> = model.clone();
     let mut parts = AgentParts::new(definition, chat_model, registry(memory));
     parts.set_memory(memory);
+    configure(&mut parts.limits);
     (Agent::new(parts), model)
 }
 
@@ -408,6 +416,21 @@ async fn entry_is_recalled_once_until_changed() {
     must_call(&memory, "save_skill", better).await;
     let third = send_and_get_user_message(&agent, &model, "s", "More tea for Ann").await;
     assert!(third.contains("Making good tea") && !third.contains("Assam"), "{third}");
+}
+
+#[tokio::test]
+async fn memory_is_recalled_again_after_history_drops_it() {
+    let memory = memory();
+    must_call(&memory, "save_memory", json!({"content": "Ann's favourite tea is Assam."})).await;
+    let (agent, model) = agent_with(&memory, |limits| limits.history_messages = 4);
+    let first = send_and_get_user_message(&agent, &model, "s", "tea for Ann").await;
+    assert!(first.contains("Assam"), "{first}");
+    let second = send_and_get_user_message(&agent, &model, "s", "tea for Ann").await;
+    assert_eq!(second, "tea for Ann");
+    let third = send_and_get_user_message(&agent, &model, "s", "hello").await;
+    assert_eq!(third, "hello");
+    let fourth = send_and_get_user_message(&agent, &model, "s", "tea for Ann").await;
+    assert!(fourth.contains("Assam"), "the model no longer reads the first message: {fourth}");
 }
 
 #[tokio::test]

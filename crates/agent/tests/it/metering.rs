@@ -2,10 +2,12 @@
 
 use rockbot_agent::ModelBehavior;
 use rockbot_contracts::TurnUsage;
-use rockbot_llm::ScriptedTurn;
+use rockbot_llm::{ChatEvent, ScriptedTurn, Usage};
 use serde_json::json;
 
-use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, send};
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, send,
+};
 
 #[tokio::test]
 async fn usage_covers_turn_and_conversation() {
@@ -37,4 +39,18 @@ async fn usage_covers_turn_and_conversation() {
     both += second;
     assert_eq!(session, both);
     assert_eq!(agent.spending(), both);
+}
+
+#[tokio::test]
+async fn failed_stream_is_metered() {
+    let usage = Usage { prompt_tokens: 70, completion_tokens: 3, cost_micros: Some(5) };
+    let incomplete = vec![ChatEvent::Text("Half an ans".to_owned()), ChatEvent::Usage(usage)];
+    let unmetered = vec![ChatEvent::Text("Half an ans".to_owned())];
+    let model = RecordingModel::new(CannedModel::new([incomplete, unmetered].map(Answer::Events)));
+    let agent = AgentFixture::new().agent(&model);
+    let TurnUsage { turn, .. } = *send(&agent, "go").await.usage.unwrap();
+    assert_eq!((turn.model_calls, turn.prompt_tokens, turn.cost_micros), (1, 70, 5));
+    assert_eq!(turn.unmetered_calls, 0);
+    let TurnUsage { turn, .. } = *send(&agent, "go").await.usage.unwrap();
+    assert_eq!((turn.model_calls, turn.unmetered_calls, turn.unpriced_calls), (1, 1, 1));
 }

@@ -3,12 +3,17 @@
 use rockbot_bus::QueueState;
 use rockbot_contracts::{
     QueueSpec,
+    labels::family_of,
     topology::{USER_MESSAGE, tool_invoke},
 };
 use rockbot_service::exit;
+use rockbot_tool_rpc::catalog::mismatched_tools;
 
 use super::diagnosis::Diagnosis;
-use crate::{failure::Failure, render};
+use crate::{failure::Failure, mismatch, render};
+
+/// Family of the queues on which agents receive messages.
+const AGENT_INBOX: &str = "user.message";
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +85,13 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         if depth.is_some() && consumers == 0 && name.as_str().starts_with(&agents) && ready == 0 {
             find(Severity::Warning, format!("{name} has no consumer: its agent is not running"));
         }
+        if consumers > 1 && family_of(name.as_str()) == AGENT_INBOX {
+            let message = format!(
+                "{name} has {consumers} consumers: conversations lose their context; run one \
+                 process per agent name"
+            );
+            find(Severity::Suspicious, message);
+        }
         let is_known = queue.state != QueueState::Refused;
         if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
             let consumers = render::count(consumers, "consumer");
@@ -93,6 +105,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
             let message = format!("{letters} of {name}; inspect with `rockbot dlq show {name}`");
             find(Severity::Warning, message);
         }
+    }
+    let mismatched = mismatched_tools(handlers);
+    if !mismatched.is_empty() {
+        find(Severity::Suspicious, mismatch::describe(&mismatched));
     }
     if !hidden.is_empty() {
         let hidden = hidden.join(", ");
@@ -185,6 +201,11 @@ mod tests {
         check(&fleet(0, 1, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
         check(&fleet(0, 0, 0, 1), &[(Severity::Warning, "its agent is not running")]);
         check(&fleet(0, 1, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+    }
+
+    #[test]
+    fn shared_agent_inbox_is_suspicious() {
+        check(&fleet(0, 2, 0, 1), &[(Severity::Suspicious, "run one process per agent name")]);
     }
 
     #[test]

@@ -90,6 +90,15 @@ fn failure_before_the_call_says_executed_no() {
 }
 
 #[test]
+fn long_file_ends_with_next_offset() {
+    let sandbox = Sandbox::new();
+    sandbox.write("long.txt", &"a line of forty characters, more or less\n".repeat(55_000));
+    let output = sandbox.check(&["tools", "call", "read_file", r#"{"path": "long.txt"}"#], 0);
+    let last = output.out.lines().next_back().expect("a line");
+    assert!(last.starts_with("[lines 1 to ") && last.contains("continue with offset "), "{last}");
+}
+
+#[test]
 fn json_call_describes_outcome() {
     let sandbox = Sandbox::new();
     sandbox.write("notes.md", "first\n");

@@ -111,6 +111,16 @@ pub const CATALOG: [Metric; 41] = [
     counter("rockbot_requests_retries_total", &[], "Retries of requests."),
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
+    gauge(
+        "rockbot_agent_inbox_consumers",
+        &[],
+        "Processes that serve this agent; more than one lose the context of conversations.",
+    ),
+    gauge(
+        "rockbot_catalog_mismatched_tools",
+        &[],
+        "Tools that the handlers of one queue do not all announce with the same definition.",
+    ),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
     histogram(
         "rockbot_llm_request_duration_seconds",

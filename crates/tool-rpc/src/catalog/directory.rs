@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
 use rockbot_contracts::{
-    Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh,
-    ToolRegistration,
+    Envelope, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
     json::Limits,
     outside_text::plain,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
@@ -18,7 +17,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::EXPIRE_AFTER;
+use super::{EXPIRE_AFTER, known_handler::KnownHandler, mismatch::MismatchReport};
 use crate::remote::RemoteTool;
 
 /// Maximum number of handler processes in the directory.
@@ -29,25 +28,6 @@ const MAX_LOGGED_NAME_CHARS: usize = 100;
 
 /// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
-
-/// Last announcement of a handler process.
-#[derive(Debug, Clone)]
-pub struct KnownHandler {
-    /// Name of the service.
-    pub handler: String,
-    /// Process.
-    pub instance: InstanceId,
-    /// Tools that it runs.
-    pub tools: Vec<ToolRegistration>,
-    /// Version, if announced.
-    pub version: Option<String>,
-    /// Load at the last announcement, if announced.
-    pub load: Option<HandlerLoad>,
-    /// Its broker user, if the broker validated one.
-    pub user: Option<String>,
-    fingerprint: String,
-    last_seen: Instant,
-}
 
 type Handlers = BTreeMap<InstanceId, KnownHandler>;
 
@@ -77,6 +57,7 @@ impl CatalogDirectory {
         let task = tokio::spawn(async move {
             let (registered, rejected) = (BTreeMap::new(), BTreeMap::new());
             let mut sync = RegistrySync { registry, requester, registered, rejected };
+            let mut mismatches = MismatchReport::default();
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let catalog = tokio::select! {
@@ -101,6 +82,7 @@ impl CatalogDirectory {
                     if changed {
                         // Before the notification: an observer of a handler can call its tools.
                         sync.update(handlers);
+                        mismatches.update(handlers.values());
                     }
                     changed
                 });

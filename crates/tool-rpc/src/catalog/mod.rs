@@ -2,10 +2,14 @@
 
 mod announcer;
 mod directory;
+mod known_handler;
+mod mismatch;
 
 pub use self::{
     announcer::CatalogAnnouncer,
-    directory::{CatalogDirectory, KnownHandler},
+    directory::CatalogDirectory,
+    known_handler::KnownHandler,
+    mismatch::{MismatchedTool, mismatched_tools},
 };
 
 use std::time::Duration;

@@ -13,7 +13,10 @@ use rockbot_contracts::{
     Envelope, HandlerLoad, InstanceId, ToolCatalogRefresh, topology::tool_catalog_refresh,
 };
 use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
-use rockbot_tool_rpc::{CatalogAnnouncer, CatalogDirectory, catalog::EXPIRE_AFTER};
+use rockbot_tool_rpc::{
+    CatalogAnnouncer, CatalogDirectory,
+    catalog::{EXPIRE_AFTER, mismatched_tools},
+};
 use rockbot_tools::{ToolRegistry, ToolResult};
 
 use crate::fleet::{registration, tool};
@@ -165,4 +168,49 @@ async fn local_tool_keeps_its_name() {
     wait_until("the other tool", || names(&registry) == ["read", "write"]).await;
     announcer.stop().await;
     wait_until("only the local tool", || names(&registry) == ["read"]).await;
+}
+
+#[tokio::test]
+async fn different_tools_of_handlers_are_detected() {
+    let bus = BusFixture::memory();
+    let own = announce(&bus, &registry_of(&["word_count"])).await;
+    let (directory, registry) = discover(&bus).await;
+    wait_until("one handler", || directory.handlers().len() == 1).await;
+    assert!(mismatched_tools(&directory.handlers()).is_empty());
+    let standard = announce(&bus, &registry_of(&["read", "write"])).await;
+    wait_until("both handlers", || directory.handlers().len() == 2).await;
+    let mismatched = mismatched_tools(&directory.handlers());
+    let mut named = mismatched.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
+    assert_eq!(named, ["read", "word_count", "write"]);
+    for tool in &mismatched {
+        assert_eq!((tool.handlers.len(), tool.missing_from.len()), (1, 1), "{tool:?}");
+        assert!(!tool.definitions_differ && tool.handlers != tool.missing_from, "{tool:?}");
+    }
+    named.sort_unstable();
+    assert_eq!(names(&registry), named, "the registry has the tools of both");
+    own.stop().await;
+    wait_until("one handler left", || directory.handlers().len() == 1).await;
+    assert!(mismatched_tools(&directory.handlers()).is_empty());
+    drop(standard);
+}
+
+#[tokio::test]
+async fn different_definitions_of_a_tool_are_detected() {
+    let bus = BusFixture::memory();
+    let changed = Arc::new(ToolRegistry::new());
+    let mut definition = registration("read");
+    definition.description = "another one".to_owned();
+    let read = tool(definition, async |_, _| Ok(ToolResult::text("")));
+    changed.register(read).expect("registered");
+    let _one = announce(&bus, &registry_of(&["read", "write"])).await;
+    let (directory, _) = discover(&bus).await;
+    let write = tool(registration("write"), async |_, _| Ok(ToolResult::text("")));
+    changed.register(write).expect("registered");
+    let _two = announce(&bus, &changed).await;
+    wait_until("both handlers", || directory.handlers().len() == 2).await;
+    let mismatched = mismatched_tools(&directory.handlers());
+    assert_eq!(mismatched.len(), 1, "{mismatched:?}");
+    let read = &mismatched[0];
+    assert!(read.name == "read" && read.definitions_differ, "{read:?}");
+    assert!(read.missing_from.is_empty(), "{read:?}");
 }

@@ -16,7 +16,7 @@ pub struct FilesConfig {
     /// The root directory of the tools. It must exist. Default: the current directory.
     #[serde(default = "default_root")]
     pub root: PathBuf,
-    /// The largest text returned by one `read_file`, in bytes. Default 1 MiB.
+    /// The largest text returned by one `read_file`, in bytes. Default 1,000,000.
     #[serde(default = "default_max_read_bytes")]
     pub max_read_bytes: usize,
     /// The largest file written by `write_file` and `edit_file`, in bytes. Default 4 MiB.
@@ -148,8 +148,9 @@ pub enum FilesError {
     },
 }
 
+/// With the note about the next page, a result has at most 1 MiB.
 const fn default_max_read_bytes() -> usize {
-    1024 * 1024
+    1_000_000
 }
 
 const fn default_max_write_bytes() -> usize {

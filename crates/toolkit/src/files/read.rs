@@ -84,7 +84,7 @@ fn read(
     if page.text.contains(&0) {
         return Err(binary(&path, size));
     }
-    Ok(to_result(&path, page, first, size))
+    Ok(to_result(&path, page, first, size, max_bytes))
 }
 
 fn binary(path: &RelativePath, size: u64) -> ToolFailure {
@@ -186,7 +186,34 @@ fn drop_partial_character(text: &mut Vec<u8>) {
     }
 }
 
-fn to_result(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResult {
+/// Replaces invalid UTF-8 and drops the last lines that then exceed the limit. Returns `true` if the text
+/// was valid.
+fn decode(page: &mut Page, max_bytes: usize) -> (String, bool) {
+    let invalid = match String::from_utf8(std::mem::take(&mut page.text)) {
+        Ok(text) => return (text, true),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::from_utf8_lossy(&invalid).into_owned();
+    if text.len() > max_bytes {
+        let end = text.floor_char_boundary(max_bytes);
+        let whole_lines = text[..end].rfind('\n').map(|newline| newline + 1);
+        page.more = true;
+        page.line_truncated = whole_lines.is_none();
+        text.truncate(whole_lines.unwrap_or(end));
+        page.lines = text.matches('\n').count().max(1) as u64;
+    }
+    (text, false)
+}
+
+fn to_result(
+    path: &RelativePath,
+    mut page: Page,
+    first: u64,
+    size: u64,
+    max_bytes: usize,
+) -> ToolResult {
+    let is_empty = size == 0 && page.text.is_empty();
+    let (mut text, valid) = decode(&mut page, max_bytes);
     let last = first + page.lines.saturating_sub(1);
     let details = json!({
         "path": path.to_string(),
@@ -195,13 +222,9 @@ fn to_result(path: &RelativePath, page: Page, first: u64, size: u64) -> ToolResu
         "lines": page.lines,
         "truncated": page.more,
     });
-    if size == 0 && page.text.is_empty() {
+    if is_empty {
         return ToolResult::text("[the file is empty]").with_details(details);
     }
-    let (mut text, valid) = match String::from_utf8(page.text) {
-        Ok(text) => (text, true),
-        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
-    };
     let mut notes = Vec::new();
     if page.line_truncated {
         notes.push(format!(

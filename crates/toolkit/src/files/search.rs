@@ -105,8 +105,8 @@ fn search(
     let metadata =
         root.dir().metadata(path.as_path()).map_err(|error| access_failure(&path, error))?;
     let mut incomplete_directories = 0;
+    let mut walk = Walk::new(stop, arguments.glob.as_deref())?;
     if metadata.is_dir() {
-        let mut walk = Walk::new(stop, arguments.glob.as_deref())?;
         walk.run(root, &path, &mut |entry| {
             if entry.kind != Kind::File {
                 return Ok(Flow::Continue);
@@ -122,7 +122,10 @@ fn search(
         })?;
         incomplete_directories = walk.incomplete_directories;
     } else {
-        search.search_file(root.open_file(&path)?, &path.to_string())?;
+        let file = root.open_file(&path)?;
+        if walk.selects(path.as_path()) {
+            search.search_file(file, &path.to_string())?;
+        }
     }
     Ok(search.into_result(incomplete_directories))
 }

@@ -86,6 +86,11 @@ impl<'a> Walk<'a> {
         })
     }
 
+    /// Returns `true` if the glob selects a file. The path is relative to the root.
+    pub(super) fn selects(&self, file: &Path) -> bool {
+        self.glob.is_empty() || self.glob.matched(file, false).is_whitelist()
+    }
+
     /// Visits the entries below a directory, sorted by name, each directory before its content.
     pub(super) fn run(
         &mut self,

@@ -1,3 +1,4 @@
+use rockbot_tools::layers::stack::DEFAULT_MAX_RESULT_BYTES;
 use serde_json::json;
 
 use crate::sandbox::Sandbox;
@@ -56,6 +57,28 @@ async fn long_line_is_truncated_at_a_character() {
     assert_eq!(page, "ää\n[line 1 is too long and is truncated; continue with offset 2]\n");
     let page = sandbox.call_text("read_file", json!({"path": "a.txt", "offset": 2})).await;
     assert_eq!(page, "next\n");
+}
+
+#[tokio::test]
+async fn default_page_with_its_note_fits_into_a_result() {
+    let sandbox = Sandbox::new();
+    sandbox.put("a.txt", "123456789 abcdefghij\n".repeat(110_000));
+    sandbox.put("invalid.txt", b"caf\xe9 \xe9\xe9\xe9\xe9\n".repeat(110_000));
+    for (path, marker) in [("a.txt", "continue with offset"), ("invalid.txt", "not valid UTF-8")] {
+        let mut offset = 1;
+        for _ in 0..2 {
+            let arguments = json!({"path": path, "offset": offset});
+            let page = sandbox.call_text("read_file", arguments).await;
+            assert!(page.len() <= DEFAULT_MAX_RESULT_BYTES, "{} bytes", page.len());
+            let notes = &page[page.len() - 300..];
+            assert!(notes.contains(marker) && notes.ends_with("]\n"), "{notes}");
+            let next = notes.split("continue with offset ").nth(1).expect("an offset");
+            let next: usize = next.split(']').next().expect("a number").parse().unwrap();
+            let lines = page.lines().filter(|line| !line.starts_with('[')).count();
+            assert_eq!(next, offset + lines, "no line is skipped");
+            offset = next;
+        }
+    }
 }
 
 #[tokio::test]

@@ -74,3 +74,17 @@ async fn file_with_huge_line_is_skipped() {
     let text = sandbox.call_text("search", json!({"pattern": "^a$"})).await;
     assert_eq!(text, "small:1: a\n[files that could not be searched: 1]\n");
 }
+
+#[tokio::test]
+async fn glob_applies_to_a_single_file() {
+    let sandbox = project();
+    for (glob, expected) in [
+        ("*.txt", "b/c.txt:1: two\n"),
+        ("/b/*", "b/c.txt:1: two\n"),
+        ("*.rs", "[no line matches]\n"),
+        ("/*.txt", "[no line matches]\n"),
+    ] {
+        let arguments = json!({"pattern": "two", "path": "b/c.txt", "glob": glob});
+        assert_eq!(sandbox.call_text("search", arguments).await, expected, "{glob}");
+    }
+}

@@ -1,0 +1,31 @@
+//! A handler process in the directory.
+
+use rockbot_contracts::{HandlerLoad, InstanceId, ToolRegistration};
+use tokio::time::Instant;
+
+/// Last announcement of a handler process.
+#[derive(Debug, Clone)]
+pub struct KnownHandler {
+    /// Name of the service.
+    pub handler: String,
+    /// Process.
+    pub instance: InstanceId,
+    /// Tools that it runs.
+    pub tools: Vec<ToolRegistration>,
+    /// Version, if announced.
+    pub version: Option<String>,
+    /// Load at the last announcement, if announced.
+    pub load: Option<HandlerLoad>,
+    /// Its broker user, if the broker validated one.
+    pub user: Option<String>,
+    pub(super) fingerprint: String,
+    pub(super) last_seen: Instant,
+}
+
+impl KnownHandler {
+    /// Returns `service/instance`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.handler, self.instance)
+    }
+}
