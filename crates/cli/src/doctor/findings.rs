@@ -12,8 +12,6 @@ use rockbot_tool_rpc::catalog::mismatched_tools;
 use super::diagnosis::Diagnosis;
 use crate::{failure::Failure, mismatch, render};
 
-/// Family of the queues on which agents receive messages.
-const AGENT_INBOX: &str = "user.message";
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +83,7 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         if depth.is_some() && consumers == 0 && name.as_str().starts_with(&agents) && ready == 0 {
             find(Severity::Warning, format!("{name} has no consumer: its agent is not running"));
         }
-        if consumers > 1 && family_of(name.as_str()) == AGENT_INBOX {
+        if consumers > 1 && family_of(name.as_str()) == USER_MESSAGE {
             let message = format!(
                 "{name} has {consumers} consumers: conversations lose their context; run one \
                  process per agent name"
