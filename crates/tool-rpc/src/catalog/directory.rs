@@ -1,11 +1,12 @@
 //! Directory of the tools that the fleet of handlers runs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
 use rockbot_contracts::{
     Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh,
     ToolRegistration,
+    envelope::unix_ms,
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
@@ -39,6 +40,9 @@ pub struct KnownHandler {
     pub version: Option<String>,
     /// Load at the last announcement, if announced.
     pub load: Option<HandlerLoad>,
+    /// Seconds by which its clock was ahead of this process's at the last announcement; negative when it
+    /// was behind.
+    pub clock_ahead_seconds: i64,
     fingerprint: String,
     last_seen: Instant,
 }
@@ -72,9 +76,11 @@ impl CatalogDirectory {
             let mut sync = RegistrySync { registry, requester, registered: BTreeMap::new() };
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
+                let mut clock_ahead = 0;
                 let catalog = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
+                        clock_ahead = clock_ahead_seconds(announcement.envelope());
                         match announcement.envelope().decode::<ToolCatalog>(Limits::default()) {
                             Ok(catalog) => Some(catalog),
                             Err(error) => {
@@ -87,7 +93,14 @@ impl CatalogDirectory {
                 };
                 sender.send_if_modified(|handlers| {
                     let changed = match catalog {
-                        Some(catalog) => apply(handlers, catalog),
+                        Some(catalog) => {
+                            let instance = catalog.instance.clone();
+                            let changed = apply(handlers, catalog);
+                            if let Some(known) = handlers.get_mut(&instance) {
+                                known.clock_ahead_seconds = clock_ahead;
+                            }
+                            changed
+                        }
                         None => remove_expired(handlers),
                     };
                     if changed {
@@ -130,6 +143,14 @@ async fn request_announcements(bus: &dyn Bus) {
     }
 }
 
+/// Returns the seconds by which the sender's clock is ahead of this one. An announcement is not stored, so
+/// it was sent just now.
+fn clock_ahead_seconds(announcement: &Envelope) -> i64 {
+    let now = unix_ms(SystemTime::now()) / 1000;
+    let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
+    signed(announcement.timestamp).saturating_sub(signed(now))
+}
+
 /// Applies an announcement. Returns whether the handlers or their tools changed.
 fn apply(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
     let ToolCatalog { handler, instance, mut tools, fingerprint, version, load, .. } = catalog;
@@ -159,6 +180,7 @@ fn apply(handlers: &mut Handlers, catalog: ToolCatalog) -> bool {
         tools,
         version,
         load,
+        clock_ahead_seconds: 0,
         fingerprint,
         last_seen,
     };
