@@ -3,7 +3,7 @@
 use std::{
     pin::{Pin, pin},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
@@ -27,11 +27,12 @@ use tracing::{debug, info, warn};
 use crate::{
     backoff,
     channel_wait::wait_on_channel,
+    clock_skew::{SkewEstimate, TICK, WaitClock},
     codec,
     consumer_status::ConsumerStatus,
     dead_letter_budget::DeadLetterBudget,
     publish_channel::PublishChannel,
-    settler::{AmqpSettler, DeadLetters},
+    settler::{AmqpSettler, DeadLetters, UnsettledCount, UnsettledGuard},
     supervisor::{ConnectionUnavailable, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
 };
@@ -47,6 +48,7 @@ pub(crate) struct RabbitConsumer {
     /// `None` once the consumer is cancelled.
     status: Option<Arc<ConsumerStatus>>,
     reconnects: watch::Sender<Reconnects>,
+    skew: SkewEstimate,
 }
 
 /// Opens sessions.
@@ -69,6 +71,8 @@ struct Session {
     unacked: Option<Unacked>,
     /// Set when the queue had been deleted before this session.
     queue_was_lost: bool,
+    unsettled: UnsettledCount,
+    wait_clock: WaitClock,
 }
 
 /// A series of deliveries that one ack covers.
@@ -93,10 +97,15 @@ impl Session {
             return next;
         }
         self.ack_received();
-        tokio::select! {
-            biased;
-            next = self.consumer.next() => next,
-            () = &mut self.end => self.consumer.next().now_or_never().flatten(),
+        loop {
+            let may_receive = self.unsettled.get() < usize::from(subscription.prefetch);
+            self.wait_clock.tick(may_receive);
+            tokio::select! {
+                biased;
+                next = self.consumer.next() => return next,
+                () = &mut self.end => return self.consumer.next().now_or_never().flatten(),
+                () = tokio::time::sleep(TICK), if subscription.settling == Settling::Explicit => {}
+            }
         }
     }
 
@@ -211,6 +220,8 @@ impl Subscriber {
             ended,
             unacked: None,
             queue_was_lost: false,
+            unsettled: UnsettledCount::default(),
+            wait_clock: WaitClock::new(),
         })
     }
 
@@ -319,6 +330,7 @@ impl RabbitConsumer {
             resubscribing: None,
             status: Some(status),
             reconnects: watch::Sender::default(),
+            skew: SkewEstimate::default(),
         })
     }
 
@@ -343,8 +355,9 @@ impl RabbitConsumer {
                     }
                 }
                 Some(Ok(delivery)) => {
-                    let channel = session.channel.clone();
-                    if let Some(delivery) = self.convert(delivery, channel) {
+                    let fresh = session.wait_clock.receive();
+                    let (channel, unsettled) = (session.channel.clone(), session.unsettled.count());
+                    if let Some(delivery) = self.convert(delivery, channel, unsettled, fresh) {
                         return Some(delivery);
                     }
                 }
@@ -395,9 +408,11 @@ impl RabbitConsumer {
 
     /// Converts a delivery that its handler settles. One with an invalid routing key is dead-lettered.
     fn convert(
-        &self,
+        &mut self,
         delivery: lapin::message::Delivery,
         channel: Arc<Channel>,
+        unsettled: UnsettledGuard,
+        fresh: bool,
     ) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag: tag,
@@ -407,10 +422,12 @@ impl RabbitConsumer {
             data,
             ..
         } = delivery;
-        let settler = AmqpSettler { tag, channel, dead_letters: self.dead_letters.clone() };
+        let dead_letters = self.dead_letters.clone();
+        let settler = AmqpSettler { tag, channel, dead_letters, _unsettled: unsettled };
         let max_deliveries = self.subscriber.subscription.queue.deliveries;
         let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
-        let envelope = codec::decode(&properties, data);
+        let mut envelope = codec::decode(&properties, data);
+        self.skew.correct(&mut envelope, fresh && attempt == 1, SystemTime::now());
         match RoutingKey::new(routing_key.as_str()) {
             Ok(key) => Some(Delivery::new(envelope, key, attempt, settler)),
             Err(error) => {

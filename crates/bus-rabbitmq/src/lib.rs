@@ -8,6 +8,7 @@
 //! - `supervisor`: the connection; `tls`: its encryption; `io_runtime`: the client library's runtime.
 //! - `publish_channel`: channels for publishing, and the mapping of confirms and returns to results.
 //! - `consumer`: consumers that survive their channel; `consumer_status`: the state of each.
+//! - `clock_skew`: deadlines of senders whose clocks differ.
 //! - `dead_letter_budget`: a limit on the dead letters that senders cause.
 //! - `refusal`: errors for operations that the broker refuses, with a remedy.
 //! - `topology`: declaration of exchanges and queues.
@@ -16,6 +17,7 @@
 mod backoff;
 mod bus;
 mod channel_wait;
+mod clock_skew;
 pub mod codec;
 mod config;
 mod confirm;

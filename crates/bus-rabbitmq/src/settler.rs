@@ -1,6 +1,13 @@
 //! Settlement of deliveries on their channels.
 
-use std::{borrow::Cow, pin::pin, sync::Arc};
+use std::{
+    borrow::Cow,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use futures_util::future::BoxFuture;
 use lapin::{
@@ -25,6 +32,31 @@ pub(crate) struct AmqpSettler {
     pub(crate) channel: Arc<Channel>,
     /// `None` for queues without dead letters.
     pub(crate) dead_letters: Option<Arc<DeadLetters>>,
+    pub(crate) _unsettled: UnsettledGuard,
+}
+
+/// Number of unsettled deliveries of a session.
+#[derive(Clone, Default)]
+pub(crate) struct UnsettledCount(Arc<AtomicUsize>);
+
+/// Counts a delivery until it is dropped.
+pub(crate) struct UnsettledGuard(UnsettledCount);
+
+impl UnsettledCount {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self) -> UnsettledGuard {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        UnsettledGuard(self.clone())
+    }
+}
+
+impl Drop for UnsettledGuard {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Destination of the dead letters of a queue.

@@ -84,12 +84,16 @@ async fn watch(fleet: &Fleet, options: &Watch, filter: Filter, json: bool) -> Ou
     let until = started + options.seconds.map_or(UNLIMITED, Duration::from_secs);
     let max_calls = options.calls.unwrap_or(u64::MAX);
     let interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
+    let mut bus = describe_bus(&report);
+    if let Some(notice) = feed.notice() {
+        bus = format!("{bus}; {notice}");
+    }
     let session = WatchSession { fleet, feed, interrupts, filter, started, until, max_calls };
     if json || !std::io::stdout().is_terminal() {
-        note!("{}", render::dim(&format!("watching {}", describe_bus(&report))));
+        note!("{}", render::dim(&format!("watching {bus}")));
         session.print_events().await
     } else {
-        session.show_table(describe_bus(&report)).await
+        session.show_table(bus).await
     }
 }
 

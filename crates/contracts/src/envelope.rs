@@ -102,6 +102,14 @@ impl TimeBudget {
         let start = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
         Duration::from_millis(unix_ms(now).saturating_sub(start))
     }
+
+    /// Returns the least time by which a clock that shows `now` is behind the sender's; zero when it is
+    /// ahead.
+    #[must_use]
+    pub fn behind(&self, now: SystemTime) -> Duration {
+        let start = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
+        Duration::from_millis(start.saturating_sub(unix_ms(now)))
+    }
 }
 
 /// A message: the properties to route and correlate it, and the payload as JSON bytes.

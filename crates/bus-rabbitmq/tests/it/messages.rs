@@ -1,5 +1,7 @@
 //! Messages that AMQP can't encode, and headers that a publisher sets wrongly.
 
+use std::time::Duration;
+
 use lapin::{
     BasicProperties,
     options::BasicPublishOptions,
@@ -55,4 +57,35 @@ async fn delivery_count_of_a_publisher_is_ignored() {
         assert_eq!(delivery.attempt(), attempt);
         delivery.settle(Settlement::Retry).await.expect("settled");
     }
+}
+
+/// A sender whose clock is 90 s behind.
+#[tokio::test]
+async fn fresh_request_of_a_skewed_sender_has_time_left() {
+    let process = TestProcess::connect(&test_broker_url()).await;
+    let subscription = Subscription::new(work_queue("jobs"), 2);
+    let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
+    let minute = Duration::from_secs(60);
+    let mut publishing = tokio::time::interval(Duration::from_secs(3));
+    within_timeout("a fresh delivery", async {
+        loop {
+            let delivery = tokio::select! {
+                delivery = consumer.next() => delivery.expect("alive"),
+                _ = publishing.tick() => {
+                    let mut request = text_message("?").within(minute);
+                    let budget = request.budget.as_mut().expect("a budget");
+                    budget.deadline_unix_ms -= 90_000;
+                    let publication = Publication::mandatory(key("jobs"), request);
+                    process.bus.publish(publication).await.expect("published");
+                    continue;
+                }
+            };
+            let left = delivery.envelope().remaining().expect("a budget");
+            delivery.settle(Settlement::Ack).await.expect("acked");
+            if left > minute / 2 {
+                break;
+            }
+        }
+    })
+    .await;
 }

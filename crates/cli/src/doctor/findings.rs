@@ -12,7 +12,6 @@ use rockbot_tool_rpc::catalog::mismatched_tools;
 use super::diagnosis::Diagnosis;
 use crate::{failure::Failure, mismatch, render};
 
-
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -108,6 +107,13 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     if !mismatched.is_empty() {
         find(Severity::Suspicious, mismatch::describe(&mismatched));
     }
+    for handler in handlers {
+        if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
+            let name = format!("{}/{}", handler.handler, handler.instance);
+            let message = format!("the clock of {name} is {difference}; synchronize all clocks");
+            find(Severity::Warning, message);
+        }
+    }
     if !hidden.is_empty() {
         let hidden = hidden.join(", ");
         let message = format!(
@@ -135,6 +141,13 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         Some(Ok(_)) | None => {}
     }
     findings
+}
+
+/// Describes a clock that differs from this one by more than a message can take.
+fn clock_difference(ahead_seconds: i64) -> Option<String> {
+    let direction = if ahead_seconds > 0 { "ahead of" } else { "behind" };
+    let seconds = ahead_seconds.unsigned_abs();
+    (seconds >= 5).then(|| format!("{seconds} s {direction} this one"))
 }
 
 /// Returns the failure of the command: its exit code is that of the worst finding. Warnings do not
@@ -233,6 +246,15 @@ mod tests {
         let scripts = Some(Err("no Python".to_owned()));
         let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
         check(&diagnosis, &[(Severity::Warning, "no Python")]);
+    }
+
+    #[test]
+    fn different_clock_is_described() {
+        for same in [-4, 0, 4] {
+            assert_eq!(clock_difference(same), None);
+        }
+        assert_eq!(clock_difference(90).as_deref(), Some("90 s ahead of this one"));
+        assert_eq!(clock_difference(-7).as_deref(), Some("7 s behind this one"));
     }
 
     #[test]

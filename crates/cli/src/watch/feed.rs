@@ -41,6 +41,8 @@ pub(super) struct Observed {
 /// The feed of messages about calls. Dropping it ends the subscription.
 pub(super) struct Feed {
     messages: mpsc::Receiver<Observed>,
+    /// Requests that are observed only after their handler sent a message.
+    hidden: Vec<RoutingKey>,
     _listeners: JoinSet<()>,
 }
 
@@ -71,11 +73,19 @@ impl Feed {
         for (name, key) in missing {
             listeners.spawn(listener.clone().listen_when_created(name, key));
         }
-        for key in hidden {
+        for key in hidden.clone() {
             listeners.spawn(listener.clone().listen_when_active(key));
         }
         listeners.spawn(listener.listen(consumer));
-        Ok(Self { messages, _listeners: listeners })
+        Ok(Self { messages, hidden, _listeners: listeners })
+    }
+
+    /// Returns a notice for the requests that are not observed from the start, if there are any.
+    pub(super) fn notice(&self) -> Option<String> {
+        let hidden: Vec<_> = self.hidden.iter().map(RoutingKey::as_str).collect();
+        (!hidden.is_empty()).then(|| {
+            format!("requests of {} are shown after their handler's first reply", hidden.join(", "))
+        })
     }
 
     /// Returns the next message; `None` when the bus was closed.

@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 41] = [
+pub const CATALOG: [Metric; 43] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],

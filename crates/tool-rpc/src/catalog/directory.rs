@@ -1,10 +1,11 @@
 //! Directory of the tools that the fleet of handlers runs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
 use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
+    envelope::unix_ms,
     json::Limits,
     outside_text::plain,
     topology::{tool_catalog_announce, tool_catalog_refresh, tool_invoke},
@@ -60,10 +61,12 @@ impl CatalogDirectory {
             let mut mismatches = MismatchReport::default();
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
+                let mut clock_ahead = 0;
                 let catalog = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
                         let envelope = announcement.envelope();
+                        clock_ahead = clock_ahead_seconds(envelope);
                         match envelope.decode::<ToolCatalog>(Limits::default()) {
                             Ok(catalog) => Some((catalog, envelope.user_id.clone())),
                             Err(error) => {
@@ -76,7 +79,14 @@ impl CatalogDirectory {
                 };
                 sender.send_if_modified(|handlers| {
                     let changed = match catalog {
-                        Some((catalog, user)) => apply(handlers, catalog, user.as_deref()),
+                        Some((catalog, user)) => {
+                            let instance = catalog.instance.clone();
+                            let changed = apply(handlers, catalog, user.as_deref());
+                            if let Some(known) = handlers.get_mut(&instance) {
+                                known.clock_ahead_seconds = clock_ahead;
+                            }
+                            changed
+                        }
                         None => remove_expired(handlers),
                     };
                     if changed {
@@ -120,6 +130,14 @@ async fn request_announcements(bus: &dyn Bus) {
     }
 }
 
+/// Returns the seconds by which the sender's clock is ahead of this one. An announcement is not stored, so
+/// it was sent just now.
+fn clock_ahead_seconds(announcement: &Envelope) -> i64 {
+    let now = unix_ms(SystemTime::now()) / 1000;
+    let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
+    signed(announcement.timestamp).saturating_sub(signed(now))
+}
+
 /// Applies an announcement. Returns whether the handlers or their tools changed.
 fn apply(handlers: &mut Handlers, catalog: ToolCatalog, user: Option<&str>) -> bool {
     let ToolCatalog { handler, instance, mut tools, fingerprint, version, load, .. } = catalog;
@@ -150,6 +168,7 @@ fn apply(handlers: &mut Handlers, catalog: ToolCatalog, user: Option<&str>) -> b
         version,
         load,
         user: user.map(str::to_owned),
+        clock_ahead_seconds: 0,
         fingerprint,
         last_seen,
     };

@@ -18,6 +18,9 @@ pub struct KnownHandler {
     pub load: Option<HandlerLoad>,
     /// Its broker user, if the broker validated one.
     pub user: Option<String>,
+    /// Seconds by which its clock was ahead of this process's at the last announcement; negative when it
+    /// was behind.
+    pub clock_ahead_seconds: i64,
     pub(super) fingerprint: String,
     pub(super) last_seen: Instant,
 }

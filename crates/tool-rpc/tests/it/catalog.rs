@@ -8,11 +8,14 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::{Publication, Requester};
+use rockbot_bus::{Bus, Publication, Requester};
 use rockbot_contracts::{
     Envelope, HandlerLoad, InstanceId, ToolCatalogRefresh, topology::tool_catalog_refresh,
 };
-use rockbot_testkit::fixture::{BusFixture, reply_address, wait_until};
+use rockbot_testkit::{
+    InterceptedBus,
+    fixture::{BusFixture, reply_address, wait_until},
+};
 use rockbot_tool_rpc::{
     CatalogAnnouncer, CatalogDirectory,
     catalog::{EXPIRE_AFTER, mismatched_tools},
@@ -120,6 +123,21 @@ async fn tool_stays_while_one_handler_runs_it() {
     wait_until("one handler left", || names(&registry) == ["read"]).await;
     one.stop().await;
     wait_until("no handler left", || names(&registry).is_empty()).await;
+}
+
+#[tokio::test]
+async fn clock_of_a_handler_is_compared() {
+    let BusFixture { local, remote } = BusFixture::memory();
+    let remote = InterceptedBus::wrap(remote, |bus: Arc<dyn Bus>, mut publication: Publication| {
+        publication.envelope.timestamp += 90;
+        async move { bus.publish(publication).await }
+    });
+    let bus = BusFixture { local, remote };
+    let _announcer = announce(&bus, &registry_of(&["read"])).await;
+    let (directory, _registry) = discover(&bus).await;
+    assert!(directory.wait_for_any(Duration::from_secs(5)).await);
+    let ahead = directory.handlers()[0].clock_ahead_seconds;
+    assert!((80..=91).contains(&ahead), "{ahead}");
 }
 
 #[tokio::test(start_paused = true)]
