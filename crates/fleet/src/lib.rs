@@ -1,4 +1,10 @@
 //! Connection of a process to its fleet.
+//!
+//! - [`join`]: the bus, for any process;
+//! - [`HandlerSettings`], [`HandlerConnection`]: the configuration and the connections that all processes
+//!   with a call journal share.
+
+mod handler;
 
 use std::sync::Arc;
 
@@ -6,6 +12,8 @@ use rockbot_bus::{Bus, Observed, QueueGauge, connected_gauge, readiness_check};
 use rockbot_bus_rabbitmq::{ConnectError, RabbitBus, RabbitConfig};
 use rockbot_contracts::QueueName;
 use rockbot_service::{Health, ServeError, Shutdown};
+
+pub use self::handler::{HandlerConnection, HandlerSettings};
 
 /// A process's connection to the other processes of its fleet.
 pub struct FleetConnection {

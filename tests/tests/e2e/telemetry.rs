@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use rockbot_testkit::{Collector, Span};
+use rockbot_testkit::{Collector, Span, fixture::within_timeout};
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::TcpListener,
+};
 
 use crate::{
     binaries,
@@ -110,6 +114,91 @@ async fn turn_is_one_trace_to_mcp_server() {
     assert!(!trace.contains("secret-of-the-user"), "arguments were recorded without `content`");
     agent.send(Signal::TERM);
     agent.wait().await.assert_code(0);
+}
+
+/// Starts a handler that exports to `collector`, and calls `bash` once.
+async fn handler_after_call(
+    fleet: &Fleet,
+    collector: &Collector,
+    variables: &[(&str, &str)],
+) -> Running {
+    let endpoint = collector.endpoint();
+    let variables = [&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())], variables].concat();
+    let handler = fleet.handler_with("handler-1", &variables).await;
+    let call = ["tools", "call", "bash", r#"{"command": "echo secret-$((6 * 7))"}"#];
+    fleet.run(&call).await.assert_code(0);
+    handler
+}
+
+/// Returns the span of a call of `bash` that a handler with these variables exports.
+async fn exported_call(variables: &[(&str, &str)]) -> Span {
+    let (fleet, collector) = (Fleet::new(), Collector::start().await);
+    let _handler = handler_after_call(&fleet, &collector, variables).await;
+    let trace = collector.trace_with("execute_tool bash", &["execute_tool bash"]).await;
+    trace.into_iter().find(|span| span.name == "execute_tool bash").expect("its span")
+}
+
+#[tokio::test]
+async fn otel_variables_set_endpoint_and_service() {
+    let span = exported_call(&[("OTEL_SERVICE_NAME", "renamed")]).await;
+    assert_eq!(span.service, "renamed");
+    assert!(!format!("{span:?}").contains("secret"), "content was recorded: {span:#?}");
+}
+
+#[tokio::test]
+async fn unsampled_and_disabled_traces_are_not_exported() {
+    for variables in [
+        &[("OTEL_TRACES_SAMPLER", "always_off")][..],
+        &[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")],
+        &[("OTEL_SDK_DISABLED", "true")],
+    ] {
+        let (fleet, collector) = (Fleet::new(), Collector::start().await);
+        let handler = handler_after_call(&fleet, &collector, variables).await;
+        // A handler exports its last spans before it exits.
+        handler.send(Signal::TERM);
+        handler.wait().await.assert_code(0);
+        assert!(collector.spans().is_empty(), "{variables:?}: {:#?}", collector.spans());
+    }
+}
+
+#[tokio::test]
+async fn configured_ratio_replaces_sampler_variable() {
+    let variables =
+        [("OTEL_TRACES_SAMPLER", "always_off"), ("ROCKBOT_TELEMETRY__SAMPLE_RATIO", "1.0")];
+    assert_eq!(exported_call(&variables).await.service, "rockbot-tool-handler");
+}
+
+#[tokio::test]
+async fn content_is_recorded_when_configured() {
+    let span = exported_call(&[("ROCKBOT_TELEMETRY__CONTENT", "true")]).await;
+    let attributes = &span.attributes;
+    assert!(attributes["gen_ai.tool.call.arguments"].contains("echo secret-"), "{attributes:?}");
+    assert!(attributes["gen_ai.tool.call.result"].contains("secret-42"), "{attributes:?}");
+}
+
+#[tokio::test]
+async fn otel_protocol_selects_http() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let fleet = Fleet::new();
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+    ];
+    let _handler = fleet.handler_with("handler-1", &variables).await;
+    fleet.run(&["tools", "call", "bash", r#"{"command": "true"}"#]).await.assert_code(0);
+    let request = within_timeout("an export", async {
+        let (connection, _) = listener.accept().await.unwrap();
+        let mut lines = BufReader::new(connection).lines();
+        let mut head = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap().filter(|line| !line.is_empty()) {
+            head.push(line.to_ascii_lowercase());
+        }
+        head
+    });
+    let head = request.await;
+    assert_eq!(head[0], "post /v1/traces http/1.1");
+    assert!(head.contains(&"content-type: application/x-protobuf".to_owned()), "{head:?}");
 }
 
 #[tokio::test]

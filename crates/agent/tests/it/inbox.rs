@@ -167,6 +167,37 @@ async fn clients_receive_only_their_replies() {
     assert!(two.iter().all(|reply| reply.session_id.as_str() == "b"));
 }
 
+#[tokio::test]
+async fn reply_in_another_agents_name_is_dropped() {
+    let fixture = BusFixture::new();
+    let mut inbox = fixture.consume(QueueSpec::work(&user_message(&tester()))).await;
+    let client = fixture.client("p1").await;
+    let sent = message("s", "hello");
+    let mut replies = client.send(&tester(), &sent).await.unwrap();
+    let request = inbox.next().await.unwrap().into_envelope();
+    for (agent, user, text) in [
+        ("mallory", None, "forged"),
+        ("tester", Some("rockbot.agent.mallory"), "forged"),
+        ("tester", Some("rockbot.agent.tester"), "genuine"),
+    ] {
+        let (text, outcome) = (text.to_owned(), TurnOutcome::Completed);
+        let mut envelope = Envelope::from_payload(&AgentReply {
+            session_id: sent.session_id.clone(),
+            in_reply_to: request.message_id.clone(),
+            agent: AgentName::new(agent).unwrap(),
+            sequence: 1,
+            is_final: true,
+            body: ReplyBody::Answer { text, outcome, usage: None },
+        });
+        envelope.user_id = user.map(Into::into);
+        let reply_to = request.reply_to.clone().unwrap();
+        fixture.bus.publish(Publication::mandatory(reply_to, envelope)).await.unwrap();
+    }
+    let reply = replies.next().await.unwrap().unwrap();
+    let ReplyBody::Answer { text, .. } = reply.body else { panic!("no answer") };
+    assert_eq!(text, "genuine");
+}
+
 #[tokio::test(start_paused = true)]
 async fn turn_is_steered_and_cancelled_over_the_bus() {
     let fixture = BusFixture::new();

@@ -1,7 +1,13 @@
 //! Cluster fixture: two namespaces per test, with the manifests of `deploy/kubernetes/scripts`.
 
-use std::{future::Future, io::Write, panic::resume_unwind, path::Path, time::Duration};
+use std::{future::Future, io::Write, panic::resume_unwind, path::Path, sync::Arc, time::Duration};
 
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
@@ -24,11 +30,23 @@ use rockbot_scripts::{Script, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, policies::check_namespace};
 use rockbot_tools::{ToolContext, ToolFailure};
 use tempfile::NamedTempFile;
-use tokio::time::{Instant, interval, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, interval, timeout},
+};
 
 const TESTS: &str = "rockbot.dev/test";
 /// Time limit for a pod to start, exit or be deleted on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
+
+/// Prints a line that is unique to its run, and `done` after its release.
+const HELD: &str = "
+import os, time
+print(open('/proc/sys/kernel/random/uuid').read().strip(), flush=True)
+while open(os.environ['ROCKBOT_INPUT_FILE']).read() == 'held':
+    time.sleep(0.1)
+print('done')
+";
 
 /// The namespaces of a test.
 #[derive(Clone)]
@@ -115,6 +133,32 @@ impl ClusterFixture {
     /// Starts a runner with the manager's permissions and the given configuration.
     pub(crate) fn runner_with(&self, section: PodsSection) -> KubernetesRunner {
         KubernetesRunner::start(self.manager.clone(), section).unwrap()
+    }
+
+    /// Starts a runner, and returns it with the event of its first request for a log: by then it follows
+    /// a running script.
+    pub(crate) fn observed_runner(&self) -> (KubernetesRunner, Arc<Notify>) {
+        let follows = Arc::new(Notify::new());
+        let state = (self.manager.clone(), follows.clone());
+        let proxy = Router::new().fallback(forward).with_state(state);
+        let client = Client::new(proxy, self.scripts.as_str());
+        (KubernetesRunner::start(client, self.section()).unwrap(), follows)
+    }
+
+    /// Ends the waiting of [`held_script`]s. Their input is an annotation, and the node writes its changes
+    /// to the file in the pod.
+    pub(crate) async fn release(&self) {
+        const INPUT: &str = "rockbot.dev/input";
+        let is_held = |pod: &Pod| {
+            let annotations = pod.metadata.annotations.as_ref();
+            annotations.and_then(|all| all.get(INPUT)).is_some_and(|input| input == "held")
+        };
+        let patch = serde_json::json!({"metadata": {"annotations": {INPUT: "released"}}});
+        let pods = self.pods().list(&ListParams::default()).await.unwrap();
+        for pod in pods.items.into_iter().filter(is_held) {
+            let (name, patch) = (pod.metadata.name.unwrap(), Patch::Merge(&patch));
+            self.pods().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        }
     }
 
     /// Returns a kubeconfig with the manager's credentials.
@@ -271,6 +315,11 @@ pub(crate) fn script(code: &str) -> Script {
     Script::new(code).unwrap()
 }
 
+/// Creates a script that runs until [`ClusterFixture::release`], however slow the cluster is.
+pub(crate) fn held_script() -> Script {
+    script(HELD).with_input("held").unwrap().with_timeout(PATIENCE).unwrap()
+}
+
 /// Creates the context of a new call with a distant deadline.
 pub(crate) fn call() -> ToolContext {
     let session = SessionId::new("session").unwrap();
@@ -292,6 +341,23 @@ pub(crate) fn is_running(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let container = status.and_then(|status| status.container_statuses.iter().flatten().next());
     container.and_then(|one| one.state.as_ref()).is_some_and(|state| state.running.is_some())
+}
+
+/// Forwards a request to the API server.
+async fn forward(
+    State((client, follows)): State<(Client, Arc<Notify>)>,
+    request: Request,
+) -> Response {
+    if request.uri().path().ends_with("/log") {
+        follows.notify_one();
+    }
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+    let request = http::Request::from_parts(parts, kube::client::Body::from(body));
+    match client.send(request).await {
+        Ok(response) => response.map(axum::body::Body::new),
+        Err(_) => StatusCode::BAD_GATEWAY.into_response(),
+    }
 }
 
 /// Returns the path of the kubeconfig of the test cluster.

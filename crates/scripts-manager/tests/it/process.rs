@@ -4,7 +4,6 @@ use std::{
     path::Path,
     process::{Command, Output, Stdio},
     sync::Arc,
-    time::Duration,
 };
 
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -16,7 +15,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{ClusterFixture, PATIENCE, call, in_cluster, is_running, kubeconfig, script};
+use crate::fixture::{
+    ClusterFixture, PATIENCE, call, held_script, in_cluster, is_running, kubeconfig,
+};
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
@@ -127,22 +128,23 @@ async fn next_manager_replies_for_killed_manager() {
         bus.connected(PATIENCE).await.unwrap();
         let agent = BusRunner::new(bus, reply_address("agent", "a"));
         let context = call();
-        let slow = script("import time; time.sleep(8); print('done')");
-        let slow = slow.with_timeout(Duration::from_secs(60)).unwrap();
-        let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
+        let held = held_script();
+        let (outcome, second) = tokio::join!(agent.run(&held, &context), async {
             cluster.wait_for("the script runs", 1, is_running).await;
             let pod = cluster.names().await;
             first.kill().await.unwrap();
             let second = manager(&cluster, kubeconfig.path(), &namespace, folder.path()).await;
             assert_eq!(cluster.names().await, pod, "the pod outlives its manager");
+            cluster.release().await;
             second
         });
         // The second manager replies with the outcome of the pod. A repeated request gets the recorded result,
         // and nothing runs.
-        assert_eq!(outcome.unwrap().stdout, "done\n");
+        let outcome = outcome.unwrap();
+        assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
         cluster.wait_for_none().await;
-        let repeated = agent.run(&slow, &context).await.unwrap();
-        assert_eq!(repeated.stdout, "done\n");
+        let repeated = agent.run(&held, &context).await.unwrap();
+        assert_eq!(repeated.stdout, outcome.stdout);
         assert!(cluster.names().await.is_empty());
         drop(second);
     })

@@ -11,21 +11,13 @@ use rockbot_scripts::ScriptRunner;
 use rockbot_tools::ToolContext;
 use tokio::time::timeout;
 
-use crate::fixture::{call, in_cluster, is_running, script};
-
-/// Prints a line that is unique to its run, and `done` after 3 s.
-const SLOW: &str = "
-import time, os
-print(open('/proc/sys/kernel/random/uuid').read().strip(), flush=True)
-time.sleep(3)
-print('done')
-";
+use crate::fixture::{PATIENCE, call, held_script, in_cluster, is_running, script};
 
 #[tokio::test]
 async fn duplicate_request_runs_once() {
     in_cluster(async |cluster| {
-        let (first, second) = (cluster.runner(), cluster.runner());
-        let (script, context) = (script(SLOW), call());
+        let (first, (second, follows)) = (cluster.runner(), cluster.observed_runner());
+        let (script, context) = (held_script(), call());
         let (one, other, ()) = tokio::join!(
             first.run(&script, &context),
             async {
@@ -33,8 +25,9 @@ async fn duplicate_request_runs_once() {
                 second.run(&script, &context).await
             },
             async {
-                cluster.wait_for("the first script runs", 1, is_running).await;
+                timeout(PATIENCE, follows.notified()).await.expect("the second runner adopts it");
                 assert_eq!(cluster.names().await.len(), 1);
+                cluster.release().await;
             }
         );
         // The first runner to finish deletes the pod: the other has the same outcome or a failure.
@@ -59,7 +52,7 @@ async fn duplicate_request_runs_once() {
 async fn script_outlives_its_manager() {
     in_cluster(async |cluster| {
         for is_stopped in [false, true] {
-            let (script, context) = (script(SLOW), call());
+            let (script, context) = (held_script(), call());
             let first = cluster.runner();
             let mut lost = first.run(&script, &context);
             tokio::select! {
@@ -75,8 +68,12 @@ async fn script_outlives_its_manager() {
                 // Killed: no destructor runs.
                 std::mem::forget(lost);
             }
-            let second = cluster.runner();
-            let outcome = second.run(&script, &context).await.unwrap();
+            let (second, follows) = cluster.observed_runner();
+            let (outcome, ()) = tokio::join!(second.run(&script, &context), async {
+                timeout(PATIENCE, follows.notified()).await.expect("the second runner adopts it");
+                cluster.release().await;
+            });
+            let outcome = outcome.unwrap();
             assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
             assert_eq!(outcome.stdout.lines().count(), 2, "it ran more than once");
             cluster.wait_for_none().await;
@@ -89,18 +86,19 @@ async fn script_outlives_its_manager() {
 async fn resent_request_succeeds_despite_full_quota() {
     in_cluster(async |cluster| {
         cluster.set_pod_quota("1").await;
-        let (slow, context) = (script(SLOW), call());
+        let (held, context) = (held_script(), call());
         let first = cluster.runner();
-        let mut lost = first.run(&slow, &context);
+        let mut lost = first.run(&held, &context);
         tokio::select! {
             result = &mut lost => panic!("too soon: {result:?}"),
             () = cluster.wait_for("the script runs", 1, is_running) => {}
         }
         std::mem::forget(lost);
         let second = cluster.runner();
-        let failure = second.run(&slow, &call()).await.unwrap_err();
+        let failure = second.run(&held, &call()).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Overloaded, "{failure}");
-        let outcome = second.run(&slow, &context).await.unwrap();
+        cluster.release().await;
+        let outcome = second.run(&held, &context).await.unwrap();
         assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
         assert_eq!(outcome.stdout.lines().count(), 2, "it ran more than once");
         cluster.wait_for_none().await;
@@ -111,19 +109,23 @@ async fn resent_request_succeeds_despite_full_quota() {
 #[tokio::test]
 async fn unobserved_exit_is_read_from_pod() {
     in_cluster(async |cluster| {
-        let (quick, context) = (script("print('once')"), call());
+        let (script, context) = (held_script(), call());
         let first = cluster.runner();
-        let lost = first.run(&quick, &context);
-        let mut lost = Box::pin(timeout(Duration::from_millis(300), lost));
-        let _ = (&mut lost).await;
+        let mut lost = first.run(&script, &context);
+        tokio::select! {
+            result = &mut lost => panic!("too soon: {result:?}"),
+            () = cluster.wait_for("the script runs", 1, is_running) => {}
+        }
         std::mem::forget(lost);
+        cluster.release().await;
         let has_exited = |pod: &k8s_openapi::api::core::v1::Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             phase == Some("Succeeded")
         };
         cluster.wait_for("the script exited", 1, has_exited).await;
-        let outcome = cluster.runner().run(&quick, &context).await.unwrap();
-        assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("once\n", 0));
+        let outcome = cluster.runner().run(&script, &context).await.unwrap();
+        assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
+        assert_eq!((outcome.stdout.lines().count(), outcome.exit_code), (2, 0));
         cluster.wait_for_none().await;
     })
     .await;
@@ -133,14 +135,15 @@ async fn unobserved_exit_is_read_from_pod() {
 async fn call_id_is_bound_to_script_and_agent() {
     in_cluster(async |cluster| {
         let (runner, context) = (cluster.runner(), call());
-        let (slow, other) = (script(SLOW), script("print('mine')"));
-        let (first, ()) = tokio::join!(runner.run(&slow, &context), async {
+        let (held, other) = (held_script(), script("print('mine')"));
+        let (first, ()) = tokio::join!(runner.run(&held, &context), async {
             cluster.wait_for("the script runs", 1, is_running).await;
             let failure = runner.run(&other, &context).await.unwrap_err();
             assert_eq!(failure.code(), ToolErrorCode::NotPermitted, "{failure}");
             let agent = rockbot_contracts::AgentName::new("other").unwrap();
             let other_agent = ToolContext { agent, ..context.clone() };
             assert_eq!(runner.run(&other, &other_agent).await.unwrap().stdout, "mine\n");
+            cluster.release().await;
         });
         assert!(first.unwrap().stdout.ends_with("done\n"), "the first script was affected");
     })

@@ -15,7 +15,7 @@ use rockbot_testkit::fixture::reply_address;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_tools::ToolFailure;
 
-use crate::fixture::{ClusterFixture, call, in_cluster, is_running, script};
+use crate::fixture::{ClusterFixture, call, held_script, in_cluster, is_running, script};
 
 /// An address without a listener, with which every probe succeeds.
 const UNREACHABLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
@@ -72,8 +72,8 @@ async fn hand_over(
     let first = manager(cluster, &bus, &store, "scripts-0", probed).await;
     cluster.wait_for_none().await;
     let agent = BusRunner::new(Arc::new(bus.clone()), reply_address("agent", "a"));
-    let (context, slow) = (call(), script("import time; time.sleep(8); print('done')"));
-    let (outcome, second) = tokio::join!(agent.run(&slow, &context), async {
+    let (context, held) = (call(), held_script());
+    let (outcome, second) = tokio::join!(agent.run(&held, &context), async {
         cluster.wait_for("the script runs", 1, is_running).await;
         let before = cluster.names().await;
         assert!(!first.drain(Duration::from_millis(50)).await, "the script was still running");
@@ -82,7 +82,9 @@ async fn hand_over(
             cluster.delete_pods().await;
             cluster.wait_for_none().await;
         }
-        manager(cluster, &bus, &store, "scripts-1", probed).await
+        let second = manager(cluster, &bus, &store, "scripts-1", probed).await;
+        cluster.release().await;
+        second
     });
     assert!(second.drain(Duration::from_secs(10)).await);
     outcome
@@ -91,7 +93,8 @@ async fn hand_over(
 #[tokio::test]
 async fn next_manager_replies_for_stopped_manager() {
     in_cluster(async |cluster| {
-        assert_eq!(hand_over(&cluster, &[UNREACHABLE], false).await.unwrap().stdout, "done\n");
+        let outcome = hand_over(&cluster, &[UNREACHABLE], false).await.unwrap();
+        assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
         cluster.wait_for_none().await;
     })
     .await;
@@ -100,7 +103,8 @@ async fn next_manager_replies_for_stopped_manager() {
 #[tokio::test]
 async fn script_with_possible_effects_is_adopted_only() {
     in_cluster(async |cluster| {
-        assert_eq!(hand_over(&cluster, &[], false).await.unwrap().stdout, "done\n");
+        let outcome = hand_over(&cluster, &[], false).await.unwrap();
+        assert!(outcome.stdout.ends_with("\ndone\n"), "{}", outcome.stdout);
         cluster.wait_for_none().await;
         let failure = hand_over(&cluster, &[], true).await.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");

@@ -13,6 +13,9 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORT
 /// Protocols in the environment, the more specific one first.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 
+/// Disables all of OpenTelemetry if it is `true`.
+const DISABLED: &str = "OTEL_SDK_DISABLED";
+
 /// `[telemetry]`. Absent settings come from the `OTEL_*` variables of OpenTelemetry's specification;
 /// the section takes precedence over them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -77,8 +80,11 @@ impl TelemetrySection {
     }
 
     /// Returns the endpoint that spans are exported to, or `None` if neither the section nor the
-    /// environment sets one.
+    /// environment sets one, or if the environment disables OpenTelemetry.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        if variable([DISABLED]).is_some_and(|(_, value)| value.eq_ignore_ascii_case("true")) {
+            return None;
+        }
         let configured = self.otlp_endpoint.clone().map(|url| ("telemetry.otlp_endpoint", url));
         let (key, url) = configured.or_else(|| variable(ENDPOINTS))?;
         Some(Endpoint { key, url })

@@ -15,7 +15,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use rockbot_store::{Expected, Key, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +58,9 @@ pub(super) async fn possible_crashes(
     }
     let others = earlier.values().filter(|holder| **holder != *own);
     let survivors = others.map(|holder| Liveness::renews(&**journal.store(), holder));
+    let mut survivors = stream::iter(survivors).buffer_unordered(MAX_HOLDERS);
     let mut crashes = unrecorded;
-    for survived in join_all(survivors).await {
+    while let Some(survived) = survivors.next().await {
         crashes = crashes.saturating_add(u32::from(!survived?));
     }
     Ok(crashes)

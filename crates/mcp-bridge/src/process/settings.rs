@@ -1,0 +1,53 @@
+//! The configuration of the process.
+
+use std::sync::Arc;
+
+use rockbot_fleet::HandlerSettings;
+use rockbot_hooks::HookSettings;
+use rockbot_llm::{ChatModel, LlmConfig};
+use rockbot_mcp_bridge::McpSection;
+use rockbot_service::{Configuration, ServeError};
+use secrecy::ExposeSecret;
+
+use super::configuration_error;
+
+/// The validated sections.
+pub(crate) struct Settings {
+    pub(crate) common: HandlerSettings,
+    pub(super) mcp: McpSection,
+    pub(super) llm: LlmConfig,
+    pub(crate) hooks: HookSettings,
+}
+
+impl Settings {
+    /// Reads and validates all sections.
+    pub(crate) fn read(configuration: &mut Configuration) -> Self {
+        let settings = Self {
+            common: HandlerSettings::read(configuration),
+            mcp: configuration.section("mcp"),
+            llm: configuration.section("llm"),
+            hooks: HookSettings::read(configuration),
+        };
+        let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
+        for problem in settings.mcp.validate().into_iter().chain(llm) {
+            configuration.problem(problem);
+        }
+        settings
+    }
+
+    /// Returns the model that summarizes servers, if summaries are configured.
+    pub(crate) fn summary_model(&self) -> Result<Option<Arc<dyn ChatModel>>, ServeError> {
+        if !self.mcp.summaries {
+            return Ok(None);
+        }
+        let resolved = rockbot_llm::resolve(&self.llm, &|name| std::env::var(name).ok())
+            .map_err(|problem| configuration_error(format!("llm: {problem}")))?;
+        Ok(Some(resolved.model))
+    }
+
+    /// Returns the secrets that must not appear in results and logs.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let key = self.llm.key_to_redact().map(|key| key.expose_secret().to_owned());
+        self.common.secrets().into_iter().chain(key).collect()
+    }
+}
