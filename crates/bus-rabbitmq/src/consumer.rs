@@ -238,12 +238,12 @@ impl Subscriber {
             .await
     }
 
-    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout; its setting
-    /// `consumer_timeout` applies.
+    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout, and 4.3 refuses it
+    /// for classic queues; the broker's setting `consumer_timeout` applies to them.
     fn consumer_arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
-        let Subscription { settling, settle_timeout, .. } = self.subscription;
-        if settling == Settling::Explicit {
+        let Subscription { queue, settle_timeout, .. } = &self.subscription;
+        if matches!(queue.kind, QueueKind::Work | QueueKind::DeadLetters) {
             let millis = i64::try_from(settle_timeout.as_millis()).unwrap_or(i64::MAX);
             arguments.insert("x-consumer-timeout".into(), AMQPValue::LongLongInt(millis));
         }

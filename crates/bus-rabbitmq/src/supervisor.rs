@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -337,9 +337,15 @@ impl ConnectionTask {
             }
             AMQPScheme::AMQP => None,
         };
+        let failure = Arc::new(Mutex::new(None));
+        let recorded = failure.clone();
         let socket = async move |uri: AMQPUri, runtime| {
             let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
-            let stream = plain.connect_with_config_async(TLSConfig::default(), &runtime).await?;
+            let stream = plain.connect_with_config_async(TLSConfig::default(), &runtime).await;
+            let stream = stream.inspect_err(|error: &std::io::Error| {
+                let error = std::io::Error::new(error.kind(), error.to_string());
+                *recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            })?;
             Ok(match &encrypt {
                 Some(connector) => stream.into_rustls(connector, &uri.authority.host).await?,
                 None => stream,
@@ -350,7 +356,12 @@ impl ConnectionTask {
             let _current = runtime.enter();
             lapin::runtime::default_runtime()?
         };
-        let connection = Connection::connector(uri.clone(), runtime, socket, properties).await?;
+        let connected = Connection::connector(uri.clone(), runtime, socket, properties).await;
+        let connection = connected.map_err(|error| {
+            // If the socket fails early, the library reports the state of the connection alone.
+            let cause = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            cause.map_or(error, lapin::Error::from)
+        })?;
         tokio::select! {
             prepared = self.namespace.prepare(&connection) => prepared?,
             () = disconnected(&connection) => {
