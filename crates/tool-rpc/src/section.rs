@@ -358,7 +358,7 @@ mod tests {
     fn impossible_limits_are_problems() {
         let section: HandlerSection = serde_json::from_value(serde_json::json!({
             "tools": {"bash": {
-                "rate": {"calls": 1, "per": "off"},
+                "rate": {"calls": 4_000_000_000_u32, "per": "1s"},
                 "breaker": {"failures": 0, "open": "0s"},
                 "fleet": {"concurrency": 65},
             }},

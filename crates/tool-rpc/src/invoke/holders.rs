@@ -15,7 +15,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::{
+    FutureExt,
+    future::BoxFuture,
+    stream::{self, StreamExt},
+};
 use rockbot_store::{Expected, Key, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +61,8 @@ pub(super) async fn possible_crashes(
         return Ok(unrecorded + recorded);
     }
     let others = earlier.values().filter(|holder| **holder != *own);
-    let survivors = others.map(|holder| Liveness::renews(&**journal.store(), holder));
+    let survivors: Vec<BoxFuture<'_, Result<bool, StoreError>>> =
+        others.map(|holder| Liveness::renews(&**journal.store(), holder).boxed()).collect();
     let mut survivors = stream::iter(survivors).buffer_unordered(MAX_HOLDERS);
     let mut crashes = unrecorded;
     while let Some(survived) = survivors.next().await {
