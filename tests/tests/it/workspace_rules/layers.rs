@@ -34,7 +34,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-cli", 6),
 ];
 /// Packages without a layer. They may import any layer, and no layer imports them.
-const WITHOUT_LAYER: [&str; 3] = ["rockbot-testkit", "rockbot-tests", "xtask"];
+const WITHOUT_LAYER: [&str; 4] = ["own-tool", "rockbot-testkit", "rockbot-tests", "xtask"];
 /// Packages excluded from the command line, whose build must not include Kubernetes.
 const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-mcp"];
 /// External crates that only one package may import. `deny.toml` has the same rules for transitive
