@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::json;
 
-use crate::fleet::{Fleet, ProcessGroup, assert_contains};
+use crate::{
+    agents::use_demo_script,
+    fleet::{Fleet, ProcessGroup, assert_contains},
+    process::Running,
+};
 
 /// Limit for a stop without running calls, also on a busy machine.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -104,4 +109,31 @@ async fn timed_out_call_is_stopped_in_handler() {
     called.assert_code(75);
     assert_contains(&called.stderr, &["timeout", "executed: yes"]);
     group.wait_for_exit().await;
+}
+
+#[tokio::test]
+async fn handlers_with_different_tools_are_reported() {
+    let fleet = Fleet::new();
+    let mut command = fleet.program("rockbot-agent");
+    use_demo_script(&mut command);
+    let mut agent = Running::start(command);
+    let _first = fleet.handler("handler-1").await;
+    fleet.run(&["doctor"]).await.assert_code(0);
+    let second = fleet.handler_with("handler-2", &[("ROCKBOT_FILES__ALLOW_BASH", "false")]).await;
+    agent.expect_log("handlers of one queue announce different tools").await;
+    let list = fleet.run(&["tools", "list"]).await;
+    list.assert_code(0);
+    assert_contains(&list.stdout, &["bash *", "read_file "]);
+    let expected = "bash is missing from tool-handler/handler-2";
+    assert_contains(&list.stderr, &[expected]);
+    let json = fleet.run(&["tools", "list", "--json"]).await.json();
+    let bash = json.as_array().expect("an array").iter().find(|tool| tool["name"] == "bash");
+    assert_eq!(bash.expect("merged")["missingFrom"], json!(["tool-handler/handler-2"]));
+    let doctor = fleet.run(&["doctor"]).await;
+    doctor.assert_code(1);
+    assert_contains(&doctor.stderr, &[expected]);
+    second.send(Signal::TERM);
+    second.wait().await.assert_code(0);
+    agent.expect_log("handlers announce the same tools again").await;
+    fleet.run(&["doctor"]).await.assert_code(0);
 }
