@@ -22,7 +22,8 @@ pub struct LlmConfig {
     pub provider: Option<Provider>,
     /// The base URL, `http` or `https`, without `/chat/completions`. Default: that of OpenAI.
     pub base_url: Option<String>,
-    /// The model's name, as the server knows it. Default: `gpt-4o-mini`.
+    /// The model's name, as the server knows it. Default: `gpt-4o-mini` at OpenAI and OpenRouter; other
+    /// servers choose.
     pub model: Option<String>,
     /// The API key; most local servers need none.
     pub api_key: Option<SecretString>,
@@ -161,7 +162,10 @@ impl fmt::Display for ConfigurationHint {
              \x20 - in the configuration file:\n\
              \x20     [llm]\n\
              \x20     base_url = \"http://localhost:11434/v1\"\n\
-             \x20     model = \"qwen3\"",
+             \x20     model = \"qwen3\"\n\
+             \x20 - for a first chat without a key, replay a script; the file is in the repository:\n\
+             \x20     export ROCKBOT_LLM__PROVIDER=scripted\n\
+             \x20     export ROCKBOT_LLM__SCRIPT=examples/first-chat.toml",
         )
     }
 }

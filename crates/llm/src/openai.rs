@@ -30,6 +30,8 @@ use answer::Answer;
 pub(crate) use endpoint::Endpoint;
 use error_response::{ErrorResponse, RequestContext, sanitize};
 
+/// The name of a model that the server chooses.
+const SERVER_CHOICE: &str = "default";
 /// The largest error body that is read, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
@@ -38,8 +40,8 @@ const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 pub struct OpenAiSettings {
     /// The base URL, `http` or `https`, without `/chat/completions`.
     pub base_url: String,
-    /// The model's name at the server.
-    pub model: String,
+    /// The model's name at the server. Requests without a name leave the choice to the server.
+    pub model: Option<String>,
     /// The bearer token; most local servers need none.
     pub api_key: Option<SecretString>,
     /// The source of the key, named in the error message when the server rejects the key.
@@ -61,7 +63,7 @@ impl Default for OpenAiSettings {
     fn default() -> Self {
         Self {
             base_url: "https://api.openai.com/v1".to_owned(),
-            model: "gpt-4o-mini".to_owned(),
+            model: Some("gpt-4o-mini".to_owned()),
             api_key: None,
             key_source: KeySource::Section,
             connect_timeout: Duration::from_secs(10),
@@ -142,7 +144,7 @@ impl OpenAiModel {
         let body = request::Body::new(&request, &self.settings, self.endpoint.is_openai());
         let body = serde_json::to_vec(&body)
             .map_err(|error| ChatError::malformed(format!("the request: {error}")))?;
-        let model = request.model.as_deref().unwrap_or(&self.settings.model);
+        let model = request.model.as_deref().unwrap_or(self.name());
         (|| self.attempt(&body, model))
             .retry(retry::backoff(self.settings.max_attempts))
             .sleep(time::sleep)
@@ -265,7 +267,7 @@ impl OpenAiModel {
 
 impl ChatModel for OpenAiModel {
     fn name(&self) -> &str {
-        &self.settings.model
+        self.settings.model.as_deref().unwrap_or(SERVER_CHOICE)
     }
 
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {

@@ -65,7 +65,8 @@ pub fn resolve(
                 (true, KeySource::Environment(variable)) => format!("with {variable}"),
                 (true, KeySource::Section) => "with the key of the section [llm]".to_owned(),
             };
-            let origin = format!("{} at {} {key}", settings.model, settings.base_url);
+            let model = settings.model.as_deref().unwrap_or("the model");
+            let origin = format!("{model} at {} {key}", settings.base_url);
             Ok(ResolvedModel { model: Arc::new(OpenAiModel::new(settings)?), origin })
         }
     }
@@ -100,7 +101,7 @@ fn choose(
 /// Applies the section's model and request settings.
 fn apply_section(config: &LlmConfig, settings: &mut OpenAiSettings) {
     if let Some(model) = non_empty(config.model.as_deref()) {
-        settings.model = model.to_owned();
+        settings.model = Some(model.to_owned());
     }
     if let Some(timeout) = config.connect_timeout {
         settings.connect_timeout = timeout;
@@ -125,9 +126,9 @@ fn settings_for_base_url(
     let account = from_environment(env).find(|account| {
         Endpoint::parse(&account.base_url).is_ok_and(|other| other.is_same_server(&endpoint))
     });
-    let mut settings = account.unwrap_or_else(|| {
-        let model = if endpoint.is_openrouter() { OPENROUTER_MODEL } else { "gpt-4o-mini" };
-        OpenAiSettings { model: model.to_owned(), ..OpenAiSettings::default() }
+    let mut settings = account.unwrap_or_else(|| OpenAiSettings {
+        model: default_model(&endpoint),
+        ..OpenAiSettings::default()
     });
     settings.base_url = base_url.to_owned();
     if key.is_some() {
@@ -135,6 +136,17 @@ fn settings_for_base_url(
         settings.key_source = KeySource::Section;
     }
     Ok(settings)
+}
+
+/// Returns the default model of a server. Only the server itself knows the models of other servers.
+fn default_model(endpoint: &Endpoint) -> Option<String> {
+    if endpoint.is_openrouter() {
+        Some(OPENROUTER_MODEL.to_owned())
+    } else if endpoint.is_openai() {
+        OpenAiSettings::default().model
+    } else {
+        None
+    }
 }
 
 /// Returns the accounts in the environment, in order of preference.
@@ -145,15 +157,19 @@ fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item 
     let key = read("OPENAI_API_KEY");
     let base_url = read("OPENAI_BASE_URL");
     let openai = (key.is_some() || base_url.is_some()).then(|| OpenAiSettings {
+        model: read("OPENAI_MODEL").or_else(|| match &base_url {
+            // An invalid URL is reported later.
+            Some(url) => default_model(&Endpoint::parse(url).ok()?),
+            None => defaults().model,
+        }),
         base_url: base_url.unwrap_or(defaults().base_url),
-        model: read("OPENAI_MODEL").unwrap_or(defaults().model),
         api_key: key.map(SecretString::from),
         key_source: KeySource::Environment("OPENAI_API_KEY"),
         ..defaults()
     });
     let openrouter = read("OPENROUTER_API_KEY").map(|key| OpenAiSettings {
         base_url: OPENROUTER_URL.to_owned(),
-        model: read("OPENROUTER_MODEL").unwrap_or_else(|| OPENROUTER_MODEL.to_owned()),
+        model: read("OPENROUTER_MODEL").or_else(|| Some(OPENROUTER_MODEL.to_owned())),
         api_key: Some(key.into()),
         key_source: KeySource::Environment("OPENROUTER_API_KEY"),
         ..defaults()
@@ -224,29 +240,39 @@ mod tests {
     fn environment_is_read_in_order() {
         let both = server("", &[OPENROUTER, OPENAI]);
         assert_eq!(both.base_url, "https://api.openai.com/v1");
-        assert_eq!((both.model.as_str(), key(&both)), ("gpt-4o-mini", Some("sk-env")));
+        assert_eq!((both.model.as_deref(), key(&both)), (Some("gpt-4o-mini"), Some("sk-env")));
 
         let openrouter = server("", &[("OPENAI_API_KEY", ""), OPENROUTER]);
         assert_eq!(openrouter.base_url, OPENROUTER_URL);
         assert_eq!(
-            (openrouter.model.as_str(), key(&openrouter)),
-            (OPENROUTER_MODEL, Some("sk-or-env"))
+            (openrouter.model.as_deref(), key(&openrouter)),
+            (Some(OPENROUTER_MODEL), Some("sk-or-env"))
         );
 
         let local = server("", &[LOCAL, ("OPENAI_MODEL", "qwen3")]);
-        assert_eq!((local.base_url.as_str(), local.model.as_str()), (LOCAL.1, "qwen3"));
+        assert_eq!((local.base_url.as_str(), local.model.as_deref()), (LOCAL.1, Some("qwen3")));
         assert_eq!(key(&local), None);
     }
 
     #[test]
     fn section_takes_precedence_over_environment() {
         let settings = server("base_url = 'http://h/v1'\nmodel = 'm'\napi_key = 'k'", &[OPENAI]);
-        assert_eq!((settings.base_url.as_str(), settings.model.as_str()), ("http://h/v1", "m"));
+        let used = (settings.base_url.as_str(), settings.model.as_deref());
+        assert_eq!(used, ("http://h/v1", Some("m")));
         assert_eq!((key(&settings), settings.key_source), (Some("k"), KeySource::Section));
 
         let settings = server("model = 'm'\nmax_attempts = 1\nidle_timeout = '5s'", &[OPENROUTER]);
-        assert_eq!((settings.base_url.as_str(), settings.model.as_str()), (OPENROUTER_URL, "m"));
+        let used = (settings.base_url.as_str(), settings.model.as_deref());
+        assert_eq!(used, (OPENROUTER_URL, Some("m")));
         assert_eq!((settings.max_attempts, settings.idle_timeout.as_secs()), (1, 5));
+    }
+
+    #[test]
+    fn model_of_another_server_has_no_invented_name() {
+        assert_eq!(server("", &[LOCAL]).model, None);
+        assert_eq!(server("base_url = 'http://h/v1'", &[OPENAI]).model, None);
+        let openai = server("base_url = 'https://api.openai.com/v1'", &[]);
+        assert_eq!(openai.model.as_deref(), Some("gpt-4o-mini"));
     }
 
     #[test]

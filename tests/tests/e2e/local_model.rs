@@ -4,18 +4,8 @@ use serde_json::Value;
 
 use crate::{fleet::Fleet, http, process::Running};
 
-/// An agent whose prompt and tools fit a context of 4096 tokens.
-const AGENT: &str = r#"+++
-name = "reader"
-max_iterations = 2
-max_tokens = 48
-temperature = 0.0
-
-[tools]
-allow = ["read_file", "edit_file"]
-+++
-You work on files with functions.
-"#;
+/// The documented agent, whose prompt and tools fit a context of 4096 tokens.
+const AGENT: &str = include_str!("../../../examples/local-model/reader.md");
 
 const PROMPT: &str = r#"Call read_file with {"path": "notes.md"}"#;
 

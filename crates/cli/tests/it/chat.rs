@@ -48,9 +48,34 @@ fn chat(sandbox: &Sandbox, script: &str, arguments: &[&str], input: &str) -> Com
 #[test]
 fn missing_model_error_lists_alternatives() {
     let output = Sandbox::new().check(&["chat", "hello"], 64);
-    let parts = ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "[llm]", "base_url"];
+    let parts = [
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENROUTER_API_KEY",
+        "[llm]",
+        "base_url",
+        "ROCKBOT_LLM__SCRIPT=examples/first-chat.toml",
+    ];
     assert_contains(&output.err, &parts);
     assert_eq!(output.out, "");
+}
+
+#[test]
+fn documented_first_chat_works_without_a_key() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let script = format!("{root}/examples/first-chat.toml");
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.md", "# Notes\n");
+    for (message, expected) in [
+        ("Which files are here?", "notes.md"),
+        ("Search the files", "notes.md:1: # Notes"),
+        ("Remember me", "The first chat worked."),
+    ] {
+        let output = chat(&sandbox, &script, &[message], "");
+        output.assert_code(0, &["chat"]);
+        assert_contains(&output.out, &[expected]);
+        assert!(!output.out.contains("failed"), "{}", output.out);
+    }
 }
 
 #[test]

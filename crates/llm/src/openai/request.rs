@@ -9,7 +9,8 @@ use super::OpenAiSettings;
 
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
-    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
     messages: Vec<Message<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Vec<Tool<'a>>>,
@@ -91,7 +92,7 @@ impl<'a> Body<'a> {
             if is_openai { (None, limit) } else { (limit, None) };
         let has_tools = !request.tools.is_empty();
         Self {
-            model: request.model.as_deref().unwrap_or(&settings.model),
+            model: request.model.as_deref().or(settings.model.as_deref()),
             messages: request.messages.iter().map(Message::from).collect(),
             tools: has_tools.then(|| request.tools.iter().map(Tool::from).collect()),
             tool_choice: has_tools.then_some(match request.tool_choice {

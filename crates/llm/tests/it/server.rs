@@ -151,7 +151,7 @@ impl Server {
     pub(crate) fn model_with(&self, change: impl FnOnce(&mut OpenAiSettings)) -> OpenAiModel {
         let mut settings = OpenAiSettings {
             base_url: self.base_url.clone(),
-            model: "test-model".to_owned(),
+            model: Some("test-model".to_owned()),
             api_key: Some("sk-test".into()),
             key_source: KeySource::Environment("OPENAI_API_KEY"),
             idle_timeout: Duration::from_secs(20),
