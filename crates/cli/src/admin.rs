@@ -22,12 +22,12 @@ use crate::{
 pub(crate) fn run(settings: &Settings, command: Admin) -> Outcome {
     match command {
         Admin::BrokerUsers { fleet, out, passwords } => {
-            let fleet = broker_fleet(settings, fleet)?;
+            let fleet = broker_fleet(settings, &fleet)?;
             let written = broker_users::write(&fleet, &out, passwords.as_deref());
             report(&written.or_exit(exit::IO)?)
         }
         Admin::Secrets { fleet, out, layout, broker, database } => {
-            let fleet = broker_fleet(settings, fleet)?;
+            let fleet = broker_fleet(settings, &fleet)?;
             let written = match layout {
                 Layout::Kubernetes => {
                     let broker = secrets::UrlWithoutUser::parse(&broker, &["amqp", "amqps"]);
@@ -41,7 +41,7 @@ pub(crate) fn run(settings: &Settings, command: Admin) -> Outcome {
             report(&written.or_exit(exit::IO)?)
         }
         Admin::Check { fleet, dir } => {
-            let fleet = broker_fleet(settings, fleet)?;
+            let fleet = broker_fleet(settings, &fleet)?;
             broker_users::check(&fleet, &dir).or_exit(exit::ANSWERED_WITH_ERROR)?;
             outln!("the broker users are up to date")?;
             Ok(exit::OK)
@@ -57,7 +57,7 @@ fn report(written: &[PathBuf]) -> Outcome {
 }
 
 /// Returns the fleet with the named agents, or with the configured ones.
-fn broker_fleet(settings: &Settings, options: FleetUsers) -> Result<Fleet, Failure> {
+fn broker_fleet(settings: &Settings, options: &FleetUsers) -> Result<Fleet, Failure> {
     let named = options.agents.iter().map(|name| AgentName::new(name.as_str()));
     let mut agents = named.collect::<Result<Vec<_>, _>>().or_exit(exit::USAGE)?;
     if agents.is_empty() {

@@ -83,7 +83,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let journal = CallJournal::start(store.clone(), &instance, journal_options);
 
     let queue = QueueSpec::work(&tool_invoke()).name;
-    let rabbit = RabbitConfig::from_section(&bus, &format!("own-tool/{instance}"));
+    let rabbit = RabbitConfig::from_section(&bus, format!("own-tool/{instance}"));
     let Some(connection) = join(&rabbit, queue, health, shutdown).await? else { return Ok(()) };
     let FleetConnection { bus, queue } = connection;
 
