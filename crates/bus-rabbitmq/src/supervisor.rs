@@ -360,7 +360,14 @@ impl ConnectionTask {
         let connection = connected.map_err(|error| {
             // If the socket fails early, the library reports the state of the connection alone.
             let cause = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-            cause.map_or(error, lapin::Error::from)
+            match (cause, error.kind()) {
+                (Some(cause), _) => cause.into(),
+                (None, ErrorKind::InvalidConnectionState(_)) => {
+                    std::io::Error::other("the broker closed the connection during its handshake")
+                        .into()
+                }
+                (None, _) => error,
+            }
         })?;
         tokio::select! {
             prepared = self.namespace.prepare(&connection) => prepared?,
