@@ -286,7 +286,7 @@ impl<'a> Turn<'a> {
     /// conversation.
     async fn gather_context(&mut self, text: String) -> String {
         let agent = &self.setup.definition.name;
-        // What is dropped for this message counts as unread.
+        // Memories that are dropped for this message count as unread.
         self.history.make_room();
         let conversation: Vec<&str> = self.history.user_texts().collect();
         let request = ContextRequest {

@@ -210,7 +210,7 @@ impl Run {
         (report, description)
     }
 
-    /// Waits until nothing is left of the calls. Returns what is.
+    /// Waits until nothing is left of the calls. Returns the rest at the time limit.
     async fn wait_until_settled(&self) -> Vec<String> {
         let limit = Instant::now() + SETTLE_LIMIT;
         let mut ticks = tokio::time::interval(Duration::from_millis(500));

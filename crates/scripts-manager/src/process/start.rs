@@ -1,4 +1,4 @@
-//! The manager of the process, with its runner of pods.
+//! Start of the manager with its runner of pods.
 
 use std::sync::Arc;
 
