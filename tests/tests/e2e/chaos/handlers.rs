@@ -115,7 +115,7 @@ impl Handlers {
         names
     }
 
-    /// Terminates all handlers, and returns their exits.
+    /// Terminates all handlers, and returns their records.
     pub(super) async fn finish(&self) -> HandlerRecords {
         let mut records = HandlerRecords::default();
         for slot in &self.slots {
