@@ -110,7 +110,7 @@ impl Server {
         self.caller.states().clone()
     }
 
-    /// Returns its token source, if it uses OAuth.
+    /// Returns the token source of the server, if the server uses OAuth.
     pub(crate) fn tokens(&self) -> Option<&OAuthTokens> {
         self.tokens.as_ref()
     }
@@ -150,7 +150,7 @@ fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
     }
 }
 
-/// Returns the reason why a server is not connected, with what to do.
+/// Returns the reason why a server is not connected, with the remedy.
 fn reason(config: &ServerConfig, failure: &ConnectFailure) -> String {
     let can_log_in = config
         .transport
@@ -236,7 +236,7 @@ impl ConnectionTask {
         self.caller.config().name.clone()
     }
 
-    /// Waits for the back-off and a permit, and connects. Returns `None` when that failed.
+    /// Waits for the back-off and for a permit to start, then connects. Returns `None` if connecting fails.
     async fn connect(&mut self) -> Option<connect::OpenedSession> {
         sleep(self.backoff.delay()).await;
         self.acquire_ownership().await;
@@ -261,7 +261,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Acquires ownership of the server, where only one bridge can serve it.
+    /// Acquires ownership of the server if only one bridge may serve it.
     async fn acquire_ownership(&mut self) {
         let config = self.caller.config();
         let Some(ownership) = &self.context.ownership else { return };
@@ -283,9 +283,9 @@ impl ConnectionTask {
         let (failures, retry_in) = (self.backoff.failures(), self.backoff.delay());
         let name = self.name();
         if self.caller.config().required {
-            error!(server = %name, failures, ?retry_in, reason, "required server connection failed");
+            error!(server = %name, failures, ?retry_in, reason, "connection to required server failed");
         } else {
-            warn!(server = %name, failures, ?retry_in, reason, "server connection failed");
+            warn!(server = %name, failures, ?retry_in, reason, "connection to server failed");
         }
         if failures >= WITHDRAW_AFTER_FAILURES {
             self.context.catalog.withdraw(&name);
@@ -323,7 +323,8 @@ impl ConnectionTask {
         end
     }
 
-    /// Publishes the tools and keeps them up to date. Returns when the server is unresponsive.
+    /// Publishes the tools and keeps them up to date. Returns when the first listing fails, or when the server
+    /// is unresponsive.
     async fn maintain(&self, session: &Arc<Session>, client: &Client) -> SessionEnd {
         if let Err(error) = self.refresh_tools(session).await {
             let reason = describe_request(&error);
@@ -403,8 +404,8 @@ impl ConnectionTask {
     }
 }
 
-/// The stream of tool change notifications from a server without handshake. Servers with a handshake
-/// send them over the session.
+/// The stream of tool change notifications from a server whose protocol has no handshake. Other servers send
+/// them over the session.
 struct ToolChanges(Option<Subscription>);
 
 impl ToolChanges {

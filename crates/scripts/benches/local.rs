@@ -1,8 +1,9 @@
 //! The cost of the sandbox: `print(1)` by a plain interpreter, by an interpreter started in a sandbox, and
 //! by a fork of a warm interpreter in a sandbox.
 //!
-//! The three alternate with a pause before each, so that none is slowed down by the cleanup of the
-//! previous one; then the warm one runs without pauses, so that cells are created while scripts run.
+//! The three variants alternate with a pause before each run, so that none is slowed down by the cleanup of
+//! the previous one. Then the warm variant runs without pauses, so that the next sandbox is created while a
+//! script runs.
 //! Reports the medians of the rounds and of their ratios.
 
 #![allow(missing_docs, reason = "a program")]
@@ -23,7 +24,7 @@ mod linux {
 
     const ROUNDS: usize = 11;
     const RUNS: usize = 20;
-    /// Enough to clean up after a script and to create the next cell.
+    /// Enough to clean up after a script and to prepare the next sandbox.
     const PAUSE: Duration = Duration::from_millis(30);
 
     pub(crate) async fn main() {
@@ -31,9 +32,9 @@ mod linux {
         let cold = LocalOptions { warm: false, ..LocalOptions::default() };
         let cold = LocalRunner::start(cold).await.unwrap();
         println!("sandbox: {}", warm.isolation());
-        let program = resolved();
+        let program = interpreter_path();
         let mut rounds = Vec::new();
-        let mut hurried = Vec::new();
+        let mut back_to_back_ratios = Vec::new();
         for round in 0..=ROUNDS {
             let (mut bares, mut colds, mut warms) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..RUNS {
@@ -44,25 +45,34 @@ mod linux {
                 sleep(PAUSE).await;
                 warms.push(sandboxed(&warm).await);
             }
-            let mut row = Vec::new();
+            let mut back_to_back = Vec::new();
             for _ in 0..RUNS {
-                row.push(sandboxed(&warm).await);
+                back_to_back.push(sandboxed(&warm).await);
             }
             if round > 0 {
                 let bare = median(bares);
                 rounds.push((bare, median(colds), median(warms)));
-                hurried.push(median(row) / bare);
+                back_to_back_ratios.push(median(back_to_back) / bare);
             }
         }
-        let all = |select: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(select).collect());
-        println!("bare python3 -I -S -c 'print(1)': {:.2} ms", all(|round| round.0));
-        println!("cold in a sandbox: {:.2} ms, {:.2} x", all(|r| r.1), all(|r| r.1 / r.0));
-        println!("warm in a sandbox: {:.2} ms, {:.2} x", all(|r| r.2), all(|r| r.2 / r.0));
-        println!("warm, {RUNS} without a pause: {:.2} x", median(hurried));
+        let median_of =
+            |select: fn(&(f64, f64, f64)) -> f64| median(rounds.iter().map(select).collect());
+        println!("bare python3 -I -S -c 'print(1)': {:.2} ms", median_of(|round| round.0));
+        println!(
+            "cold in a sandbox: {:.2} ms, {:.2} x bare",
+            median_of(|r| r.1),
+            median_of(|r| r.1 / r.0)
+        );
+        println!(
+            "warm in a sandbox: {:.2} ms, {:.2} x bare",
+            median_of(|r| r.2),
+            median_of(|r| r.2 / r.0)
+        );
+        println!("warm, {RUNS} without a pause: {:.2} x bare", median(back_to_back_ratios));
     }
 
-    /// Returns the interpreter itself: a shim in front of it would slow down the plain one.
-    fn resolved() -> String {
+    /// Returns the real path of `python3`. A shim of a version manager would slow down only the plain run.
+    fn interpreter_path() -> String {
         let code = "import os, sys; print(os.path.realpath(sys.executable))";
         let output = Command::new("python3").args(["-I", "-S", "-c", code]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

@@ -59,7 +59,7 @@ fn first_line(section: usize) -> usize {
 /// answers.
 struct ReadingModel {
     command: String,
-    /// Receives the tool results of the model.
+    /// Sends the tool results that the model gets to the test.
     results: mpsc::Sender<String>,
     /// A permit lets the model continue after the first result.
     resume: Arc<Semaphore>,
@@ -213,7 +213,7 @@ async fn handler(fleet: &Fleet, instance: &str, store: &str) -> Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_megabyte_result_is_stored_and_read_elsewhere() {
+async fn ten_megabyte_result_is_read_through_another_handler() {
     let (fleet, text) = (Fleet::new(), report());
     fleet.write(FILE, &text);
     let store = store_fixture::test_postgres_url();
@@ -256,7 +256,7 @@ async fn ten_megabyte_result_is_stored_and_read_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unavailable_store_truncates_large_result() {
+async fn large_result_is_truncated_without_its_store() {
     let fleet = Fleet::new();
     fleet.write(FILE, &report());
     let store = FaultProxy::start(&store_fixture::test_postgres_url()).await;

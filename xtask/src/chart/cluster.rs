@@ -11,7 +11,7 @@ use super::{chart, error_text, stdout};
 use crate::{console, process, rockbot, workspace};
 
 const RELEASE: &str = "rockbot";
-/// Created by the check, which fails if the namespace exists, and removed afterwards.
+/// The namespace of the test release. The run creates it, fails if it exists, and deletes it afterwards.
 const NAMESPACE: &str = "rockbot-chart-test";
 /// The namespace that the chart creates for scripts.
 const SCRIPTS_NAMESPACE: &str = "rockbot-chart-test-scripts";
@@ -32,8 +32,7 @@ pub(super) fn run(helm: &Path, kubectl: &Path, values: &[PathBuf]) -> Result<()>
     if outcome.is_err() {
         fleet.print_diagnostics();
     }
-    // The next run needs the namespaces to be gone, also after an interrupt, when `stdout` returns at
-    // once.
+    // `stdout` fails at once after an interrupt, and the namespaces must be deleted even then.
     let mut remove = fleet.kubectl();
     remove.args(["delete", "namespace", NAMESPACE, SCRIPTS_NAMESPACE]);
     remove.args(["--ignore-not-found", "--timeout=5m"]);
@@ -101,7 +100,8 @@ impl Fleet<'_> {
         command
     }
 
-    /// Upgrades and rolls back under calls. Both replace every pod except broker and database.
+    /// Upgrades and rolls back while calls are made. Each replaces every pod except those of the broker and the
+    /// database.
     fn upgrade_under_load(&self) -> Result<()> {
         let passwords = fs::read_to_string(self.folder.join("passwords"))?;
         let mut users = passwords.lines().filter_map(|line| line.split_once(' '));

@@ -79,7 +79,7 @@ impl ContextBuilder {
     }
 }
 
-/// Texts in order, merged by part.
+/// Texts in the order of their parts. Texts of one part are joined.
 struct Parts(Vec<(ContextPart, String)>);
 
 impl Parts {
@@ -99,18 +99,17 @@ impl Parts {
 
     fn joined(mut self, budget: &ContextBudget, window: Option<u32>) -> Option<String> {
         for (part, text) in &mut self.0 {
-            let (bytes, most) = (text.len(), budget.max_bytes(*part, window));
-            if !truncate(text, most) {
+            let (bytes, max_bytes) = (text.len(), budget.max_bytes(*part, window));
+            if !truncate(text, max_bytes) {
                 continue;
             }
             match part {
                 ContextPart::Profile => {
-                    warn!(
-                        bytes,
-                        most, "prompt of the definition too long for the model; truncated"
-                    );
+                    warn!(bytes, max_bytes, "agent prompt exceeds its budget; truncated");
                 }
-                ContextPart::Rules => warn!(bytes, most, "rules too long; truncated"),
+                ContextPart::Rules => {
+                    warn!(bytes, max_bytes, "rules exceed their budget; truncated")
+                }
                 _ => {}
             }
         }
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn part_keeps_budget_and_empty_part_is_omitted() {
+    async fn long_part_is_truncated_and_empty_part_omitted() {
         let long = "word ".repeat(100);
         let sources: Vec<Arc<dyn ContextSource>> = vec![
             Arc::new(StaticText::new(ContextPart::Memories, long)),

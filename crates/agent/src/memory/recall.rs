@@ -12,7 +12,7 @@ use crate::context::{ContextPart, ContextRequest, ContextSource};
 /// Maximum number of entries in one turn.
 const MAX_RECALLED: usize = 5;
 
-/// Search results that are checked for entries that are new to the conversation.
+/// Maximum number of search results examined per turn. Entries already in the conversation are skipped.
 const CANDIDATES: usize = 25;
 
 /// Maximum bytes recalled per turn. Must not exceed the budget of the part; otherwise an entry could be
@@ -31,8 +31,8 @@ pub(super) trait Recallable: CollectionItem {
     fn line(&self, name: &str) -> String;
 }
 
-/// Adds the entries that match the message, unless the model still reads them in an earlier message. A
-/// changed entry counts as new.
+/// Adds the entries that match the message, unless the conversation that the model gets already contains
+/// them. A changed entry counts as new.
 pub(super) struct Recall<T> {
     part: ContextPart,
     collection: Arc<Collection<T>>,

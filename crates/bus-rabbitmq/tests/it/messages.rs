@@ -1,4 +1,5 @@
-//! Messages that AMQP can't encode, and headers that a publisher sets wrongly.
+//! Messages that AMQP can't encode, headers that a publisher sets wrongly, and requests from senders with
+//! other clocks.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use rockbot_testkit::fixture::{
 use crate::test_process::TestProcess;
 
 #[tokio::test]
-async fn oversized_id_or_headers_are_rejected_by_name() {
+async fn error_names_oversized_id_or_headers() {
     let process = TestProcess::connect(&test_broker_url()).await;
     let mut recorder = process.start_recorder("jobs").await;
     let mut long_id = text_message("too long");
@@ -35,9 +36,9 @@ async fn oversized_id_or_headers_are_rejected_by_name() {
     recorder.receives("after").await;
 }
 
-/// The broker passes the header on until it counts itself.
+/// The broker passes on a publisher's `x-delivery-count` until the first redelivery, when it sets its own.
 #[tokio::test]
-async fn delivery_count_of_a_publisher_is_ignored() {
+async fn delivery_count_set_by_publisher_is_ignored() {
     let process = TestProcess::connect(&test_broker_url()).await;
     let subscription = Subscription::new(work_queue("jobs"), 1);
     let mut consumer = process.bus.consume(subscription).await.expect("subscribed");
@@ -59,9 +60,9 @@ async fn delivery_count_of_a_publisher_is_ignored() {
     }
 }
 
-/// A sender whose clock is 90 s behind.
+/// The clock of the sender is 90 s behind.
 #[tokio::test]
-async fn fresh_request_of_a_skewed_sender_has_time_left() {
+async fn request_from_sender_with_slow_clock_is_not_expired() {
     let process = TestProcess::connect(&test_broker_url()).await;
     let subscription = Subscription::new(work_queue("jobs"), 2);
     let mut consumer = process.bus.consume(subscription).await.expect("subscribed");

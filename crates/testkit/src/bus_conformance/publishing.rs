@@ -42,15 +42,15 @@ pub async fn concurrent_publishes_return_their_own_outcome(fixture: BusFixture) 
     assert_eq!(confirmed.await, 0, "unroutable messages were reported as delivered");
 }
 
-/// No delivered reply is reported as unroutable. An adapter may publish replies on one channel for all
-/// callers; it may then report a reply to a caller that is gone as delivered, but not every one.
+/// No delivered reply is reported as unroutable. An adapter may publish the replies to all callers on one
+/// channel. Some replies to a missing caller may then be reported as delivered, but not all of them.
 pub async fn delivered_reply_is_not_reported_as_unroutable(fixture: BusFixture) {
     let (present, gone) = (reply_address("caller", "present"), reply_address("caller", "gone"));
     let error = fixture.publish(&gone.reply_to(), "hello").await.expect_err("no queue");
     assert!(matches!(error, PublishError::Unroutable { .. }), "{error}");
     let confirmed =
         publish_concurrently(fixture, present.queue(), present.reply_to(), gone.reply_to()).await;
-    assert!(confirmed < 200, "no unroutable reply was reported");
+    assert!(confirmed < 200, "every reply to the missing caller was reported as delivered");
 }
 
 /// Publishes 200 messages to each key at once, and returns how many unroutable ones were confirmed.
@@ -89,7 +89,7 @@ pub async fn full_work_queue_rejects(fixture: BusFixture) {
     let queue = work_queue("small").with_max_length(5);
     let mut consumer = fixture.consume(queue, 1).await;
     let mut confirmed = 0;
-    // The broker may exceed the bound by a few messages while it counts, and one is prefetched.
+    // The broker may briefly exceed the limit by a few messages, and one message is prefetched.
     let error = loop {
         match fixture.publish(&key("small"), &confirmed.to_string()).await {
             Ok(()) => confirmed += 1,
@@ -100,7 +100,7 @@ pub async fn full_work_queue_rejects(fixture: BusFixture) {
     assert!(matches!(error, PublishError::Refused { .. }), "{error}");
     let texts = ack_many(&mut consumer, confirmed).await;
     let expected: Vec<_> = (0..confirmed).map(|number| number.to_string()).collect();
-    assert_eq!(texts, expected, "confirmed messages are delivered");
+    assert_eq!(texts, expected, "confirmed messages were lost or reordered");
 }
 
 /// A work queue is also bounded by the size of its messages.
@@ -129,7 +129,7 @@ pub async fn full_announcement_queue_drops_oldest(fixture: BusFixture) {
     assert_eq!(ack_many(&mut consumer, 3).await, ["7", "8", "9"]);
 }
 
-/// The sender enforces the size limit; the error has both numbers.
+/// The sender enforces the size limit; the error contains the size and the limit.
 pub async fn oversized_body_is_rejected_by_sender(fixture: BusFixture) {
     let _consumer = fixture.consume(work_queue("jobs"), 1).await;
     let limit = Limits::default().bytes;
@@ -167,7 +167,7 @@ pub async fn envelope_arrives_unchanged(fixture: BusFixture) {
     let publication = Publication::mandatory(key("jobs"), sent.clone());
     fixture.local.publish(publication).await.expect("confirmed");
     let delivery = next_delivery(&mut consumer).await;
-    assert_eq!(delivery.envelope(), &signed_like(&delivery, sent));
+    assert_eq!(delivery.envelope(), &with_user_of(&delivery, sent));
     assert_eq!(delivery.routing_key(), &key("jobs"));
     assert_eq!((delivery.attempt(), delivery.is_redelivered()), (1, false));
 
@@ -175,11 +175,11 @@ pub async fn envelope_arrives_unchanged(fixture: BusFixture) {
     let publication = Publication::mandatory(key("jobs"), plain.clone());
     fixture.local.publish(publication).await.expect("confirmed");
     let delivery = next_delivery(&mut consumer).await;
-    assert_eq!(delivery.envelope(), &signed_like(&delivery, plain));
+    assert_eq!(delivery.envelope(), &with_user_of(&delivery, plain));
 }
 
-/// Returns the envelope that was sent, with the user that the broker adds.
-fn signed_like(delivery: &Delivery, sent: Envelope) -> Envelope {
+/// Returns `sent` with the user of `delivery`, which the broker adds.
+fn with_user_of(delivery: &Delivery, sent: Envelope) -> Envelope {
     Envelope { user_id: delivery.envelope().user_id.clone(), ..sent }
 }
 

@@ -23,10 +23,12 @@ use crate::catalog::HEARTBEAT;
 /// Time in which changes and refresh requests are collected into one announcement.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Maximum number of servers that are requested one by one; with more, all are announced instead.
-const MAX_REQUESTED: usize = 64;
+/// Maximum number of servers that peers request individually before an announcement. Above it, all servers
+/// are announced.
+const MAX_REQUESTED_SERVERS: usize = 64;
 
-/// Maximum number of bytes of tool names in an announcement; with more, it contains none.
+/// Maximum number of bytes of tool names in an announcement. Above it, the announcement
+/// has no tool names.
 const MAX_TOOL_NAME_BYTES: usize = 1024 * 1024;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -115,7 +117,7 @@ impl PendingAnnouncement {
 
     fn add_request(&mut self, request: McpMetadataRefreshRequest) {
         match request.server_name {
-            Some(server) if self.servers.len() < MAX_REQUESTED => {
+            Some(server) if self.servers.len() < MAX_REQUESTED_SERVERS => {
                 self.servers.insert(server.to_lowercase());
             }
             _ => self.all = true,
@@ -173,7 +175,7 @@ impl IndexPublisher {
         .await;
     }
 
-    /// Announces the changed and the requested servers. Without any, it is a heartbeat.
+    /// Announces the changed and the requested servers. If there are none, the announcement is a heartbeat.
     async fn announce_changes(&mut self, requested: BTreeSet<String>, now: &McpIndex) {
         let is_included = |server: &&McpServerSummary| {
             self.announced.get(&server.name) != Some(*server)
@@ -208,7 +210,7 @@ impl IndexPublisher {
             .with_trust(ContentTrust::ToolOutput);
         let publication = Publication::announcement(tool_meta_mcp(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
-            debug!(%error, "announcement not published; the next heartbeat shows the gap");
+            debug!(%error, "announcement not published; receivers detect it with the next heartbeat");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::truncate;
 
-/// Maximum depth of keys.
+/// Maximum nesting depth.
 const DEPTH: usize = 4;
 /// Maximum number of keys per object.
 const KEYS: usize = 40;
@@ -44,7 +44,7 @@ impl JsonOutline {
     }
 }
 
-/// Deserializer that writes the outline of a value.
+/// Visitor that writes the outline of a value.
 struct OutlineValue<'a> {
     outline: &'a mut JsonOutline,
     depth: usize,
@@ -63,7 +63,8 @@ impl OutlineValue<'_> {
         self.outline.text.push_str(description);
     }
 
-    /// Inserts a description that is known only after the value at the position where the value started.
+    /// Inserts a description at the position where the value started. It is known only after the value has been
+    /// read.
     fn describe_at(&mut self, position: usize, description: &str) {
         self.outline.text.insert_str(position, description);
     }
@@ -99,7 +100,7 @@ impl<'de> Visitor<'de> for OutlineValue<'_> {
         let position = self.outline.text.len();
         let (mut count, depth) = (0_usize, self.depth + 1);
         if depth <= DEPTH && !self.outline.is_full() {
-            self.outline.line(depth - 1, "the first: ");
+            self.outline.line(depth - 1, "first item: ");
             match seq.next_element_seed(OutlineValue { outline: &mut *self.outline, depth })? {
                 Some(()) => count = 1,
                 None => self.outline.text.truncate(position),
@@ -153,7 +154,7 @@ mod tests {
             r#"{"models": [{"id": "a", "price": 0.5}, {"id": "b"}], "none": [], "ok": true}"#;
         let expected = "JSON: object, 3 keys
 - \"models\": array, 2 items
-  - the first: object, 2 keys
+  - first item: object, 2 keys
     - \"id\": string, 1 chars
     - \"price\": 0.5
 - \"none\": array, 0 items
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_and_deep_values_are_counted() {
+    fn wide_object_is_abbreviated_and_deep_value_cut_off() {
         let wide: String = (0..1000).map(|key| format!("\"k{key}\":{{}},")).collect();
         let outlined = outline(&format!("{{{}}}", wide.trim_end_matches(',')), 100_000).unwrap();
         assert!(outlined.starts_with("JSON: object, 1000 keys"), "{outlined}");

@@ -36,7 +36,7 @@ async fn call_deadline_stops_script_before_its_timeout() {
 }
 
 #[tokio::test]
-async fn passed_deadline_runs_nothing() {
+async fn call_after_deadline_is_not_executed() {
     let fixture = Fixture::new();
     let context = ToolContext { deadline: Instant::now(), ..context() };
     let failure =
@@ -97,7 +97,7 @@ async fn container_stops_when_runner_is_killed() {
     const CALL: &str = "ROCKBOT_TEST_CALL_TO_LOSE";
     const NAME: &str = "docker::termination::container_stops_when_runner_is_killed";
     let fixture = Fixture::new();
-    // The killed process is this test as well.
+    // The test starts itself as the process to kill.
     if let Ok(id) = std::env::var(CALL) {
         let context = ToolContext { tool_call_id: ToolCallId::new(id).unwrap(), ..context() };
         let result = fixture.runner.run(&script(FOREVER), &context).await;
@@ -146,7 +146,7 @@ async fn missing_image_error_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn unknown_runtime_runs_nothing() {
+async fn unknown_runtime_is_unavailable() {
     let fixture =
         Fixture::with_options(DockerOptions { runtime: Some("nope".to_owned()), ..options() });
     let failure = fixture.try_run(&brief("1")).await.unwrap_err();
@@ -154,7 +154,7 @@ async fn unknown_runtime_runs_nothing() {
 }
 
 #[tokio::test]
-async fn missing_daemon_or_client_runs_nothing() {
+async fn missing_daemon_or_client_is_unavailable() {
     let nowhere = Some("unix:///nowhere/docker.sock".to_owned());
     let no_daemon = DockerOptions { host: nowhere.clone(), ..DockerOptions::default() };
     let program = "/nowhere/docker".into();
