@@ -14,7 +14,7 @@ use super::{
 /// case-insensitively, and the tool's name at the server. Must not block.
 pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
 
-/// Options of a [`ToolInvokeHandler`].
+/// Options of a [`ToolInvokeHandler`](super::ToolInvokeHandler).
 #[derive(Clone)]
 pub struct InvokeOptions {
     /// Callers whose requests are accepted.
