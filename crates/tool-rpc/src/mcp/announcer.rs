@@ -175,7 +175,7 @@ impl IndexPublisher {
         .await;
     }
 
-    /// Announces the changed and the requested servers. If there are none, the announcement is a heartbeat.
+    /// Announces the changed and the requested servers. An announcement without changes is a heartbeat.
     async fn announce_changes(&mut self, requested: BTreeSet<String>, now: &McpIndex) {
         let is_included = |server: &&McpServerSummary| {
             self.announced.get(&server.name) != Some(*server)
