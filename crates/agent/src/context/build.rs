@@ -108,7 +108,7 @@ impl Parts {
                     warn!(bytes, max_bytes, "agent prompt exceeds its budget; truncated");
                 }
                 ContextPart::Rules => {
-                    warn!(bytes, max_bytes, "rules exceed their budget; truncated")
+                    warn!(bytes, max_bytes, "rules exceed their budget; truncated");
                 }
                 _ => {}
             }
