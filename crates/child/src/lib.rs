@@ -11,6 +11,22 @@ use tokio::{
     time::timeout,
 };
 
+/// Environment variables with the proxies and certificates of the machine, which a child process needs to
+/// reach the network.
+pub const NETWORK_VARIABLES: [&str; 11] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+];
+
 /// Maximum time until a killed process can be reaped. Only an uninterruptible system call takes longer.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 

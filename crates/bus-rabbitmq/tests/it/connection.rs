@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use rockbot_bus::{Bus, Publication, PublishError, Request, Requester, Settlement, Subscription};
+use rockbot_bus::{Bus, PublishError, Request, Requester, Subscription};
 use rockbot_testkit::{
     FaultProxy,
     fixture::{
-        ack_next, key, next_delivery, reply_address, test_broker_url, text_message, within_timeout,
-        work_queue,
+        ack_next, key, reply_address, test_broker_url, text_message, within_timeout, work_queue,
     },
     proxy::Direction,
 };
@@ -69,13 +68,7 @@ async fn request_lost_in_repeated_cuts_is_retried() {
             process.wait_until_ready("a cut").await;
         }
         assert_eq!(requester.stats().retries(), 0);
-        let retried = next_delivery(&mut requests).await;
-        let retry = retried.envelope().clone();
-        retried.settle(Settlement::Ack).await.expect("acked");
-        let to = retry.reply_to.clone().expect("a reply-to");
-        let reply = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
-        handler.bus.publish(reply).await.expect("published");
-        retry
+        handler.reply_to_retry(&mut requests).await
     };
     let (reply, retry) = tokio::join!(requester.request(request), handling);
     reply.expect("a reply");

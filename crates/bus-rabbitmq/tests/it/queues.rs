@@ -6,10 +6,10 @@ use lapin::{
     options::{QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
-use rockbot_bus::{Bus, ConsumeError, Publication, Request, Requester, Settlement, Subscription};
+use rockbot_bus::{Bus, ConsumeError, Request, Requester, Subscription};
 use rockbot_testkit::fixture::{
-    TEST_TIMEOUT, ack_next, exclusive_queue, key, next_delivery, reply_address, test_broker_url,
-    text_message, work_queue,
+    TEST_TIMEOUT, ack_next, exclusive_queue, key, reply_address, test_broker_url, text_message,
+    work_queue,
 };
 
 use crate::test_process::TestProcess;
@@ -49,13 +49,7 @@ async fn request_is_retried_after_deletion_of_its_reply_queue() {
         let replies = process.queue_name(requester.address().queue().name.as_str());
         let deleted = operator.queue_delete(replies, QueueDeleteOptions::default());
         deleted.await.expect("deleted");
-        let retried = next_delivery(&mut requests).await;
-        let retry = retried.envelope().clone();
-        retried.settle(Settlement::Ack).await.expect("acked");
-        let to = retry.reply_to.clone().expect("a reply-to");
-        let reply = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
-        process.bus.publish(reply).await.expect("published");
-        retry
+        process.reply_to_retry(&mut requests).await
     };
     let (reply, retry) = tokio::join!(requester.request(request), handling);
     reply.expect("a reply");

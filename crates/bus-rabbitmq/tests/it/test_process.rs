@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, Publication, PublishError, Subscription};
+use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::QueueSpec;
+use rockbot_contracts::{Envelope, QueueSpec};
 use rockbot_testkit::fixture::{
-    self, TEST_TIMEOUT, fresh_namespace, key, text_message, text_of, within_timeout, work_queue,
+    self, TEST_TIMEOUT, fresh_namespace, key, next_delivery, text_message, text_of, within_timeout,
+    work_queue,
 };
 use tokio::{
     sync::watch,
@@ -31,6 +32,17 @@ pub(crate) struct TestProcess {
 }
 
 impl TestProcess {
+    /// Receives the retry of the request `the-call`, replies to it, and returns it.
+    pub(crate) async fn reply_to_retry(&self, requests: &mut Consumer) -> Envelope {
+        let retried = next_delivery(requests).await;
+        let retry = retried.envelope().clone();
+        retried.settle(Settlement::Ack).await.expect("acked");
+        let to = retry.reply_to.clone().expect("a reply-to");
+        let reply = Publication::mandatory(to, text_message("!").with_correlation_id("the-call"));
+        self.bus.publish(reply).await.expect("published");
+        retry
+    }
+
     /// Connects the first process of a fleet in a new namespace.
     pub(crate) async fn connect(url: &str) -> Self {
         Self::in_namespace(url, fresh_namespace()).await

@@ -12,7 +12,7 @@ use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::Transport,
 };
-use rockbot_child::{Pipes, ProcessGroup};
+use rockbot_child::{NETWORK_VARIABLES, Pipes, ProcessGroup};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -36,9 +36,9 @@ const MAX_QUEUED: usize = 256;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a program to exit after its input is closed, and again after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Variables of the bridge's environment that every program inherits: few start without them, and many
+/// Variables of the bridge's environment that every program inherits, with [`NETWORK_VARIABLES`]: few start without them, and many
 /// are downloaded or reach their service only through the proxy and the certificates of the machine.
-const INHERITED: [&str; 23] = [
+const INHERITED: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -48,17 +48,6 @@ const INHERITED: [&str; 23] = [
     "TZ",
     "TMPDIR",
     "TERM",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
     "GIT_SSL_CAINFO",
@@ -124,7 +113,10 @@ impl StdioTransport {
 }
 
 fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
-    INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
+    INHERITED
+        .into_iter()
+        .chain(NETWORK_VARIABLES)
+        .filter_map(|name| Some((name, std::env::var_os(name)?)))
 }
 
 fn exposed(env: &BTreeMap<String, SecretString>) -> impl Iterator<Item = (&String, &str)> {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rockbot_child::ProcessGroup;
+use rockbot_child::{NETWORK_VARIABLES, ProcessGroup};
 use rockbot_tools::{Executed, ToolFailure};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -22,24 +22,13 @@ use crate::requirement::Requirements;
 /// Size limit of the end of the installer's stderr in messages to the model.
 const MAX_STDERR_BYTES: usize = 2000;
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Variables that are passed to the installer: the operator's settings of package index, proxy and
-/// certificates.
+/// Variables that are passed to the installer, with [`NETWORK_VARIABLES`]: the operator's settings of the
+/// package index.
 const INHERITED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "LANG",
     "TMPDIR",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE",
     "PIP_CERT",
     "PIP_CONFIG_FILE",
     "PIP_DEFAULT_TIMEOUT",
@@ -128,6 +117,7 @@ impl Installer {
             .current_dir(list.parent().unwrap_or(Path::new("/")))
             .env_clear()
             .envs(environment::inherited(INHERITED_VARIABLES))
+            .envs(environment::inherited(&NETWORK_VARIABLES))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
