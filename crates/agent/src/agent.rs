@@ -1,10 +1,8 @@
 //! A running agent and its conversations.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{AgentName, Spending, UserMessage, trace, user::TurnOutcome};
 use rockbot_tools::EntryPoint;
@@ -181,7 +179,7 @@ impl Agent {
 
 impl Inner {
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 }
 

@@ -3,9 +3,11 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId};
@@ -153,7 +155,7 @@ impl Approvals {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

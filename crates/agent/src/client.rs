@@ -1,11 +1,8 @@
 //! Client for agents: sends user messages and receives replies.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_bus::{Bus, ConsumeError, Consumer, Publication, PublishError, Subscription};
 use rockbot_contracts::{
@@ -275,7 +272,7 @@ impl PendingReplies {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, PendingReply>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock()
     }
 }
 

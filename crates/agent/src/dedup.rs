@@ -2,8 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{MessageId, RoutingKey};
 use tokio_util::sync::CancellationToken;
@@ -79,7 +81,7 @@ impl Deduplicator {
     }
 
     fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.messages.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Spending of turns: model calls, tokens, tool calls and costs.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{Spending, TurnUsage};
 use rockbot_llm::Usage;
@@ -63,7 +63,7 @@ impl TurnMeter {
     }
 
     fn spent(&self) -> MutexGuard<'_, TurnUsage> {
-        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spent.lock()
     }
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct AgentMeter(Mutex<Spending>);
 
 impl AgentMeter {
     pub(crate) fn add(&self, spent: Spending) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+        *self.0.lock() += spent;
     }
 
     pub(crate) fn total(&self) -> Spending {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

@@ -1,9 +1,8 @@
 //! A bounded queue between a writer that must not wait and a reader.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{AgentReply, ReplyBody};
 use tokio::sync::Notify;
@@ -163,7 +162,7 @@ impl<T: Progress> ProgressQueue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

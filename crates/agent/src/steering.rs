@@ -1,9 +1,8 @@
 //! Messages that arrive while a turn is running.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_tools::ToolProfile;
 
@@ -89,7 +88,7 @@ impl SteeringQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -3,13 +3,9 @@
 mod agent_tool;
 mod watch;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::{StreamExt, future::ready, stream};
 use rockbot_contracts::AgentName;
@@ -153,7 +149,7 @@ impl Inner {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,9 +1,8 @@
 //! The list of tools in a model request.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
 
 use rockbot_contracts::ToolRegistration;
 use rockbot_tools::{names::assign, registry::RegisteredTool, scope::ToolScope};
@@ -126,8 +125,7 @@ impl ToolListLog {
     fn record(&self, list: &ToolList<'_>) {
         let profile = list.scope.to_string();
         let counts = [list.tools.len(), list.denied, list.left_out, list.quarantined];
-        let before =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(profile.clone(), counts);
+        let before = self.0.lock().insert(profile.clone(), counts);
         if before != Some(counts) {
             let [allowed, denied, left_out, quarantined] = counts;
             info!(%profile, allowed, denied, quarantined, left_out, "tool list changed");

@@ -3,9 +3,11 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use futures_util::future::BoxFuture;
 use lapin::{options::QueueDeclareOptions, types::FieldTable, uri::AMQPUri};
@@ -126,8 +128,7 @@ impl RabbitBus {
             return self.unconfirmed.clone();
         }
         let Some(key) = channel_key(&publication.key) else { return self.shared.clone() };
-        let mut publish_channels =
-            self.publish_channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut publish_channels = self.publish_channels.lock();
         if let Some(channel) = publish_channels.get(key) {
             return channel.clone();
         }

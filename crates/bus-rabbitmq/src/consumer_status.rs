@@ -1,9 +1,11 @@
 //! Registry of consumers and the status of each.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    Arc, Weak,
     atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use lapin::Channel;
 use rockbot_contracts::QueueSpec;
@@ -105,5 +107,5 @@ impl ConsumerStatus {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -4,10 +4,9 @@
 //! nothing, and a full dead-letter queue drops its oldest letter, so that without a limit a sender could
 //! push out those of messages that were delivered too often.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use tokio::time::Instant;
 
@@ -28,7 +27,7 @@ impl DeadLetterBudget {
 
     /// Returns whether a letter with a body of `bytes` may be published, and counts it.
     pub(crate) fn take(&self, bytes: usize) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let (left, since) = *state;
         let now = Instant::now();
         let gained = now.duration_since(since).as_secs_f64() / INTERVAL.as_secs_f64();

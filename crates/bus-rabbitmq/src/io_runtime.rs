@@ -1,9 +1,8 @@
 //! The runtime of the client library.
 
-use std::{
-    io,
-    sync::{Mutex, PoisonError},
-};
+use std::io;
+
+use parking_lot::Mutex;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -16,7 +15,7 @@ static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 /// # Errors
 /// When its thread can't be started.
 pub(crate) fn handle() -> io::Result<Handle> {
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = RUNTIME.lock();
     if let Some(runtime) = &*runtime {
         return Ok(runtime.handle().clone());
     }

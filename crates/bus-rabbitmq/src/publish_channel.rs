@@ -12,11 +12,13 @@ use std::{
     collections::HashSet,
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use lapin::{
     BasicProperties, Channel, Confirmation, ErrorKind, PublisherConfirm,
@@ -383,8 +385,8 @@ impl PublishChannel {
         }
     }
 
-    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<OpenChannel>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_current(&self) -> parking_lot::MutexGuard<'_, Option<Arc<OpenChannel>>> {
+        self.current.lock()
     }
 }
 
@@ -432,7 +434,7 @@ impl ForeignReturns {
     const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
     fn hand_over(&self, id: &str) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock();
         if ids.len() >= Self::MAX_RETURNS {
             ids.clear();
         }
@@ -446,7 +448,7 @@ impl ForeignReturns {
         if !self.non_empty.load(Ordering::Acquire) {
             return false;
         }
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock();
         let found = ids.remove(id.as_str());
         self.non_empty.store(!ids.is_empty(), Ordering::Release);
         found

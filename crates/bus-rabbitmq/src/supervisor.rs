@@ -2,11 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use futures_util::StreamExt;
 use lapin::{
@@ -344,7 +346,7 @@ impl ConnectionTask {
             let stream = plain.connect_with_config_async(TLSConfig::default(), &runtime).await;
             let stream = stream.inspect_err(|error: &std::io::Error| {
                 let error = std::io::Error::new(error.kind(), error.to_string());
-                *recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *recorded.lock() = Some(error);
             })?;
             Ok(match &encrypt {
                 Some(connector) => stream.into_rustls(connector, &uri.authority.host).await?,
@@ -359,7 +361,7 @@ impl ConnectionTask {
         let connected = Connection::connector(uri.clone(), runtime, socket, properties).await;
         let connection = connected.map_err(|error| {
             // If the socket fails early, the library reports the state of the connection alone.
-            let cause = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let cause = failure.lock().take();
             match (cause, error.kind()) {
                 (Some(cause), _) => cause.into(),
                 (None, ErrorKind::InvalidConnectionState(_)) => {

@@ -4,11 +4,13 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{Envelope, RoutingKey, tool, trace};
 use tokio::{sync::oneshot, time::Instant};
@@ -197,7 +199,7 @@ impl Pending {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, PendingReply>> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replies.lock()
     }
 }
 

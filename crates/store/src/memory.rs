@@ -1,10 +1,8 @@
 //! The in-memory store.
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::{
     FutureExt,
@@ -65,7 +63,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, StoreError> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         if state.closed { Err(StoreError::Closed) } else { Ok(state) }
     }
 
@@ -210,7 +208,7 @@ impl Store for MemoryStore {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.state.lock().closed = true;
         ready(()).boxed()
     }
 }

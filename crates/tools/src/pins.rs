@@ -1,10 +1,8 @@
 //! Pinned tool definitions, which an agent trusts.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{AgentName, ToolHints, ToolRegistration, topology::key_segment};
 use rockbot_store::{Entry, Expected, Key, Prefix, Store, StoreError, Write, Written};
@@ -233,7 +231,7 @@ impl ToolPins {
     }
 
     fn trusted(&self) -> MutexGuard<'_, HashMap<(Key, String), Instant>> {
-        self.trusted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trusted.lock()
     }
 }
 

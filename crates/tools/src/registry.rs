@@ -3,8 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, OnceLock},
 };
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rockbot_contracts::{ToolRegistration, ToolSource};
 use tokio::sync::watch;
@@ -233,11 +235,11 @@ impl ToolRegistry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tools> {
-        self.tools.read().unwrap_or_else(PoisonError::into_inner)
+        self.tools.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tools> {
-        self.tools.write().unwrap_or_else(PoisonError::into_inner)
+        self.tools.write()
     }
 }
 

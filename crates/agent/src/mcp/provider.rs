@@ -2,9 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{SessionId, ToolRegistration};
@@ -130,7 +132,7 @@ impl McpToolProvider {
     /// Registers a tool, or replaces its previous definition.
     fn offer(&self, tool: &Arc<CachedTool>) -> Option<ToolRegistration> {
         let registration = tool.registration();
-        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered = self.offered.lock();
         if offered.get(&tool.name) == Some(&tool.fingerprint) {
             return Some(registration);
         }
@@ -157,7 +159,7 @@ impl McpToolProvider {
     /// Removes the tools of servers that no longer exist.
     fn remove_stale(&self) {
         let index = self.access.gateway.index().borrow().clone();
-        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered = self.offered.lock();
         offered.retain(|name, _| {
             let stays =
                 self.registry.get(name).is_some_and(|tool| match &tool.registration().source {

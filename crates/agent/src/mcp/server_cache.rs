@@ -1,9 +1,8 @@
 //! Cache of MCP servers and the definitions of their tools.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{
     ToolRegistration,
@@ -184,6 +183,6 @@ impl ServerCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

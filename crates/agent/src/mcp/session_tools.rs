@@ -1,9 +1,8 @@
 //! MCP tools that conversations have activated and servers that they have called.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::SessionId;
 
@@ -55,7 +54,7 @@ impl SessionTools {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionState>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_id.lock()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::AgentName;
 use rockbot_memory::Ranker;
@@ -158,7 +160,7 @@ impl<T: CollectionItem> Collection<T> {
     }
 
     fn cache(&self) -> MutexGuard<'_, HashMap<AgentName, Arc<Entries<T>>>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock()
     }
 }
 

@@ -1,10 +1,8 @@
 //! The searchable history of conversations.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use rockbot_memory::{Ranker, excerpt};
@@ -117,7 +115,7 @@ impl ConversationLog {
     }
 
     fn is_trim_due(&self, agent: &AgentName) -> bool {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns.lock();
         let turns = turns.entry(agent.clone()).or_default();
         *turns += 1;
         *turns % TURNS_PER_TRIM == 1

@@ -1,9 +1,8 @@
 //! The conversations of an agent.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{MessageId, SessionId};
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -104,7 +103,7 @@ impl SessionRegistry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,10 +1,8 @@
 //! Tool calls of one model answer.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_llm::ToolCallRequest;
@@ -194,7 +192,7 @@ impl<'a> CallRunner<'a> {
     }
 
     fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcomes.lock()
     }
 }
 

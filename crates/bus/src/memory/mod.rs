@@ -7,9 +7,11 @@ mod queue;
 mod router;
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{QueueName, json::Limits};
@@ -83,7 +85,7 @@ impl MemoryBus {
 
 impl Broker {
     fn router(&self) -> MutexGuard<'_, Router> {
-        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+        self.router.lock()
     }
 }
 

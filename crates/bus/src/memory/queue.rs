@@ -4,10 +4,12 @@ use std::{
     borrow::Cow,
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
@@ -186,7 +188,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

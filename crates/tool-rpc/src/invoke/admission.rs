@@ -11,9 +11,11 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{AgentName, ToolRegistration};
 use rockbot_tools::layers::policy::server_name;
@@ -216,7 +218,7 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

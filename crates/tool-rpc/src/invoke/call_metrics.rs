@@ -11,9 +11,11 @@
 use std::{
     array,
     collections::HashMap,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
+
+use parking_lot::RwLock;
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use rockbot_contracts::{Envelope, HandlerLoad, labels::OTHER};
@@ -95,13 +97,13 @@ impl CallMetrics {
 
     /// Returns the `tool_name` label of a tool and its series.
     fn series<'a>(&self, tool: &'a str) -> (&'a str, Arc<ToolSeries>) {
-        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
+        let tools = self.tools.read();
         if let Some(series) = tools.get(tool) {
             return (tool, series.clone());
         }
         let tool = if tools.len() < MAX_TOOLS { tool } else { OTHER };
         drop(tools);
-        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.tools.write();
         let series = || Arc::new(array::from_fn(|_| OnceLock::new()));
         (tool, tools.entry(tool.into()).or_insert_with(series).clone())
     }
@@ -120,7 +122,7 @@ mod tests {
             let status = CallStatus::from_outcome(&Ok(ToolResult::text("4")));
             metrics.record_call(Some(&tool), status, Duration::ZERO);
         }
-        let tools = metrics.tools.read().unwrap();
+        let tools = metrics.tools.read();
         assert_eq!(tools.len(), MAX_TOOLS + 1);
         assert!(tools.contains_key(OTHER));
     }

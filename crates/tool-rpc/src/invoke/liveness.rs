@@ -1,9 +1,8 @@
 //! Liveness of handler processes: each holds a lease in the store.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use rockbot_contracts::{InstanceId, MessageId};
 use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
@@ -80,7 +79,7 @@ impl Liveness {
     /// Releases the lease.
     pub(super) async fn stop(&self) {
         self.stop.cancel();
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.task.lock().take();
         if let Some(task) = task {
             // The release of the lease has a timeout.
             let _ = task.await;
@@ -90,7 +89,7 @@ impl Liveness {
 
 impl Drop for Liveness {
     fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }

@@ -7,11 +7,13 @@ use std::{
     },
     hash::BuildHasher,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel, ToolInvokeRequest};
 use tokio::{sync::watch, time::Instant};
@@ -190,7 +192,7 @@ impl RunningCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,9 +1,8 @@
 //! MCP servers of the bridges on the bus.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
@@ -269,7 +268,7 @@ fn update(
 }
 
 fn lock(bridges: &Mutex<Bridges>) -> MutexGuard<'_, Bridges> {
-    bridges.lock().unwrap_or_else(PoisonError::into_inner)
+    bridges.lock()
 }
 
 /// Returns the registration of a tool of which only the server and the name are known, with the most

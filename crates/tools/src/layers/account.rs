@@ -3,11 +3,13 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
+
+use parking_lot::RwLock;
 
 use tokio::time::Instant;
 use tracing::{debug, info};
@@ -55,7 +57,7 @@ impl CallAccount {
     /// Returns the totals of each tool by its name.
     #[must_use]
     pub fn by_tool(&self) -> BTreeMap<String, ToolUsage> {
-        let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let tools = self.0.read();
         tools.iter().map(|(name, counts)| (name.to_string(), counts.read())).collect()
     }
 
@@ -79,7 +81,7 @@ impl CallAccount {
 
     fn counts_of(&self, tool: &str) -> Arc<Counts> {
         let known = |name| {
-            let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let tools = self.0.read();
             (tools.get(name).cloned(), tools.len())
         };
         let (counts, tools) = known(tool);
@@ -87,7 +89,7 @@ impl CallAccount {
             return counts;
         }
         let tool = if tools < MAX_TOOLS { tool } else { OTHERS };
-        let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.0.write();
         tools.entry(tool.into()).or_default().clone()
     }
 }

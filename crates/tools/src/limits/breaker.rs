@@ -1,9 +1,8 @@
 //! Circuit breakers.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{Executed, ToolErrorCode};
 use tokio::time::Instant;
@@ -128,7 +127,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,11 +1,8 @@
 //! Rate limits per agent.
 
-use std::{
-    collections::HashMap,
-    num::NonZeroU32,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use governor::{
     Quota, RateLimiter,
@@ -57,7 +54,7 @@ impl Rate {
     /// # Errors
     /// Overloaded, with the time to wait, when the limit is exceeded.
     pub fn admit(&self, agent: &AgentName) -> Result<(), ToolFailure> {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.lock();
         if !agents.contains_key(agent) && agents.len() >= MAX_AGENTS {
             // After this time no earlier call counts.
             agents.retain(|_, caller| caller.last.elapsed() < self.per);
@@ -144,7 +141,7 @@ mod tests {
         rate.admit(&agent("late")).expect_err("too many agents");
         tokio::time::advance(Duration::from_secs(2)).await;
         rate.admit(&agent("late")).unwrap();
-        assert_eq!(rate.agents.lock().unwrap().len(), 1);
+        assert_eq!(rate.agents.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
