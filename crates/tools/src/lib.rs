@@ -2,6 +2,7 @@
 //!
 //! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: the interface of a tool;
 //! - [`ToolRegistry`]: the tools of a process, by name;
+//! - [`ToolProvider`]: a family of tools with one origin;
 //! - [`schema`]: validation of arguments, within limits;
 //! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: the tools that an entry point, an agent and a
 //!   single turn may use;
@@ -30,6 +31,7 @@ pub mod outline;
 pub mod outputs;
 pub mod pins;
 pub mod profile;
+pub mod provider;
 pub mod redaction;
 pub mod registry;
 pub mod result;
@@ -54,6 +56,7 @@ pub use outputs::{Outputs, OutputsSection, ToolOutput};
 pub use period::Period;
 pub use pins::{Pin, PinnedDefinition, PinnedTool, ToolPins};
 pub use profile::{EntryPoint, ToolProfile};
+pub use provider::{ToolProvider, WarmUpError};
 pub use redaction::Redactor;
 pub use registry::{RegisterError, ToolRegistry};
 pub use result::ToolResult;

@@ -12,6 +12,7 @@ use super::{assert_no_violations, root};
 const LAYERS: &[(&str, u8)] = &[
     ("rockbot-contracts", 0),
     ("rockbot-child", 1),
+    ("rockbot-egress", 1),
     ("rockbot-service", 1),
     ("rockbot-sse", 1),
     ("rockbot-store", 1),
@@ -24,8 +25,10 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-tool-rpc", 3),
     ("rockbot-fleet", 4),
     ("rockbot-memory", 4),
+    ("rockbot-rest", 4),
     ("rockbot-scripts", 4),
     ("rockbot-toolkit", 4),
+    ("rockbot-web", 4),
     ("rockbot-agent", 5),
     ("rockbot-mcp-bridge", 5),
     ("rockbot-openrouter-mcp", 5),

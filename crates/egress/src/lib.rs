@@ -1,0 +1,1 @@
+//! HTTP client for addresses that others choose.
