@@ -52,7 +52,13 @@ impl Runner {
 
     /// Returns the command that compiles the selected tests.
     pub(crate) fn build(&self) -> Command {
-        self.command(&["--no-run"])
+        // These options of nextest exclude `--no-run`.
+        let is_for_runs = |argument: &&String| {
+            matches!(argument.as_str(), "--no-fail-fast" | "--nff" | "--fail-fast" | "--ff")
+        };
+        let arguments: Vec<_> =
+            self.arguments.iter().filter(|argument| !is_for_runs(argument)).cloned().collect();
+        Self { arguments, ..*self }.command(&["--no-run"])
     }
 
     /// Returns the command that runs the selected tests.
@@ -137,10 +143,22 @@ fn selection(arguments: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::selection;
+    use super::{Runner, selection};
 
     fn arguments(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn options_of_runs_are_not_used_to_compile() {
+        let runner =
+            Runner { arguments: arguments("--workspace --no-fail-fast -E all()"), nextest: true };
+        let of = |command: &std::process::Command| {
+            command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect()
+        };
+        let (build, run): (Vec<_>, Vec<_>) = (of(&runner.build()), of(&runner.run(&[])));
+        assert_eq!(build, arguments("nextest run --no-run --workspace -E all()"));
+        assert_eq!(run, arguments("nextest run --workspace --no-fail-fast -E all()"));
     }
 
     #[test]
