@@ -14,7 +14,7 @@ use rockbot_tools::{
 };
 use serde_json::Value;
 
-use crate::config::ServerConfig;
+use crate::{config::ServerConfig, frame::requires_task};
 
 /// The maximum number of tools of a server.
 pub(crate) const MAX_TOOLS: usize = 1000;
@@ -90,6 +90,9 @@ impl Definitions {
 fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, String> {
     if !is_name(&tool.name) {
         return Err("its name must have 1 to 128 bytes of printable characters".to_owned());
+    }
+    if requires_task(&tool) {
+        return Err("it can only be called as a task, which is not supported".to_owned());
     }
     let mut parameters = Value::Object(tool.input_schema.as_ref().clone());
     schema::repair(&mut parameters);

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 
 use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
 use serde::Deserialize;
-use tracing::info;
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -26,7 +25,11 @@ pub(crate) enum Unreadable {
     Invalid,
 }
 
-/// Parses a message. A list of tools contains only those that can be called without a task.
+/// Key in the metadata of a listed tool that can only be called as a task. A server that sets it itself
+/// withdraws its own tool.
+const REQUIRES_TASK: &str = "rockbot/requiresTask";
+
+/// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`].
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -36,7 +39,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     }
     let mut message = serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)?;
     if let Some(tools) = listed_tools(&mut message) {
-        remove_task_tools(bytes, tools);
+        mark_task_tools(bytes, tools);
     }
     Ok(message)
 }
@@ -73,8 +76,8 @@ struct Execution {
     task_support: Option<String>,
 }
 
-/// Removes the tools that can only be called as tasks, which the bridge does not support.
-fn remove_task_tools(bytes: &[u8], tools: &mut Vec<Tool>) {
+/// Marks the tools that can only be called as tasks, which the bridge does not support.
+fn mark_task_tools(bytes: &[u8], tools: &mut [Tool]) {
     const KEY: &[u8] = b"\"taskSupport\"";
     if !bytes.windows(KEY.len()).any(|part| part == KEY) {
         return;
@@ -86,10 +89,14 @@ fn remove_task_tools(bytes: &[u8], tools: &mut Vec<Tool>) {
         support == Some("required")
     });
     let required: BTreeSet<_> = required.map(|tool| tool.name).collect();
-    if !required.is_empty() {
-        info!(tools = ?required, "tools that require tasks are not offered");
-        tools.retain(|tool| !required.contains(tool.name.as_ref()));
+    for tool in tools.iter_mut().filter(|tool| required.contains(tool.name.as_ref())) {
+        tool.meta.get_or_insert_default().insert(REQUIRES_TASK.to_owned(), true.into());
     }
+}
+
+/// Returns whether a listed tool can only be called as a task.
+pub(crate) fn requires_task(tool: &Tool) -> bool {
+    tool.meta.as_ref().is_some_and(|meta| meta.contains_key(REQUIRES_TASK))
 }
 
 /// Returns an error reply for the request that the message starting with `prefix` answers. Returns
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_that_requires_a_task_is_not_listed() {
+    fn tool_that_requires_a_task_is_marked() {
         let tool = |name: &str, support: &str| {
             format!(
                 r#"{{"name":"{name}","inputSchema":{{}},"execution":{{"taskSupport":"{support}"}}}}"#
@@ -174,8 +181,10 @@ mod tests {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{tools}]}}}}"#);
         let mut message = read(text.as_bytes()).unwrap();
         let tools = listed_tools(&mut message).unwrap();
-        let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
-        assert_eq!(names, ["b", "c"]);
+        let marked = tools.iter().filter(|tool| requires_task(tool));
+        let names: Vec<_> = marked.map(|tool| tool.name.as_ref()).collect();
+        assert_eq!(names, ["a"]);
+        assert_eq!(tools.len(), 3);
     }
 
     #[test]

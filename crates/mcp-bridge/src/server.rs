@@ -222,8 +222,16 @@ impl ConnectionTask {
             if !calls_wait {
                 self.context.catalog.withdraw(&name);
             }
-            let failures = if calls_wait { 0 } else { failures };
-            self.state.send_replace(ServerState::Connecting { failures, reason: None });
+            let state = if calls_wait {
+                ServerState::Connecting { failures: 0, reason: None }
+            } else {
+                let reason = format!(
+                    "the server ended {failures} sessions within {STABLE_AFTER:?} of their start; see \
+                     its log"
+                );
+                ServerState::Connecting { failures, reason: Some(reason.into()) }
+            };
+            self.state.send_replace(state);
         }
         self.context.catalog.withdraw(&self.name());
         self.state.send_replace(ServerState::Stopped);

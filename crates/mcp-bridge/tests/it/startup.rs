@@ -9,7 +9,7 @@ use axum::{
     routing::post,
 };
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus};
-use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use serde_json::{Value, json};
 
 use crate::{
@@ -74,5 +74,18 @@ async fn tool_that_requires_a_task_is_not_offered() {
     assert!(status.ready, "{status:?}");
     assert!(bridge.registry_name("clock", "now").is_some());
     assert!(bridge.registry_name("clock", "task").is_none());
+    let rejected = status.rejected_tools.iter().find(|tool| tool.name == "task").unwrap();
+    assert_eq!(rejected.reason, "it can only be called as a task, which is not supported");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn server_that_keeps_ending_its_sessions_has_a_reason() {
+    let (bridge, _) = settled(program("ends")).await;
+    let ended = || {
+        let reason = bridge.servers().remove(0).reason.unwrap_or_default();
+        reason.contains("the server ended 3 sessions within 30s of their start")
+    };
+    wait_until("the reason", ended).await;
     bridge.stop().await;
 }

@@ -2,6 +2,7 @@
 
 plain    returns an error for every unknown method
 result   returns an empty result for every unknown method
+ends     ends once it has listed its tools
 exits    exits when it receives an unknown method
 broken   writes to standard error and exits
 late     replies once the file exists that its second argument names
@@ -40,6 +41,8 @@ for line in sys.stdin:
         task = {"execution": {"taskSupport": "required"}}
         tools.append({"name": "task", "inputSchema": {"type": "object"}, **task})
         send(request_id, result={"tools": tools})
+        if mode == "ends":
+            sys.exit()
     elif method == "tools/call":
         send(request_id, result={"content": [{"type": "text", "text": "noon"}]})
     elif mode == "result" or method == "ping":
