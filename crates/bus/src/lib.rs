@@ -19,6 +19,7 @@ pub mod report;
 pub mod request;
 mod request_error;
 mod retry;
+mod subscribe;
 mod supervision;
 pub mod worker;
 
@@ -35,5 +36,6 @@ pub use queue_gauge::QueueGauge;
 pub use report::{BusReport, QueueReport, QueueState};
 pub use request::{Request, Requester};
 pub use request_error::RequestError;
+pub use subscribe::{SUBSCRIBE_TIMEOUT, subscribe};
 pub use supervision::restart_on_panic;
 pub use worker::{Handler, Worker, WorkerStats};

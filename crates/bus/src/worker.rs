@@ -24,6 +24,7 @@ use tracing::{Instrument, Span, debug, error, info, info_span, warn};
 use crate::{
     delivery::{Delivery, Settlement},
     port::{Bus, ConsumeError, Consumer, Subscription},
+    subscribe::{SUBSCRIBE_TIMEOUT, subscribe},
 };
 
 /// Processes deliveries. The worker settles each delivery as its handler returns.
@@ -118,7 +119,7 @@ pub struct Worker {
 
 impl Worker {
     /// Starts to consume. The prefetch limits concurrency: the bus delivers no more until some are
-    /// settled.
+    /// settled. Waits for a lost connection for up to [`SUBSCRIBE_TIMEOUT`].
     ///
     /// # Errors
     /// When the queue can't be consumed.
@@ -128,7 +129,7 @@ impl Worker {
         handler: Arc<dyn Handler>,
     ) -> Result<Self, ConsumeError> {
         let queue = subscription.queue.name.clone();
-        let consumer = bus.consume(subscription).await?;
+        let consumer = subscribe(bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         Ok(Self::from_consumer(consumer, &queue, handler))
     }
 

@@ -37,8 +37,13 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 use tracing::{debug, warn};
+use uuid::Uuid;
 
-use super::{liveness::Liveness, quarantine::Inbound};
+use super::{
+    liveness::Liveness,
+    quarantine::Inbound,
+    settle::{Attempt, RecordSettler},
+};
 
 /// Maximum interval between removals of expired entries from the store.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
@@ -66,6 +71,7 @@ pub struct CallJournal {
     store: Arc<dyn Store>,
     options: JournalOptions,
     liveness: Liveness,
+    settler: RecordSettler,
     _sweeper: Sweeper,
 }
 
@@ -110,14 +116,22 @@ struct Record {
     fingerprint: String,
     /// Incarnation of the process that runs or ran the call.
     owner: String,
+    /// The start that wrote the record; absent in older data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start: Option<StartId>,
     /// Recorded end of the call; `None` while it runs.
     // Stored name, kept for existing data.
     #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
     finished: Option<FinishedRecord>,
 }
 
+/// Distinguishes the starts of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct StartId(Uuid);
+
 /// Recorded end of a call.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FinishedRecord {
     /// Type of the reply's payload.
     r#type: String,
@@ -148,6 +162,7 @@ pub(super) struct CallDescription<'a> {
     pub(super) maybe_redelivered: bool,
     /// Set once an entry of an earlier start is found.
     seen_started: AtomicBool,
+    start: StartId,
 }
 
 /// Decision of the journal on a call.
@@ -199,11 +214,18 @@ impl CallJournal {
     ) -> Arc<Self> {
         let liveness = Liveness::start(store.clone(), instance.clone());
         let sweeper = Sweeper::start(store.clone(), SWEEP_INTERVAL.min(options.retention / 10));
-        Arc::new(Self { store, options, liveness, _sweeper: sweeper })
+        Arc::new(Self {
+            store,
+            options,
+            liveness,
+            settler: RecordSettler::new(),
+            _sweeper: sweeper,
+        })
     }
 
     /// Releases the lease of this process, so that other handlers do not wait for it to expire.
     pub async fn stop(&self) {
+        self.settler.stop().await;
         self.liveness.stop().await;
     }
 
@@ -365,9 +387,13 @@ impl CallJournal {
 
     async fn new_entry(&self, call: &CallDescription<'_>) -> Result<Box<JournalEntry>, StoreError> {
         let owner = self.liveness.incarnation().await?.to_string();
-        let record = Record { fingerprint: call.fingerprint(), owner, finished: None };
-        // Hashed because an id from outside can be longer than a key may be.
-        let key = key(["calls", &digest([call.id.as_str()])])?;
+        let record = Record {
+            fingerprint: call.fingerprint(),
+            owner,
+            start: Some(call.start),
+            finished: None,
+        };
+        let key = call_key(call.id)?;
         Ok(Box::new(JournalEntry { key, version: Version::from_number(0), record }))
     }
 
@@ -413,9 +439,57 @@ impl CallJournal {
             }
             tokio::time::sleep(pause).await;
         }
-        if let Err(error) = entry.write(&self.store, expected, self.options.retention).await {
-            warn!(%error, "end of call not recorded");
+        match entry.write(&self.store, expected, self.options.retention).await {
+            Ok(_) => {}
+            Err(error) => {
+                warn!(%error, "end of call not recorded; trying again in the background");
+                let JournalEntry { key, record: Record { start, finished, .. }, .. } = *entry;
+                if let Some((start, end)) = start.zip(finished) {
+                    self.complete_later(key, start, end);
+                }
+            }
         }
+    }
+
+    /// Records `end` in the background if a start of `call` is or will be recorded here: a write without
+    /// a response may have been executed. `start` is the recorded one, if its write had a response.
+    pub(super) fn complete_uncertain(
+        &self,
+        call: &CallDescription<'_>,
+        start: Option<StartId>,
+        end: FinishedRecord,
+    ) {
+        if let Ok(key) = call_key(call.id) {
+            self.complete_later(key, start.unwrap_or(call.start), end);
+        }
+    }
+
+    fn complete_later(&self, key: Key, start: StartId, end: FinishedRecord) {
+        let (store, retention) = (self.store.clone(), self.options.retention);
+        self.settler.settle(move || {
+            let (store, key, end) = (store.clone(), key.clone(), end.clone());
+            Box::pin(complete(store, key, start, end, retention))
+        });
+    }
+}
+
+/// Records `end` if the record of the call says that this start runs.
+async fn complete(
+    store: Arc<dyn Store>,
+    key: Key,
+    start: StartId,
+    end: FinishedRecord,
+    retention: Duration,
+) -> Result<Attempt, StoreError> {
+    let Some(found) = store.get(&key).await? else { return Ok(Attempt::Absent) };
+    match serde_json::from_slice::<Record>(&found.value) {
+        Ok(mut record) if record.start == Some(start) && record.finished.is_none() => {
+            record.finished = Some(end);
+            let entry = JournalEntry { key, version: found.version, record };
+            entry.write(&store, Expected::Version(found.version), retention).await?;
+            Ok(Attempt::Settled)
+        }
+        _ => Ok(Attempt::Settled),
     }
 }
 
@@ -455,6 +529,7 @@ impl<'a> CallDescription<'a> {
             idempotent: tool.is_some_and(|tool| tool.registration().hints.may_retry()),
             maybe_redelivered: inbound.maybe_redelivered(),
             seen_started: AtomicBool::new(false),
+            start: StartId(Uuid::now_v7()),
         }
     }
 
@@ -478,6 +553,11 @@ pub(super) fn digest<const N: usize>(parts: [&str; N]) -> String {
 }
 
 impl JournalEntry {
+    /// Returns the start that wrote the entry.
+    pub(super) fn start(&self) -> Option<StartId> {
+        self.record.start
+    }
+
     async fn write(
         &self,
         store: &Arc<dyn Store>,
@@ -493,6 +573,11 @@ impl JournalEntry {
 
 fn all_replied_key(owner: &str) -> Result<Key, StoreError> {
     key(["replied", owner])
+}
+
+fn call_key(id: &ToolCallId) -> Result<Key, StoreError> {
+    // Hashed because an id from outside can be longer than a key may be.
+    key(["calls", &digest([id.as_str()])])
 }
 
 fn key<const N: usize>(segments: [&str; N]) -> Result<Key, StoreError> {

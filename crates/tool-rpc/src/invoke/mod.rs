@@ -14,6 +14,7 @@ mod quarantine;
 mod reply;
 mod run;
 mod running;
+mod settle;
 mod stats;
 mod unstarted;
 
@@ -23,7 +24,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use rockbot_bus::{Bus, ConsumeError, Delivery, Handler, Settlement, Subscription, Worker};
+use rockbot_bus::{
+    Bus, ConsumeError, Delivery, Handler, SUBSCRIBE_TIMEOUT, Settlement, Subscription, Worker,
+    subscribe,
+};
 use rockbot_contracts::{
     AgentName, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
     ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
@@ -174,7 +178,8 @@ impl ToolInvokeHandler {
         let handler = |queue| Arc::new(RequestHandler { handler: self.clone(), queue });
         // The quarantine queue is declared before requests can be moved to it, but processed after.
         let quarantine = QueueSpec::quarantine(key);
-        let quarantined = bus.consume(Subscription::new(quarantine.clone(), 1)).await?;
+        let quarantined = Subscription::new(quarantine.clone(), 1);
+        let quarantined = subscribe(bus, quarantined, SUBSCRIBE_TIMEOUT).await?;
         let requests = Subscription::new(QueueSpec::work(key), self.prefetch);
         let requests = Worker::start(bus, requests, handler(InboundQueue::Work)).await?;
         let quarantine =

@@ -32,6 +32,7 @@ use tracing::warn;
 use super::{
     journal::{
         CallDescription, CallJournal, EarlierEnd, FinishedRecord, JournalDecision, JournalEntry,
+        StartId,
     },
     reply::{CallOutcome, failure_reply},
 };
@@ -75,6 +76,7 @@ impl UnstartedCall<'_> {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
         }
         let mut runner_time = Box::pin(self.runner_time());
+        let start = entry.as_ref().and_then(|entry| entry.start());
         loop {
             let reply = failure_reply(self.request, &failure);
             let reply = FinishedRecord::new(&reply.raw_type, &reply.body);
@@ -99,14 +101,28 @@ impl UnstartedCall<'_> {
                 Ok(Ok(JournalDecision::Ended(end))) => return end.into(),
                 Ok(Err(error)) => {
                     warn!(%error, "journal unavailable for a call that did not start");
-                    return CallOutcome::failed(without_journal(failure));
+                    return self.reply_uncertain(journal, start, without_journal(failure));
                 }
                 Err(_) => {
                     warn!(timeout = ?JOURNAL_TIMEOUT, "journal did not respond for a call that did not start");
-                    return CallOutcome::failed(without_journal(failure));
+                    return self.reply_uncertain(journal, start, without_journal(failure));
                 }
             }
         }
+    }
+
+    /// Returns the outcome of a call whose record may say that it runs here, and completes the record
+    /// once the journal responds.
+    fn reply_uncertain(
+        &self,
+        journal: &CallJournal,
+        start: Option<StartId>,
+        failure: ToolFailure,
+    ) -> Box<CallOutcome> {
+        let reply = failure_reply(self.request, &failure);
+        let end = FinishedRecord::new(&reply.raw_type, &reply.body);
+        journal.complete_uncertain(self.call, start, end);
+        CallOutcome::failed(failure)
     }
 
     /// Waits until another handler that runs the call must have recorded its outcome.

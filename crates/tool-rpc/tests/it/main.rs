@@ -34,5 +34,6 @@ mod mcp_manage;
 mod quarantine;
 #[cfg(test)]
 mod round_trip;
+mod silent_store;
 #[cfg(test)]
 mod tool_resolver;
