@@ -244,11 +244,12 @@ pub struct QueueSpec {
     pub deliveries: u32,
 }
 
-/// Deliveries of a message before a work queue dead-letters it.
-pub const MAX_DELIVERIES: u32 = 5;
-/// Deliveries of a message before a quarantine queue dead-letters it. Its messages were delivered twice
-/// before, so the total is [`MAX_DELIVERIES`].
-pub const QUARANTINE_DELIVERIES: u32 = MAX_DELIVERIES - 2;
+/// Deliveries of a message before a work queue dead-letters it. A restart of the broker costs two or three
+/// of them, and so does a lost connection one.
+pub const MAX_DELIVERIES: u32 = 10;
+/// Deliveries of a message before a quarantine queue dead-letters it: each may have crashed a handler, and
+/// two did before.
+pub const QUARANTINE_DELIVERIES: u32 = 3;
 /// Reason of a dead letter that was delivered [`MAX_DELIVERIES`] times.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default length limit of a work queue.

@@ -131,12 +131,12 @@ async fn poison_request_is_dead_lettered_and_replayable() {
         (&"ToolInvokeRequest".into(), &"caller".into())
     );
     assert_eq!(letter["reason"], "delivered too often");
-    assert_eq!((&letter["deliveries"], &letter["attempt"]), (&5.into(), &1.into()));
+    assert_eq!(letter["attempt"], 1);
     assert_eq!(letter.get("body"), None, "bodies are shown on request only");
     let id = letter["messageId"].as_str().expect("an id");
     let shown = fleet.run(&["dlq", "show", "tool.invoke", "--id", id, "--body"]).await;
     shown.assert_code(0);
-    assert_contains(&shown.stdout, &[&poison, "delivered too often: 5 times", "notes.md"]);
+    assert_contains(&shown.stdout, &[&poison, "delivered too often", "notes.md"]);
 
     let dry_run = fleet.run(&["--json", "dlq", "replay", "tool.invoke", "--dry-run"]).await;
     dry_run.assert_code(0);

@@ -3,11 +3,7 @@
 use std::time::SystemTime;
 
 use rockbot_bus::Bus;
-use rockbot_contracts::{
-    Envelope, QueueName,
-    envelope::unix_ms,
-    topology::{DELIVERED_TOO_OFTEN, MAX_DELIVERIES},
-};
+use rockbot_contracts::{Envelope, QueueName, envelope::unix_ms};
 use rockbot_service::exit;
 use serde_json::{Value, json};
 
@@ -73,11 +69,6 @@ pub(super) async fn inspect(
     Ok(inspection)
 }
 
-/// Returns the number of deliveries, if the reason implies it.
-fn deliveries(letter: &Envelope) -> Option<u32> {
-    (letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN)).then_some(MAX_DELIVERIES)
-}
-
 fn to_json(letter: &Envelope, body: bool) -> Value {
     let mut report = json!({
         "messageId": letter.message_id.as_str(),
@@ -87,7 +78,6 @@ fn to_json(letter: &Envelope, body: bool) -> Value {
         "replyTo": letter.reply_to,
         "timestamp": letter.timestamp,
         "attempt": letter.attempt,
-        "deliveries": deliveries(letter),
         "reason": letter.dead_letter_reason.as_deref(),
         "bytes": letter.body.len(),
     });
@@ -105,10 +95,7 @@ fn to_text(letter: &Envelope, now: u64) -> String {
         timestamp => render::ago(timestamp, now),
     };
     let sent = format!("{when}, attempt {}, by {}", letter.attempt, or_dash(&letter.source));
-    let mut reason = or_dash(&letter.dead_letter_reason).to_string();
-    if let Some(deliveries) = deliveries(letter) {
-        reason.push_str(&format!(": {deliveries} times"));
-    }
+    let reason = or_dash(&letter.dead_letter_reason);
     let kind = format!("{}, {}", letter.message_type(), render::size(letter.body.len() as u64));
     let rows = [
         ("message id", letter.message_id.as_str()),
@@ -173,14 +160,5 @@ mod tests {
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
         assert_eq!(text.matches(r"\u{1b}[2J\u{202e}\nx").count(), 3, "{text}");
         assert_eq!(text.lines().count(), 5, "{text}");
-    }
-
-    #[test]
-    fn letter_delivered_too_often_reports_deliveries() {
-        let mut letter = Envelope::raw("Text", Vec::new());
-        assert_eq!(to_json(&letter, false)["deliveries"], Value::Null);
-        letter.dead_letter_reason = Some(DELIVERED_TOO_OFTEN.into());
-        assert_eq!(to_json(&letter, false)["deliveries"], 5);
-        assert!(to_text(&letter, 0).contains("delivered too often: 5 times"));
     }
 }
