@@ -86,6 +86,7 @@ impl GuardedClient {
     ///
     /// # Errors
     /// [`EgressError::Tls`] when the trusted certificates cannot be read.
+    #[expect(clippy::disallowed_methods, reason = "this is the guarded client")]
     pub fn new(policy: Arc<DialPolicy>, options: ClientOptions) -> Result<Self, EgressError> {
         let mut builder = Client::builder()
             .no_proxy()

@@ -123,6 +123,7 @@ impl OpenAiModel {
     ///
     /// # Errors
     /// When the base URL or the key is invalid, or TLS cannot be set up.
+    #[expect(clippy::disallowed_methods, reason = "the operator configures its one host")]
     pub fn new(settings: OpenAiSettings) -> Result<Self, LlmConfigError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(LlmConfigError::NoTlsProvider);

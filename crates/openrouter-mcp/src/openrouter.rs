@@ -95,6 +95,7 @@ impl OpenRouter {
     ///
     /// # Errors
     /// When the key is invalid, or TLS is unavailable.
+    #[expect(clippy::disallowed_methods, reason = "the operator configures its one host")]
     pub fn new(
         base_url: Url,
         key: SecretString,
