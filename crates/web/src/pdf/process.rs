@@ -77,7 +77,7 @@ impl PdfProcess {
             Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(())) => End::from_status(status)?,
         };
-        text(output, end)
+        text(&output, end)
     }
 
     fn command(&self) -> Command {
@@ -134,9 +134,9 @@ impl End {
 }
 
 /// Returns the text that the child wrote, with a note if it did not end by itself.
-fn text(output: Vec<u8>, end: End) -> Result<String, PdfError> {
+fn text(output: &[u8], end: End) -> Result<String, PdfError> {
     // A killed child may leave half a character.
-    let mut text = String::from_utf8_lossy(&output).into_owned();
+    let mut text = String::from_utf8_lossy(output).into_owned();
     let has_text = text.lines().any(|line| !line.trim().is_empty() && !line.starts_with("--- "));
     match end {
         End::Damaged => return Err(PdfError::Damaged),
