@@ -1,1 +1,4 @@
 //! Tools for the web.
+
+#[cfg(feature = "pdf")]
+pub mod pdf;

@@ -45,6 +45,7 @@ const NEVER_IN_CLI: [&str; 2] = ["rockbot-scripts-manager", "rockbot-openrouter-
 const CONFINED: &[(&str, &str)] = &[
     ("seccompiler", "rockbot-scripts"),
     ("lapin", "rockbot-bus-rabbitmq"),
+    ("pdf-extract", "rockbot-web"),
     ("sqlx", "rockbot-store-sql"),
     ("jsonschema", "rockbot-tools"),
     ("moka", "rockbot-tools"),

@@ -1,0 +1,152 @@
+//! The parent's side of the child process.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rockbot_child::{Pipes, ProcessGroup};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{ChildStdout, Command};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::READ_PDF_ARGUMENT;
+use super::error::PdfError;
+use super::limits::{EXIT_DAMAGED, EXIT_PROTECTED, MAX_DOCUMENT_BYTES, MAX_PAGES, MAX_TEXT_BYTES};
+
+/// The number of documents that are read at the same time.
+const CONCURRENCY: usize = 2;
+/// The time limit for one document. Its processor time is limited separately.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// The largest output of the child: the text, the line before each page and the notes.
+const MAX_OUTPUT_BYTES: usize = MAX_TEXT_BYTES + (MAX_PAGES + 1) * 64;
+/// mimalloc would reserve 1 GiB of address space at once, more than the child's limit.
+const ALLOCATOR_RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "32MiB");
+
+/// Reads PDF documents in child processes, two at a time. Clones share this limit.
+#[derive(Debug, Clone)]
+pub struct PdfProcess {
+    program: PathBuf,
+    permits: Arc<Semaphore>,
+}
+
+impl PdfProcess {
+    /// Uses a program that runs [`read_pdf_main`](super::read_pdf_main) when its first argument is
+    /// [`READ_PDF_ARGUMENT`].
+    #[must_use]
+    pub fn new(program: PathBuf) -> Self {
+        Self { program, permits: Arc::new(Semaphore::new(CONCURRENCY)) }
+    }
+
+    /// Uses the running program.
+    ///
+    /// # Errors
+    /// When its path cannot be determined.
+    pub fn current_program() -> io::Result<Self> {
+        Ok(Self::new(std::env::current_exe()?))
+    }
+
+    /// Returns the text of a document of at most 16 MiB: at most 300 pages and 1 MiB, each page after a
+    /// line `--- page N ---`. If reading stops early, a last line in dashes says so.
+    ///
+    /// Takes at most 20 s after it has waited for other documents, and ends at the deadline. Dropping the
+    /// future kills the child.
+    ///
+    /// # Errors
+    /// See [`PdfError`].
+    pub async fn read(&self, document: Vec<u8>, deadline: Instant) -> Result<String, PdfError> {
+        if document.len() > MAX_DOCUMENT_BYTES {
+            return Err(PdfError::TooLarge { max_bytes: MAX_DOCUMENT_BYTES });
+        }
+        let permit = timeout_at(deadline, self.permits.acquire()).await;
+        let _permit = permit.map_err(|_| PdfError::TimedOut)?.map_err(io::Error::other)?;
+        let (mut group, pipes) = ProcessGroup::spawn(&mut self.command())?;
+        let mut output = Vec::new();
+        let deadline = deadline.min(Instant::now() + TIME_LIMIT);
+        let ended = timeout_at(deadline, async {
+            transfer(pipes, document, &mut output).await?;
+            group.wait_for_leader().await;
+            Ok::<(), io::Error>(())
+        })
+        .await;
+        let status = group.finish().await;
+        let end = match ended {
+            Err(_) => End::TimedOut,
+            Ok(Err(error)) => return Err(error.into()),
+            Ok(Ok(())) => End::from_status(status)?,
+        };
+        text(&output, end)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(READ_PDF_ARGUMENT).env_clear().env(ALLOCATOR_RESERVE.0, ALLOCATOR_RESERVE.1);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    }
+}
+
+/// Writes the document and reads the output at the same time.
+async fn transfer(pipes: Pipes, document: Vec<u8>, output: &mut Vec<u8>) -> io::Result<()> {
+    let (Some(mut stdin), Some(stdout)) = (pipes.stdin, pipes.stdout) else {
+        return Err(io::Error::other("the child has no standard streams"));
+    };
+    let write = async move {
+        // A child that ends early closes the pipe; its status tells why.
+        let _ = stdin.write_all(&document).await;
+    };
+    let (read, ()) = tokio::join!(read_output(stdout, output), write);
+    read
+}
+
+async fn read_output(stdout: ChildStdout, output: &mut Vec<u8>) -> io::Result<()> {
+    stdout.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(output).await?;
+    if output.len() > MAX_OUTPUT_BYTES {
+        return Err(io::Error::other("the child wrote too much"));
+    }
+    Ok(())
+}
+
+/// The end of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Complete,
+    Damaged,
+    Protected,
+    /// A limit of the process: memory, processor time or stack.
+    Killed,
+    TimedOut,
+}
+
+impl End {
+    fn from_status(status: Option<ExitStatus>) -> io::Result<Self> {
+        let code = status.ok_or_else(|| io::Error::other("the child did not end"))?.code();
+        match code {
+            Some(0) => Ok(Self::Complete),
+            Some(code) if code == i32::from(EXIT_DAMAGED) => Ok(Self::Damaged),
+            Some(code) if code == i32::from(EXIT_PROTECTED) => Ok(Self::Protected),
+            None => Ok(Self::Killed),
+            Some(code) => Err(io::Error::other(format!("the child ended with code {code}"))),
+        }
+    }
+}
+
+/// Returns the text that the child wrote, with a note if it did not end by itself.
+fn text(output: &[u8], end: End) -> Result<String, PdfError> {
+    // A killed child may leave half a character.
+    let mut text = String::from_utf8_lossy(output).into_owned();
+    let has_text = text.lines().any(|line| !line.trim().is_empty() && !line.starts_with("--- "));
+    match end {
+        End::Damaged => return Err(PdfError::Damaged),
+        End::Protected => return Err(PdfError::Protected),
+        End::Complete if !has_text => return Err(PdfError::NoText),
+        End::Killed if !has_text => return Err(PdfError::TooComplex),
+        End::TimedOut if !has_text => return Err(PdfError::TimedOut),
+        End::Complete => {}
+        End::Killed => text.push_str("\n--- the next page needs too much memory or time ---\n"),
+        End::TimedOut => text.push_str("\n--- the next page was not read in time ---\n"),
+    }
+    Ok(text)
+}
