@@ -2,6 +2,7 @@
 //!
 //! [`ApiTransport`] is the port; the base URLs behind it are chosen by the operator, never by a model.
 
+mod bounded;
 mod guarded;
 #[cfg(test)]
 pub(crate) mod recorded;
@@ -13,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 use url::Url;
 
+pub(crate) use bounded::{BoundedList, BoundedMap};
 pub use guarded::GuardedTransport;
 
 /// Sends requests and reads bounded responses.

@@ -44,6 +44,7 @@ impl ApiTransport for Recorded {
 }
 
 /// Creates a response.
+#[expect(clippy::needless_pass_by_value, reason = "most bodies are built in the call")]
 pub(crate) fn response(
     status: u16,
     headers: &[(&'static str, &str)],

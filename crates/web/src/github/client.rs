@@ -19,13 +19,17 @@ use super::{
     etag_cache::{EtagCache, Stored},
     failure::GithubFailure,
 };
-use crate::api::{ApiError, ApiRequest, ApiResponse, ApiTransport, Oversize, endpoint};
+use crate::api::{
+    ApiError, ApiRequest, ApiResponse, ApiTransport, BoundedList, Oversize, endpoint,
+};
 
 /// Version of the API that the requests ask for.
 const API_VERSION: HeaderValue = HeaderValue::from_static("2022-11-28");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-github-api-version");
 /// Limit of a JSON body, in bytes.
 const MAX_JSON: usize = 8 * 1024 * 1024;
+/// Number of elements on a page of a list.
+const PAGE: usize = 100;
 /// Maximum number of redirects, as of renamed repositories.
 const MAX_REDIRECTS: usize = 3;
 /// Delay after a refused request that names none.
@@ -116,10 +120,11 @@ impl Session<'_> {
         for page in 1..=max_pages {
             let mut url = self.url(path);
             url.query_pairs_mut()
-                .append_pair("per_page", "100")
+                .append_pair("per_page", &PAGE.to_string())
                 .append_pair("page", &page.to_string());
             let answer = self.get(url, Media::Json, None).await?;
-            elements.extend(parsed::<Vec<T>>(&answer)?);
+            let page: Vec<T> = parsed::<BoundedList<T, PAGE>>(&answer)?.into();
+            elements.extend(page);
             if !answer.has_next {
                 return Ok((elements, false));
             }

@@ -11,12 +11,14 @@ use super::{
     failure::GithubFailure,
     page::RepositoryName,
 };
-use crate::one_line::one_line;
+use crate::{api::BoundedList, one_line::one_line};
 
 /// Limit of a file, in bytes.
 const MAX_FILE: usize = 768 * 1024;
 /// Limit of a listing, in bytes.
 const MAX_LISTING: usize = 4 * 1024 * 1024;
+/// Maximum number of entries of a folder, by the API's limit.
+const MAX_ENTRIES: usize = 1_000;
 /// Beginning of a file that is examined for binary data, in bytes.
 const PROBE: usize = 8 * 1024;
 
@@ -113,8 +115,8 @@ async fn read_at(
     if kind == Kind::File && !answer.is_json {
         return Ok(file(&title, &path, &answer));
     }
-    if let Ok(entries) = parsed::<Vec<Entry>>(&answer) {
-        return Ok(folder(&title, entries));
+    if let Ok(entries) = parsed::<BoundedList<Entry, MAX_ENTRIES>>(&answer) {
+        return Ok(folder(&title, entries.into()));
     }
     // The URL of a folder names a file.
     let answer = session.text(&api_path, &[("ref", &reference)], Media::Raw, MAX_FILE).await?;

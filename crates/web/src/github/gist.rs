@@ -1,7 +1,5 @@
 //! Gists.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
 use super::{
@@ -10,6 +8,7 @@ use super::{
     failure::GithubFailure,
     issue::{User, name},
 };
+use crate::api::BoundedMap;
 
 #[derive(Deserialize)]
 struct Gist {
@@ -20,7 +19,7 @@ struct Gist {
     html_url: Option<String>,
     comments: Option<u64>,
     #[serde(default)]
-    files: BTreeMap<String, Option<File>>,
+    files: BoundedMap<Option<File>, 300>,
 }
 
 #[derive(Deserialize)]
@@ -44,7 +43,7 @@ pub(super) async fn read(session: &Session<'_>, id: &str) -> Result<GithubDocume
     document.field("Comments", &gist.comments.unwrap_or(0).to_string());
     document.field("URL", gist.html_url.as_deref().unwrap_or_default());
     document.rule();
-    for (path, file) in &gist.files {
+    for (path, file) in gist.files.iter() {
         document.heading(path);
         let Some(file) = file else { continue };
         let content = file.content.as_deref().unwrap_or_default();

@@ -8,6 +8,7 @@ use super::{
     failure::GithubFailure,
     page::RepositoryName,
 };
+use crate::api::BoundedList;
 
 /// Maximum number of pages of comments, of 100 each.
 const MAX_PAGES: usize = 3;
@@ -23,7 +24,7 @@ pub(super) struct Issue {
     created_at: Option<String>,
     updated_at: Option<String>,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: BoundedList<Label, 100>,
     milestone: Option<Milestone>,
     html_url: Option<String>,
     body: Option<String>,

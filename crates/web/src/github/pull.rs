@@ -10,6 +10,7 @@ use super::{
     issue::{Label, Milestone, User, comments, milestone, name, names, write_comments},
     page::RepositoryName,
 };
+use crate::api::BoundedList;
 
 /// Maximum number of pages of reviews and of review comments, of 100 each.
 const MAX_PAGES: usize = 3;
@@ -27,7 +28,7 @@ struct Pull {
     created_at: Option<String>,
     updated_at: Option<String>,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: BoundedList<Label, 100>,
     milestone: Option<Milestone>,
     html_url: Option<String>,
     body: Option<String>,

@@ -9,10 +9,10 @@ use super::{
     issue::{User, name},
     page::RepositoryName,
 };
-use crate::one_line::one_line;
+use crate::{api::BoundedList, one_line::one_line};
 
 /// Number of releases in a list.
-const LISTED: &str = "10";
+const LISTED: usize = 10;
 /// Limit of the answer, in bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of files that are shown for a release.
@@ -31,7 +31,7 @@ struct Release {
     body: Option<String>,
     html_url: Option<String>,
     #[serde(default)]
-    assets: Vec<Asset>,
+    assets: BoundedList<Asset, MAX_FILES>,
 }
 
 #[derive(Deserialize)]
@@ -50,10 +50,11 @@ pub(super) async fn read_all(
     repository: &RepositoryName,
 ) -> Result<GithubDocument, GithubFailure> {
     let path = ["repos", &repository.owner, &repository.name, "releases"];
-    let answer = session.text(&path, &[("per_page", LISTED)], Media::Json, MAX_BYTES).await?;
-    let releases: Vec<Release> = parsed(&answer)?;
+    let answer =
+        session.text(&path, &[("per_page", &LISTED.to_string())], Media::Json, MAX_BYTES).await?;
+    let releases: BoundedList<Release, LISTED> = parsed(&answer)?;
     let mut document = Document::new(&format!("Releases [{repository}]"));
-    for release in &releases {
+    for release in releases.iter() {
         document.heading(title(release));
         write(&mut document, release);
     }
@@ -97,14 +98,14 @@ fn write(document: &mut Document, release: &Release) {
     document.field("URL", release.html_url.as_deref().unwrap_or_default());
     document.line("");
     document.body(release.body.as_deref(), "(no notes)");
-    for asset in release.assets.iter().take(MAX_FILES) {
+    for asset in release.assets.iter() {
         let name = one_line(asset.name.as_deref().unwrap_or_default(), 300).replace(']', "\\]");
         let url = one_line(asset.browser_download_url.as_deref().unwrap_or_default(), 2_000);
         let url = url.replace('(', "%28").replace(')', "%29");
         document.line(&format!("- [{name}]({url}), {}", size(asset.size.unwrap_or(0))));
     }
-    if release.assets.len() > MAX_FILES {
-        document.line(&format!("- and {} more files", release.assets.len() - MAX_FILES));
+    if release.assets.len() == MAX_FILES {
+        document.line(&format!("[the first {MAX_FILES} files]"));
     }
     if !release.assets.is_empty() {
         document.line("");

@@ -9,6 +9,7 @@ use super::{
     failure::GithubFailure,
     page::RepositoryName,
 };
+use crate::api::BoundedList;
 
 /// Limit of a README, in bytes.
 const MAX_README: usize = 512 * 1024;
@@ -20,7 +21,7 @@ struct Repository {
     homepage: Option<String>,
     language: Option<String>,
     #[serde(default)]
-    topics: Vec<String>,
+    topics: BoundedList<String, 100>,
     stargazers_count: Option<u64>,
     forks_count: Option<u64>,
     open_issues_count: Option<u64>,

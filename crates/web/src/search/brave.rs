@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    endpoint::{Endpoint, MAX_RESPONSE_BYTES, Rejection},
+    endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, Freshness, SearchHit, SearchProvider, SearchQuery},
     section::{SafeSearch, SearchSection},
 };
-use crate::api::{ApiRequest, ApiResponse, ApiTransport, endpoint};
+use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-subscription-token");
 /// Error code that the service also sends for valid tokens, rarely.
@@ -118,7 +118,7 @@ struct AnswerQuery {
 #[derive(Deserialize)]
 struct Web {
     #[serde(default)]
-    results: Vec<Page>,
+    results: BoundedList<Page, MAX_RESULTS>,
 }
 
 #[derive(Deserialize)]
@@ -178,7 +178,7 @@ fn read(response: &ApiResponse) -> Result<Found, Rejection> {
 
 fn found(body: &[u8]) -> Option<Found> {
     let answer: Answer = serde_json::from_slice(body).ok()?;
-    let pages = answer.web.map(|web| web.results).unwrap_or_default();
+    let pages: Vec<Page> = answer.web.map(|web| web.results).unwrap_or_default().into();
     let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,

@@ -17,6 +17,8 @@ use crate::api::{ApiError, ApiRequest, ApiResponse, ApiTransport};
 
 /// Limit of a response body.
 pub(super) const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
+/// Maximum number of results that are read.
+pub(super) const MAX_RESULTS: usize = 100;
 /// Maximum duration of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of requests for one search.

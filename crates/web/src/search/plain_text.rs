@@ -96,7 +96,7 @@ mod tests {
         fn any_fragment_is_one_bounded_line(html in "(<|>|&|#|;|/|a|b|\\PC|.|\n){0,80}") {
             let text = plain_text(&html, 40);
             prop_assert!(text.chars().count() <= 40);
-            prop_assert!(!text.chars().any(|c| c.is_control()), "{:?}", text);
+            prop_assert!(!text.chars().any(char::is_control), "{:?}", text);
         }
     }
 }

@@ -6,18 +6,17 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, header::ACCEPT};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::IgnoredAny};
 use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    endpoint::{Endpoint, MAX_RESPONSE_BYTES, Rejection},
+    endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, SearchHit, SearchProvider, SearchQuery},
     section::{SafeSearch, SearchSection},
 };
-use crate::api::{ApiRequest, ApiResponse, ApiTransport, endpoint};
+use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
 /// Requests per second: the engines behind the server block clients that ask too often.
 const RATE: u32 = 4;
@@ -93,9 +92,9 @@ impl SearchProvider for Searxng {
 
 #[derive(Deserialize)]
 struct Answer {
-    results: Vec<Page>,
+    results: BoundedList<Page, MAX_RESULTS>,
     #[serde(default)]
-    unresponsive_engines: Vec<Value>,
+    unresponsive_engines: BoundedList<IgnoredAny, 1>,
 }
 
 #[derive(Deserialize)]
@@ -125,7 +124,8 @@ fn found(body: &[u8]) -> Result<Found, Rejection> {
         // No result of engines that did not respond is no result.
         return Err(Rejection::Failed);
     }
-    let hits = answer.results.into_iter().filter_map(|page| {
+    let pages: Vec<Page> = answer.results.into();
+    let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,
             title: page.title.unwrap_or_default(),

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::{
-    endpoint::{Endpoint, MAX_RESPONSE_BYTES, Rejection},
+    endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, SearchHit, SearchProvider, SearchQuery},
 };
-use crate::api::{ApiRequest, ApiResponse, ApiTransport, endpoint};
+use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
 /// Requests per minute that every key permits; the service announces no rate.
 const RATE: u32 = 60;
@@ -87,7 +87,7 @@ impl SearchProvider for Tavily {
 
 #[derive(Deserialize)]
 struct Answer {
-    results: Vec<Page>,
+    results: BoundedList<Page, MAX_RESULTS>,
 }
 
 #[derive(Deserialize)]
@@ -135,7 +135,8 @@ fn delay(response: &ApiResponse) -> Option<Duration> {
 
 fn found(body: &[u8]) -> Option<Found> {
     let answer: Answer = serde_json::from_slice(body).ok()?;
-    let hits = answer.results.into_iter().filter_map(|page| {
+    let pages: Vec<Page> = answer.results.into();
+    let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,
             title: page.title.unwrap_or_default(),

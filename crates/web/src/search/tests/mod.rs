@@ -16,7 +16,8 @@ use super::{section::SearchSection, tool::WebSearch};
 use crate::api::ApiTransport;
 
 /// Creates the tool from a section, without environment variables.
-fn web_search(section: Value, transport: Arc<dyn ApiTransport>) -> WebSearch {
+fn web_search(section: Value, transport: Arc<impl ApiTransport>) -> WebSearch {
+    let transport: Arc<dyn ApiTransport> = transport;
     let section: SearchSection = serde_json::from_value(section).expect("a section");
     assert_eq!(section.validate(|_| None), [""; 0]);
     WebSearch::from_section(&section, |_| None, &transport).expect("a provider")

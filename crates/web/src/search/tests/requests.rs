@@ -1,7 +1,7 @@
 //! Requests as each provider expects them, and the tool's definition.
 
 use rockbot_contracts::{ToolErrorCode, ToolSource};
-use rockbot_tools::{ArgumentSchema, Tool, guides::WEB};
+use rockbot_tools::{ArgumentSchema, Period, Tool, guides::WEB};
 use serde_json::{Value, json};
 
 use super::{call, web_search};
@@ -101,7 +101,7 @@ async fn definition_permits_caching_and_bounds_arguments() {
         (ToolSource::Web, Some(20_000))
     );
     assert!(registration.hints.read_only && registration.hints.open_world);
-    let cache = tool.policy().and_then(|policy| policy.cache).and_then(|cache| cache.duration());
+    let cache = tool.policy().and_then(|policy| policy.cache).and_then(Period::duration);
     assert_eq!(cache.map(|cache| cache.as_secs()), Some(600));
     assert!(ArgumentSchema::compile(&registration.parameters).is_ok());
 }
