@@ -70,11 +70,11 @@ pub(super) struct Session<'a> {
 pub(super) struct Answer {
     /// Body.
     pub(super) body: Vec<u8>,
-    /// Whether the body was longer than the limit.
+    /// `true` if the body was longer than the limit.
     pub(super) truncated: bool,
-    /// Whether the server sent JSON, whatever was asked for.
+    /// `true` if the server sent JSON, also when another media type was requested.
     pub(super) is_json: bool,
-    /// Whether more pages follow.
+    /// `true` if more pages follow.
     has_next: bool,
 }
 

@@ -37,7 +37,7 @@ struct Reference {
     name: String,
 }
 
-/// What a URL names.
+/// The kind of content that a URL names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A file: a path follows the reference.

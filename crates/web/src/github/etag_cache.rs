@@ -25,9 +25,9 @@ pub(super) struct Stored {
     pub(super) etag: HeaderValue,
     /// Body.
     pub(super) body: Vec<u8>,
-    /// Whether more pages follow.
+    /// `true` if more pages follow.
     pub(super) has_next: bool,
-    /// Whether the body is JSON.
+    /// `true` if the body is JSON.
     pub(super) is_json: bool,
 }
 

@@ -69,7 +69,7 @@ impl RateLimits {
     }
 }
 
-/// Parses `15000;w=2592000`. A limit of zero means that there is none.
+/// Parses `15000;w=2592000`. A limit of zero means no limit.
 fn policy_entry(entry: &str) -> Option<(u32, u32)> {
     let mut parts = entry.split(';').map(str::trim);
     let limit = parts.next()?.parse().ok().filter(|limit| *limit > 0)?;
