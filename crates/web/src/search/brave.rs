@@ -15,7 +15,7 @@ use super::{
     endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, Freshness, SearchHit, SearchProvider, SearchQuery},
-    section::{SafeSearch, SearchSection},
+    section::{ProviderName, SafeSearch, SearchSection},
 };
 use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
@@ -42,7 +42,12 @@ impl Brave {
         transport: Arc<dyn ApiTransport>,
     ) -> Self {
         Self {
-            endpoint: Endpoint::new("brave", transport, 1, Duration::from_secs(1)),
+            endpoint: Endpoint::new(
+                ProviderName::Brave.name(),
+                transport,
+                1,
+                Duration::from_secs(1),
+            ),
             url: endpoint(base_url, ["res", "v1", "web", "search"]),
             token,
             country: section.country.clone(),

@@ -14,7 +14,7 @@ use super::{
     endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, SearchHit, SearchProvider, SearchQuery},
-    section::{SafeSearch, SearchSection},
+    section::{ProviderName, SafeSearch, SearchSection},
 };
 use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
@@ -37,7 +37,12 @@ impl Searxng {
         transport: Arc<dyn ApiTransport>,
     ) -> Self {
         Self {
-            endpoint: Endpoint::new("searxng", transport, RATE, Duration::from_secs(1)),
+            endpoint: Endpoint::new(
+                ProviderName::Searxng.name(),
+                transport,
+                RATE,
+                Duration::from_secs(1),
+            ),
             url: endpoint(base_url, ["search"]),
             language: section.language.clone(),
             safe_search: section.safesearch,

@@ -59,6 +59,18 @@ pub enum ProviderName {
     Searxng,
 }
 
+impl ProviderName {
+    /// Returns the name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Brave => "brave",
+            Self::Tavily => "tavily",
+            Self::Searxng => "searxng",
+        }
+    }
+}
+
 /// Filters of adult content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -175,7 +187,7 @@ impl SearchSection {
         }
         for (index, name) in self.providers.iter().enumerate() {
             if self.providers[..index].contains(name) {
-                problem("providers", &format!("names {name:?} twice"));
+                problem("providers", &format!("names {} twice", name.name()));
             } else if let Err(what) = self.configured(*name, &environment) {
                 problem("providers", what);
             }
@@ -284,7 +296,7 @@ mod tests {
             "tavily.base_url",
             "searxng.url",
             "brave.api_key",
-            "names Brave twice",
+            "names brave twice",
             "tavily has no key",
         ] {
             assert!(message.contains(key), "{key}: {message}");

@@ -18,6 +18,7 @@ use super::{
     endpoint::{Endpoint, MAX_RESPONSE_BYTES, MAX_RESULTS, Rejection},
     failure::SearchFailure,
     provider::{Budget, Found, SearchHit, SearchProvider, SearchQuery},
+    section::ProviderName,
 };
 use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
@@ -41,7 +42,12 @@ impl Tavily {
         transport: Arc<dyn ApiTransport>,
     ) -> Self {
         Self {
-            endpoint: Endpoint::new("tavily", transport, RATE, Duration::from_secs(60)),
+            endpoint: Endpoint::new(
+                ProviderName::Tavily.name(),
+                transport,
+                RATE,
+                Duration::from_secs(60),
+            ),
             url: endpoint(base_url, ["search"]),
             access,
         }
