@@ -49,7 +49,8 @@ impl FakeBrave {
         self.state.lock().statuses.clone()
     }
 
-    fn respond(&self) -> ApiResponse {
+    /// Decides on a request that arrives now.
+    pub(super) fn respond(&self) -> ApiResponse {
         let now = Instant::now();
         let mut state = self.state.lock();
         while state.accepted.front().is_some_and(|first| now - *first >= SECOND) {

@@ -2,6 +2,7 @@
 
 mod fake_brave;
 mod fallback;
+mod loopback;
 mod outcomes;
 mod pacing;
 mod requests;

@@ -15,7 +15,7 @@ fn brave() -> Value {
 }
 
 /// Searches `count` times at once with each tool, and returns the failures.
-async fn search_at_once(tools: &[Arc<WebSearch>], count: usize) -> Vec<String> {
+pub(super) async fn search_at_once(tools: &[Arc<WebSearch>], count: usize) -> Vec<String> {
     let mut searches = JoinSet::new();
     for tool in tools {
         for _ in 0..count {
