@@ -27,6 +27,13 @@ pub const FILES: Guide = Guide {
     markdown: include_str!("../guides/files-and-shell.md"),
 };
 
+/// Guide on searching and reading the web. It lives here for the same reason as [`FILES`].
+pub const WEB: Guide = Guide {
+    name: "web",
+    summary: "Searching the web, and reading pages and long documents",
+    markdown: include_str!("../guides/web.md"),
+};
+
 /// Line limit of a guide; a guide must stay below it.
 pub const MAX_GUIDE_LINES: usize = 120;
 
