@@ -1,1 +1,4 @@
 //! Tools for the web.
+
+mod content;
+mod html;
