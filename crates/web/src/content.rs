@@ -171,7 +171,14 @@ mod tests {
     fn converted(kind: ContentKind, text: &str, max_bytes: usize) -> PageText {
         let url = Url::parse("https://example.com/").unwrap();
         let text = text.to_owned();
-        convert(Source { kind, text, url, whole: false, max_bytes, extractor: Arc::new(TwoCandidates) })
+        convert(Source {
+            kind,
+            text,
+            url,
+            whole: false,
+            max_bytes,
+            extractor: Arc::new(TwoCandidates),
+        })
     }
 
     #[test]

@@ -83,7 +83,8 @@ fn guess(bytes: &[u8], top_level_domain: Option<&str>) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
     detector.feed(bytes, true);
     let is_label = |label: &&str| {
-        !label.is_empty() && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        !label.is_empty()
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     let label = top_level_domain.filter(is_label).map(str::as_bytes);
     detector.guess(label, Utf8Detection::Allow)
@@ -187,7 +188,11 @@ mod tests {
                 assert_eq!((decoded.text, decoded.is_lossy), (html, false), "{label} in {meta}");
             }
             let xml = format!("<?xml version=\"1.0\" encoding=\"{label}\"?><rss>{text}</rss>");
-            assert_eq!(decode(&encoded(label, &xml), None, Some(domain)).text, xml, "{label} in XML");
+            assert_eq!(
+                decode(&encoded(label, &xml), None, Some(domain)).text,
+                xml,
+                "{label} in XML"
+            );
         }
     }
 

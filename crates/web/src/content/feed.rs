@@ -1,6 +1,10 @@
 //! RSS and Atom feeds as Markdown.
 
-use quick_xml::{Reader, XmlVersion, escape::resolve_xml_entity, events::{BytesStart, Event}};
+use quick_xml::{
+    Reader, XmlVersion,
+    escape::resolve_xml_entity,
+    events::{BytesStart, Event},
+};
 use url::Url;
 
 use crate::html::stripped;
@@ -158,7 +162,9 @@ impl FeedParser {
             "link" => keep_first(&mut entry.link, &field),
             "guid" if field.starts_with("http") => keep_first(&mut entry.link, &field),
             "pubDate" | "published" | "updated" | "date" => keep_first(&mut entry.date, &field),
-            "description" | "summary" | "content" | "encoded" => keep_first(&mut entry.summary, &field),
+            "description" | "summary" | "content" | "encoded" => {
+                keep_first(&mut entry.summary, &field)
+            }
             _ => {}
         }
     }
@@ -250,7 +256,8 @@ mod tests {
             <link rel="alternate" href="/entry"/><updated>2026-11-24</updated>
             <content type="xhtml"><div><p>Some <i>inner</i> text</p></div></content></entry></feed>"#,
         );
-        let expected = "# Log\n\n- [Entry](https://example.com/entry) — 2026-11-24: Some inner text\n";
+        let expected =
+            "# Log\n\n- [Entry](https://example.com/entry) — 2026-11-24: Some inner text\n";
         assert_eq!(feed.unwrap().markdown, expected);
     }
 

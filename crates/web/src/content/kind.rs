@@ -42,9 +42,8 @@ impl ContentKind {
             (_, subtype) if subtype.ends_with("+json") => Self::Json,
             ("image", "svg+xml") => Self::Binary("a picture"),
             (_, subtype) if subtype.ends_with("+xml") => Self::Xml,
-            ("text", _) | ("application", "javascript" | "x-ndjson" | "yaml" | "x-yaml" | "toml") => {
-                Self::Text
-            }
+            ("text", _)
+            | ("application", "javascript" | "x-ndjson" | "yaml" | "x-yaml" | "toml") => Self::Text,
             ("image", _) => Self::Binary("a picture"),
             ("audio", _) => Self::Binary("a sound recording"),
             ("video", _) => Self::Binary("a video"),
@@ -75,7 +74,10 @@ impl ContentKind {
             Self::Xml
         } else if text.starts_with("<rss") || text.starts_with("<feed") {
             Self::Xml
-        } else if ["<!doctype html", "<html", "<head", "<body"].iter().any(|sign| text.contains(sign)) {
+        } else if ["<!doctype html", "<html", "<head", "<body"]
+            .iter()
+            .any(|sign| text.contains(sign))
+        {
             Self::Html
         } else if start.contains(&0) && !looks_like_utf16(start) {
             Self::Binary("a file without text")

@@ -18,10 +18,13 @@ pub(crate) fn parse(text: &str) -> Result<Url, ToolFailure> {
         return Err(ToolFailure::invalid(message));
     }
     let url = Url::parse(text).map_err(|error| {
-        ToolFailure::invalid(format!("url is not valid: {error}; send an absolute one, as https://example.com/"))
+        ToolFailure::invalid(format!(
+            "url is not valid: {error}; send an absolute one, as https://example.com/"
+        ))
     })?;
     if !matches!(url.scheme(), "http" | "https") {
-        let message = format!("url has the scheme '{}'; only http and https can be read", url.scheme());
+        let message =
+            format!("url has the scheme '{}'; only http and https can be read", url.scheme());
         return Err(ToolFailure::invalid(message));
     }
     if !url.username().is_empty() || url.password().is_some() {
@@ -41,14 +44,27 @@ mod tests {
 
     #[test]
     fn only_absolute_web_addresses_are_accepted() {
-        for text in ["https://example.com/a?b#c", " http://bücher.example/ ", "https://[2001:db8::1]:8443/"] {
+        for text in
+            ["https://example.com/a?b#c", " http://bücher.example/ ", "https://[2001:db8::1]:8443/"]
+        {
             assert!(parse(text).is_ok(), "{text}");
         }
-        assert_eq!(parse("http://bücher.example/").unwrap().as_str(), "http://xn--bcher-kva.example/");
+        assert_eq!(
+            parse("http://bücher.example/").unwrap().as_str(),
+            "http://xn--bcher-kva.example/"
+        );
         let long = format!("https://example.com/{}", "a".repeat(2000));
         for text in [
-            "", "example.com", "/a", "file:///etc/passwd", "ftp://example.com/", "javascript:alert(1)",
-            "https://user@example.com/", "https://:secret@example.com/", "https://", &long,
+            "",
+            "example.com",
+            "/a",
+            "file:///etc/passwd",
+            "ftp://example.com/",
+            "javascript:alert(1)",
+            "https://user@example.com/",
+            "https://:secret@example.com/",
+            "https://",
+            &long,
         ] {
             let failure = parse(text).unwrap_err();
             assert!(matches!(failure, ToolFailure::InvalidArguments { .. }), "{text}: {failure}");

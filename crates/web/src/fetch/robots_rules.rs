@@ -99,7 +99,8 @@ fn normalized(path: &str) -> String {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let escape = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escape = escape.filter(|_| *byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let escape =
+            escape.filter(|_| *byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match escape {
             Some(decoded) if decoded.is_ascii_alphanumeric() || b"-._~".contains(&decoded) => {
                 text.push(char::from(decoded));
@@ -121,7 +122,9 @@ fn matches(pattern: &str, path: &str) -> bool {
         None => (pattern, false),
     };
     let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| path.strip_prefix(first)) else { return false };
+    let Some(mut rest) = parts.next().and_then(|first| path.strip_prefix(first)) else {
+        return false;
+    };
     let parts: Vec<_> = parts.collect();
     let Some((last, middle)) = parts.split_last() else { return !is_anchored || rest.is_empty() };
     for part in middle {
@@ -180,7 +183,9 @@ mod tests {
     /// The example of RFC 9309, 5.2: the most specific rule wins.
     #[test]
     fn longest_match_wins() {
-        let rules = rules("User-Agent: rockbot\nAllow: /example/page/\nDisallow: /example/page/disallowed.gif");
+        let rules = rules(
+            "User-Agent: rockbot\nAllow: /example/page/\nDisallow: /example/page/disallowed.gif",
+        );
         assert!(!rules.allows("/example/page/disallowed.gif"));
         assert!(rules.allows("/example/page/allowed.gif"));
         let equal = super::RobotsRules::parse("user-agent:*\ndisallow:/p\nallow:/p");

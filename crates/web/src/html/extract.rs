@@ -9,7 +9,8 @@ use super::{
     candidates::{declared, readable},
     hidden,
     json_ld::StructuredData,
-    links, markdown::markdown,
+    links,
+    markdown::markdown,
     markup,
     parse::parse,
     words::count_words,
@@ -80,7 +81,7 @@ impl Part {
 
 /// Finds the content of a page.
 ///
-/// It runs on a thread with a stack of [`STACK_BYTES`](crate::reader::STACK_BYTES). Markup of any shape must
+/// It runs on a thread with a stack of [`STACK_BYTES`](crate::STACK_BYTES). Markup of any shape must
 /// end in bounded time and space.
 pub trait Extractor: Send + Sync + 'static {
     /// Returns the content of a page. It is empty if the page shows no text.
@@ -101,7 +102,8 @@ impl Extractor for TwoCandidates {
         let title = title(&document);
         let data = StructuredData::read(&document);
         let scripts = document.select("script").length();
-        let asks_for_scripts = document.select("noscript").text().to_lowercase().contains("javascript");
+        let asks_for_scripts =
+            document.select("noscript").text().to_lowercase().contains("javascript");
         hidden::remove(&document);
         links::resolve(&document, page.url);
         let (part, markdown) = match page.whole {

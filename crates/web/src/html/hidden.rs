@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn streamed_content_stays() {
-        let document = parse("<div hidden id='S:1f'>late</div><div hidden id='S:'>no</div>").unwrap();
+        let document =
+            parse("<div hidden id='S:1f'>late</div><div hidden id='S:'>no</div>").unwrap();
         remove(&document);
         assert_eq!(document.text().trim(), "late");
     }

@@ -22,7 +22,8 @@ impl StructuredData {
     pub(super) fn read(document: &Document) -> Self {
         let mut data = Self::default();
         let mut description = None;
-        for script in document.select("script").nodes().iter().filter(is_json_ld).take(MAX_SCRIPTS) {
+        for script in document.select("script").nodes().iter().filter(is_json_ld).take(MAX_SCRIPTS)
+        {
             let text = script.text();
             if text.len() > MAX_SCRIPT_BYTES {
                 continue;

@@ -4,9 +4,31 @@ use dom_query::NodeRef;
 
 /// Elements that start a line and that the serializer takes for inline ones.
 const BLOCKS: [&str; 25] = [
-    "address", "aside", "caption", "center", "dd", "details", "dt", "fieldset", "figcaption", "figure",
-    "footer", "form", "header", "hgroup", "label", "legend", "main", "menu", "nav", "optgroup", "option",
-    "search", "select", "summary", "textarea",
+    "address",
+    "aside",
+    "caption",
+    "center",
+    "dd",
+    "details",
+    "dt",
+    "fieldset",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "header",
+    "hgroup",
+    "label",
+    "legend",
+    "main",
+    "menu",
+    "nav",
+    "optgroup",
+    "option",
+    "search",
+    "select",
+    "summary",
+    "textarea",
 ];
 /// Parts of a table.
 const TABLE: [&str; 6] = ["table", "tbody", "td", "tfoot", "thead", "th"];
@@ -25,7 +47,8 @@ fn prepare(root: &NodeRef<'_>) {
     let nodes: Vec<_> = std::iter::once(*root).chain(root.descendants_it()).collect();
     for node in nodes.iter().filter(|node| node.has_name("table")) {
         if is_layout(node) {
-            let parts = node.descendants_it().filter(|part| is_one_of(part, &TABLE) || part.has_name("tr"));
+            let parts =
+                node.descendants_it().filter(|part| is_one_of(part, &TABLE) || part.has_name("tr"));
             for part in parts.chain([*node]).collect::<Vec<_>>() {
                 part.rename("div");
             }

@@ -12,12 +12,11 @@ const MAX_ATTRIBUTES: usize = 256;
 /// Maximum size of a tag, in bytes. Attributes after it are dropped.
 const MAX_TAG_BYTES: usize = 64 * 1024;
 /// Elements whose content is text for a parser, whatever it contains.
-const RAW_TEXT: [&str; 7] =
-    ["script", "style", "textarea", "title", "xmp", "iframe", "noframes"];
+const RAW_TEXT: [&str; 7] = ["script", "style", "textarea", "title", "xmp", "iframe", "noframes"];
 /// Elements that do not end a line of text.
 const INLINE: [&str; 22] = [
-    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "em", "font", "i", "kbd", "mark", "q", "s", "small",
-    "span", "strong", "sub", "sup", "u", "var", "wbr",
+    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "em", "font", "i", "kbd", "mark", "q", "s",
+    "small", "span", "strong", "sub", "sup", "u", "var", "wbr",
 ];
 
 /// Markup with more tags than a page may have.
@@ -56,7 +55,9 @@ pub(crate) fn stripped(html: &str) -> String {
     while let Some(piece) = scanner.next() {
         match piece {
             Piece::Text(range) => push_text(&mut text, &html[range]),
-            Piece::Tag(tag) if !is_one_of(&html[tag.name], &INLINE) => push_line_break(&mut text),
+            Piece::Tag(tag) if !is_one_of(&html[tag.name.clone()], &INLINE) => {
+                push_line_break(&mut text)
+            }
             Piece::Tag(_) | Piece::Hidden => {}
         }
     }

@@ -15,7 +15,9 @@ pub(super) fn hides(style: &str) -> bool {
 fn declaration(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once(':')?;
     let value = value.trim();
-    let value = value.strip_suffix("important").map_or(value, |value| value.trim_end().trim_end_matches('!'));
+    let value = value
+        .strip_suffix("important")
+        .map_or(value, |value| value.trim_end().trim_end_matches('!'));
     Some((name.trim(), value.trim()))
 }
 
@@ -26,13 +28,17 @@ fn hides_alone(name: &str, value: &str) -> bool {
         "content-visibility" => value == "hidden",
         "opacity" => number(value).is_some_and(|opacity| opacity < 0.05),
         "font-size" => number(value).is_some_and(|size| size < 1.0 && !is_relative(value)),
-        "font" => value.split([' ', '/']).any(|part| part.starts_with('0') && number(part) == Some(0.0)),
+        "font" => {
+            value.split([' ', '/']).any(|part| part.starts_with('0') && number(part) == Some(0.0))
+        }
         "color" | "-webkit-text-fill-color" => is_transparent(value),
         "text-indent" | "left" | "right" | "top" | "bottom" | "margin" | "margin-left"
         | "margin-top" => number(value).is_some_and(|offset| offset <= FAR),
         "clip" => value.strip_prefix("rect").is_some_and(encloses_nothing),
         "clip-path" => {
-            value.starts_with("inset(50%") || value.starts_with("inset(100%") || value.starts_with("circle(0")
+            value.starts_with("inset(50%")
+                || value.starts_with("inset(100%")
+                || value.starts_with("circle(0")
         }
         "transform" => value.contains("scale(0)") || value.contains("scale(0,"),
         "scale" => number(value) == Some(0.0),
@@ -79,7 +85,8 @@ fn is_relative(value: &str) -> bool {
 
 /// Returns the number at the beginning of a value.
 fn number(value: &str) -> Option<f64> {
-    let end = value.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+')).unwrap_or(value.len());
+    let end =
+        value.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+')).unwrap_or(value.len());
     value[..end].parse().ok()
 }
 
