@@ -131,6 +131,8 @@ impl OpenAiModel {
         let authorization = settings.api_key.as_ref().map(bearer).transpose()?;
         let mut client = Client::builder()
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
+            // Limits on responses are limits on received bytes.
+            .no_gzip()
             .connect_timeout(settings.connect_timeout)
             .redirect(reqwest::redirect::Policy::none());
         if endpoint.is_loopback() {

@@ -106,6 +106,8 @@ impl OpenRouter {
         authorization.set_sensitive(true);
         let mut client = Client::builder()
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
+            // Limits on responses are limits on received bytes.
+            .no_gzip()
             // The key is for this host and no other.
             .redirect(reqwest::redirect::Policy::none());
         if is_loopback(&base_url) {
