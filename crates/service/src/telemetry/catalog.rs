@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 45] = [
+pub const CATALOG: [Metric; 43] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -162,8 +162,6 @@ pub const CATALOG: [Metric; 45] = [
         &["version", "process"],
         "1, with the version and the process as labels.",
     ),
-    counter("rockbot_web_pages_total", &["outcome"], "Web pages that were requested, by outcome."),
-    histogram("rockbot_web_page_seconds", &[], "Time from the request of a web page to its text."),
 ];
 
 type Labels = &'static [&'static str];

@@ -137,7 +137,7 @@ mod tests {
     fn page_elements_become_markdown() {
         for (html, expected) in [
             ("<h2>Title</h2><p>One <b>two</b><br>three", "## Title\n\nOne **two**\nthree"),
-            ("<ul><li>a<ul><li>b</ul><li>c</ul>", "- a\n  - b\n- c"),
+            ("<ul><li>a<ul><li>b</ul><li>c</ul>", "- a\n    - b\n- c"),
             ("<a href=https://a.org/x>text</a>", "[text](https://a.org/x)"),
             ("<dl><dt>term<dd>meaning</dl>", "term\n\nmeaning"),
             (

@@ -38,7 +38,8 @@ pub(crate) struct TooComplex;
 /// Parses a page. The stack must have room for [`MAX_DEPTH`] levels of recursion.
 pub(super) fn parse(html: &str) -> Result<Document, TooComplex> {
     let sink = BoundedSink::default();
-    let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
+    // As in a browser, the content of `noscript` is not part of the page.
+    let tree_builder = TreeBuilderOpts { scripting_enabled: true, ..TreeBuilderOpts::default() };
     let options = ParseOpts { tree_builder, ..ParseOpts::default() };
     let started = Instant::now();
     let parsed = catch_unwind(AssertUnwindSafe(|| {
