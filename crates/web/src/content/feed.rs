@@ -127,7 +127,9 @@ impl FeedParser {
     }
 
     fn is_in_field(&self) -> bool {
-        self.path.iter().any(|name| matches!(name.as_str(), "content" | "summary" | "description"))
+        self.path
+            .iter()
+            .any(|name| matches!(name.as_str(), "content" | "summary" | "description" | "title"))
     }
 
     fn text(&mut self, text: &str) {
@@ -163,7 +165,7 @@ impl FeedParser {
             "guid" if field.starts_with("http") => keep_first(&mut entry.link, &field),
             "pubDate" | "published" | "updated" | "date" => keep_first(&mut entry.date, &field),
             "description" | "summary" | "content" | "encoded" => {
-                keep_first(&mut entry.summary, &field)
+                keep_first(&mut entry.summary, &field);
             }
             _ => {}
         }
@@ -252,7 +254,7 @@ mod tests {
     fn atom_becomes_a_list() {
         let feed = converted(
             r#"<feed xmlns="http://www.w3.org/2005/Atom"><title>Log</title>
-            <entry><title type="html">Entry</title><link rel="self" href="/no"/>
+            <entry><title type="xhtml"><b>En</b>try</title><link rel="self" href="/no"/>
             <link rel="alternate" href="/entry"/><updated>2026-11-24</updated>
             <content type="xhtml"><div><p>Some <i>inner</i> text</p></div></content></entry></feed>"#,
         );

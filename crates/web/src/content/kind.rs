@@ -24,9 +24,16 @@ impl ContentKind {
         if start.starts_with(b"%PDF-") {
             return Self::Pdf;
         }
-        match Self::declared(media_type) {
-            // Servers declare plain text when they know nothing.
-            Some(Self::Text) | None => Self::sniffed(start),
+        let declared = Self::declared(media_type);
+        match declared {
+            // Servers declare plain text when they know nothing, and XHTML as XML.
+            Some(Self::Text | Self::Xml) | None if !start.is_empty() => {
+                match Self::sniffed(start) {
+                    Self::Text => declared.unwrap_or(Self::Text),
+                    kind => kind,
+                }
+            }
+            None => Self::Text,
             Some(kind) => kind,
         }
     }
@@ -70,15 +77,14 @@ impl ContentKind {
         }
         let text = String::from_utf8_lossy(start).to_ascii_lowercase();
         let text = text.trim_start_matches(['\u{feff}', ' ', '\n', '\r', '\t']);
-        if text.starts_with("<?xml") && !text.contains("<html") {
+        let contains = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+        if text.starts_with('<') && contains(&["<rss", "<feed", "<rdf:rdf"]) {
             Self::Xml
-        } else if text.starts_with("<rss") || text.starts_with("<feed") {
-            Self::Xml
-        } else if ["<!doctype html", "<html", "<head", "<body"]
-            .iter()
-            .any(|sign| text.contains(sign))
+        } else if text.starts_with('<') && contains(&["<!doctype html", "<html", "<head>", "<body"])
         {
             Self::Html
+        } else if text.starts_with("<?xml") {
+            Self::Xml
         } else if start.contains(&0) && !looks_like_utf16(start) {
             Self::Binary("a file without text")
         } else {
@@ -131,6 +137,9 @@ mod tests {
             ("", "  <html>", ContentKind::Html),
             ("application/ld+json", "{}", ContentKind::Json),
             ("application/rss+xml", "<rss>", ContentKind::Xml),
+            ("application/rss+xml", "<rss><![CDATA[<html>", ContentKind::Xml),
+            ("application/xml", "<?xml version='1.0'?><html>", ContentKind::Html),
+            ("application/xml", "<sitemap/>", ContentKind::Xml),
             ("", "<?xml version='1.0'?><feed>", ContentKind::Xml),
             ("", "<?xml version='1.0'?><!DOCTYPE x><html>", ContentKind::Html),
             ("application/octet-stream", "%PDF-1.7", ContentKind::Pdf),

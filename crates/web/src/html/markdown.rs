@@ -1,6 +1,8 @@
 //! Conversion of a part of a page to Markdown.
 
-use dom_query::NodeRef;
+use std::collections::HashSet;
+
+use dom_query::{NodeId, NodeRef};
 
 /// Elements that start a line and that the serializer takes for inline ones.
 const BLOCKS: [&str; 25] = [
@@ -31,7 +33,7 @@ const BLOCKS: [&str; 25] = [
     "textarea",
 ];
 /// Parts of a table.
-const TABLE: [&str; 6] = ["table", "tbody", "td", "tfoot", "thead", "th"];
+const TABLE: [&str; 7] = ["table", "tbody", "td", "tfoot", "th", "thead", "tr"];
 /// Deepest nesting of quotations and of lists that is kept: each level is repeated in every line.
 const MAX_NESTING: usize = 6;
 
@@ -45,24 +47,26 @@ pub(super) fn markdown(root: &NodeRef<'_>) -> String {
 /// Renames elements so that the serializer separates them, and flattens what nests too deep.
 fn prepare(root: &NodeRef<'_>) {
     let nodes: Vec<_> = std::iter::once(*root).chain(root.descendants_it()).collect();
-    for node in nodes.iter().filter(|node| node.has_name("table")) {
-        if is_layout(node) {
-            let parts =
-                node.descendants_it().filter(|part| is_one_of(part, &TABLE) || part.has_name("tr"));
-            for part in parts.chain([*node]).collect::<Vec<_>>() {
-                part.rename("div");
-            }
-        }
-    }
+    let tables = nodes.iter().filter(|node| node.has_name("table") && is_layout(node));
+    let layouts: HashSet<NodeId> = tables.map(|table| table.id).collect();
+    let is_layout_part = |node: &&NodeRef<'_>| {
+        is_one_of(node, &TABLE) && own_table(node).is_some_and(|table| layouts.contains(&table.id))
+    };
+    // All are found before the first is renamed, because a part is found by the name of its table.
+    let parts: Vec<_> = nodes.iter().filter(is_layout_part).collect();
+    parts.iter().for_each(|part| part.rename("div"));
     for node in &nodes {
-        if is_one_of(node, &BLOCKS) {
-            node.rename("div");
-        } else if node.has_name("blockquote") && nesting(node, &["blockquote"]) >= MAX_NESTING
-            || is_one_of(node, &["ol", "ul"]) && nesting(node, &["ol", "ul"]) >= MAX_NESTING
-        {
+        let is_deep =
+            |names: &[&str]| is_one_of(node, names) && nesting(node, names) >= MAX_NESTING;
+        if is_one_of(node, &BLOCKS) || is_deep(&["blockquote"]) || is_deep(&["ol", "ul"]) {
             node.rename("div");
         }
     }
+}
+
+/// Returns the table that a node is part of.
+fn own_table<'a>(node: &NodeRef<'a>) -> Option<NodeRef<'a>> {
+    std::iter::once(*node).chain(node.ancestors_it(None)).find(|node| node.has_name("table"))
 }
 
 /// Returns whether a table arranges parts of the page: it contains another one, or rows of different
@@ -149,6 +153,10 @@ mod tests {
                 "| a | b |\n| - | - |\n| 1 | x\\|y |",
             ),
             ("<table><tr><td>one<tr><td>two<td>three</table>", "one\n\ntwo\n\nthree"),
+            (
+                "<table><tr><td>left<td><table><tr><th>a<th>b<tr><td>1<td>2</table></table>",
+                "left\n\n| a | b |\n| - | - |\n| 1 | 2 |",
+            ),
             ("<figure>picture<figcaption>caption</figcaption></figure>", "picture\n\ncaption"),
         ] {
             assert_eq!(converted(html), expected, "{html}");

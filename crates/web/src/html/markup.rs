@@ -57,7 +57,7 @@ pub(crate) fn stripped(html: &str) -> String {
         match piece {
             Piece::Text(range) => push_text(&mut text, &html[range]),
             Piece::Tag(tag) if !is_one_of(&html[tag.name.clone()], &INLINE) => {
-                push_line_break(&mut text)
+                push_line_break(&mut text);
             }
             Piece::Tag(_) | Piece::Hidden => {}
         }

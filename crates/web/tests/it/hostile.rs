@@ -29,7 +29,7 @@ fn pages() -> Vec<(&'static str, String)> {
             format!("{}x{}{end}", "<div>".repeat(10_000), "</div>".repeat(10_000)),
         ),
         ("one tag with many attributes", format!("<p{attributes}>x</p>{end}")),
-        ("attributes in an open quote", format!("<p a=\"{attributes}{end}<p>survived")),
+        ("long attribute", format!("<p a=\"{attributes}\">{end}")),
         ("line breaks", format!("{}{end}", "<br>".repeat(150_000))),
         ("too many tags", format!("{}{end}", "<b></b>".repeat(150_000))),
         ("long table", format!("<table>{}</table>{end}", "<tr><td>a<td>b".repeat(30_000))),
@@ -70,6 +70,16 @@ fn hostile_pages_are_survived() {
         // Indentation and marks add to the text, but do not multiply it.
         assert!(extract.markdown.len() < size * 8 + 1000, "{name}: {}", extract.markdown.len());
     }
+}
+
+/// The scan takes the tag behind the script for the value of an attribute, and drops what is too long.
+#[test]
+fn misled_scan_keeps_its_bounds() {
+    let attributes = numbered(5000, |number| format!(" a{number}=1"));
+    let tag = format!("<script><!--<script></script><b c=\"--></script><p{attributes}>\">text");
+    let extract = extract(tag.repeat(60));
+    assert!(extract.markdown.len() < 10_000, "{}", extract.markdown.len());
+    assert!(extract.markdown.contains("text"), "{extract:?}");
 }
 
 /// Pieces of markup that parsers repair.
