@@ -4,8 +4,9 @@
 //! - `ground-truth/NAME.json` and `html/NAME.html` (or `.html.gz`), as WCXB has them;
 //! - `ground-truth.json` and `html/NAME.html` (or `.html.gz`), as Zyte's benchmark has them.
 //!
-//! The measure is the F1 of words, averaged over pages; of the expected and unwanted snippets of a page, the
-//! share that is present or absent.
+//! The measures are the F1 of words, averaged over pages, and the F1 of the average precision and recall of
+//! runs of four words; of the expected and unwanted snippets of a page, the share that is present or
+//! absent.
 
 #![allow(
     clippy::print_stdout,
@@ -41,10 +42,18 @@ struct Case {
 struct Score {
     pages: usize,
     f1: f64,
+    runs: Runs,
     present: Share,
     absent: Share,
     empty: usize,
     time: Duration,
+}
+
+/// Sums of precision and recall of runs of words, with the number of pages that have one.
+#[derive(Default)]
+struct Runs {
+    precision: (f64, u32),
+    recall: (f64, u32),
 }
 
 #[derive(Default)]
@@ -87,13 +96,14 @@ fn measure(cases: &[Case]) -> BTreeMap<String, Score> {
 }
 
 fn print(scores: &BTreeMap<String, Score>) {
-    println!("| pages | number | word F1 | with | without | empty | CPU |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| pages | number | word F1 | run F1 | with | without | empty | time |");
+    println!("|---|---|---|---|---|---|---|---|");
     for (kind, score) in scores {
         println!(
-            "| {kind} | {} | {:.3} | {} | {} | {} | {:.1} s |",
+            "| {kind} | {} | {:.3} | {:.3} | {} | {} | {} | {:.1} s |",
             score.pages,
             score.f1 / score.pages as f64,
+            score.runs.f1(),
             score.present.text(),
             score.absent.text(),
             score.empty,
@@ -106,6 +116,7 @@ impl Score {
     fn add(&mut self, case: &Case, text: &str, time: Duration) {
         self.pages += 1;
         self.f1 += f1(text, &case.expected);
+        self.runs.add(text, &case.expected);
         self.empty += usize::from(text.trim().is_empty() && !case.expected.trim().is_empty());
         self.time += time;
         let text = words(text).collect::<Vec<_>>().join(" ");
@@ -115,6 +126,25 @@ impl Score {
         };
         self.present.add(&case.with, contains);
         self.absent.add(&case.without, |snippet| !contains(snippet));
+    }
+}
+
+impl Runs {
+    fn add(&mut self, text: &str, expected: &str) {
+        let (text, expected) = (runs(text), runs(expected));
+        let (common, found, wanted) = common(text, expected);
+        if found > 0 {
+            self.precision = (self.precision.0 + common / f64::from(found), self.precision.1 + 1);
+        }
+        if wanted > 0 {
+            self.recall = (self.recall.0 + common / f64::from(wanted), self.recall.1 + 1);
+        }
+    }
+
+    fn f1(&self) -> f64 {
+        let precision = self.precision.0 / f64::from(self.precision.1);
+        let recall = self.recall.0 / f64::from(self.recall.1);
+        2.0 * precision * recall / (precision + recall)
     }
 }
 
@@ -133,25 +163,39 @@ impl Share {
 }
 
 fn f1(text: &str, expected: &str) -> f64 {
-    let mut left = HashMap::new();
-    let mut in_expected = 0;
-    for word in words(expected) {
-        *left.entry(word).or_insert(0_usize) += 1;
-        in_expected += 1;
+    let (common, found, wanted) = common(words(text), words(expected));
+    match found + wanted {
+        0 => 1.0,
+        total => 2.0 * common / f64::from(total),
     }
-    let (mut in_text, mut common) = (0, 0);
-    for word in words(text) {
-        in_text += 1;
-        if let Some(count) = left.get_mut(&word).filter(|count| **count > 0) {
+}
+
+/// Counts the parts that both texts have, and those of each.
+fn common(
+    text: impl Iterator<Item = String>,
+    expected: impl Iterator<Item = String>,
+) -> (f64, u32, u32) {
+    let mut left = HashMap::new();
+    let (mut common, mut found, mut wanted) = (0, 0, 0);
+    for part in expected {
+        *left.entry(part).or_insert(0_u32) += 1;
+        wanted += 1;
+    }
+    for part in text {
+        found += 1;
+        if let Some(count) = left.get_mut(&part).filter(|count| **count > 0) {
             *count -= 1;
             common += 1;
         }
     }
-    match (in_text, in_expected) {
-        (0, 0) => 1.0,
-        _ if common == 0 => 0.0,
-        _ => 2.0 * f64::from(common) / f64::from(in_text + in_expected),
-    }
+    (f64::from(common), found, wanted)
+}
+
+/// Returns the runs of four words.
+fn runs(text: &str) -> impl Iterator<Item = String> {
+    let words: Vec<_> = words(text).collect();
+    let runs: Vec<_> = words.windows(4).map(|run| run.join(" ")).collect();
+    runs.into_iter()
 }
 
 /// Returns runs of letters, digits and underscores in lower case.

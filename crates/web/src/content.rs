@@ -21,7 +21,7 @@ const MAX_GROWTH: usize = 4;
 /// Text of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PageText {
-    /// Title on one line; empty if there is none.
+    /// Title on one line; empty without one.
     pub(crate) title: String,
     pub(crate) markdown: String,
     /// Name of the part of the page that was read.

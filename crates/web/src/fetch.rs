@@ -24,14 +24,14 @@ use crate::page_router::{PageRouter, RoutedPage};
 
 /// Time until the head of a response, and between parts of its body.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// What the pages are asked for. Markdown needs no extraction.
+/// Media types that pages are requested in. Markdown needs no extraction.
 const ACCEPTED: &str = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,\
     application/json;q=0.7,*/*;q=0.1";
 /// Name towards the sites. The address explains who asks.
 const USER_AGENT: &str =
     concat!("RockBot/", env!("CARGO_PKG_VERSION"), " (+", env!("CARGO_PKG_REPOSITORY"), ")");
 
-/// What a page's address led to.
+/// The outcome of a fetch.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// A router has read the page.
@@ -48,7 +48,7 @@ pub(crate) struct PageResponse {
     /// Final address.
     pub(crate) url: Url,
     pub(crate) status: u16,
-    /// Media type in lower case, without parameters; empty if there is none.
+    /// Media type in lower case, without parameters; empty without one.
     pub(crate) media_type: String,
     pub(crate) charset: Option<String>,
     /// Seconds of `Retry-After`.

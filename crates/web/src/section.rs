@@ -15,7 +15,7 @@ pub struct WebSection {
     pub ports: Vec<u16>,
     /// Private addresses, networks and hosts whose pages may be read. Default: none.
     pub allow_private: Vec<String>,
-    /// Whether robots.txt decides which pages are read. Default: respect.
+    /// Effect of robots.txt on the pages that are read. Default: respect.
     pub robots: RobotsMode,
     /// Largest page, in bytes after decompression; 1 KiB to 32 MiB. Default: 5 MiB.
     pub max_body_bytes: usize,
@@ -29,7 +29,7 @@ pub struct WebSection {
     pub chunk_ttl_minutes: u64,
 }
 
-/// What robots.txt decides.
+/// Effect of robots.txt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RobotsMode {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use metrics::{counter, histogram};
 
-/// How reading a page ended.
+/// The outcome of reading a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ok,

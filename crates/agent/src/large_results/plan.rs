@@ -1,4 +1,4 @@
-//! How a long result is stored.
+//! Storage plans of long results.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const RUN_CHARS: usize = 8;
 /// Bytes of the tool name in keys.
 const NAME_BYTES: usize = 64;
 
-/// How a long result is split and stored.
+/// The storage of a long result: sizes, keys and lifetime of its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoragePlan {
     /// Common prefix of the keys.

@@ -134,8 +134,8 @@ fn outline(text: &str, chunks: &[Chunk], plan: &StoragePlan, max_bytes: usize) -
     document_outline(&sections, keys, max_bytes)
 }
 
-/// Splits a text into at most as many chunks as the plan allows. They grow first; what is still too much
-/// is omitted.
+/// Splits a text into at most as many chunks as the plan allows. They grow first; the rest that still
+/// exceeds the limit is omitted.
 fn limited_chunks(text: Arc<str>, plan: &StoragePlan) -> (Arc<str>, Vec<Chunk>) {
     let most = plan.max_chunks;
     let least = text.chars().count().div_ceil(most);

@@ -13,8 +13,7 @@ const MAX_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_TITLE_CHARS: usize = 120;
 const MAX_FRAGMENT_BYTES: usize = 200;
 
-/// How an agent should split the text of a result that is too long: in the result's details under
-/// [`ChunkHint::KEY`].
+/// A tool's wish on the splitting of a result that is too long, in its details under [`ChunkHint::KEY`].
 ///
 /// A tool that returns the same document again names it by the same stem, so that its chunks replace the
 /// earlier ones.

@@ -1,4 +1,4 @@
-//! Pages that were not read, in words for a model.
+//! Pages that were not read, and the messages about them for a model.
 
 use std::time::Duration;
 

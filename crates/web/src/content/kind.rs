@@ -1,6 +1,6 @@
 //! Kinds of content.
 
-/// What a response contains.
+/// Kind of the content of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentKind {
     Html,

@@ -19,7 +19,7 @@ const MAX_SITES: usize = 1000;
 const MAX_BYTES: usize = 512 * 1024;
 /// Time for which rules are kept.
 const RULES_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time for which a site without an answer is not asked again.
+/// Time until the rules of a site that did not reply are requested again.
 const FAILURE_TTL: Duration = Duration::from_secs(60);
 /// Time limit for reading the rules of a site.
 const TIMEOUT: Duration = Duration::from_secs(10);

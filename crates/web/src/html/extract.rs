@@ -39,7 +39,7 @@ pub struct HtmlPage<'a> {
 /// Content of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extract {
-    /// Title on one line, at most 200 characters; empty if there is none.
+    /// Title on one line, at most 200 characters; empty without one.
     pub title: String,
     /// Content.
     pub markdown: String,

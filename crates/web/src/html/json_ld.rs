@@ -3,7 +3,7 @@
 use dom_query::Document;
 use serde_json::Value;
 
-/// Bounds of what is read: scripts of a page, bytes of a script, and values of a script.
+/// Bounds: scripts of a page, bytes of a script, and values of a script.
 const MAX_SCRIPTS: usize = 32;
 const MAX_SCRIPT_BYTES: usize = 512 * 1024;
 const MAX_VALUES: usize = 20_000;

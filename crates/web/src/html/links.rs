@@ -18,7 +18,7 @@ pub(super) fn resolve(document: &Document, page: &Url) {
             Some(url) => link.set_attr("href", &url),
             None => link.remove_attr("href"),
         }
-        // Titles repeat the text or carry what nobody sees.
+        // Titles repeat the text or carry text that is not shown.
         link.remove_attr("title");
     }
     for image in document.select("img").nodes() {

@@ -72,7 +72,7 @@ fn hostile_pages_are_survived() {
     }
 }
 
-/// The scan takes the tag behind the script for the value of an attribute, and drops what is too long.
+/// The scan takes the tag behind the script for the value of an attribute, and drops the part that is too long.
 #[test]
 fn misled_scan_keeps_its_bounds() {
     let attributes = numbered(5000, |number| format!(" a{number}=1"));
