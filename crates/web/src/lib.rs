@@ -34,7 +34,7 @@ pub use self::{
     html::{Extract, Extractor, HtmlPage, Part, TwoCandidates},
     page_router::{PageRouter, RoutedPage},
     pdf_reader::{PdfError, PdfReader},
-    provider::{WebOptions, WebProvider},
+    provider::{WebError, WebOptions, WebProvider},
     reader::STACK_BYTES,
     section::{RobotsMode, WebSection},
 };

@@ -6,12 +6,26 @@ use rockbot_egress::EgressError;
 use rockbot_tools::{Tool, ToolProvider, ToolSource};
 
 use crate::{
+    api::{ApiTransport, GuardedTransport},
     browse::WebBrowse,
+    github::Github,
     html::{Extractor, TwoCandidates},
     page_router::PageRouter,
     pdf_reader::PdfReader,
+    search::WebSearch,
     section::WebSection,
 };
+
+/// Error of creating the web tools.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    /// The trusted certificates of the system cannot be read.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// The section is invalid.
+    #[error("{0}")]
+    Configuration(String),
+}
 
 /// Parts of the web tools that the section does not describe.
 #[derive(Clone)]
@@ -38,6 +52,30 @@ pub struct WebProvider {
 }
 
 impl WebProvider {
+    /// Creates the family as the section describes it: `web_search` if a provider is configured, and
+    /// `web_browse`, which reads pages of GitHub through its API. `environment` returns the value of a
+    /// variable. The section must be [valid](WebSection::validate).
+    ///
+    /// # Errors
+    /// [`WebError`].
+    pub fn from_section(
+        section: &WebSection,
+        environment: impl Fn(&str) -> Option<String>,
+        pdf: Option<Arc<dyn PdfReader>>,
+    ) -> Result<Self, WebError> {
+        let transport = GuardedTransport::new(section.private_targets())?;
+        let transport: Arc<dyn ApiTransport> = Arc::new(transport);
+        let mut options = WebOptions { pdf, ..WebOptions::default() };
+        match WebSearch::from_section(&section.search, &environment, &transport) {
+            Ok(search) => options.tools.push(Arc::new(search)),
+            Err(reason) => tracing::info!("{reason}"),
+        }
+        let github = Github::from_section(&section.github, &environment, transport);
+        let github = github.map_err(|problems| WebError::Configuration(problems.join("; ")))?;
+        options.router = Some(Arc::new(github));
+        Ok(Self::new(section, options)?)
+    }
+
     /// Creates the tools. No request is sent.
     ///
     /// # Errors

@@ -5,10 +5,10 @@ use std::time::Duration;
 use rockbot_egress::{DialPolicy, PrivateTarget};
 use serde::Deserialize;
 
-use crate::chunking::Chunking;
+use crate::{chunking::Chunking, github::GithubSection, search::SearchSection};
 
 /// The section `[web]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebSection {
     /// Ports of pages in addition to 80 and 443. Default: none.
@@ -27,6 +27,10 @@ pub struct WebSection {
     pub chunk_max_length: usize,
     /// Lifetime of the chunks, in minutes; 1 to 10,080, which are seven days. Default: 30.
     pub chunk_ttl_minutes: u64,
+    /// `[web.search]`: search providers.
+    pub search: SearchSection,
+    /// `[web.github]`: access to GitHub's API.
+    pub github: GithubSection,
 }
 
 /// Effect of robots.txt.
@@ -51,14 +55,16 @@ impl Default for WebSection {
             chunking_threshold: 8000,
             chunk_max_length: 4000,
             chunk_ttl_minutes: 30,
+            search: SearchSection::default(),
+            github: GithubSection::default(),
         }
     }
 }
 
 impl WebSection {
-    /// Returns all invalid values, for an operator.
+    /// Returns all invalid values, for an operator. `environment` returns the value of a variable.
     #[must_use]
-    pub fn validate(&self) -> Vec<String> {
+    pub fn validate(&self, environment: impl Fn(&str) -> Option<String>) -> Vec<String> {
         const KIB: usize = 1024;
         let mut errors = Vec::new();
         if self.ports.contains(&0) {
@@ -86,15 +92,22 @@ impl WebSection {
                     .push(format!("web.{key}: is {value}; set it between {minimum} and {maximum}"));
             }
         }
+        errors.extend(self.search.validate(&environment));
+        errors.extend(self.github.validate(&environment));
         errors
     }
 
-    /// Returns the dial policy of pages. `validate` reports invalid targets.
+    /// Returns the private targets that may be dialed. `validate` reports invalid ones.
+    pub(crate) fn private_targets(&self) -> Vec<PrivateTarget> {
+        self.allow_private.iter().filter_map(|text| text.parse().ok()).collect()
+    }
+
+    /// Returns the dial policy of pages.
     pub(crate) fn dial_policy(&self) -> DialPolicy {
         DialPolicy {
             // Public pages without TLS exist; private addresses need a permission of their own.
             allow_plain_http: true,
-            allow_private: self.allow_private.iter().filter_map(|text| text.parse().ok()).collect(),
+            allow_private: self.private_targets(),
             allowed_ports: Some([80, 443].into_iter().chain(self.ports.iter().copied()).collect()),
             ..DialPolicy::default()
         }
@@ -115,9 +128,10 @@ mod tests {
 
     #[test]
     fn all_settings_are_optional() {
-        assert_eq!(serde_json::from_str::<WebSection>("{}").unwrap(), WebSection::default());
+        let empty = serde_json::from_str::<WebSection>("{}").unwrap();
+        assert_eq!(format!("{empty:?}"), format!("{:?}", WebSection::default()));
         assert!(serde_json::from_str::<WebSection>(r#"{"robot": "ignore"}"#).is_err());
-        assert!(WebSection::default().validate().is_empty());
+        assert!(WebSection::default().validate(|_| None).is_empty());
     }
 
     #[test]
@@ -132,7 +146,7 @@ mod tests {
             chunk_ttl_minutes: 0,
             ..WebSection::default()
         };
-        let errors = section.validate();
+        let errors = section.validate(|_| None);
         assert_eq!(errors.len(), 7, "{errors:?}");
         assert_eq!(errors[2], "web.max_body_bytes: is 0; set it between 1024 and 33554432");
     }

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     api::{ApiTransport, base_url},
+    page_router::{PageRouter, RoutedPage},
     secret::header,
 };
 
@@ -129,5 +130,20 @@ impl Github {
 impl fmt::Debug for Github {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Github").finish_non_exhaustive()
+    }
+}
+
+impl PageRouter for Github {
+    fn route<'a>(
+        &'a self,
+        url: &Url,
+        deadline: Instant,
+    ) -> Option<BoxFuture<'a, Result<Option<RoutedPage>, ToolFailure>>> {
+        let opened = self.open(url, deadline)?;
+        Some(Box::pin(async move {
+            Ok(opened
+                .await?
+                .map(|GithubDocument { title, markdown }| RoutedPage { title, markdown }))
+        }))
     }
 }

@@ -6,11 +6,14 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rockbot_child::{Pipes, ProcessGroup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+
+use crate::pdf_reader::{self, PdfReader};
 
 use super::READ_PDF_ARGUMENT;
 use super::error::PdfError;
@@ -149,4 +152,20 @@ fn text(output: &[u8], end: End) -> Result<String, PdfError> {
         End::TimedOut => text.push_str("\n--- the next page was not read in time ---\n"),
     }
     Ok(text)
+}
+
+impl PdfReader for PdfProcess {
+    fn read<'a>(
+        &'a self,
+        bytes: Vec<u8>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<String, pdf_reader::PdfError>> {
+        Box::pin(async move {
+            PdfProcess::read(self, bytes, deadline).await.map_err(|error| match error {
+                PdfError::TimedOut => pdf_reader::PdfError::TimedOut,
+                PdfError::Process(error) => pdf_reader::PdfError::Unavailable(error.into()),
+                error => pdf_reader::PdfError::Unreadable { reason: error.to_string() },
+            })
+        })
+    }
 }

@@ -114,7 +114,7 @@ pub(crate) async fn browse_with(
 }
 
 pub(crate) fn tool(section: &WebSection, options: WebOptions) -> Arc<dyn Tool> {
-    assert!(section.validate().is_empty());
+    assert!(section.validate(|_| None).is_empty());
     WebProvider::new(section, options).unwrap().get("web_browse").unwrap()
 }
 
