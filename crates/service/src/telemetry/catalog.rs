@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 46] = [
+pub const CATALOG: &[Metric] = &[
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -119,7 +119,12 @@ pub const CATALOG: [Metric; 46] = [
     gauge(
         "rockbot_catalog_mismatched_tools",
         &[],
-        "Tools that the handlers of one queue do not all announce with the same definition.",
+        "Tools that the handlers of one pool do not all announce with the same definition.",
+    ),
+    gauge(
+        "rockbot_catalog_conflicting_tools",
+        &[],
+        "Tools that several pools announce; callers offer that of the first pool.",
     ),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
     histogram(
@@ -233,11 +238,11 @@ mod tests {
             .filter(|line| line.starts_with("rockbot_"))
             .map(|line| line.trim_end().to_owned())
             .collect();
-        let line = |metric: Metric| {
+        let line = |metric: &Metric| {
             let kind = format!("{:?}", metric.kind).to_lowercase();
             format!("{} {kind} {}", metric.name, metric.labels.join(",")).trim_end().to_owned()
         };
-        assert_eq!(listed, BTreeSet::from(CATALOG.map(line)));
+        assert_eq!(listed, CATALOG.iter().map(line).collect::<BTreeSet<_>>());
     }
 
     #[test]
