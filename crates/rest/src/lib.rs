@@ -1,5 +1,6 @@
 //! Tools for REST APIs.
 
+pub mod openapi;
 pub mod request;
 
 pub use request::{
