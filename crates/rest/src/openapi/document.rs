@@ -14,6 +14,8 @@ const MAX_NODES: usize = 4_000_000;
 /// Maximum length of a title or a version, in characters.
 const MAX_TITLE_CHARS: usize = 200;
 
+/// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
+const MAX_YAML_DEPTH: usize = 64;
 /// Limits of aliases in YAML: their number, and the size of all that they can repeat.
 const MAX_ALIASES: usize = 500;
 const MAX_ANCHORED_EVENTS: usize = 50_000;
@@ -177,7 +179,8 @@ fn from_yaml(text: &str) -> Result<Value, DocumentError> {
         budget: serde_saphyr::budget! {
             max_events: 2 * MAX_NODES,
             max_nodes: MAX_NODES,
-            max_depth: json::MAX_DEPTH,
+            max_depth: MAX_YAML_DEPTH,
+            flow_nesting_limit: MAX_YAML_DEPTH,
             max_documents: 1,
             max_aliases: MAX_ALIASES,
             max_anchors: MAX_ALIASES,
