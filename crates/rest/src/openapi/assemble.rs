@@ -47,6 +47,8 @@ pub(super) enum AssemblyError {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Assembled {
     pub(super) schema: Value,
+    /// Size of the JSON text.
+    pub(super) bytes: usize,
     /// Parts of the schema were left out.
     pub(super) shortened: bool,
 }
@@ -77,7 +79,9 @@ pub(super) fn assemble(
             continue;
         };
         match checked(schema) {
-            Ok(Some(schema)) => return Ok(Assembled { schema, shortened: true }),
+            Ok(Some((schema, bytes))) => {
+                return Ok(Assembled { schema, bytes, shortened: true });
+            }
             Ok(None) => {}
             Err(error) => reason = AssemblyError::Invalid(error),
         }
@@ -94,9 +98,9 @@ fn unshortened(
     if !size.is_recursive && size.bytes <= MAX_INLINED_BYTES {
         let mut assembly = Assembly::new(schemas, Form::Inlined, true);
         if let Some(schema) = assembly.written(&arguments.schema)?
-            && let Ok(Some(schema)) = checked(schema)
+            && let Ok(Some((schema, bytes))) = checked(schema)
         {
-            return Ok(Some(Assembled { schema, shortened: false }));
+            return Ok(Some(Assembled { schema, bytes, shortened: false }));
         }
     }
     let Some(definitions) = schemas.closure(arguments, MAX_DESCRIBED_BYTES)? else {
@@ -108,20 +112,21 @@ fn unshortened(
         let Some(schema) = assembly.written_with(&arguments.schema, &definitions)? else {
             continue;
         };
-        if let Ok(Some(schema)) = checked(schema) {
-            return Ok(Some(Assembled { schema, shortened: !descriptions }));
+        if let Ok(Some((schema, bytes))) = checked(schema) {
+            return Ok(Some(Assembled { schema, bytes, shortened: !descriptions }));
         }
     }
     Ok(None)
 }
 
-/// Returns the schema if it is small enough and tools accept it.
-fn checked(schema: Value) -> Result<Option<Value>, String> {
-    if schema.to_string().len() > MAX_SCHEMA_BYTES {
+/// Returns the schema with its size if it is small enough and tools accept it.
+fn checked(schema: Value) -> Result<Option<(Value, usize)>, String> {
+    let bytes = schema.to_string().len();
+    if bytes > MAX_SCHEMA_BYTES {
         return Ok(None);
     }
     ArgumentSchema::compile(&schema).map_err(|error| error.to_string())?;
-    Ok(Some(schema))
+    Ok(Some((schema, bytes)))
 }
 
 /// Returns a name in `$defs` for each pointer.

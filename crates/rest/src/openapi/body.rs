@@ -6,7 +6,7 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 
 use super::{
-    body_content::{BodyForm, Field, MediaKind},
+    body_content::{BodyForm, Field, MAX_MEDIA_TYPE_BYTES, MediaKind},
     keywords,
     parameters::settings,
     schema::{SchemaProblem, Schemas, Translated},
@@ -15,6 +15,10 @@ use super::{
 
 /// Maximum number of fields of a form.
 const MAX_FIELDS: usize = 1_000;
+/// Maximum length of the name of a field, in bytes.
+const MAX_NAME_BYTES: usize = 256;
+/// Maximum number of media types that are looked at.
+const MAX_MEDIA_TYPES: usize = 100;
 
 /// The body of an operation.
 pub(super) struct Body {
@@ -42,7 +46,8 @@ pub(super) fn body<'a>(
         return Ok(None);
     }
     let content = declared["content"].as_object();
-    let best = content.into_iter().flatten().min_by_key(|(media_type, _)| rank(media_type));
+    let offered = content.into_iter().flatten().take(MAX_MEDIA_TYPES);
+    let best = offered.min_by_key(|(media_type, _)| rank(media_type));
     let Some((media_type, media)) = best else { return Ok(None) };
     let media = schemas.resolver.follow(media).map_err(|error| format!("it {error}"))?;
     let (form, mut schema) = encoding(schemas, media_type, media)?;
@@ -113,6 +118,9 @@ const OCTETS: &str = "application/octet-stream";
 
 /// Returns the content type of a body. A range becomes the default.
 fn content_type(media_type: &str, default: &'static str) -> Result<HeaderValue, String> {
+    if media_type.len() > MAX_MEDIA_TYPE_BYTES {
+        return Err(format!("a media type is longer than {MAX_MEDIA_TYPE_BYTES} bytes"));
+    }
     if media_type.contains('*') || !media_type.contains('/') {
         return Ok(HeaderValue::from_static(default));
     }
@@ -167,13 +175,16 @@ fn fields<'a>(
 ) -> Result<(BTreeMap<String, Field>, Translated), String> {
     let mut fields = BTreeMap::new();
     for (name, encoding) in media["encoding"].as_object().into_iter().flatten().take(MAX_FIELDS) {
-        fields.insert(name.clone(), field(encoding));
+        if name.len() <= MAX_NAME_BYTES {
+            fields.insert(name.clone(), field(encoding));
+        }
     }
     let Some(schema) = schema else { return Ok((fields, Translated::plain(json!({})))) };
     let mut properties: BTreeMap<&'a str, &'a Value> = BTreeMap::new();
     schemas
         .for_each_property(schema, &mut |schemas, name, property| {
-            if !schemas.is_read_only(property) && properties.len() < MAX_FIELDS {
+            let is_short = name.len() <= MAX_NAME_BYTES;
+            if !schemas.is_read_only(property) && properties.len() < MAX_FIELDS && is_short {
                 properties.entry(name).or_insert(property);
             }
         })
@@ -210,12 +221,11 @@ fn field(encoding: &Value) -> Field {
         let first = types.split(',').next().unwrap_or(types).trim();
         first.to_owned()
     });
-    let is_valid = |kind: &String| {
-        !kind.contains('*') && HeaderValue::from_str(kind).is_ok() && !kind.is_empty()
-    };
+    let is_short = |kind: &String| (1..=MAX_MEDIA_TYPE_BYTES).contains(&kind.len());
+    let is_valid = |kind: &String| !kind.contains('*') && HeaderValue::from_str(kind).is_ok();
     Field {
         style: has_style.then(|| settings(style, encoding.as_object())),
-        content_type: content_type.filter(is_valid),
+        content_type: content_type.filter(is_short).filter(is_valid),
         is_file: false,
     }
 }

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use super::style::{Serialization, pairs, text};
 use crate::request::{InvalidArguments, Part, RequestBody};
 
+/// Maximum length of a media type, in bytes.
+pub(super) const MAX_MEDIA_TYPE_BYTES: usize = 255;
 /// Maximum number of parts of a multipart body.
 const MAX_PARTS: usize = 1_000;
 /// Maximum length of a file name or a content type that a caller states, in bytes.
@@ -89,6 +91,18 @@ pub(super) enum BodyForm {
     Multipart { fields: BTreeMap<String, Field> },
     Text { content_type: HeaderValue },
     Bytes { content_type: HeaderValue },
+}
+
+impl BodyForm {
+    /// Returns the approximate size of what is kept of the document, in bytes.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Form { fields } | Self::Multipart { fields } => {
+                fields.keys().map(|name| name.len() + 128).sum()
+            }
+            Self::Json { .. } | Self::Text { .. } | Self::Bytes { .. } => MAX_MEDIA_TYPE_BYTES,
+        }
+    }
 }
 
 /// Encodes the argument `body`.

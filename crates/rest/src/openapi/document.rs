@@ -95,7 +95,10 @@ impl Document {
     pub fn from_value(root: Value) -> Result<Self, DocumentError> {
         check_shape(&root)?;
         let version = version(&root)?;
-        let root = if version == Version::V2 { swagger::upgrade(&root) } else { root };
+        let root = match version {
+            Version::V2 => swagger::upgrade(&root).ok_or(DocumentError::TooManyValues)?,
+            _ => root,
+        };
         Ok(Self { version, root })
     }
 

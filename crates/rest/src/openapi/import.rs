@@ -1,24 +1,24 @@
 //! Import of the operations of a document.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, Method};
 use rockbot_contracts::{ToolHints, outside_text};
-use rockbot_tools::names;
 use serde_json::Value;
 
 use super::{
     arguments,
     assemble::{Assembled, assemble},
     body::{Body, body},
-    body_content::MediaKind,
     document::{Document, Version},
+    gather::{Found, SkippedOperation, assign_names, gather},
     keywords::excerpt,
     operation::{Argument, Definition, Operation, Plan},
     options::{ImportOptions, OperationOverride},
     parameters::{self, Location, Parameter, ParameterForm},
     path::PathTemplate,
     references::Resolver,
+    responses,
     schema::Schemas,
     security::{Security, security},
     select::{Candidate, IdPatterns, Selection},
@@ -26,20 +26,15 @@ use super::{
     style::{Serialization, Style},
 };
 
-/// Maximum number of operations of a document that are looked at.
-pub const MAX_OPERATIONS: usize = 20_000;
+/// Maximum size of all imported operations, in bytes of their schemas and names.
+const MAX_IMPORTED_BYTES: usize = 64 * 1024 * 1024;
+/// Maximum number of tags of an operation that are looked at.
+const MAX_TAGS: usize = 100;
 /// Maximum number of notes.
 const MAX_NOTES: usize = 100;
-/// Maximum length of an id in a document, in bytes. Longer ones are replaced by method and path.
-const MAX_ID_BYTES: usize = 256;
 /// Maximum lengths of texts, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1_024;
 const MAX_LABEL_CHARS: usize = 80;
-const MAX_REASON_CHARS: usize = 300;
-
-/// Methods that a path can hold, and those of version 3.2.
-const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
-const METHODS_OF_3_2: [&str; 1] = ["query"];
 
 /// Headers that the client sets itself.
 const OWN_HEADERS: [&str; 14] = [
@@ -72,15 +67,6 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// A selected operation that cannot be called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkippedOperation {
-    /// Id, or method and path. Shortened.
-    pub id: String,
-    /// Reason, and what to do where that is known.
-    pub reason: String,
-}
-
 /// Imports the selected operations of a document.
 ///
 /// The result depends on the document and the options only, and the name of a tool does not depend on
@@ -103,116 +89,16 @@ pub fn import(document: &Document, options: &ImportOptions) -> Imported {
         schemas: Schemas::new(resolver, has_siblings),
         read_only,
         not_read_only,
+        bytes: MAX_IMPORTED_BYTES,
     };
     for index in selected {
         let (found, name) = (&found[index], &names[index]);
         match importer.operation(found, name) {
             Ok(operation) => imported.operations.push(operation),
-            Err(reason) => imported.skipped.push(skipped(&found.id, &reason)),
+            Err(reason) => imported.skipped.push(SkippedOperation::new(&found.id, &reason)),
         }
     }
     imported
-}
-
-fn skipped(id: &str, reason: &str) -> SkippedOperation {
-    SkippedOperation {
-        id: outside_text::plain(excerpt(id), MAX_ID_BYTES),
-        reason: outside_text::plain(reason, MAX_REASON_CHARS),
-    }
-}
-
-/// An operation of the document.
-struct Found<'a> {
-    id: String,
-    /// Method in upper case.
-    method: String,
-    path: &'a str,
-    path_item: &'a Value,
-    operation: &'a Value,
-}
-
-/// Returns the operations of a document, sorted by path and method, each with a unique id.
-fn gather<'a>(
-    document: &'a Document,
-    resolver: &Resolver<'a>,
-    unreadable: &mut Vec<SkippedOperation>,
-) -> Vec<Found<'a>> {
-    let mut found: Vec<Found<'a>> = Vec::new();
-    let paths = document.root()["paths"].as_object().into_iter().flatten();
-    for (path, path_item) in paths.filter(|(path, _)| !path.starts_with("x-")) {
-        if found.len() >= MAX_OPERATIONS || unreadable.len() >= MAX_OPERATIONS {
-            let reason = format!(
-                "the document has more than {MAX_OPERATIONS} operations; remove paths from it"
-            );
-            unreadable.push(skipped(path, &reason));
-            break;
-        }
-        match resolver.follow(path_item) {
-            Ok(path_item) => gather_path(document.version(), path, path_item, &mut found),
-            Err(error) => unreadable.push(skipped(path, &format!("it {error}"))),
-        }
-    }
-    found.truncate(MAX_OPERATIONS);
-    let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for one in &found {
-        *count.entry(one.id.clone()).or_default() += 1;
-    }
-    for one in found.iter_mut().filter(|one| count[&one.id] > 1) {
-        one.id = format!("{} {}", one.method, one.path);
-    }
-    found
-}
-
-fn gather_path<'a>(
-    version: Version,
-    path: &'a str,
-    path_item: &'a Value,
-    found: &mut Vec<Found<'a>>,
-) {
-    let more = if version >= Version::V32 { &METHODS_OF_3_2[..] } else { &[] };
-    let known = METHODS.iter().chain(more).filter_map(|method| {
-        let operation = path_item.get(*method).filter(|operation| operation.is_object())?;
-        Some((method.to_ascii_uppercase(), operation))
-    });
-    let additional = path_item.get("additionalOperations").and_then(Value::as_object);
-    let additional = additional.filter(|_| version >= Version::V32).into_iter().flatten();
-    let additional = additional.filter(|(_, operation)| operation.is_object());
-    let additional = additional.map(|(method, operation)| (method.clone(), operation));
-    for (method, operation) in known.chain(additional).take(MAX_OPERATIONS) {
-        let id = operation["operationId"].as_str().map(str::trim);
-        let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES);
-        let id = id.map_or_else(|| made_id(&method, path), ToOwned::to_owned);
-        found.push(Found { id, method, path, path_item, operation });
-    }
-}
-
-/// Returns an id for an operation that has none: `get_users_id` for `GET /users/{id}`.
-fn made_id(method: &str, path: &str) -> String {
-    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let mut id = method.to_ascii_lowercase();
-    for word in words {
-        id.push('_');
-        id.push_str(word);
-    }
-    id
-}
-
-/// Returns the name of the tool of each operation.
-fn assign_names(found: &[Found<'_>], options: &ImportOptions) -> Vec<String> {
-    let prefix = options.tool_name_prefix.as_deref().unwrap_or_default();
-    let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}_") };
-    let mut taken = BTreeSet::new();
-    let mut wanted = Vec::with_capacity(found.len());
-    for one in found {
-        let own = options.overrides.get(&one.id).and_then(|change| change.name.as_deref());
-        let mut name = format!("rest__{prefix}{}", own.unwrap_or(&one.id));
-        if !taken.insert(name.clone()) {
-            name = format!("{name} {} {}", one.method, one.path);
-        }
-        wanted.push(name);
-    }
-    let assigned = names::assign(wanted.iter().cloned(), names::DEFAULT_NAME_BYTES);
-    wanted.into_iter().map(|name| assigned.get(&name).cloned().unwrap_or(name)).collect()
 }
 
 /// Returns the indices of the operations that the filters select.
@@ -222,7 +108,7 @@ fn select(found: &[Found<'_>], options: &ImportOptions, imported: &mut Imported)
     let mut selected = Vec::new();
     for (index, one) in found.iter().enumerate() {
         let tags = one.operation["tags"].as_array().into_iter().flatten();
-        let tags: Vec<&str> = tags.filter_map(Value::as_str).collect();
+        let tags: Vec<&str> = tags.filter_map(Value::as_str).take(MAX_TAGS).collect();
         let candidate = Candidate { id: &one.id, path: one.path, method: &one.method, tags: &tags };
         let is_hidden = options.overrides.get(&one.id).is_some_and(|change| change.hide);
         let is_old = one.operation["deprecated"] == true && !options.deprecated;
@@ -264,6 +150,8 @@ struct Importer<'a> {
     schemas: Schemas<'a>,
     read_only: IdPatterns,
     not_read_only: IdPatterns,
+    /// What is left of [`MAX_IMPORTED_BYTES`].
+    bytes: usize,
 }
 
 impl<'a> Importer<'a> {
@@ -285,6 +173,12 @@ impl<'a> Importer<'a> {
         let schema = arguments::schema(&mut self.schemas, &declared, &names, body.as_ref())
             .map_err(|problem| problem.to_string())?;
         let schema = assemble(&mut self.schemas, &schema).map_err(|problem| problem.to_string())?;
+        let fields = body.as_ref().map_or(0, |body| body.form.size());
+        let size = schema.bytes + fields + path.len() + 1_024 + 256 * declared.len();
+        self.bytes = self
+            .bytes
+            .checked_sub(size)
+            .ok_or("the imported operations are too large together; include fewer operations")?;
         let definition = self.definition(found, name, schema);
         Ok(Operation {
             id: found.id.clone(),
@@ -296,7 +190,7 @@ impl<'a> Importer<'a> {
                 path: template,
                 arguments: planned(&declared, names),
                 body: body.map(|Body { form, .. }| form),
-                accept: accept(&resolver, operation),
+                accept: responses::accept(&resolver, operation),
                 security,
             },
         })
@@ -419,24 +313,4 @@ fn planned(declared: &[Parameter<'_>], names: Vec<String>) -> Vec<Argument> {
         form: parameter.form,
     })
     .collect()
-}
-
-/// Returns the content type of successful responses, JSON if there is one. Others are accepted as well.
-fn accept(resolver: &Resolver<'_>, operation: &Value) -> Option<HeaderValue> {
-    let responses = operation["responses"].as_object().into_iter().flatten();
-    let successful = responses.filter(|(status, _)| status.starts_with('2'));
-    let mut best: Option<&str> = None;
-    for (_, response) in successful.take(10) {
-        let response = resolver.follow(response).ok()?;
-        for media_type in
-            response["content"].as_object().into_iter().flatten().map(|(name, _)| name)
-        {
-            let is_json = MediaKind::new(media_type) == MediaKind::Json;
-            if best.is_none() || (is_json && best.map(MediaKind::new) != Some(MediaKind::Json)) {
-                best = Some(media_type);
-            }
-        }
-    }
-    let best = best.filter(|best| !best.contains('*'))?;
-    HeaderValue::from_str(&format!("{best}, */*;q=0.1")).ok()
 }

@@ -116,7 +116,7 @@ fn is_small(value: &Value) -> bool {
 
 /// Subtracts the approximate size of a value, and returns whether it did not exceed the rest. Stops
 /// where it does.
-fn fits(value: &Value, rest: &mut usize) -> bool {
+pub(super) fn fits(value: &Value, rest: &mut usize) -> bool {
     let own = match value {
         Value::String(text) => text.len() + 2,
         Value::Object(map) => map.keys().map(|name| name.len() + 4).sum(),
@@ -168,6 +168,7 @@ pub(super) enum Enumeration {
 pub(super) fn enumeration(
     members: &Map<String, Value>,
     types: Option<&Value>,
+    nullable: bool,
 ) -> Option<Enumeration> {
     let listed = members.get("enum")?.as_array().filter(|listed| !listed.is_empty())?;
     let rest = &mut { MAX_ENUM_BYTES };
@@ -198,7 +199,7 @@ pub(super) fn enumeration(
             values.push(value);
         }
     }
-    if has("null") && unique.insert(Value::Null.to_string()) {
+    if (nullable || has("null")) && unique.insert(Value::Null.to_string()) {
         values.push(Value::Null);
     }
     Some(Enumeration::Values(values))

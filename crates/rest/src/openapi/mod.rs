@@ -15,6 +15,7 @@ mod body;
 mod body_content;
 mod document;
 mod encoding;
+mod gather;
 mod import;
 mod keywords;
 mod operation;
@@ -22,6 +23,7 @@ mod options;
 mod parameters;
 mod path;
 mod references;
+mod responses;
 mod schema;
 mod security;
 mod select;
@@ -33,7 +35,8 @@ mod tests;
 
 pub use self::{
     document::{Document, DocumentError, MAX_DOCUMENT_BYTES, Version},
-    import::{Imported, MAX_OPERATIONS, SkippedOperation, import},
+    gather::{MAX_OPERATIONS, SkippedOperation},
+    import::{Imported, import},
     operation::Operation,
     options::{ImportOptions, OperationFilter, OperationOverride, SchemeCredentials},
 };

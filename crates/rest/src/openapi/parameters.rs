@@ -10,6 +10,8 @@ use super::{
 
 /// Maximum number of parameters of one operation.
 const MAX_PARAMETERS: usize = 500;
+/// Maximum length of the name of a parameter, in bytes.
+const MAX_NAME_BYTES: usize = 256;
 
 /// Part of a request that holds a parameter. The order decides which of several parameters with one
 /// name keeps it.
@@ -103,7 +105,9 @@ pub(super) fn collect<'a>(
 ) -> Result<Vec<Parameter<'a>>, String> {
     let mut found: Vec<Parameter<'a>> = Vec::new();
     for holder in [path_item, operation] {
-        for declared in holder["parameters"].as_array().into_iter().flatten() {
+        for declared in
+            holder["parameters"].as_array().into_iter().flatten().take(2 * MAX_PARAMETERS)
+        {
             let declared = resolver.follow(declared).map_err(|error| format!("it {error}"))?;
             let Some(parameter) = parameter(resolver, declared)? else { continue };
             let same = |other: &&mut Parameter<'a>| {
@@ -135,6 +139,9 @@ fn parameter<'a>(
         let reason = format!("it requires a parameter in \"{place}\", which is unknown");
         return if is("required") { Err(reason) } else { Ok(None) };
     };
+    if name.len() > MAX_NAME_BYTES {
+        return Err(format!("a name of its parameters is longer than {MAX_NAME_BYTES} bytes"));
+    }
     let content = declared["content"].as_object().and_then(|content| content.iter().next());
     let (form, schema) = match content {
         Some((media_type, media)) => {

@@ -9,23 +9,25 @@ use super::options::ImportOptions;
 const MAX_URL_BYTES: usize = 2048;
 /// Maximum number of servers that are tried.
 const MAX_SERVERS: usize = 20;
+/// Maximum number of values of a variable.
+const MAX_VALUES: usize = 1_000;
 
 /// Returns the URL that the path of an operation is appended to, without a slash at the end: the first
 /// usable server of the operation, its path or the document.
 ///
 /// # Errors
 /// Returns the reason why no server can be used, and what to configure.
-pub(super) fn base_url(
-    root: &Value,
-    path_item: &Value,
-    operation: &Value,
+pub(super) fn base_url<'a>(
+    root: &'a Value,
+    path_item: &'a Value,
+    operation: &'a Value,
     options: &ImportOptions,
 ) -> Result<Url, String> {
     if let Some(base) = &options.base_url {
         return usable(base, options);
     }
-    let listed = |holder: &Value| match holder.get("servers") {
-        Some(Value::Array(servers)) if !servers.is_empty() => Some(servers.clone()),
+    let listed = |holder: &'a Value| match holder.get("servers") {
+        Some(Value::Array(servers)) if !servers.is_empty() => Some(servers),
         _ => None,
     };
     let servers = listed(operation).or_else(|| listed(path_item)).or_else(|| listed(root));
@@ -121,8 +123,8 @@ fn value(name: &str, declared: &Value, options: &ImportOptions) -> Result<String
             format!("its server has a variable {name}; set serverVariables.{name}")
         });
     };
-    let permitted: Vec<_> =
-        declared["enum"].as_array().into_iter().flatten().filter_map(scalar).collect();
+    let permitted = declared["enum"].as_array().into_iter().flatten().take(MAX_VALUES);
+    let permitted: Vec<_> = permitted.filter_map(scalar).collect();
     if permitted.is_empty() || permitted.contains(given) {
         return Ok(given.clone());
     }

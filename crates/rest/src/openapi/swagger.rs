@@ -3,9 +3,14 @@
 //! Schemas stay where they are, so references to them stay valid. Parameters and responses are resolved
 //! and rewritten in each operation. The result has what an import reads, and nothing else.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
 
-use super::references::Resolver;
+use super::{keywords::fits, references::Resolver};
+
+/// Maximum size of all copies of parts of a document, in bytes.
+const MAX_COPIED_BYTES: usize = 128 * 1024 * 1024;
 
 /// Methods that a path can hold.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
@@ -36,12 +41,14 @@ const SCHEMA_FIELDS: [&str; 18] = [
 const OPERATION_FIELDS: [&str; 6] =
     ["operationId", "summary", "description", "tags", "deprecated", "security"];
 
-/// Converts a document.
-pub(super) fn upgrade(root: &Value) -> Value {
-    let conversion = Conversion { root, resolver: Resolver::new(root) };
+/// Converts a document. Returns `None` when the result would become too large: references to paths and
+/// parameters are replaced by copies.
+pub(super) fn upgrade(root: &Value) -> Option<Value> {
+    let left = Cell::new(MAX_COPIED_BYTES);
+    let conversion = Conversion { root, resolver: Resolver::new(root), left };
     let mut paths = Map::new();
     for (path, path_item) in root["paths"].as_object().into_iter().flatten() {
-        paths.insert(path.clone(), conversion.path_item(path_item));
+        paths.insert(path.clone(), conversion.path_item(path_item)?);
     }
     let mut upgraded = Map::new();
     upgraded.insert("servers".to_owned(), servers(root, root));
@@ -53,7 +60,7 @@ pub(super) fn upgrade(root: &Value) -> Value {
     for field in ["info", "tags", "security", "definitions", "parameters", "responses"] {
         upgraded.extend(root.get(field).map(|value| (field.to_owned(), value.clone())));
     }
-    Value::Object(upgraded)
+    Some(Value::Object(upgraded))
 }
 
 /// Returns the servers of a document, or of an operation with its own schemes.
@@ -102,27 +109,38 @@ fn security_scheme(scheme: &Value) -> Value {
 struct Conversion<'a> {
     root: &'a Value,
     resolver: Resolver<'a>,
+    /// What is left of [`MAX_COPIED_BYTES`].
+    left: Cell<usize>,
 }
 
 impl<'a> Conversion<'a> {
-    fn path_item(&self, path_item: &'a Value) -> Value {
+    /// Counts a value that is copied.
+    fn copies(&self, value: &Value) -> Option<()> {
+        let mut left = self.left.get();
+        let fits = fits(value, &mut left);
+        self.left.set(left);
+        fits.then_some(())
+    }
+
+    fn path_item(&self, path_item: &'a Value) -> Option<Value> {
         let followed = match self.resolver.follow(path_item) {
             Ok(followed) => followed,
             // The import reports the reference.
-            Err(_) => return path_item.clone(),
+            Err(_) => return Some(path_item.clone()),
         };
         let mut upgraded = Map::new();
         for method in METHODS {
             if let Some(operation) = followed.get(method).filter(|value| value.is_object()) {
-                upgraded.insert(method.to_owned(), self.operation(followed, operation));
+                upgraded.insert(method.to_owned(), self.operation(followed, operation)?);
             }
         }
-        Value::Object(upgraded)
+        Some(Value::Object(upgraded))
     }
 
-    fn operation(&self, path_item: &'a Value, operation: &'a Value) -> Value {
+    fn operation(&self, path_item: &'a Value, operation: &'a Value) -> Option<Value> {
         let mut upgraded = Map::new();
         for field in OPERATION_FIELDS {
+            self.copies(&operation[field])?;
             upgraded.extend(operation.get(field).map(|value| (field.to_owned(), value.clone())));
         }
         if operation.get("schemes").is_some() {
@@ -132,8 +150,12 @@ impl<'a> Conversion<'a> {
         let mut fields: Vec<&'a Value> = Vec::new();
         let consumes = self.media_types(operation, "consumes");
         for parameter in self.parameters(path_item, operation) {
+            self.copies(parameter)?;
             match parameter["in"].as_str() {
                 Some("body") => {
+                    for _ in &consumes {
+                        self.copies(parameter)?;
+                    }
                     upgraded.insert("requestBody".to_owned(), body(parameter, &consumes));
                 }
                 Some("formData") => fields.push(parameter),
@@ -148,7 +170,7 @@ impl<'a> Conversion<'a> {
         let produces: Map<String, Value> =
             produces.map(|media_type| (media_type.to_owned(), json!({}))).collect();
         upgraded.insert("responses".to_owned(), json!({"200": {"content": produces}}));
-        Value::Object(upgraded)
+        Some(Value::Object(upgraded))
     }
 
     /// Returns the parameters of an operation, and those of its path that it does not replace. A

@@ -8,6 +8,8 @@ use super::{SchemaProblem, Schemas};
 
 /// Maximum nesting of `allOf` that is searched for properties.
 const MAX_COMPOSITION: u32 = 4;
+/// Maximum number of required properties that are looked at.
+const MAX_REQUIRED: usize = 10_000;
 
 impl<'a> Schemas<'a> {
     /// Follows a schema's references. A broken one is reported when the schema is translated.
@@ -51,7 +53,7 @@ impl<'a> Schemas<'a> {
         while let Some((schema, depth)) = pending.pop() {
             let schema = self.followed(schema);
             let listed = schema["required"].as_array().into_iter().flatten();
-            names.extend(listed.filter_map(Value::as_str));
+            names.extend(listed.filter_map(Value::as_str).take(MAX_REQUIRED));
             if depth < MAX_COMPOSITION && pending.len() < 1000 {
                 let branches = schema["allOf"].as_array().into_iter().flatten();
                 pending.extend(branches.map(|branch| (branch, depth + 1)));

@@ -75,7 +75,7 @@ impl<'a> Translation<'_, 'a> {
         let mut translated = Map::new();
         keywords::copy_simple(members, &mut translated);
         let types = keywords::types(members, is_nullable);
-        match keywords::enumeration(members, types.as_ref()) {
+        match keywords::enumeration(members, types.as_ref(), is_nullable) {
             Some(Enumeration::Values(values)) => {
                 translated.insert("enum".to_owned(), Value::Array(values));
             }
@@ -117,6 +117,7 @@ impl<'a> Translation<'_, 'a> {
         let mut required: Vec<&'a str> = Vec::new();
         let listed = members.get("required").and_then(Value::as_array).into_iter().flatten();
         required.extend(listed.filter_map(Value::as_str));
+        self.schemas.spend(required.len() as u64)?;
         let mut read_only: BTreeSet<&'a str> = BTreeSet::new();
         if let Some(Value::Object(properties)) = members.get("properties") {
             let mut kept = Map::new();

@@ -123,6 +123,15 @@ fn operations_are_bounded() {
 }
 
 #[test]
+fn copies_of_a_path_are_bounded() {
+    let shared = json!({"get": {"description": "x".repeat(100_000)}});
+    let paths: Map<String, Value> =
+        (0..5_000).map(|index| (format!("/p{index}"), json!({"$ref": "#/x-shared"}))).collect();
+    let document = json!({"swagger": "2.0", "x-shared": shared, "paths": paths});
+    assert!(matches!(Document::from_value(document), Err(DocumentError::TooManyValues)));
+}
+
+#[test]
 fn unusable_operations_have_a_reason() {
     let none = ImportOptions::default();
     let check = |path: &str, operation: Value, expected: &str| {

@@ -1,4 +1,5 @@
 //! Tests of whole imports.
+#![expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 
 mod documents;
 mod hostile;
