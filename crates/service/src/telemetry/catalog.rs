@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 43] = [
+pub const CATALOG: [Metric; 50] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -149,6 +149,29 @@ pub const CATALOG: [Metric; 43] = [
         "Duration of each phase of a script: pending, running, total.",
     ),
     gauge("rockbot_scripts_running", &[], "Scripts whose pod was created and has not ended."),
+    counter(
+        "rockbot_web_search_requests_total",
+        &["provider", "outcome"],
+        "Requests to search providers, by outcome.",
+    ),
+    histogram(
+        "rockbot_web_search_wait_seconds",
+        &["provider"],
+        "Time that searches waited for the rate limit of a provider.",
+    ),
+    gauge(
+        "rockbot_web_search_quota_remaining",
+        &["provider"],
+        "Searches left in the quota of a provider, as its last response reported.",
+    ),
+    counter("rockbot_web_pages_total", &["outcome"], "Web pages fetched, by outcome."),
+    histogram("rockbot_web_page_seconds", &[], "Duration of fetching and reading web pages."),
+    counter(
+        "rockbot_rest_requests_total",
+        &["tool_set", "outcome"],
+        "Requests of REST tools, by outcome.",
+    ),
+    counter("rockbot_rest_retries_total", &["tool_set"], "Retries of requests of REST tools."),
     gauge("rockbot_reply_probe_up", &[], "1 when the last probe got a reply, else 0."),
     histogram("rockbot_reply_probe_duration_seconds", &[], "Round-trip time of probes."),
     counter("rockbot_telemetry_spans_total", &["outcome"], "Spans of traces, by export outcome."),
