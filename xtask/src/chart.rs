@@ -7,6 +7,7 @@
 mod calls;
 mod cluster;
 mod objects;
+mod pools;
 mod shared_files;
 mod values_table;
 
@@ -64,7 +65,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for case in &cases {
         let rendered = rendered(&helm, &case.values)
             .with_context(|| format!("cannot render the chart with {}", case.values.display()))?;
-        objects::check_hardening(&rendered).with_context(|| format!("values {}", case.name))?;
+        objects::check_hardening(&rendered)
+            .and_then(|()| pools::check(&rendered))
+            .with_context(|| format!("values {}", case.name))?;
         snapshot(&case.name, &rendered, options.accept)?;
         fs::write(folder.path().join(format!("{}.yaml", case.name)), &rendered)?;
     }

@@ -22,6 +22,6 @@ fn write_secrets(layout: &str, folder: &Path) -> Result<()> {
     // The selection of the tests: another would compile dependencies again with other features.
     process::run(build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "rockbot"]))?;
     let mut command = Command::new(workspace::program("rockbot")?);
-    command.args(["admin", "secrets", "--agent", "assistant", "--layout", layout]);
+    command.args(["admin", "secrets", "--agent", "assistant", "--pool", "web", "--layout", layout]);
     process::run(command.arg("--out").arg(folder))
 }

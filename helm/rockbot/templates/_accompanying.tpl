@@ -14,7 +14,7 @@ apiVersion: v1
 kind: Service
 metadata:
   {{- include "rockbot.metadata" . | nindent 2 }}
-    rockbot.dev/process: rockbot-{{ .component }}
+    rockbot.dev/process: rockbot-{{ .program | default .component }}
 spec:
   {{- if .ports }}
   type: ClusterIP

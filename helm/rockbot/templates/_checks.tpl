@@ -25,11 +25,7 @@
 {{- if and .Values.scriptsManager.enabled (eq (include "rockbot.scripts.namespace" .) .Release.Namespace) -}}
 {{- $problems = append $problems "scriptsManager.namespace.name: scripts need a separate namespace, because its pods have no network" -}}
 {{- end -}}
-{{- if and .Values.toolHandler.enabled (eq .Values.toolHandler.work.claim.accessMode "ReadWriteOnce") .Values.toolHandler.work.claim.enabled -}}
-{{- if or (gt (int .Values.toolHandler.replicas) 1) (ne .Values.toolHandler.autoscaling.kind "none") -}}
-{{- $problems = append $problems "toolHandler.work.claim.accessMode: several handlers need ReadWriteMany, or no claim" -}}
-{{- end -}}
-{{- end -}}
+{{- $problems = concat $problems (include "rockbot.checks.handlers" . | fromJsonArray) -}}
 {{- with include "rockbot.checks.model" . -}}
 {{- $problems = append $problems . -}}
 {{- end -}}
@@ -66,4 +62,78 @@
 {{- printf "networkPolicy.model.to: it permits public addresses only, and model.baseUrl is inside a network; add the server" -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{- /* Problems of toolHandler and toolHandlers, as a JSON list. */ -}}
+{{- define "rockbot.checks.handlers" -}}
+{{- $problems := list -}}
+{{- $names := list -}}
+{{- $serving := dict -}}
+{{- $handlers := list -}}
+{{- if .Values.toolHandler.enabled -}}
+{{- $handlers = append $handlers (dict "key" "toolHandler" "families" (list "files") "values" .Values.toolHandler) -}}
+{{- end -}}
+{{- range .Values.toolHandlers -}}
+{{- $key := printf "toolHandlers.%s" .name -}}
+{{- if has .name $names -}}
+{{- $problems = append $problems (printf "toolHandlers: two pools have the name %s; rename one of them" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- $object := printf "%s-%s" (include "rockbot.fullname" $) (include "rockbot.tool-handler.component" .name) -}}
+{{- if gt (len $object) 63 -}}
+{{- $problems = append $problems (printf "%s: the object name %s is longer than 63 characters; shorten the pool's name, or set fullnameOverride" $key $object) -}}
+{{- end -}}
+{{- $handlers = append $handlers (dict "key" $key "families" .families "pool" true "values" (mergeOverwrite (deepCopy $.Values.toolHandlerPool) .)) -}}
+{{- end -}}
+{{- range $handler := $handlers -}}
+{{- with include "rockbot.checks.work" . -}}{{- $problems = append $problems . -}}{{- end -}}
+{{- if .pool -}}{{- $problems = concat $problems (include "rockbot.checks.pool" . | fromJsonArray) -}}{{- end -}}
+{{- range $family := .families -}}
+{{- $other := get $serving $family -}}
+{{- if and $other (ne $family "rest") -}}
+{{- $problems = append $problems (printf "%s.families: %s has the same tools of the family %s, and agents use those of one pool only; remove the family from one of them%s" $handler.key $other $family (eq $other "toolHandler" | ternary ", or set toolHandler.enabled to false" "")) -}}
+{{- end -}}
+{{- $_ := set $serving $family $handler.key -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $problems -}}
+{{- end }}
+
+{{- /* The problem of a handler's working directory, or nothing. */ -}}
+{{- define "rockbot.checks.work" -}}
+{{- $claim := .values.work.claim -}}
+{{- if and (has "files" .families) (eq $claim.accessMode "ReadWriteOnce") $claim.enabled -}}
+{{- if or (gt (int .values.replicas) 1) (ne .values.autoscaling.kind "none") -}}
+{{- printf "%s.work.claim.accessMode: several handlers need ReadWriteMany, or no claim" .key -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Problems of a pool, as a JSON list. */ -}}
+{{- define "rockbot.checks.pool" -}}
+{{- $problems := list -}}
+{{- $outside := or (has "web" .families) (has "rest" .families) -}}
+{{- if and $outside (eq .values.egress "none") -}}
+{{- $problems = append $problems (printf "%s.egress: the families web and rest need connections to servers; set web, or custom with extraEgress" .key) -}}
+{{- end -}}
+{{- if and (eq .values.egress "none") .values.extraEgress -}}
+{{- $problems = append $problems (printf "%s.extraEgress: the egress none permits broker and database only; set egress to custom" .key) -}}
+{{- end -}}
+{{- if and (eq .values.egress "custom") (not .values.extraEgress) -}}
+{{- $problems = append $problems (printf "%s.extraEgress: the egress custom needs rules" .key) -}}
+{{- end -}}
+{{- if and $outside (has "files" .families) .values.allowBash -}}
+{{- $problems = append $problems (printf "%s.families: bash of the family files could read the keys of web and rest; use two pools, or set allowBash to false" .key) -}}
+{{- end -}}
+{{- $rest := or .values.rest .values.restSecret -}}
+{{- if and .values.rest .values.restSecret -}}
+{{- $problems = append $problems (printf "%s.restSecret: set either rest or restSecret" .key) -}}
+{{- end -}}
+{{- if and $rest (not (has "rest" .families)) -}}
+{{- $problems = append $problems (printf "%s.rest: the pool does not serve the family rest; add it to families" .key) -}}
+{{- end -}}
+{{- if and (has "rest" .families) (not $rest) (not (contains "[rest]" .values.config)) -}}
+{{- $problems = append $problems (printf "%s.rest: the family rest has no tools; set rest, restSecret, or [rest] in config" .key) -}}
+{{- end -}}
+{{- toJson $problems -}}
 {{- end }}

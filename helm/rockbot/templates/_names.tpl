@@ -28,6 +28,9 @@ rockbot.dev/agent: {{ . | quote }}
 
 {{- define "rockbot.labels" -}}
 {{ include "rockbot.selector" . }}
+{{- with .pool }}
+rockbot.dev/pool: {{ . | quote }}
+{{- end }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/part-of: rockbot

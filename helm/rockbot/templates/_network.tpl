@@ -69,7 +69,7 @@
 {{- end }}
 
 {{- /* The policy of a process. Arguments: root, component, values, and into, ingress rules in addition
-       to that of the admin port. Its egress rules are in the template rockbot.COMPONENT.egress. */ -}}
+       to that of the admin port. Its egress rules are in the template rockbot.PROGRAM.egress. */ -}}
 {{- define "rockbot.network.policy" -}}
 {{- if .root.Values.networkPolicy.enabled -}}
 apiVersion: networking.k8s.io/v1
@@ -97,7 +97,7 @@ spec:
     {{- if .root.Values.telemetry.otlpEndpoint }}
     {{- include "rockbot.network.rule" .root.Values.networkPolicy.telemetry | nindent 4 }}
     {{- end }}
-    {{- with include (printf "rockbot.%s.egress" .component) . | trim }}
+    {{- with include (printf "rockbot.%s.egress" (.program | default .component)) . | trim }}
     {{- . | nindent 4 }}
     {{- end }}
     {{- with .values.extraEgress }}

@@ -44,11 +44,12 @@ readinessProbe:
 {{- end }}
 
 {{- /* The pod template of a process. Arguments: root, component, values; for an agent also agent and
-       suffix. Parts of a component are in the templates rockbot.COMPONENT.env, .secrets, .mounts,
-       .volumes and .ports, each a YAML list. */ -}}
+       suffix; for a pool of handlers also pool, and program if it is not the component. Parts of a program
+       are in the templates rockbot.PROGRAM.env, .secrets, .mounts, .volumes and .ports, each a YAML list. */ -}}
 {{- define "rockbot.pod.template" -}}
 {{- $values := .values -}}
-{{- $own := printf "rockbot.%s" .component -}}
+{{- $program := .program | default .component -}}
+{{- $own := printf "rockbot.%s" $program -}}
 {{- $config := $values.config | default "" -}}
 {{- $secrets := include (printf "%s.secrets" $own) . | trim -}}
 metadata:
@@ -89,8 +90,8 @@ spec:
   securityContext:
     {{- include "rockbot.pod.security" dict | nindent 4 }}
   containers:
-    - name: {{ .component }}
-      image: {{ include "rockbot.image" (dict "root" .root "binary" (printf "rockbot-%s" .component) "image" $values.image) | quote }}
+    - name: {{ $program }}
+      image: {{ include "rockbot.image" (dict "root" .root "binary" (printf "rockbot-%s" $program) "image" $values.image) | quote }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       {{- if $config }}
       args: [--config, /etc/rockbot/config.toml]

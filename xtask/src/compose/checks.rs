@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{fleet::Fleet, traces};
+use super::fleet::{Fleet, GITHUB_TOKEN};
+use super::traces;
 use crate::broker::wait_before_poll;
 use crate::{console, process};
 
 /// Services that run unprivileged on a read-only root.
-const OWN_SERVICES: [&str; 4] = ["agent", "tool-handler", "mcp-bridge", "example-mcp"];
+const OWN_SERVICES: [&str; 5] =
+    ["agent", "tool-handler", "web-handler", "mcp-bridge", "example-mcp"];
 /// The port of our admin servers and of Prometheus.
 const ADMIN_PORT: u16 = 9090;
 const JAEGER_PORT: u16 = 16686;
@@ -18,17 +20,24 @@ const AGENT_TRACES: &str = "/api/traces?service=rockbot-agent&limit=100";
 const TIMEOUT: Duration = Duration::from_secs(90);
 const NONROOT: &str = "65532:65532";
 /// The secrets that each service mounts.
-const SECRETS: [(&str, &[&str]); 4] = [
+const SECRETS: [(&str, &[&str]); 5] = [
     ("agent", &["broker-url", "model-key", "store-url"]),
     ("tool-handler", &["broker-url", "store-url"]),
+    ("web-handler", &["brave-key", "broker-url", "github-token", "store-url", "tavily-key"]),
     ("mcp-bridge", &["broker-url", "store-url"]),
     ("example-mcp", &[]),
 ];
+/// The networks of the two handlers, without the project's name.
+const NETWORKS: [(&str, &[&str]); 2] =
+    [("tool-handler", &["fleet"]), ("web-handler", &["fleet", "outside"])];
 
 pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("services run unprivileged on a read-only root", || unprivileged(fleet))?;
     step("services mount their own secrets only", || secrets(fleet))?;
+    step("only the pool web reaches other networks", || networks(fleet))?;
     step("a tool call runs unprivileged", || tool_call(fleet))?;
+    step("a command cannot read a key of the pool web", || keys_of_web(fleet))?;
+    step("the pool web offers no search without a provider", || tools_of_web(fleet))?;
     step("a call is counted once", || counted_once(fleet))?;
     step("an MCP call succeeds", || mcp_call(fleet))?;
     step("a turn uses a tool and an MCP server", || turn(fleet))?;
@@ -81,6 +90,41 @@ fn secrets(fleet: &Fleet<'_>) -> Result<()> {
     Ok(())
 }
 
+fn networks(fleet: &Fleet<'_>) -> Result<()> {
+    let template = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}";
+    for (service, expected) in NETWORKS {
+        let found = fleet.inspect(service, template)?;
+        let mut found: Vec<_> = found
+            .split_whitespace()
+            .map(|name| name.rsplit(['_', '-']).next().unwrap_or_default())
+            .collect();
+        found.sort_unstable();
+        ensure!(found == expected, "{service} is on the networks {found:?}");
+    }
+    Ok(())
+}
+
+/// Searches everything that `bash` can read of processes and secrets for the key of `web-handler`.
+fn keys_of_web(fleet: &Fleet<'_>) -> Result<()> {
+    let command = "echo kept; cat /proc/[0-9]*/environ /run/secrets/* 2>/dev/null; true";
+    let output =
+        fleet.rockbot(&["tools", "call", "bash", &format!("{{\"command\":\"{command}\"}}")])?;
+    ensure!(output.contains("kept"), "the command did not run:\n{output}");
+    ensure!(output.contains("rockbot.tool-handler"), "the command cannot read its own secrets");
+    ensure!(
+        !output.contains(GITHUB_TOKEN),
+        "a command of the pool without a name reads a key of web"
+    );
+    Ok(())
+}
+
+fn tools_of_web(fleet: &Fleet<'_>) -> Result<()> {
+    let tools = fleet.rockbot(&["tools", "list"])?;
+    ensure!(tools.contains("web_browse"), "no web_browse in:\n{tools}");
+    ensure!(!tools.contains("web_search"), "web_search without a provider in:\n{tools}");
+    Ok(())
+}
+
 fn tool_call(fleet: &Fleet<'_>) -> Result<()> {
     let command = "id -u; touch /usr/stray 2>&1; echo kept > note && cat note";
     let arguments = format!("{{\"command\":\"{command}\"}}");
@@ -130,10 +174,10 @@ fn traced(fleet: &Fleet<'_>) -> Result<()> {
 }
 
 fn scraped(fleet: &Fleet<'_>) -> Result<()> {
-    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): our three processes, and the broker in two jobs.
+    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): our four processes, and the broker in two jobs.
     const QUERY: &str =
         "/api/v1/query?query=count(up%7Bjob%3D~%22rockbot-.*%7Crabbitmq.*%22%7D%20%3D%3D%201)";
-    const EXPECTED: &str = ",\"5\"]";
+    const EXPECTED: &str = ",\"6\"]";
     fleet.start("observability", "prometheus")?;
     retry_until_ok(|| {
         // Prometheus refuses connections until it has started.

@@ -15,6 +15,8 @@ use crate::images::engine::Engine;
 use crate::{console, process, rockbot};
 
 const PROJECT: &str = "rockbot-check";
+/// A key of the service `web-handler`, which no other one may read.
+pub(super) const GITHUB_TOKEN: &str = "not-a-real-token-6d1f0c";
 /// Limit for Compose commands that start or stop containers, and for their health checks.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Limit for other commands.
@@ -34,7 +36,9 @@ impl<'a> Fleet<'a> {
     /// Starts a fleet with new secrets, and returns when every container is healthy.
     pub(super) fn up(engine: &'a Engine, tool: &'a Tool) -> Result<Self> {
         let files = tempfile::Builder::new().prefix("rockbot-compose-").tempdir()?;
-        rockbot::write_compose_secrets(&files.path().join("secrets"))?;
+        let secrets = files.path().join("secrets");
+        rockbot::write_compose_secrets(&secrets)?;
+        fs::write(secrets.join("github-token"), GITHUB_TOKEN)?;
         let example = fs::read_to_string(folder().join(".env.example"))?;
         let environment = format!(
             "{example}\nCOMPOSE_PROJECT_NAME={PROJECT}\nSECRETS={}\nRABBITMQ_PORT={}\n\

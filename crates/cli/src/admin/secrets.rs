@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use rockbot_contracts::definitions::Fleet;
+use rockbot_contracts::{PoolName, definitions::Fleet};
 
 use super::{
     broker_users::{DEFINITIONS, definitions},
@@ -23,12 +23,14 @@ const SERVICES: [(&str, &str); 5] = [
     ("scripts-manager", ".scripts-manager"),
     ("cli", ".cli"),
 ];
+/// Pool of the service `web-handler` of Compose.
+const WEB_POOL: &str = "web";
 /// Databases of Compose, each with a role of the same name.
 const DATABASES: [&str; 2] = ["calls", "memory"];
 /// Passwords of Compose that are not part of a URL.
 const PASSWORDS: [&str; 2] = ["postgres-password", "grafana-password"];
 /// Keys of Compose that the user fills in.
-const KEYS: [&str; 2] = ["model-key", "openrouter-key"];
+const KEYS: [&str; 5] = ["model-key", "brave-key", "tavily-key", "github-token", "openrouter-key"];
 
 /// A URL to which user and password are added.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,12 +87,13 @@ pub(super) fn write_for_kubernetes(
 }
 
 /// Writes the secrets of Compose. Existing passwords are kept. The service of a handler pool is named
-/// `<pool>-handler`.
+/// `<pool>-handler`; the pool `web` is always part of the fleet.
 ///
 /// Only its owner can enter the folder. The files are world-readable, because processes in containers
 /// run as users unknown to the host.
 pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<PathBuf>> {
     private_file::create_folder(folder)?;
+    let fleet = &with_web_pool(fleet)?;
     let passwords = passwords::read_or_generate(&folder.join("broker-passwords"), fleet.users())?;
     let text = definitions(fleet, &passwords::hashes(&passwords)?);
     write_for_containers(&folder.join(DEFINITIONS), &text)?;
@@ -115,6 +118,12 @@ pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<Path
         read_or_create(&folder.join(name), || Ok(String::new()))?;
     }
     Ok(vec![folder.to_owned()])
+}
+
+fn with_web_pool(fleet: &Fleet) -> Result<Fleet> {
+    let web = PoolName::new(WEB_POOL)?;
+    let is_missing = fleet.pools().all(|pool| *pool != web);
+    Ok(fleet.clone().with_pools(is_missing.then_some(web)))
 }
 
 fn user_ending<'a>(
@@ -225,6 +234,8 @@ mod tests {
         assert_eq!(names(folder.path()), mounted);
         let url = read(&folder.path().join("agent-broker-url")).unwrap();
         assert!(url.starts_with("amqp://rockbot.agent.assistant:"), "{url}");
+        let web = read(&folder.path().join("web-handler-broker-url")).unwrap();
+        assert!(web.starts_with("amqp://rockbot.tool-handler.web:"), "{web}");
         let password = folder.path().join("grafana-password");
         fs::write(&password, "mine\n").unwrap();
         write_for_compose(&fleet(), folder.path()).unwrap();

@@ -167,8 +167,16 @@ pub const CATALOG: &[Metric] = &[
     gauge(
         "rockbot_web_search_quota_remaining",
         &["provider"],
-        "Requests that a search provider permits in the rest of the month.",
+        "Searches left in the quota of a provider, as its last response reported.",
     ),
+    counter("rockbot_web_pages_total", &["outcome"], "Web pages fetched, by outcome."),
+    histogram("rockbot_web_page_seconds", &[], "Duration of fetching and reading web pages."),
+    counter(
+        "rockbot_rest_requests_total",
+        &["tool_set", "outcome"],
+        "Requests of REST tools, by outcome.",
+    ),
+    counter("rockbot_rest_retries_total", &["tool_set"], "Retries of requests of REST tools."),
     gauge("rockbot_reply_probe_up", &[], "1 when the last probe got a reply, else 0."),
     histogram("rockbot_reply_probe_duration_seconds", &[], "Round-trip time of probes."),
     counter("rockbot_telemetry_spans_total", &["outcome"], "Spans of traces, by export outcome."),
