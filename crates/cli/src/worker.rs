@@ -172,6 +172,7 @@ async fn check_calls(
     checks.run("newer-wire", requests::newer_wire(prober, subject)).await;
     checks.run("no-reply-to", requests::no_reply_to(prober, subject)).await;
     checks.run("foreign-reply-to", requests::foreign_reply_to(prober, subject)).await;
+    checks.run("odd-reply-to", requests::odd_reply_to(prober)).await;
 
     checks.run("expired", timing::expired(prober, subject)).await;
     checks.run("deadline", timing::deadline(prober, subject)).await;

@@ -47,14 +47,15 @@ def run(arguments, is_stopped):
         return query(database, arguments["csv"], arguments["sql"], is_stopped), False
     except (sqlite3.Error, sqlite3.Warning, csv.Error) as problem:
         return f"the query failed: {problem}", True
+    except MemoryError:
+        return "the query failed: it needs over 256 MiB of memory", True
     finally:
         database.close()
 
 
 def query(database, table, sql, is_stopped):
-    # The query is untrusted: it may use 256 MiB and only read.
+    # The query is untrusted: it may only read, and all queries together use at most 256 MiB.
     database.execute("PRAGMA hard_heap_limit = 268435456")
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * MAX_RESULT)
     rows = csv.reader(io.StringIO(table))
     columns = next(rows, ["empty"])
     names = ", ".join('"' + column.replace('"', '""') + '" NUMERIC' for column in columns)
@@ -71,5 +72,7 @@ def query(database, table, sql, is_stopped):
     for row in cursor:
         output.writerow(row)
         if text.tell() > MAX_RESULT:
-            return text.getvalue()[:MAX_RESULT] + "\n[result truncated at 1 MiB; select fewer rows]"
-    return text.getvalue()
+            break
+    result = text.getvalue().encode(errors="replace")
+    cut = result[:MAX_RESULT].decode(errors="ignore")
+    return cut if len(result) <= MAX_RESULT else cut + "\n[result truncated at 1 MiB; select fewer rows]"

@@ -41,6 +41,9 @@ export const deadLetterQueue: Options.AssertQueue = {
   },
 };
 
+const ID = /^[!-~]{1,200}$/;
+const ADDRESS = /^tool\.result(\.[A-Za-z0-9_%~-]+){2}$/;
+
 export type Executed = "no" | "yes" | "unknown";
 export type Outcome = { type: "ToolInvokeResponse" | "ToolError"; payload: object };
 export type Request = { id: string; tool: string; arguments: string };
@@ -48,6 +51,13 @@ export type Trace = { traceparent?: string; tracestate?: string };
 
 export function failure(code: string, executed: Executed, message: string): Outcome {
   return { type: "ToolError", payload: { code, executed, message, isRetryable: code === "timeout" } };
+}
+
+/** Adds a heartbeat of 10 s to the URL of a broker. */
+export function withHeartbeat(broker: string): string {
+  const address = new URL(broker);
+  address.searchParams.set("heartbeat", "10");
+  return address.href;
 }
 
 /** Returns the milliseconds left: the smaller of the time budget and the time until the deadline. */
@@ -59,11 +69,26 @@ export function remaining(headers: Record<string, unknown>, fallback: number): n
 
 /** Returns whether `replyTo` is an address for tool results, and not that of another caller. */
 export function mayReply(sender: string | undefined, replyTo: string): boolean {
+  if (replyTo !== "tool.result" && !ADDRESS.test(replyTo)) return false;
   const parts = (sender ?? "").split(".");
   const name = parts.at(-1);
   const isCaller = parts.length > 1 && (name === "cli" || parts.at(-2) === "agent");
-  const [family, kind, caller] = replyTo.split(".");
-  return family === "tool" && kind === "result" && !(isCaller && caller !== undefined && caller !== name);
+  const caller = replyTo.split(".")[2];
+  return !isCaller || caller === undefined || caller === name;
+}
+
+/** Returns the headers of the trace, without those that are invalid. */
+export function traceOf({ traceparent, tracestate }: Record<string, unknown>): Trace {
+  const valid = (text: unknown, limit: number) => (typeof text === "string" && text.length <= limit ? text : undefined);
+  const trace = { traceparent: valid(traceparent, 200), tracestate: valid(tracestate, 512) };
+  return Object.fromEntries(Object.entries(trace).filter(([, text]) => text !== undefined));
+}
+
+/** Reads the id of a call from a cancel; throws if that is not possible. */
+export function cancelledCall(body: Buffer): string {
+  const { toolCallId } = JSON.parse(body.toString());
+  if (typeof toolCallId !== "string" || !ID.test(toolCallId)) throw new Error("expected a toolCallId");
+  return toolCallId;
 }
 
 /** Reads a request; throws if that is not possible. */
@@ -73,10 +98,18 @@ export function read(properties: MessageProperties, body: Buffer): Request {
     throw new Error("expected a ToolInvokeRequest of at most 4 MiB");
   }
   const { toolCallId, toolName, arguments: text } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
-  if ([toolCallId, toolName, text].some((field) => typeof field !== "string")) {
-    throw new Error("expected the texts toolCallId, toolName and arguments");
+  if (![toolCallId, toolName].every((name) => typeof name === "string" && ID.test(name))) {
+    throw new Error("expected toolCallId and toolName, of at most 200 characters");
   }
+  if (typeof text !== "string") throw new Error("expected arguments as a text");
   return { id: properties.correlationId || toolCallId, tool: toolName, arguments: text };
+}
+
+/** Returns a payload as bytes, and an error in its place when it is too large for the broker. */
+export function encode(id: string, tool: string, { type, payload }: Outcome): [string, Buffer] {
+  const body = Buffer.from(JSON.stringify({ toolCallId: id, toolName: tool, ...payload }));
+  if (body.length <= MAX_BODY) return [type, body];
+  return encode(id, tool, failure("execution_failed", "yes", "the result is too large"));
 }
 
 /** Returns the properties of a message: about a call, or an announcement without an id. */

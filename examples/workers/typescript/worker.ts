@@ -39,7 +39,8 @@ class Session {
     this.notices = notices;
   }
 
-  async start(): Promise<string> {
+  /** Declares and consumes the queues, and returns the consumer of requests. `lost` is called when it ends. */
+  async start(lost: () => void): Promise<string> {
     const { requests } = this;
     if (!wire.user.startsWith(`${namespace}.`)) {
       // The definitions of a fleet's users contain these.
@@ -54,7 +55,8 @@ class Session {
     await requests.bindQueue(queue, namespace, key);
     await requests.prefetch(2 * CONCURRENCY);
     const limit = { "x-consumer-timeout": 90_000_000 };
-    const receive = (message: ConsumeMessage | null) => message && this.onRequest(message);
+    // Without a message, the broker has cancelled the consumer: the queue was deleted.
+    const receive = (message: ConsumeMessage | null) => (message ? this.onRequest(message) : lost());
     return (await requests.consume(queue, receive, { arguments: limit })).consumerTag;
   }
 
@@ -76,12 +78,17 @@ class Session {
   }
 
   notify(to: string, type: string, payload: object, id: string | undefined, trace: wire.Trace): void {
-    this.notices.publish(namespace, to, Buffer.from(JSON.stringify(payload)), wire.properties(type, id, trace, false));
+    const body = Buffer.from(JSON.stringify(payload));
+    try {
+      this.notices.publish(namespace, to, body, wire.properties(type, id, trace, false));
+    } catch (error) {
+      console.warn(`${type} not sent: ${error}`);
+    }
   }
 
   onCancel({ content, properties }: ConsumeMessage): void {
     try {
-      const id = String(JSON.parse(content.toString()).toolCallId);
+      const id = wire.cancelledCall(content);
       this.running.get(id)?.stop.abort(new Stopped("cancelled"));
       // The request, or a copy of it, may still arrive.
       for (const [call, until] of this.cancelled) if (until < Date.now()) this.cancelled.delete(call);
@@ -97,9 +104,7 @@ class Session {
     const headers: Record<string, any> = properties.headers ?? {};
     const replyTo = properties.replyTo ?? "tool.result";
     if (!wire.mayReply(properties.userId, replyTo)) return this.requests.reject(message, false);
-    const trace: wire.Trace = {};
-    if (headers.traceparent) trace.traceparent = String(headers.traceparent);
-    if (headers.tracestate) trace.tracestate = String(headers.tracestate);
+    const trace = wire.traceOf(headers);
     const unread = { id: properties.correlationId ?? "", tool: "", arguments: "" };
     const call: Call = { ...unread, replyTo, trace, copies: [message], stop: new AbortController() };
     let left: number;
@@ -107,7 +112,8 @@ class Session {
       Object.assign(call, wire.read(properties, message.content));
       left = wire.remaining(headers, 60_000);
     } catch (error) {
-      return this.finish(call, failure("invalid_arguments", "no", `not a valid request: ${error}`), true);
+      const problem = error instanceof SyntaxError ? "not JSON" : String(error);
+      return this.finish(call, failure("invalid_arguments", "no", `not a valid request: ${problem}`), true);
     }
     const running = this.running.get(call.id);
     if (running) {
@@ -128,14 +134,16 @@ class Session {
       parsed = JSON.parse(call.arguments);
       tool.validate(parsed);
     } catch (error) {
-      return this.finish(call, failure("invalid_arguments", "no", `invalid arguments: ${error}`));
+      // The parser's message quotes the arguments.
+      const problem = error instanceof SyntaxError ? "not JSON" : String(error);
+      return this.finish(call, failure("invalid_arguments", "no", `invalid arguments: ${problem}`));
     }
     this.running.set(call.id, call);
     const timer = setTimeout(() => call.stop.abort(new Stopped("timeout")), left);
-    void this.run(call, parsed).then((outcome) => {
-      clearTimeout(timer);
-      this.finish(call, outcome);
-    });
+    const finish = (outcome: Outcome) => this.finish(call, outcome);
+    // Without the connection nothing can be sent, and the broker redelivers the request.
+    const lost = (error: unknown) => console.warn(`reply not sent: ${error}`);
+    void this.run(call, parsed).finally(() => clearTimeout(timer)).then(finish).catch(lost);
   }
 
   /** Runs a call when fewer than CONCURRENCY others run. */
@@ -155,8 +163,9 @@ class Session {
     }
   }
 
-  reportProgress({ id, tool, replyTo, trace }: Call): NodeJS.Timeout {
+  reportProgress({ id, tool, replyTo, trace }: Call): NodeJS.Timeout | undefined {
     const to = replyTo.replace("tool.result", "tool.progress");
+    if (to === "tool.progress") return undefined; // of no particular caller
     let sequence = 0;
     return setInterval(() => {
       sequence += 1;
@@ -166,7 +175,7 @@ class Session {
   }
 
   /** Publishes the reply, and settles the request when the broker has confirmed the reply. */
-  finish(call: Call, { type, payload }: Outcome, unreadable = false): void {
+  finish(call: Call, outcome: Outcome, unreadable = false): void {
     if (this.running.get(call.id) === call) this.running.delete(call.id);
     const settle = (error?: unknown) => {
       for (const copy of call.copies) {
@@ -176,7 +185,7 @@ class Session {
       }
     };
     if (!call.id) return settle();
-    const reply = Buffer.from(JSON.stringify({ toolCallId: call.id, toolName: call.tool, ...payload }));
+    const [type, reply] = wire.encode(call.id, call.tool, outcome);
     // A reply that is returned is confirmed too: the caller's queue is gone, and nothing is left to do.
     this.requests.publish(namespace, call.replyTo, reply, wire.properties(type, call.id, call.trace, true), settle);
   }
@@ -184,16 +193,17 @@ class Session {
 
 /** Serves the pool until the connection is lost, or until the process is stopped and idle. */
 async function serve(): Promise<void> {
-  const connection = await amqp.connect(wire.url, { timeout: 5_000 });
+  const connection = await amqp.connect(wire.withHeartbeat(wire.url), { timeout: 5_000 });
   const lost = new Promise<never>((_, reject) => {
     connection.on("close", () => reject(new Error("the connection was closed")));
     connection.on("error", reject);
   });
   lost.catch(() => {});
   const [requests, notices] = [await connection.createConfirmChannel(), await connection.createChannel()];
-  for (const channel of [requests, notices]) channel.on("error", () => void connection.close().catch(() => {}));
+  const close = () => void connection.close().catch(() => {});
+  for (const channel of [requests, notices]) channel.on("error", close);
   const session = new Session(requests, notices);
-  const consumer = await session.start();
+  const consumer = await session.start(close);
   session.announce();
   const heartbeat = setInterval(() => session.announce(), 10_000);
   console.error(`ready: serving ${key}`);

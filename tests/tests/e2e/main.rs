@@ -65,3 +65,5 @@ mod soak;
 mod telemetry;
 #[cfg(test)]
 mod watch;
+#[cfg(test)]
+mod workers;

@@ -103,6 +103,17 @@ pub(super) async fn foreign_reply_to(prober: &Prober, subject: &Subject) -> Verd
     prober.expect_dead_letter(before).await
 }
 
+/// Checks a reply-to with more segments than an address has. A broker may refuse the reply and close the
+/// channel for it; the worker must go on.
+pub(super) async fn odd_reply_to(prober: &Prober) -> Verdict {
+    let key = format!("{}.too.long", prober.address.reply_to());
+    let key = RoutingKey::new(key).map_err(|error| Problem::Skipped(error.to_string()))?;
+    let mut call = prober.call(UNKNOWN_TOOL, "{}", BUDGET);
+    call.envelope.reply_to = Some(key);
+    prober.send(&call).await?;
+    prober.ping().await.map(|()| "the worker goes on".to_owned())
+}
+
 async fn mailbox(bus: &dyn Bus, key: &RoutingKey) -> Result<Messages, Problem> {
     let queue = QueueSpec::reply(key, vec![BindingPattern::from(key)]);
     let messages = Messages::collect(bus, queue).await;
