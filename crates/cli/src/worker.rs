@@ -109,8 +109,7 @@ async fn check<'a>(
         )));
     };
     let tool = select(&first, options.tool.as_deref())?;
-    let needs_nothing =
-        !tool.parameters["required"].as_array().is_some_and(|names| !names.is_empty());
+    let needs_nothing = tool.parameters["required"].as_array().is_none_or(Vec::is_empty);
     // A tool that changes something is called only with arguments that a person chose.
     let default = (needs_nothing && tool.hints.read_only).then(|| "{}".to_owned());
     let Given { short, slow, large } = given;
