@@ -9,6 +9,7 @@
 //! | *the conversation* | | |
 //! | memories | with the user message | yes |
 //! | skills | with the user message | yes |
+//! | instructions of tool handlers and MCP servers | with the user message | no |
 //! | services that may help | with the user message | no |
 //! | keys in working memory | with the user message | no |
 //!
@@ -48,6 +49,8 @@ pub enum ContextPart {
     Memories,
     /// Skills that fit the message and are new to the conversation.
     Skills,
+    /// Instructions of tool handlers and MCP servers in use on their tools.
+    Instructions,
     /// Agents and MCP servers that may help.
     Services,
     /// Keys in working memory.

@@ -22,6 +22,7 @@ pub mod event;
 mod history;
 pub mod inbox;
 mod inbox_watch;
+mod instructions;
 mod large_results;
 pub mod limits;
 pub mod mcp;
@@ -53,6 +54,7 @@ pub use definition::{
 };
 pub use event::{ProgressSink, TurnAnswer, TurnEvent};
 pub use inbox::{AgentInbox, serve};
+pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;
 pub use mcp::McpParts;
 pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};

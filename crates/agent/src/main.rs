@@ -39,7 +39,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let inbox = serve_inbox(agents.primary, fleet.bus.clone(), settings.agent.concurrency)
         .await
         .map_err(unavailable_error)?;
-    let probe = settings.agent.probe_replies.then(|| fleet.start_reply_probe(health));
+    let probe = settings.agent.probe_replies;
+    let probe = probe.then(|| fleet.start_reply_probe(tools.handlers(), health));
     health.serving();
     tracing::info!(name = %fleet.name, model = resolved.origin, "ready");
 

@@ -100,6 +100,9 @@ impl TurnSetup {
             let (own, shared) = (registry.clone(), shared.clone());
             McpToolProvider::new(parts, &definition, own, shared, approver, limits.activated_tools)
         });
+        if let Some(mcp) = &mcp {
+            sources.push(mcp.instructions());
+        }
         sources.push(Arc::new(StaticText::new(
             ContextPart::Profile,
             definition.system_prompt.as_str(),

@@ -56,7 +56,7 @@ fn report(written: &[PathBuf]) -> Outcome {
     Ok(exit::OK)
 }
 
-/// Returns the fleet with the named agents, or with the configured ones.
+/// Returns the fleet with the named agents and pools, or with the configured ones.
 fn broker_fleet(settings: &Settings, options: &FleetUsers) -> Result<Fleet, Failure> {
     let named = options.agents.iter().map(|name| AgentName::new(name.as_str()));
     let mut agents = named.collect::<Result<Vec<_>, _>>().or_exit(exit::USAGE)?;
@@ -64,5 +64,7 @@ fn broker_fleet(settings: &Settings, options: &FleetUsers) -> Result<Fleet, Fail
         agents = work_queues::configured_agents(settings)?;
     }
     let namespace = options.namespace.as_deref().unwrap_or(&settings.bus.namespace);
-    Fleet::new(namespace, &options.vhost, agents).or_exit(exit::USAGE)
+    let pools = if options.pools.is_empty() { &settings.fleet.pools } else { &options.pools };
+    let fleet = Fleet::new(namespace, &options.vhost, agents).or_exit(exit::USAGE)?;
+    Ok(fleet.with_pools(pools.iter().cloned()))
 }

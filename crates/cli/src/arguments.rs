@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use rockbot_contracts::identity::User;
+use rockbot_contracts::{PoolName, identity::User};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -386,7 +386,8 @@ pub(crate) enum Dlq {
   rockbot dlq list
   rockbot dlq list tool.invoke user.message.writer --json")]
     List {
-        /// Work queues [default: those of tools, MCP servers, scripts and the configured agents]
+        /// Work queues [default: those of tools with fleet.pools, MCP servers, scripts and the configured
+        /// agents]
         #[arg(value_name = "QUEUE")]
         queues: Vec<String>,
     },
@@ -513,6 +514,9 @@ pub(crate) struct FleetUsers {
     /// An agent of the fleet; repeatable [default: the configured agents]
     #[arg(long = "agent", value_name = "NAME")]
     pub(crate) agents: Vec<String>,
+    /// A named pool of tool handlers; repeatable [default: fleet.pools]
+    #[arg(long = "pool", value_name = "NAME")]
+    pub(crate) pools: Vec<PoolName>,
     /// Name of the exchange, and prefix of queues and users [default: bus.namespace]
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,

@@ -23,7 +23,9 @@ use crate::{
 pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcome {
     // Validated before anything starts.
     let names = match &command {
-        Dlq::List { queues } if queues.is_empty() => work_queues::configured(settings)?,
+        Dlq::List { queues } if queues.is_empty() => {
+            work_queues::configured(settings, &work_queues::pools(settings, Vec::new()))?
+        }
         Dlq::List { queues } => {
             let parsed = queues.iter().map(|queue| work_queues::parse_name(queue, settings));
             parsed.collect::<Result<_, _>>()?

@@ -7,7 +7,7 @@ mod round_trip;
 use std::{collections::BTreeMap, io, time::Duration};
 
 use rockbot_bus::report::QueueDepth;
-use rockbot_contracts::HandlerLoad;
+use rockbot_contracts::{HandlerLoad, HandlerPool};
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::KnownHandler;
 use serde_json::json;
@@ -50,7 +50,7 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
     }
     outln!()?;
     outln!("{}\n", render::table(&dlq::HEADINGS, queues.iter().map(dlq::row)))?;
-    let headings = ["handler", "version", "tools", "running", "waiting", "oldest call"];
+    let headings = ["handler", "pool", "version", "tools", "running", "waiting", "oldest call"];
     let rows = handlers.iter().map(handler_row);
     outln!("{}\n", render::table(&headings, rows))?;
     let tools = handlers_by_tool(handlers);
@@ -85,12 +85,21 @@ fn handler_row(handler: &KnownHandler) -> Vec<String> {
     let oldest = handler.load.and_then(|load| load.oldest_ms);
     vec![
         render::clean(&handler.name()),
+        pool_name(&handler.pool).unwrap_or("–").to_owned(),
         render::clean(handler.version.as_deref().unwrap_or("–")),
         handler.tools.len().to_string(),
         number(|load| load.running),
         number(|load| load.waiting),
         oldest.map_or_else(unknown, |ms| render::duration(Duration::from_millis(ms))),
     ]
+}
+
+/// Returns the name of a pool; `None` for the unnamed one.
+fn pool_name(pool: &HandlerPool) -> Option<&str> {
+    match pool {
+        HandlerPool::Unnamed => None,
+        HandlerPool::Named(name) => Some(name.as_str()),
+    }
 }
 
 /// Returns the names of the handlers of each tool.
@@ -111,7 +120,7 @@ fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
         .map(|handler| {
             let tools: Vec<_> = handler.tools.iter().map(|tool| &tool.name).collect();
             json!({"handler": handler.handler, "instance": handler.instance.as_str(),
-                "version": handler.version, "tools": tools, "load": handler.load})
+                "pool": pool_name(&handler.pool), "version": handler.version, "tools": tools, "load": handler.load})
         })
         .collect();
     let findings: Vec<_> = findings

@@ -1,30 +1,30 @@
 //! The fleet that a command uses: embedded in this process, or running elsewhere.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_agent::SendError;
 use rockbot_bus::{Bus, MemoryBus, QueueState, Requester, report::QueueDepth};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
-    AgentName, Envelope, InstanceId, QueueSpec, RoutingKey,
+    AgentName, Envelope, HandlerPool, InstanceId, QueueSpec, RoutingKey,
     identity::{CLI, CallerPolicy, User},
-    topology::{ReplyAddress, tool_invoke, user_message},
+    topology::{ReplyAddress, user_message},
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
-use rockbot_scripts::{ExecutePythonScript, LazyScripts, RunnerName, local::Sandbox};
+use rockbot_scripts::{LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
 use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
-use rockbot_tool_handler::ToolHandler;
+use rockbot_tool_handler::{
+    ToolHandler,
+    families::{FamilyParts, HandlerScripts, providers},
+};
 use rockbot_tool_rpc::{
-    CallJournal, CatalogDirectory, JournalOptions,
+    CallJournal, CatalogDirectory, Family, JournalOptions,
     catalog::KnownHandler,
     mcp::{BusGateway, McpGateway},
 };
-use rockbot_toolkit::files;
-use rockbot_tools::{
-    LayerOptions, Outputs, Redactor, ToolOutput, ToolRegistry, limits::fleet::FleetStore,
-};
+use rockbot_tools::{LayerOptions, Outputs, Redactor, ToolRegistry, limits::fleet::FleetStore};
 
 use crate::{
     failure::{Failure, OrExit},
@@ -41,6 +41,10 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The time limit for the announcements of the other handlers after the first.
 const DISCOVER_ALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time without an announcement after which no further handler is expected. Handlers reply to a request
+/// within 0.1 s.
+const ANNOUNCE_TIME: Duration = Duration::from_millis(250);
 
 /// The time limit for the MCP servers of an embedded fleet to start before an interactive session.
 pub(crate) const SERVERS_TIMEOUT: Duration = Duration::from_secs(15);
@@ -116,15 +120,9 @@ impl Fleet {
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
-        let mut tools = files::tools(&settings.files).or_exit(exit::USAGE)?;
-        let scripts = (settings.scripts.runner != RunnerName::Off)
+        let scripts = (section.families().contains(&Family::Scripts)
+            && settings.scripts.runner != RunnerName::Off)
             .then(|| Arc::new(LazyScripts::new(settings.scripts.clone())));
-        if let Some(scripts) = &scripts {
-            // The isolation is unknown before the first script.
-            let contained = settings.scripts.runner == RunnerName::Local
-                && settings.scripts.sandbox == Sandbox::Required;
-            tools.push(Arc::new(ExecutePythonScript::new(scripts.clone(), contained)));
-        }
         let at = FleetStore {
             store: store.clone(),
             namespace: settings.bus.namespace.as_str().into(),
@@ -138,9 +136,17 @@ impl Fleet {
             store.clone()
         };
         let outputs = outputs.map(|section| Outputs::new(output_store, section));
-        if let Some(outputs) = &outputs {
-            tools.push(Arc::new(ToolOutput::new(outputs.clone())));
-        }
+        let parts = FamilyParts {
+            files: &settings.files,
+            scripts: scripts.clone().map(|runner| HandlerScripts {
+                runner,
+                // The isolation is unknown before the first script.
+                is_isolated: settings.scripts.runner == RunnerName::Local
+                    && settings.scripts.sandbox == Sandbox::Required,
+            }),
+            outputs: outputs.clone(),
+        };
+        let tools = providers(section.families(), parts).or_exit(exit::USAGE)?;
         let mut layers = section.layers(Some(&at), fleet.redactor.clone());
         layers.outputs.clone_from(&outputs);
         layers.hooks = hooks.hooks();
@@ -193,26 +199,51 @@ impl Fleet {
         Ok(Discovered { registry, directory, name })
     }
 
-    /// Discovers the tools of the fleet and their handlers: waits for as many announcements as the request
-    /// queue has consumers.
-    pub(crate) async fn discover_all(&self, name: &str) -> Result<Discovered, Failure> {
+    /// Discovers the tools of the fleet until `tool` is among them, or all handlers have had the time to
+    /// announce theirs.
+    pub(crate) async fn discover_tool(
+        &self,
+        name: &str,
+        tool: &str,
+    ) -> Result<Discovered, Failure> {
         let discovered = self.discover(name).await?;
-        let report = self.bus.inspect(&[QueueSpec::work(&tool_invoke()).name]).await;
-        let look = report.or_exit(exit::UNAVAILABLE)?.queues.first().map(|queue| queue.state);
-        let consumers = match look {
-            Some(QueueState::Present(depth)) => depth.consumers as usize,
+        let registry = &discovered.registry;
+        let mut changes = registry.subscribe();
+        let found =
+            async { while registry.get(tool).is_none() && changes.changed().await.is_ok() {} };
+        // A missing tool is reported by the caller.
+        let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, found).await;
+        Ok(discovered)
+    }
+
+    /// Discovers the tools of the fleet and their handlers: waits for as many announcements as the request
+    /// queues of `pools` and of the announced pools have consumers, and for those of other pools.
+    pub(crate) async fn discover_all(
+        &self,
+        name: &str,
+        pools: &[HandlerPool],
+    ) -> Result<Discovered, Failure> {
+        let discovered = self.discover(name).await?;
+        let handlers = discovered.directory.view();
+        let known: BTreeSet<_> = pools.iter().cloned().chain(handlers.pools()).collect();
+        let names: Vec<_> =
+            known.iter().map(|pool| QueueSpec::work(&pool.invoke_key()).name).collect();
+        let report = self.bus.inspect(&names).await.or_exit(exit::UNAVAILABLE)?;
+        let consumers = report.queues.iter().map(|queue| match queue.state {
+            QueueState::Present(depth) => depth.consumers as usize,
             // The number is unknown.
-            Some(QueueState::Refused) => usize::MAX,
-            Some(QueueState::Missing) | None => 0,
-        };
-        let mut poll = tokio::time::interval(Duration::from_millis(5));
-        let all = async {
-            while discovered.directory.handlers().len() < consumers {
-                poll.tick().await;
-            }
-        };
+            QueueState::Refused => usize::MAX,
+            QueueState::Missing => 0,
+        });
+        let consumers = consumers.fold(0, usize::saturating_add);
         // A missing announcement shows in the queue's number of consumers.
-        let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, all).await;
+        let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, async {
+            handlers.wait_for_number(consumers).await;
+            if self.embedded.is_none() {
+                handlers.settle(ANNOUNCE_TIME).await;
+            }
+        })
+        .await;
         Ok(discovered)
     }
 
@@ -231,7 +262,8 @@ impl Fleet {
     pub(crate) fn require_caller(&self, handlers: &[KnownHandler]) -> Result<(), Failure> {
         let Some(user) = &self.user else { return Ok(()) };
         let own_user = |handler: &KnownHandler| {
-            handler.user.as_deref().and_then(User::service_of) == Some(User::ToolHandler)
+            let service = handler.user.as_deref().and_then(User::service_of);
+            matches!(service, Some(User::ToolHandler | User::PoolHandler(_)))
         };
         let mut request = Envelope::raw("ToolInvokeRequest", Vec::new()).with_source(CLI);
         request.user_id = Some(user.as_str().into());

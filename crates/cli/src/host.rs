@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, McpParts, McpServices,
-    MemoryError, ServiceSearch, Team, serve,
+    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, HandlerInstructions,
+    McpParts, McpServices, MemoryError, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
@@ -60,6 +60,7 @@ impl Host {
             let (models, store) = (settings.models.clone(), pins.clone());
             let approvals = Approvals::new(settings.approval.clone());
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
+            let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
@@ -67,7 +68,13 @@ impl Host {
                 let mcp = servers.clone().map(McpParts::new);
                 let behavior =
                     models.for_model(definition.model.as_deref().unwrap_or(model.name()));
+                let instructions = HandlerInstructions::new(
+                    handlers.clone(),
+                    registry.clone(),
+                    definition.tools.clone(),
+                );
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
+                parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
                 if let Some(memory) = &memory {
                     parts.set_memory(memory);

@@ -1,6 +1,6 @@
-//! Texts about handlers that announce different tools.
+//! Texts about handlers of one pool that announce different tools, and pools that announce the same.
 
-use rockbot_tool_rpc::catalog::MismatchedTool;
+use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict};
 
 use crate::render;
 
@@ -15,7 +15,7 @@ pub(crate) fn describe(tools: &[MismatchedTool]) -> String {
         more => format!("; {}", render::count(more, "more tool")),
     };
     format!(
-        "handlers of one queue announce different tools: {}{more}; a call goes to any of them, so \
+        "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
          run the same tools in all",
         described.join("; ")
     )
@@ -29,13 +29,39 @@ fn describe_one(tool: &MismatchedTool) -> String {
     format!("{name} is missing from {}", render::visible_line(&tool.missing_from.join(", ")))
 }
 
+/// Describes tools that several pools announce, and the remedy.
+pub(crate) fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
+    let one = |conflict: &PoolConflict| {
+        let refused: Vec<_> = conflict.refused.iter().map(ToString::to_string).collect();
+        render::visible_line(&format!(
+            "{} of {} is offered, that of {} is refused",
+            conflict.name,
+            conflict.offered,
+            refused.join(", ")
+        ))
+    };
+    let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
+    let more = match conflicts.len() - described.len() {
+        0 => String::new(),
+        more => format!("; {}", render::count(more, "more tool")),
+    };
+    format!(
+        "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool",
+        described.join("; ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use rockbot_contracts::{HandlerPool, PoolName, ToolSource};
+    use rockbot_tool_rpc::catalog::ToolOrigin;
+
     use super::*;
 
     #[test]
     fn description_names_tools_and_handlers() {
         let tool = |name: &str, missing_from: &[&str]| MismatchedTool {
+            pool: HandlerPool::Unnamed,
             name: name.to_owned(),
             handlers: vec!["h/1".to_owned()],
             missing_from: missing_from.iter().map(ToString::to_string).collect(),
@@ -48,5 +74,23 @@ mod tests {
         assert!(text.contains(expected), "{text}");
         tools.extend((0..7).map(|_| tool("other", &["h/2"])));
         assert!(describe(&tools).contains("; 4 more tools;"));
+    }
+
+    #[test]
+    fn conflict_names_both_origins() {
+        let origin = |source: &str, pool: Option<&str>| ToolOrigin {
+            source: ToolSource::Other(source.to_owned()),
+            pool: pool.map(|name| PoolName::new(name).unwrap()).into(),
+        };
+        let conflict = PoolConflict {
+            name: "read".to_owned(),
+            offered: origin("files", None),
+            refused: vec![origin("own\u{1b}", Some("web"))],
+        };
+        let text = describe_conflicts(&[conflict.clone()]);
+        let expected = "read of files in the unnamed pool is offered, that of own\\u{1b} in pool web \
+                        is refused";
+        assert!(text.contains(expected), "{text}");
+        assert!(describe_conflicts(&vec![conflict; 7]).contains("; 2 more tools;"));
     }
 }

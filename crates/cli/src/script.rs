@@ -88,7 +88,7 @@ async fn run_on_fleet(fleet: &Fleet, script: &Script, managers_only: bool, json:
         let runner = Arc::new(BusRunner::new(fleet.bus.clone(), address));
         return execute(runner, script, json).await;
     }
-    let discovered = fleet.discover_all(CALLER).await?;
+    let discovered = fleet.discover_tool(CALLER, EXECUTE_PYTHON_SCRIPT).await?;
     if discovered.registry.get(EXECUTE_PYTHON_SCRIPT).is_none() {
         return Err(Failure::unavailable(format!(
             "no scripts manager and no tool handler with {EXECUTE_PYTHON_SCRIPT} is available; start \

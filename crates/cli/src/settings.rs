@@ -4,16 +4,19 @@ use std::{path::PathBuf, sync::Arc};
 
 use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
+use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
+use rockbot_tool_handler::families;
 use rockbot_tool_rpc::HandlerSection;
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{ApprovalSection, OutputsSection, Redactor};
 use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 
 use crate::arguments::Common;
 
@@ -22,12 +25,21 @@ const DEFAULTS: &str = include_str!("../config.default.toml");
 /// `[agent]`.
 pub(crate) use rockbot_agent::AgentSection;
 
+/// `[fleet]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct FleetSection {
+    /// The named handler pools. Default: none.
+    pub(crate) pools: Vec<PoolName>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) service: ServiceSection,
     pub(crate) bus: BusSection,
     pub(crate) log: LogSection,
     pub(crate) handler: HandlerSection,
+    pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
     pub(crate) scripts: ScriptsSection,
@@ -53,6 +65,7 @@ impl Settings {
             bus: layers.section("bus"),
             log: layers.section("log"),
             handler: layers.section("handler"),
+            fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
             scripts: layers.section("scripts"),
@@ -133,10 +146,8 @@ impl Settings {
     pub(crate) fn validate_embedded(&self) -> Result<(), ConfigProblems> {
         let mut problems = Configuration::layered("", None, []);
         if self.embeds() {
-            if let Err(problem) = rockbot_toolkit::files::tools(&self.files) {
-                problems.problem(format!("files: {problem}"));
-            }
-            for problem in self.agent.validate() {
+            let family_problems = families::validate(self.handler.families(), &self.files);
+            for problem in family_problems.into_iter().chain(self.agent.validate()) {
                 problems.problem(problem);
             }
         }

@@ -10,9 +10,9 @@ use std::{
 };
 
 use anyhow::Context;
-use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
+use rockbot_contracts::{AgentName, HandlerPool, SessionId, ToolRegistration};
 use rockbot_service::{Interrupts, exit};
-use rockbot_tool_rpc::catalog::{KnownHandler, MismatchedTool, mismatched_tools};
+use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict, mismatched_tools, pool_conflicts};
 use rockbot_tools::{
     ArgumentSchema, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry,
     ToolResult, ToolUpdate,
@@ -28,6 +28,7 @@ use crate::{
     print::{note, outln},
     render,
     settings::Settings,
+    work_queues,
 };
 
 /// The caller name of the command on the bus.
@@ -50,8 +51,11 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
     };
     let fleet = Fleet::open(settings).await?;
     let discovered = match command {
-        Tools::Describe { .. } | Tools::List => fleet.discover_all(CALLER).await?,
-        _ => fleet.discover(CALLER).await?,
+        Tools::Describe { .. } | Tools::List => {
+            fleet.discover_all(CALLER, &work_queues::pools(settings, Vec::new())).await?
+        }
+        Tools::Call { ref name, .. } => fleet.discover_tool(CALLER, name).await?,
+        Tools::Approve { .. } => fleet.discover(CALLER).await?,
     };
     let outcome = match command {
         Tools::List | Tools::Approve { .. } => list(&discovered, json),
@@ -73,10 +77,14 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
     let handlers = discovered.directory.handlers();
     let mismatched = mismatched_tools(&handlers);
+    let conflicts = pool_conflicts(&handlers);
     let mismatch_of = |tool: &ToolRegistration| mismatched.iter().find(|one| one.name == tool.name);
+    let conflict_of = |tool: &ToolRegistration| conflicts.iter().find(|one| one.name == tool.name);
     if json {
-        let tools: Result<Vec<_>, _> =
-            tools.iter().map(|tool| list_entry(tool, mismatch_of(tool))).collect();
+        let tools: Result<Vec<_>, _> = tools
+            .iter()
+            .map(|tool| list_entry(tool, mismatch_of(tool), conflict_of(tool)))
+            .collect();
         let tools = tools.or_exit(exit::SOFTWARE)?;
         outln!("{}", render::json(&json!(tools)))?;
         return Ok(exit::OK);
@@ -90,9 +98,10 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
         // The first sentence; `describe` shows the whole text.
         let first = tool.description.lines().next().unwrap_or_default();
         let first = first.split_inclusive(". ").next().unwrap_or_default().trim_end();
-        let mark = if mismatch_of(tool).is_some() { " *" } else { "" };
+        let mismatch = if mismatch_of(tool).is_some() { " *" } else { "" };
+        let conflict = if conflict_of(tool).is_some() { " !" } else { "" };
         vec![
-            format!("{}{mark}", tool.name),
+            format!("{}{mismatch}{conflict}", tool.name),
             render::clean(&tool.source.to_string()),
             hints(tool.hints).to_owned(),
             render::clean(first),
@@ -101,6 +110,9 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
     outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
     if !mismatched.is_empty() {
         note!("* {}", mismatch::describe(&mismatched));
+    }
+    if !conflicts.is_empty() {
+        note!("! {}", mismatch::describe_conflicts(&conflicts));
     }
     for (name, reason) in rejected(discovered) {
         outln!("{} tool {name} is announced and cannot be called: {reason}", render::bad("!"))?;
@@ -123,15 +135,21 @@ fn rejected(discovered: &Discovered) -> BTreeMap<String, String> {
     described.collect()
 }
 
-/// Returns the definition of a tool as JSON, with the handlers that lack it.
+/// Returns the definition of a tool as JSON, with the handlers that lack it and the refused tools of the
+/// same name.
 fn list_entry(
     tool: &ToolRegistration,
     mismatch: Option<&MismatchedTool>,
+    conflict: Option<&PoolConflict>,
 ) -> serde_json::Result<serde_json::Value> {
     let mut entry = serde_json::to_value(tool)?;
     if let Some(mismatch) = mismatch {
         entry["missingFrom"] = json!(mismatch.missing_from);
         entry["definitionsDiffer"] = json!(mismatch.definitions_differ);
+    }
+    if let Some(conflict) = conflict {
+        let refused: Vec<_> = conflict.refused.iter().map(ToString::to_string).collect();
+        entry["refused"] = json!(refused);
     }
     Ok(entry)
 }
@@ -169,16 +187,20 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     outln!("{bold}{}{bold:#} — {}", tool.name, render::clean(tool.display_label()))?;
     outln!("{}\n", render::clean(&tool.description))?;
     let handlers = discovered.directory.handlers();
-    let providers: Vec<String> = handlers
+    let providing: Vec<_> = handlers
         .iter()
         .filter(|handler| handler.tools.iter().any(|one| one.name == tool.name))
-        .map(KnownHandler::name)
         .collect();
+    // A tool of the first pool is offered; handlers are ordered by pool.
+    let pool = providing.first().map_or(HandlerPool::Unnamed, |handler| handler.pool.clone());
+    let providers = providing.iter().filter(|handler| handler.pool == pool);
+    let providers: Vec<String> = providers.map(|handler| handler.name()).collect();
     let timeout =
         tool.timeout_ms.map_or_else(|| "set by caller".to_owned(), |ms| format!("{ms} ms"));
     let yes_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let rows = [
         ("source", render::clean(&tool.source.to_string())),
+        ("pool", pool.to_string()),
         ("handlers", render::clean(&providers.join(", "))),
         ("read-only", yes_no(tool.hints.read_only)),
         ("destructive", yes_no(tool.hints.destructive)),

@@ -71,14 +71,20 @@ pub(crate) async fn run(settings: &Settings, options: &Watch, json: bool) -> Out
         return Err(Failure::usage(format!("unknown state {state:?}; expected one of {known}")));
     }
     let fleet = Fleet::open(settings).await?;
-    let outcome = watch(&fleet, options, filter, json).await;
+    let outcome = watch(settings, &fleet, options, filter, json).await;
     fleet.close().await;
     outcome
 }
 
-async fn watch(fleet: &Fleet, options: &Watch, filter: Filter, json: bool) -> Outcome {
+async fn watch(
+    settings: &Settings,
+    fleet: &Fleet,
+    options: &Watch,
+    filter: Filter,
+    json: bool,
+) -> Outcome {
     let report = fleet.bus.inspect(&[]).await.or_exit(exit::UNAVAILABLE)?;
-    let feed = Feed::open(fleet.bus.clone(), options.content).await;
+    let feed = Feed::open(fleet.bus.clone(), options.content, &settings.fleet.pools).await;
     let feed = feed.or_exit(exit::UNAVAILABLE)?;
     let started = Instant::now();
     let until = started + options.seconds.map_or(UNLIMITED, Duration::from_secs);

@@ -1,10 +1,13 @@
-//! The work queues of a fleet. AMQP cannot list queues, so their names come from the configuration.
+//! The work queues of a fleet. AMQP cannot list queues, so their names come from the configuration and from
+//! the announcements of handlers.
+
+use std::collections::BTreeSet;
 
 use rockbot_agent::AgentDefinition;
 use rockbot_bus::{Bus, BusReport, QueueState};
 use rockbot_contracts::{
-    AgentName, QueueName, QueueSpec, RoutingKey,
-    topology::{mcp_manage, script_invoke, tool_invoke, tool_invoke_mcp, user_message},
+    AgentName, HandlerPool, QueueName, QueueSpec, RoutingKey,
+    topology::{mcp_manage, quarantine_of, script_invoke, tool_invoke_mcp, user_message},
 };
 use rockbot_service::exit;
 
@@ -37,20 +40,41 @@ impl WorkQueue {
     /// their handlers have a right on quarantine queues.
     pub(crate) fn is_operators(&self) -> bool {
         let is_hidden = [self.state, self.dead_letters].contains(&QueueState::Refused);
-        is_hidden
-            && !with_quarantine().map(|key| QueueSpec::quarantine(&key).name).contains(&self.name)
+        is_hidden && quarantined_key(&self.name).is_none()
+    }
+
+    /// Returns the handler pool of the queue.
+    pub(crate) fn pool(&self) -> Option<HandlerPool> {
+        let key = RoutingKey::new(self.name.as_str()).ok()?;
+        HandlerPool::from_invoke_key(&key)
     }
 }
 
-/// Returns the queues of the services with their quarantine queues, and those of the configured agent
-/// and of every defined one. An embedded fleet has only the queue of tool calls.
-pub(crate) fn configured(settings: &Settings) -> Result<Vec<QueueName>, Failure> {
-    let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
-    let works = if settings.embeds() { &works[..1] } else { &works[..] };
+/// Returns the handler pools: the configured ones and these others, and the unnamed one. An embedded fleet
+/// has only that of its handler.
+pub(crate) fn pools(settings: &Settings, others: Vec<HandlerPool>) -> Vec<HandlerPool> {
+    if settings.embeds() {
+        return vec![settings.handler.pool()];
+    }
+    let named = settings.fleet.pools.iter().cloned().map(HandlerPool::Named);
+    let pools: BTreeSet<_> = named.chain(others).chain([HandlerPool::Unnamed]).collect();
+    pools.into_iter().collect()
+}
+
+/// Returns the queues of these pools and of the other services with their quarantine queues, and those of
+/// the configured agent and of every defined one. An embedded fleet has only the queue of tool calls.
+pub(crate) fn configured(
+    settings: &Settings,
+    pools: &[HandlerPool],
+) -> Result<Vec<QueueName>, Failure> {
+    let mut works: Vec<_> = pools.iter().map(HandlerPool::invoke_key).collect();
+    if !settings.embeds() {
+        works.extend([tool_invoke_mcp(), mcp_manage(), script_invoke()]);
+    }
     let mut names = Vec::new();
-    for work in works {
+    for work in &works {
         names.push(QueueSpec::work(work).name);
-        names.extend(with_quarantine().contains(work).then(|| QueueSpec::quarantine(work).name));
+        names.extend(has_quarantine(work).then(|| QueueSpec::quarantine(work).name));
     }
     for agent in configured_agents(settings)? {
         let name = QueueSpec::work(&user_message(&agent)).name;
@@ -61,9 +85,17 @@ pub(crate) fn configured(settings: &Settings) -> Result<Vec<QueueName>, Failure>
     Ok(names)
 }
 
-/// Returns the keys of the work queues with a quarantine queue.
-fn with_quarantine() -> [RoutingKey; 3] {
-    [tool_invoke(), tool_invoke_mcp(), script_invoke()]
+/// Returns whether the work queue of a key has a quarantine queue.
+fn has_quarantine(key: &RoutingKey) -> bool {
+    HandlerPool::from_invoke_key(key).is_some()
+        || [tool_invoke_mcp(), script_invoke()].contains(key)
+}
+
+/// Returns the key of the requests in a quarantine queue; `None` for other queues.
+fn quarantined_key(name: &QueueName) -> Option<RoutingKey> {
+    let (key, _) = name.as_str().rsplit_once('.')?;
+    let key = RoutingKey::new(key).ok().filter(has_quarantine)?;
+    (quarantine_of(&key).as_str() == name.as_str()).then_some(key)
 }
 
 /// Parses the name of a work queue: bare, with the namespace as the broker shows it, or the name of its
@@ -74,9 +106,7 @@ pub(crate) fn parse_name(text: &str, settings: &Settings) -> Result<QueueName, F
     let bare = text.strip_prefix(&prefix).unwrap_or(text);
     let bare = bare.strip_suffix(".dlq").unwrap_or(bare);
     let name = QueueName::new(bare).or_exit(exit::USAGE)?;
-    let quarantines = with_quarantine().map(|key| QueueSpec::quarantine(&key));
-    let quarantine = quarantines.into_iter().find(|queue| queue.name == name);
-    Ok(quarantine.map_or(name, |queue| queue.dead_letters_as))
+    Ok(quarantined_key(&name).map_or(name, |key| QueueSpec::work(&key).name))
 }
 
 /// Inspects queues and their dead-letter queues; the result has the order of `names`.
@@ -99,7 +129,7 @@ pub(crate) async fn inspect(
 #[cfg(test)]
 mod tests {
     use rockbot_bus::{MemoryBus, Publication, Settlement, Subscription, report::QueueDepth};
-    use rockbot_contracts::Envelope;
+    use rockbot_contracts::{Envelope, PoolName, topology::tool_invoke};
 
     use super::*;
     use crate::arguments::{Arguments, Common};
@@ -118,17 +148,31 @@ mod tests {
         std::fs::write(folder.path().join("writer.md"), agent).unwrap();
         let folder = folder.path().to_str().unwrap();
         let directory = ("ROCKBOT_AGENT__DIRECTORY", folder);
-        let names = configured(&settings(&[directory])).unwrap();
+        let all = |settings: &Settings| configured(settings, &pools(settings, Vec::new())).unwrap();
+        let names = all(&settings(&[directory]));
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
         let agents = ["user.message.assistant", "user.message.writer"];
         let tools = ["tool.invoke", "tool.invoke.quarantine"];
         assert_eq!(names, [tools, agents].concat());
         let broker = ("ROCKBOT_BUS__URL", "amqp://localhost/%2f");
-        let names = configured(&settings(&[directory, broker])).unwrap();
+        let names = all(&settings(&[directory, broker]));
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
         let mcp = ["tool.invoke.mcp", "tool.invoke.mcp.quarantine", "mcp.manage"];
         let scripts = ["script.invoke", "script.invoke.quarantine"];
         assert_eq!(names, [&tools[..], &mcp, &scripts, &agents].concat());
+    }
+
+    #[test]
+    fn pools_are_configured_or_announced() {
+        let pool = |name| HandlerPool::Named(PoolName::new(name).unwrap());
+        let broker = ("ROCKBOT_BUS__URL", "amqp://localhost/%2f");
+        let named = ("ROCKBOT_FLEET__POOLS", r#"["web", "files"]"#);
+        let settings = settings(&[broker, named]);
+        let pools = pools(&settings, vec![pool("gpu"), pool("web")]);
+        assert_eq!(pools, [HandlerPool::Unnamed, pool("files"), pool("gpu"), pool("web")]);
+        let names = configured(&settings, &pools).unwrap();
+        let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
+        assert_eq!(names[6..8], ["tool.invoke.pool.web", "tool.invoke.pool.web.quarantine"]);
     }
 
     #[test]
@@ -142,6 +186,13 @@ mod tests {
             "fleet.tool.invoke.quarantine",
         ] {
             assert_eq!(parse_name(text, &settings).unwrap().as_str(), "tool.invoke", "{text}");
+        }
+        for (text, expected) in [
+            ("fleet.tool.invoke.pool.web.quarantine", "tool.invoke.pool.web"),
+            ("tool.invoke.pool.web.dlq", "tool.invoke.pool.web"),
+            ("tool.invoke.pool.quarantine", "tool.invoke.pool.quarantine"),
+        ] {
+            assert_eq!(parse_name(text, &settings).unwrap().as_str(), expected, "{text}");
         }
         let scripts = parse_name("script.invoke.quarantine", &settings).unwrap();
         assert_eq!(scripts.as_str(), "script.invoke");

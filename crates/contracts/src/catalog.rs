@@ -5,7 +5,13 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{ids::InstanceId, message::Message, tool::null_is_default, topology::stable_hash};
+use crate::{
+    ids::InstanceId,
+    message::Message,
+    pool::HandlerPool,
+    tool::null_is_default,
+    topology::{RoutingKey, stable_hash},
+};
 
 /// Definition of a tool: everything that an agent needs to offer it to its model and to call it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -224,6 +230,30 @@ pub struct ToolCatalog {
     /// Current load; absent from older handlers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<HandlerLoad>,
+    /// Key of the requests that run its tools; absent for `tool.invoke`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invoke_key: Option<RoutingKey>,
+    /// Instructions on its tools, for models.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<ProviderInstructions>,
+}
+
+/// Instructions of a provider of tools: what a model should know before it uses any of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderInstructions {
+    /// Source of the tools.
+    pub source: ToolSource,
+    /// Text for the model; at most [`MAX_TEXT`](Self::MAX_TEXT) characters are read.
+    pub text: String,
+}
+
+impl ProviderInstructions {
+    /// Maximum number of instructions in a catalog.
+    pub const MAX_ENTRIES: usize = 8;
+
+    /// Maximum length of a text in characters.
+    pub const MAX_TEXT: usize = 2_000;
 }
 
 /// Load of a handler.
@@ -247,6 +277,15 @@ impl ToolCatalog {
     pub fn fingerprint_of(tools: &[ToolRegistration]) -> String {
         let all: String = tools.iter().map(ToolRegistration::fingerprint).collect();
         format!("{:016x}", stable_hash(all.as_bytes()))
+    }
+
+    /// Returns the pool of the handler; `None` when its key is not that of a pool.
+    #[must_use]
+    pub fn pool(&self) -> Option<HandlerPool> {
+        match &self.invoke_key {
+            Some(key) => HandlerPool::from_invoke_key(key),
+            None => Some(HandlerPool::Unnamed),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     identity::{CLI, User},
     ids::AgentName,
     permissions::{Grants, expression},
+    pool_name::PoolName,
     shape::{Argument, dead_letter_exchange, queue_name},
     topology::{
         BindingPattern, InvalidRoutingKey, MONITOR, MONITOR_QUEUE_BYTES, PROCESS_QUEUE_LENGTH,
@@ -29,9 +30,10 @@ pub enum InvalidFleet {
     /// The namespace is not valid in queue names.
     #[error("invalid namespace: {0}")]
     Namespace(#[from] InvalidRoutingKey),
-    /// Names of its services would look like names of agents.
+    /// Names of its services would look like names of agents or handler pools.
     #[error(
-        "invalid namespace: it ends in `.agent`, so its services would look like agents; use another"
+        "invalid namespace: it ends in `.agent` or `.tool-handler`, so its services would look like \
+         agents or handler pools; use another"
     )]
     AmbiguousNamespace,
     /// An agent has the name of the command line program, and would receive its replies.
@@ -40,7 +42,8 @@ pub enum InvalidFleet {
 }
 
 impl Fleet {
-    /// Creates a fleet of all services and the given agents, in the virtual host `vhost`.
+    /// Creates a fleet of all services and the given agents, in the virtual host `vhost`. Its tool handlers
+    /// are those of the unnamed pool; see [`Fleet::with_pools`].
     ///
     /// # Errors
     /// When one user could be mistaken for another; see [`InvalidFleet`].
@@ -50,7 +53,7 @@ impl Fleet {
         agents: impl IntoIterator<Item = AgentName>,
     ) -> Result<Self, InvalidFleet> {
         QueueName::new(namespace)?;
-        if namespace.ends_with(".agent") {
+        if namespace.ends_with(".agent") || namespace.ends_with(".tool-handler") {
             return Err(InvalidFleet::AmbiguousNamespace);
         }
         let mut users: Vec<_> = agents.into_iter().map(User::Agent).collect();
@@ -64,6 +67,24 @@ impl Fleet {
         users.dedup();
         users.extend(User::SERVICES);
         Ok(Self { namespace: namespace.to_owned(), vhost: vhost.to_owned(), users })
+    }
+
+    /// Adds the handlers of these pools, each with a user of its own.
+    #[must_use]
+    pub fn with_pools(mut self, pools: impl IntoIterator<Item = PoolName>) -> Self {
+        let mut pools: Vec<_> = pools.into_iter().map(User::PoolHandler).collect();
+        pools.sort();
+        self.users.extend(pools);
+        self.users.dedup();
+        self
+    }
+
+    /// Returns the named pools of its handlers.
+    pub fn pools(&self) -> impl Iterator<Item = &PoolName> {
+        self.users.iter().filter_map(|user| match user {
+            User::PoolHandler(pool) => Some(pool),
+            _ => None,
+        })
     }
 
     /// Returns the names of its broker users.
@@ -253,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn each_pool_has_one_user_and_one_dead_letter_queue() {
+        let pools = ["web", "files", "web"].map(|name| PoolName::new(name).unwrap());
+        let before = fleet(&["assistant"]);
+        let fleet = before.clone().with_pools(pools);
+        let names: Vec<_> = fleet.users().skip(before.users().count()).collect();
+        assert_eq!(names, ["rockbot.tool-handler.files", "rockbot.tool-handler.web"]);
+        let definitions = fleet.definitions(&BTreeMap::new());
+        let named = |part: &str, key: &str, name: &str| {
+            let all = definitions[part].as_array().unwrap().iter();
+            all.filter(|one| one[key] == name).count()
+        };
+        for pool in ["files", "web"] {
+            let queue = format!("rockbot.tool.invoke.pool.{pool}");
+            assert_eq!(named("queues", "name", &format!("{queue}.dlq")), 1);
+            assert_eq!(named("bindings", "routing_key", &queue), 1);
+        }
+    }
+
+    #[test]
     fn operator_policies_match_reply_and_monitor_queues() {
         let fleet = fleet(&["assistant"]);
         let pattern =
@@ -273,7 +313,9 @@ mod tests {
     #[test]
     fn ambiguous_user_names_are_rejected() {
         let fleet = |namespace, names: &[&str]| Fleet::new(namespace, "/", agents(names));
-        assert_eq!(fleet("a.agent", &[]), Err(InvalidFleet::AmbiguousNamespace));
+        for namespace in ["a.agent", "a.tool-handler"] {
+            assert_eq!(fleet(namespace, &[]), Err(InvalidFleet::AmbiguousNamespace));
+        }
         assert_eq!(fleet("rockbot", &["cli"]), Err(InvalidFleet::ReservedAgentName));
         assert!(matches!(fleet("a b", &[]), Err(InvalidFleet::Namespace(_))));
     }

@@ -1,13 +1,14 @@
 //! Broker users, and the callers that each may send requests for.
 //!
-//! Users are named `<namespace>.agent.<agent>`, `<namespace>.tool-handler`, and so on. Segments are
-//! encoded without dots, so names are unambiguous for any agent name.
+//! Users are named `<namespace>.agent.<agent>`, `<namespace>.tool-handler.<pool>`, `<namespace>.cli`, and
+//! so on. Segments are encoded without dots, so names are unambiguous for any agent and pool name.
 
 use std::fmt;
 
 use crate::{
     envelope::Envelope,
     ids::AgentName,
+    pool_name::PoolName,
     topology::{caller_of, key_segment},
 };
 
@@ -20,13 +21,17 @@ const MONITOR: &str = "monitor";
 
 const AGENT: &str = "agent";
 
-/// A user of the broker. Every service and every agent has one.
+const TOOL_HANDLER: &str = "tool-handler";
+
+/// A user of the broker. Every service, every handler pool and every agent has one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum User {
     /// Runs turns and calls tools, as this agent.
     Agent(AgentName),
-    /// Runs tools.
+    /// Runs the tools of the unnamed pool.
     ToolHandler,
+    /// Runs the tools of this pool.
+    PoolHandler(PoolName),
     /// Runs the tools of MCP servers.
     McpBridge,
     /// Runs scripts.
@@ -41,7 +46,7 @@ pub enum User {
 }
 
 impl User {
-    /// All services, without the agents.
+    /// All services, without the agents and the named pools.
     pub const SERVICES: [Self; 6] = [
         Self::ToolHandler,
         Self::McpBridge,
@@ -56,17 +61,22 @@ impl User {
     pub fn name(&self, namespace: &str) -> String {
         match self {
             Self::Agent(agent) => format!("{namespace}.{AGENT}.{}", key_segment(agent.as_str())),
+            Self::PoolHandler(pool) => format!("{namespace}.{TOOL_HANDLER}.{pool}"),
             service => format!("{namespace}.{service}"),
         }
     }
 
-    /// Returns the service with the broker user `user`, in any namespace; `None` for agents and foreign
-    /// users.
+    /// Returns the service or pool with the broker user `user`, in any namespace; `None` for agents and
+    /// foreign users.
     #[must_use]
     pub fn service_of(user: &str) -> Option<Self> {
-        let (is_agent, name) = kind_and_name(user)?;
-        let mut services = Self::SERVICES.into_iter();
-        services.find(|service| !is_agent && service.to_string() == name)
+        match Origin::parse(user)? {
+            Origin::Agent(_) => None,
+            Origin::Pool(name) => PoolName::new(name).ok().map(Self::PoolHandler),
+            Origin::Service(name) => {
+                Self::SERVICES.into_iter().find(|service| service.to_string() == name)
+            }
+        }
     }
 }
 
@@ -74,7 +84,8 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Agent(agent) => return write!(f, "{AGENT} {agent}"),
-            Self::ToolHandler => "tool-handler",
+            Self::PoolHandler(pool) => return write!(f, "{TOOL_HANDLER} {pool}"),
+            Self::ToolHandler => TOOL_HANDLER,
             Self::McpBridge => "mcp-bridge",
             Self::ScriptsManager => "scripts-manager",
             Self::Cli => CLI,
@@ -84,27 +95,47 @@ impl fmt::Display for User {
     }
 }
 
+/// The last segment of a broker user's name, by the kind of user.
+#[derive(Debug, Clone, Copy)]
+enum Origin<'a> {
+    Agent(&'a str),
+    Pool(&'a str),
+    Service(&'a str),
+}
+
+impl<'a> Origin<'a> {
+    /// Parses a user name of any namespace; `None` for a name without a namespace.
+    fn parse(user: &'a str) -> Option<Self> {
+        let (before, name) = user.rsplit_once('.')?;
+        Some(match before.rsplit_once('.') {
+            Some((_, AGENT)) => Self::Agent(name),
+            Some((_, TOOL_HANDLER)) => Self::Pool(name),
+            _ => Self::Service(name),
+        })
+    }
+}
+
+/// Returns whether the broker user `user` is an agent's.
+pub(crate) fn is_agent_user(user: &str) -> bool {
+    matches!(Origin::parse(user), Some(Origin::Agent(_)))
+}
+
 /// Returns the segment that stands for `user` in its reply addresses; `None` for users that send no
 /// requests, and for foreign users.
 fn caller(user: &str) -> Option<&str> {
-    let (is_agent, name) = kind_and_name(user)?;
-    (is_agent || name == CLI).then_some(name)
-}
-
-/// Returns whether a broker user is an agent, and the last segment of its name.
-fn kind_and_name(user: &str) -> Option<(bool, &str)> {
-    let (before, name) = user.rsplit_once('.')?;
-    let is_agent = before.rsplit_once('.').is_some_and(|(_, kind)| kind == AGENT);
-    Some((is_agent, name))
+    match Origin::parse(user)? {
+        Origin::Agent(name) | Origin::Service(name @ CLI) => Some(name),
+        Origin::Pool(_) | Origin::Service(_) => None,
+    }
 }
 
 /// Returns whether a reply in the name of `agent` may come from the broker user `user`: only the user of
 /// an agent is compared, because others have no agent's name.
 #[must_use]
 pub fn may_reply_as(user: Option<&str>, agent: &AgentName) -> bool {
-    match user.and_then(kind_and_name) {
-        Some((true, name)) => name == key_segment(agent.as_str()),
-        Some((false, _)) | None => true,
+    match user.and_then(Origin::parse) {
+        Some(Origin::Agent(name)) => name == key_segment(agent.as_str()),
+        Some(Origin::Pool(_) | Origin::Service(_)) | None => true,
     }
 }
 
@@ -236,7 +267,9 @@ mod tests {
             }
             assert_eq!(caller(&User::Cli.name(namespace)), Some(CLI));
         }
-        for stranger in ["guest", "agent", "cli", "rockbot.tool-handler", "a.b"] {
+        for stranger in
+            ["guest", "agent", "cli", "rockbot.tool-handler", "rockbot.tool-handler.cli", "a.b"]
+        {
             assert_eq!(caller(stranger), None, "{stranger}");
         }
     }
@@ -266,7 +299,8 @@ mod tests {
 
     #[test]
     fn unknown_caller_is_admitted_only_by_policy_any() {
-        for user in [None, Some("guest"), Some("rockbot.tool-handler")] {
+        let pool = "rockbot.tool-handler.cli";
+        for user in [None, Some("guest"), Some("rockbot.tool-handler"), Some(pool)] {
             let request = request(user, Some("assistant"), Some("tool.result.assistant.1"));
             assert_eq!(CallerPolicy::Any.admit(&request), Ok(Some(agent("assistant"))));
             assert!(matches!(
@@ -305,5 +339,21 @@ mod tests {
             assert_eq!(User::service_of(&service.to_string()), None);
         }
         assert_eq!(User::service_of("guest"), None);
+    }
+
+    #[test]
+    fn pool_named_like_a_service_is_only_a_pool() {
+        for name in ["web", "operator", "cli", "tool-handler", "agent"] {
+            let user = User::PoolHandler(PoolName::new(name).unwrap());
+            for namespace in ["rockbot", "fleet.a", "tool-handler"] {
+                assert_eq!(User::service_of(&user.name(namespace)), Some(user.clone()));
+            }
+            let user = user.name("rockbot");
+            let request = request(Some(&user), Some("assistant"), None);
+            assert!(CallerPolicy::Known.admit(&request).is_err(), "{user}");
+        }
+        for foreign in ["rockbot.tool-handler.WEB", "rockbot.tool-handler.", "tool-handler.web"] {
+            assert_eq!(User::service_of(foreign), None, "{foreign}");
+        }
     }
 }

@@ -19,7 +19,8 @@ use crate::{
 pub const OTHER: &str = "other";
 
 /// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
-const FAMILIES: [&str; 19] = [
+const FAMILIES: [&str; 20] = [
+    "tool.invoke.pool",
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
     "tool.invoke",
@@ -97,6 +98,7 @@ mod tests {
         check("tool.invoke", "tool.invoke");
         check("tool.invoke.mcp", "tool.invoke.mcp");
         check("tool.invoke.quarantine", "tool.invoke");
+        check("tool.invoke.pool.web.quarantine", "tool.invoke.pool");
         check("tool.invoke.mcp.at.b-1", "tool.invoke.mcp.at");
         check("tool.result.assistant.01", "tool.result");
         check(topology::mcp_manage().as_str(), "mcp.manage");

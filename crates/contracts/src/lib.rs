@@ -27,6 +27,8 @@ pub mod message;
 pub mod outside_text;
 pub mod period;
 pub mod permissions;
+mod pool;
+mod pool_name;
 mod reply_address;
 pub mod script;
 mod segment;
@@ -39,12 +41,15 @@ pub mod user;
 
 pub use approval::{ApprovalAnswer, ApprovalDecision};
 pub use catalog::{
-    HandlerLoad, ToolCatalog, ToolCatalogRefresh, ToolHints, ToolRegistration, ToolSource,
+    HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolHints,
+    ToolRegistration, ToolSource,
 };
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
 pub use period::Period;
+pub use pool::HandlerPool;
+pub use pool_name::{InvalidPoolName, PoolName};
 pub use spending::{Spending, TurnUsage};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,

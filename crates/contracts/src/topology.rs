@@ -364,6 +364,7 @@ impl QueueSpec {
 
 pub(crate) const TOOL_RESULT: &str = "tool.result";
 pub(crate) const TOOL_PROGRESS: &str = "tool.progress";
+pub(crate) const TOOL_INVOKE_POOL: &str = "tool.invoke.pool";
 pub(crate) const TOOL_INVOKE_MCP_AT: &str = "tool.invoke.mcp.at";
 pub(crate) const MCP_MANAGE_AT: &str = "mcp.manage.at";
 pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
@@ -457,7 +458,8 @@ pub fn quarantine_of(key: &RoutingKey) -> RoutingKey {
     RoutingKey::built(format!("{key}.quarantine"))
 }
 
-/// Request keys that a monitor receives. Each has a work queue that outlives its consumers.
+/// Request keys that a monitor receives, and each named pool's [`HandlerPool`](crate::HandlerPool)
+/// key. Each has a work queue that outlives its consumers.
 ///
 /// Keys of single processes are excluded: a copy for a monitor would make a request to a dead process
 /// routable, and its caller would wait until the deadline.
@@ -466,13 +468,14 @@ pub fn monitored_requests() -> [RoutingKey; 3] {
     [tool_invoke(), tool_invoke_mcp(), script_invoke()]
 }
 
-/// Patterns of replies, progress and cancels, which a monitor receives along with requests.
+/// Patterns of replies, progress, cancels and announcements of tools, which a monitor receives along with
+/// requests. The announcements name the pools.
 #[must_use]
 pub fn monitored_replies() -> Vec<BindingPattern> {
     let families = [TOOL_RESULT, TOOL_PROGRESS, SCRIPT_RESULT];
     let mut patterns: Vec<_> =
         families.iter().map(|family| BindingPattern::new(&format!("{family}.#"))).collect();
-    patterns.push((&tool_cancel()).into());
+    patterns.extend([(&tool_cancel()).into(), (&tool_catalog_announce()).into()]);
     patterns
 }
 

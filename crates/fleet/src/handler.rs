@@ -28,8 +28,28 @@ pub struct HandlerSettings {
 }
 
 impl HandlerSettings {
-    /// Reads and validates the sections; problems are added to the configuration's.
+    /// Reads and validates the sections of a process that belongs to no pool; problems are added to the
+    /// configuration's.
     pub fn read(configuration: &mut Configuration) -> Self {
+        let settings = Self::read_sections(configuration);
+        for problem in settings.handler.validate_without_pool() {
+            configuration.problem(problem);
+        }
+        settings
+    }
+
+    /// Reads and validates the sections of a tool handler; problems are added to the configuration's.
+    pub fn read_tool_handler(configuration: &mut Configuration) -> Self {
+        let settings = Self::read_sections(configuration);
+        let user = settings.handler.user.as_deref();
+        let user = user.and_then(|user| settings.handler.validate_user(user));
+        for problem in settings.handler.validate().into_iter().chain(user) {
+            configuration.problem(problem);
+        }
+        settings
+    }
+
+    fn read_sections(configuration: &mut Configuration) -> Self {
         let mut settings = Self {
             service: configuration.section("service"),
             bus: configuration.section("bus"),
@@ -38,8 +58,7 @@ impl HandlerSettings {
         };
         let production = settings.service.is_production();
         let rabbit = RabbitConfig::from_section(&settings.bus, "");
-        let problems = settings.handler.validate().into_iter();
-        let problems = problems.chain(settings.store.validate(production));
+        let problems = settings.store.validate(production).into_iter();
         for problem in problems.chain(rabbit.validation_errors(production)) {
             configuration.problem(problem);
         }

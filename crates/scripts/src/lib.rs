@@ -2,7 +2,7 @@
 //!
 //! - [`Script`], [`ScriptOutcome`], [`ScriptRunner`]: a script, its outcome, and the port that runs it;
 //! - [`Requirements`]: the packages that a script may request;
-//! - [`ExecutePythonScript`]: the tool that a model calls, on any runner;
+//! - [`ExecutePythonScript`]: the tool that a model calls, on any runner; [`ScriptsProvider`] offers it;
 //! - [`LocalRunner`]: a sandbox on this machine;
 //! - [`DockerRunner`]: one Docker container per script;
 //! - [`BusRunner`] and [`served`]: the two sides of `script.invoke`;
@@ -17,6 +17,7 @@ pub mod local;
 mod output;
 mod permits;
 pub mod prepared;
+mod provider;
 pub mod requirement;
 pub mod runner;
 pub mod section;
@@ -27,6 +28,7 @@ pub use bus::BusRunner;
 pub use docker::{DockerError, DockerOptions, DockerRunner, Pull};
 pub use local::{LocalOptions, LocalRunner};
 pub use prepared::{NoPreparedImage, PreparedImage, PreparedImages};
+pub use provider::ScriptsProvider;
 pub use requirement::{InvalidRequirement, Requirements};
 pub use rockbot_contracts::script::ScriptLimit;
 pub use runner::{InvalidScript, Isolation, Script, ScriptOutcome, ScriptRunner};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use rockbot_contracts::{AgentName, definitions::Fleet};
+use rockbot_contracts::{AgentName, PoolName, definitions::Fleet};
 use serde_json::json;
 
 use crate::{
@@ -34,9 +34,19 @@ impl FleetVhost {
     /// # Panics
     /// When there is no test broker, or it refuses the import.
     pub async fn create(namespace: &str, agents: &[&str]) -> Self {
+        Self::create_with_pools(namespace, agents, &[]).await
+    }
+
+    /// Creates the virtual host as [`create`](Self::create) does, for a fleet with these named handler
+    /// pools.
+    ///
+    /// # Panics
+    /// When there is no test broker, or it refuses the import.
+    pub async fn create_with_pools(namespace: &str, agents: &[&str], pools: &[&str]) -> Self {
+        let pools = pools.iter().map(|name| PoolName::new(name).expect("a name of a pool"));
         let vhost = Self { name: fresh_namespace() };
         let agents = agents.iter().map(|name| AgentName::new(*name).expect("an agent name"));
-        let fleet = Fleet::new(namespace, &vhost.name, agents).expect("a fleet");
+        let fleet = Fleet::new(namespace, &vhost.name, agents).expect("a fleet").with_pools(pools);
         let hashes: BTreeMap<_, _> =
             fleet.users().map(|user| (user, PASSWORD_HASH.to_owned())).collect();
         let mut definitions = fleet.definitions(&hashes);

@@ -1,18 +1,19 @@
-//! The tool handler: a process that serves `tool.invoke` requests by running tools.
+//! The tool handler: a process that serves the requests of its pool by running tools.
 //!
 //! [`ToolHandler`] is the process without its `main`: the `rockbot` command embeds it next to an agent
-//! on the in-memory bus.
+//! on the in-memory bus. [`families`] creates the tools.
+
+pub mod families;
 
 use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError};
-use rockbot_contracts::{InstanceId, topology::tool_invoke};
-use rockbot_scripts::{ExecutePythonScript, Scripts};
+use rockbot_contracts::InstanceId;
 use rockbot_tool_rpc::{
-    CallJournal, CatalogAnnouncer, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers,
+    AnnouncedHandler, CallJournal, CatalogAnnouncer, HandlerSection, ToolInvokeHandler,
+    invoke::InvokeWorkers,
 };
-use rockbot_toolkit::files::{self, FilesConfig, FilesError};
-use rockbot_tools::{LayerOptions, RegisterError, Tool, ToolExecutor, ToolRegistry};
+use rockbot_tools::{AttachedProviders, LayerOptions, ToolExecutor, ToolProvider, ToolRegistry};
 
 /// Name of the service on the bus.
 pub const SERVICE: &str = "tool-handler";
@@ -20,71 +21,52 @@ pub const SERVICE: &str = "tool-handler";
 /// Default configuration with comments, in TOML.
 pub const DEFAULT_CONFIG: &str = include_str!("../config.default.toml");
 
-/// Error of starting a handler.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The file tools cannot be created.
-    #[error("[files]: {0}")]
-    Files(#[from] FilesError),
-    /// Two tools have the same name, or a definition is invalid.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
-    /// The bus rejected a queue.
-    #[error(transparent)]
-    Consume(#[from] ConsumeError),
-}
-
-/// Creates the built-in tools: files and shell, and scripts if a runner is configured.
-///
-/// # Errors
-/// See [`StartError::Files`].
-pub fn tools(
-    files: &FilesConfig,
-    scripts: Option<&Scripts>,
-) -> Result<Vec<Arc<dyn Tool>>, StartError> {
-    let mut tools = files::tools(files)?;
-    if let Some(scripts) = scripts {
-        let is_isolated = scripts.isolation().is_complete();
-        tools.push(Arc::new(ExecutePythonScript::new(scripts.runner(), is_isolated)));
-    }
-    Ok(tools)
-}
-
 /// A running tool handler.
 #[derive(Debug)]
 pub struct ToolHandler {
     handler: Arc<ToolInvokeHandler>,
     workers: InvokeWorkers,
     announcer: CatalogAnnouncer,
+    _providers: Arc<AttachedProviders>,
 }
 
 impl ToolHandler {
-    /// Starts a handler for these tools. Their calls pass through `layers`.
+    /// Starts a handler of the configured pool, for the tools of these providers. Waits for their warm-up,
+    /// at most 30 s. Calls pass through `layers`.
     ///
     /// # Errors
-    /// See [`StartError`].
+    /// When the bus rejects a queue.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the handler.
     pub async fn start(
         bus: Arc<dyn Bus>,
         section: &HandlerSection,
-        tools: Vec<Arc<dyn Tool>>,
+        providers: Vec<Arc<dyn ToolProvider>>,
         journal: Arc<CallJournal>,
         layers: LayerOptions,
         instance: InstanceId,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, ConsumeError> {
         let registry = Arc::new(ToolRegistry::new());
-        for tool in tools {
-            registry.register(tool)?;
-        }
+        let providers = Arc::new(AttachedProviders::attach(registry.clone(), providers).await);
         let executor = ToolExecutor::with_layers(registry.clone(), layers);
         let options = section.options().with_journal(journal);
         let executor = Arc::new(executor);
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
-        let workers = handler.start(&tool_invoke(), &instance).await?;
+        let pool = section.pool();
+        let workers = handler.start(&pool.invoke_key(), &instance).await?;
         // Announced last, so that a requester can call a tool as soon as it is announced.
-        let observed = handler.clone();
-        let load = move || observed.load();
-        let announcer = CatalogAnnouncer::start(bus, registry, SERVICE, instance, load).await?;
-        Ok(Self { handler, workers, announcer })
+        let (observed, attached) = (handler.clone(), providers.clone());
+        let announced = AnnouncedHandler {
+            service: SERVICE.to_owned(),
+            instance,
+            pool,
+            registry,
+            load: Box::new(move || observed.load()),
+            instructions: Box::new(move || attached.instructions()),
+        };
+        let announcer = CatalogAnnouncer::start(bus, announced).await?;
+        Ok(Self { handler, workers, announcer, _providers: providers })
     }
 
     /// Returns the request handler, for its metrics.

@@ -4,7 +4,6 @@ mod process;
 
 use std::process::ExitCode;
 
-use rockbot_contracts::topology::tool_invoke;
 use rockbot_fleet::HandlerConnection;
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
@@ -33,7 +32,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         .map_err(configuration_error)?;
     // First of all, because the isolation of scripts may be insufficient.
     let scripts = settings.start_scripts().await?;
-    let opened = HandlerConnection::open(common, SERVICE, &tool_invoke(), health, shutdown).await?;
+    let (pool, key) = (common.handler.pool(), common.handler.pool().invoke_key());
+    let opened = HandlerConnection::open(common, SERVICE, &key, health, shutdown).await?;
     let Some(connection) = opened else { return Ok(()) };
     let handler = tokio::select! {
         started = start_handler(&settings, &connection, &hooks, scripts.as_ref()) => started?,
@@ -42,7 +42,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.refresh_with(handler.handler().gauges());
     health.serving();
     let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
-    tracing::info!(%name, %url, shared, "ready");
+    tracing::info!(%name, %pool, %url, shared, "ready");
 
     shutdown.requested().await;
     handler.drain(common.service.drain()).await;

@@ -2,12 +2,13 @@
 //!
 //! - [`RemoteTool`] and [`RemoteCall`]: the caller's end;
 //! - [`ToolInvokeHandler`]: the handler's end, with journal, admission control and quarantine;
-//! - [`HandlerSection`]: the configuration of a process that runs tools;
+//! - [`HandlerSection`]: the configuration of a process that runs tools, and [`Family`], what it runs;
 //! - [`catalog`]: announcements of tools, and the directory that agents build from them;
 //! - [`mcp`]: MCP servers over the bus;
 //! - [`ReplyProbe`]: checks that replies arrive.
 
 pub mod catalog;
+mod family;
 pub mod invoke;
 pub mod mcp;
 pub mod remote;
@@ -15,7 +16,8 @@ pub mod remote_call;
 pub mod reply_probe;
 pub mod section;
 
-pub use catalog::{CatalogAnnouncer, CatalogDirectory};
+pub use catalog::{AnnouncedHandler, CatalogAnnouncer, CatalogDirectory, HandlerView};
+pub use family::Family;
 pub use invoke::{
     AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
     QueueLimits, ToolInvokeHandler, ToolResolver,

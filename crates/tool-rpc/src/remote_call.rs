@@ -4,8 +4,8 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
-    ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
-    ToolProgress, json::Limits, topology::tool_cancel,
+    ContentTrust, Envelope, Executed, HandlerPool, Message, RoutingKey, ToolCallId, ToolCancel,
+    ToolError, ToolProgress, json::Limits, topology::tool_cancel,
 };
 use rockbot_tools::{
     context::{ToolContext, ToolUpdate},
@@ -57,7 +57,7 @@ impl RemoteCall<'_> {
             envelope,
             timeout: budget,
             grace: GRACE,
-            on_interim: context.updates.is_some().then(|| on_progress(context)),
+            on_interim: context.updates.is_some().then(|| on_progress(self.key, context)),
             // Handlers recognize a repeated request by its call id.
             retry: true,
             abandoned: Some(context.cancellation.clone()),
@@ -83,6 +83,13 @@ impl RemoteCall<'_> {
             match replied {
                 Ok(reply) => {
                     cancel.disarm();
+                    if !is_from_server_of(self.key, &reply) {
+                        let call = &context.tool_call_id;
+                        return Err(unreadable_reply(
+                            call,
+                            &"its sender does not serve the request",
+                        ));
+                    }
                     decode(&reply, &context.tool_call_id)
                 }
                 Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
@@ -178,9 +185,17 @@ pub fn unreadable_reply(call: &ToolCallId, error: &dyn std::fmt::Display) -> Too
     ToolFailure::OutcomeUnknown { message: "the reply could not be read".to_owned() }
 }
 
-fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
-    let context = context.clone();
+/// Returns whether a message may answer a request with this key: of the pools of handlers, only the one
+/// that serves the key.
+fn is_from_server_of(key: &RoutingKey, message: &Envelope) -> bool {
+    let pool = HandlerPool::from_invoke_key(key);
+    pool.is_none_or(|pool| pool.may_be_served_by(message.user_id.as_deref()))
+}
+
+fn on_progress(key: &RoutingKey, context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
+    let (key, context) = (key.clone(), context.clone());
     Arc::new(move |envelope| match envelope.decode::<ToolProgress>(Limits::default()) {
+        _ if !is_from_server_of(&key, envelope) => debug!("progress ignored: foreign sender"),
         Ok(ToolProgress { text: Some(text), .. }) => context.progress(text),
         Ok(ToolProgress { partial: Some(partial), .. }) => {
             if let Some(updates) = &context.updates {

@@ -46,13 +46,13 @@ pub struct ReplyProbe {
 }
 
 impl ReplyProbe {
-    /// Starts to send a probe to the consumers of `key` every 5 s. Sets `rockbot_reply_probe_up`, and
+    /// Starts to send a probe every 5 s, to the consumers of the key that `key` returns at that time. Sets `rockbot_reply_probe_up`, and
     /// logs when replies stop and when they arrive again.
     ///
     /// A probe without a reply counts as successful if replies to other requests arrive meanwhile: it
     /// only waits in a long queue.
     #[must_use]
-    pub fn start(requester: Arc<Requester>, key: RoutingKey) -> Self {
+    pub fn start(requester: Arc<Requester>, key: impl Fn() -> RoutingKey + Send + 'static) -> Self {
         let (sender, state) = watch::channel(ReplyState::Unknown);
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(INTERVAL);
@@ -60,7 +60,7 @@ impl ReplyProbe {
             loop {
                 ticks.tick().await;
                 let before = sender.borrow().to_owned();
-                let now = probe(&requester, &key).await.unwrap_or(before);
+                let now = probe(&requester, &key()).await.unwrap_or(before);
                 report(before, now);
                 sender.send_replace(now);
             }

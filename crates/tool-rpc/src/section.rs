@@ -1,8 +1,14 @@
 //! Configuration section of processes that run tools.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use rockbot_contracts::identity::CallerPolicy;
+use rockbot_contracts::{
+    HandlerPool, PoolName,
+    identity::{CallerPolicy, User},
+};
 use rockbot_tools::{
     call_section::CallSection,
     layers::{
@@ -18,12 +24,19 @@ use rockbot_tools::{
 use serde::Deserialize;
 use tracing::warn;
 
-use crate::invoke::{AdmissionLimits, InvokeOptions, QueueLimits, server_queue_key};
+use crate::{
+    family::Family,
+    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, server_queue_key},
+};
 
 /// Section `[handler]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandlerSection {
+    /// Pool of a tool handler. Default: the unnamed one.
+    pub pool: Option<PoolName>,
+    /// Families of tools that a tool handler runs. Default files and scripts, for the unnamed pool only.
+    pub families: Option<Vec<Family>>,
     /// Maximum number of calls that run at once. Default 64, at least 1.
     pub concurrency: u16,
     /// Maximum number of calls that run at once of a tool in no queue. Default three quarters of
@@ -78,6 +91,8 @@ impl QueueSection {
 impl Default for HandlerSection {
     fn default() -> Self {
         Self {
+            pool: None,
+            families: None,
             concurrency: 64,
             per_tool: None,
             backlog: None,
@@ -96,7 +111,7 @@ impl HandlerSection {
     /// Validates the section. Returns the problems, as messages for an operator.
     #[must_use]
     pub fn validate(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let mut problems = self.validate_families();
         if self.concurrency == 0 {
             problems.push("handler.concurrency: must be at least 1".to_owned());
         }
@@ -140,6 +155,69 @@ impl HandlerSection {
             }
         }
         problems
+    }
+
+    fn validate_families(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        match (&self.families, &self.pool) {
+            (None, Some(pool)) => problems.push(format!(
+                "handler.families: is required for pool {pool}; list what its handlers run, for \
+                 example [\"files\"]"
+            )),
+            (Some(families), _) if families.is_empty() => {
+                problems.push("handler.families: must have at least one family".to_owned());
+            }
+            (Some(families), _) => {
+                let mut known = BTreeSet::new();
+                let repeated = families.iter().filter(|family| !known.insert(**family));
+                problems.extend(
+                    repeated.map(|family| format!("handler.families: {family} is listed twice")),
+                );
+            }
+            (None, None) => {}
+        }
+        problems
+    }
+
+    /// Validates the section of a process that is no tool handler, so belongs to no pool. Returns the
+    /// problems, as messages for an operator.
+    #[must_use]
+    pub fn validate_without_pool(&self) -> Vec<String> {
+        let mut problems = self.validate();
+        for (key, is_set) in [("pool", self.pool.is_some()), ("families", self.families.is_some())]
+        {
+            if is_set {
+                problems.push(format!("handler.{key}: only tool handlers have it; remove it"));
+            }
+        }
+        problems
+    }
+
+    /// Returns the pool of a tool handler.
+    #[must_use]
+    pub fn pool(&self) -> HandlerPool {
+        self.pool.clone().into()
+    }
+
+    /// Returns the families of tools that a tool handler runs.
+    #[must_use]
+    pub fn families(&self) -> &[Family] {
+        self.families.as_deref().unwrap_or(&Family::DEFAULT)
+    }
+
+    /// Returns the problem of a broker user of the fleet that may not serve the pool, as a message for an
+    /// operator.
+    #[must_use]
+    pub fn validate_user(&self, user: &str) -> Option<String> {
+        let pool = self.pool();
+        if pool.may_be_served_by(Some(user)) {
+            return None;
+        }
+        let service = User::service_of(user).map_or_else(String::new, |own| own.to_string());
+        Some(format!(
+            "bus.url: user {user} ({service}) does not serve the {pool} pool; use the one of {}",
+            pool.user()
+        ))
     }
 
     /// Sets the broker user of the handler. With `users_required`, every client has its own broker user,
@@ -264,6 +342,43 @@ mod tests {
                 "handler.queues.b: tool bash is already in queue a",
             ]
         );
+    }
+
+    #[test]
+    fn named_pool_needs_families() {
+        let check = |section: serde_json::Value, expected: &[&str]| {
+            let section: HandlerSection = serde_json::from_value(section).unwrap();
+            let problems = section.validate();
+            assert_eq!(problems.len(), expected.len(), "{problems:?}");
+            for (problem, text) in problems.iter().zip(expected) {
+                assert!(problem.contains(text), "{problem}");
+            }
+        };
+        check(serde_json::json!({}), &[]);
+        check(serde_json::json!({"pool": "web", "families": ["web", "rest"]}), &[]);
+        check(serde_json::json!({"families": ["files"]}), &[]);
+        check(serde_json::json!({"pool": "web"}), &["is required for pool web"]);
+        check(serde_json::json!({"families": []}), &["at least one family"]);
+        check(serde_json::json!({"families": ["web", "web"]}), &["web is listed twice"]);
+        for bad in [serde_json::json!({"pool": "Web"}), serde_json::json!({"families": ["wisp"]})] {
+            assert!(serde_json::from_value::<HandlerSection>(bad).is_err());
+        }
+        let bridge = HandlerSection { pool: "web".parse().ok(), ..HandlerSection::default() };
+        let problems = bridge.validate_without_pool();
+        assert!(problems.iter().any(|problem| problem.starts_with("handler.pool: only tool")));
+    }
+
+    #[test]
+    fn broker_user_must_serve_the_pool() {
+        let section = HandlerSection { pool: "web".parse().ok(), ..HandlerSection::default() };
+        for user in ["guest", "rockbot.tool-handler.web"] {
+            assert_eq!(section.validate_user(user), None);
+        }
+        let problem = section.validate_user("rockbot.tool-handler").unwrap();
+        assert!(problem.contains("use the one of tool-handler web"), "{problem}");
+        let unnamed = HandlerSection::default();
+        assert_eq!(unnamed.validate_user("rockbot.tool-handler"), None);
+        assert!(unnamed.validate_user("rockbot.tool-handler.web").is_some());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod file_tool;
 mod ignored;
 mod list;
 mod path;
+mod provider;
 mod read;
 mod root;
 mod search;
@@ -31,10 +32,13 @@ use std::sync::Arc;
 
 use rockbot_tools::Tool;
 
-pub use self::config::{FilesConfig, FilesError};
 use self::{
     bash::Bash, edit::edit_file, list::list_files, read::read_file, root::Root,
     search::search_files, write::write_file,
+};
+pub use self::{
+    config::{FilesConfig, FilesError},
+    provider::FilesProvider,
 };
 
 /// Returns the tools of the family: `read_file`, `write_file`, `edit_file`, `list_files`, `search`, and

@@ -2,7 +2,8 @@
 //!
 //! - [`Tool`], [`ToolContext`], [`ToolResult`], [`ToolFailure`]: the interface of a tool;
 //! - [`ToolRegistry`]: the tools of a process, by name;
-//! - [`ToolProvider`]: a family of tools with one origin;
+//! - [`ToolProvider`]: a family of tools with one origin; [`AttachedProviders`]: several of them in a
+//!   registry;
 //! - [`schema`]: validation of arguments, within limits;
 //! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: the tools that an entry point, an agent and a
 //!   single turn may use;
@@ -14,6 +15,7 @@
 
 pub mod approval;
 pub mod arguments;
+mod attached_providers;
 pub mod call_section;
 mod canonical;
 pub mod chunk;
@@ -22,6 +24,7 @@ pub mod executor;
 pub mod failure;
 pub mod filter;
 pub mod fingerprint;
+mod fixed_tools;
 pub mod guides;
 pub mod hooks;
 pub mod layers;
@@ -43,11 +46,13 @@ mod testing;
 pub mod tool;
 
 pub use approval::{ApprovalPolicy, ApprovalRequest, ApprovalRule, ApprovalSection, Approver};
+pub use attached_providers::{AttachedProviders, WARM_UP_TIMEOUT};
 pub use call_section::CallSection;
 pub use context::{ApprovalTime, ToolContext, ToolUpdate, UpdateSink};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;
+pub use fixed_tools::FixedTools;
 pub use guides::{Guide, guide_tools};
 pub use hooks::{AbandonedCall, CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict};
 pub use layers::{CallAccount, CallPolicies, LayerOptions, ResultCache, ToolCall};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ToolSource, outside_text};
+use rockbot_contracts::{ProviderInstructions, ToolSource, outside_text};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 
 /// Maximum length of the instructions of one provider, in characters.
-pub const MAX_INSTRUCTIONS: usize = 2_000;
+pub const MAX_INSTRUCTIONS: usize = ProviderInstructions::MAX_TEXT;
 
 /// Error of preparing a provider. Its tools may still be offered, and fail with their own reasons.
 #[derive(Debug, thiserror::Error)]

@@ -170,6 +170,19 @@ impl ToolRegistry {
         Ok(())
     }
 
+    /// Adds a tool in place of one with the same name, if there is one, and notifies subscribers. A running
+    /// call of the replaced tool finishes.
+    ///
+    /// # Errors
+    /// See [`RegisterError`], without `Duplicate`. The registry is then unchanged.
+    pub fn replace(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
+        let registered = Arc::new(RegisteredTool::new(tool)?);
+        let name = registered.registration().name.clone();
+        self.write().by_name.insert(name, registered);
+        self.notify();
+        Ok(())
+    }
+
     /// Removes a tool and notifies subscribers. Returns `false` if the tool was not registered.
     pub fn unregister(&self, name: &str) -> bool {
         let removed = self.write().by_name.remove(name).is_some();

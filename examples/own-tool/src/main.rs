@@ -1,22 +1,25 @@
 //! A tool handler with the built-in file tools and a tool of its own.
 //!
-//! It is run instead of `rockbot-tool-handler`: the handlers of a fleet share one queue, so all of them must
-//! have the same tools.
+//! It is run instead of `rockbot-tool-handler`, or in a pool of its own: the handlers of a pool share one
+//! queue, so all of them must have the same tools.
 
 mod word_count;
 
 use std::{process::ExitCode, sync::Arc};
 
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
-use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+use rockbot_contracts::{QueueSpec, ToolSource};
 use rockbot_fleet::{FleetConnection, join};
 use rockbot_service::{Configuration, Health, Process, ServeError, ServiceSection, Shutdown};
 use rockbot_store::{Clock, StoreSection, reachable};
 use rockbot_store_sql::connect_with_retry;
-use rockbot_tool_handler::{ToolHandler, tools};
+use rockbot_tool_handler::{
+    ToolHandler,
+    families::{FamilyParts, providers},
+};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
 use rockbot_toolkit::files::FilesConfig;
-use rockbot_tools::{LayerOptions, Outputs, OutputsSection, Redactor, ToolOutput};
+use rockbot_tools::{FixedTools, LayerOptions, Outputs, OutputsSection, Redactor};
 use secrecy::ExposeSecret;
 
 use self::word_count::WordCount;
@@ -82,22 +85,22 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.needs("store", reachable(store.clone()));
     let journal = CallJournal::start(store.clone(), &instance, journal_options);
 
-    let queue = QueueSpec::work(&tool_invoke()).name;
+    let queue = QueueSpec::work(&handler.pool().invoke_key()).name;
     let rabbit = RabbitConfig::from_section(&bus, format!("own-tool/{instance}"));
     let Some(connection) = join(&rabbit, queue, health, shutdown).await? else { return Ok(()) };
     let FleetConnection { bus, queue } = connection;
 
-    let mut tools =
-        tools(&files, None).map_err(|error| ServeError::Configuration(error.to_string()))?;
-    tools.push(Arc::new(WordCount::default()));
     let outputs = outputs.enabled.then(|| Outputs::new(store.clone(), outputs));
-    if let Some(outputs) = &outputs {
-        tools.push(Arc::new(ToolOutput::new(outputs.clone())));
-    }
+    let parts = FamilyParts { files: &files, scripts: None, outputs: outputs.clone() };
+    let mut providers = providers(handler.families(), parts)
+        .map_err(|error| ServeError::Configuration(error.to_string()))?;
+    let own =
+        FixedTools::new(ToolSource::Other("text".to_owned()), vec![Arc::new(WordCount::default())]);
+    providers.push(Arc::new(own));
     let layers = handler.layers(None, Redactor::from_environment(secrets));
     let layers = LayerOptions { outputs, ..layers };
     let started =
-        ToolHandler::start(bus.clone(), &handler, tools, journal, layers, instance.clone());
+        ToolHandler::start(bus.clone(), &handler, providers, journal, layers, instance.clone());
     let tool_handler = started.await.map_err(|error| ServeError::Unavailable(error.to_string()))?;
     health.refresh_with(tool_handler.handler().gauges());
     health.serving();

@@ -120,7 +120,7 @@ async fn handlers_with_different_tools_are_reported() {
     let _first = fleet.handler("handler-1").await;
     fleet.run(&["doctor"]).await.assert_code(0);
     let second = fleet.handler_with("handler-2", &[("ROCKBOT_FILES__ALLOW_BASH", "false")]).await;
-    agent.expect_log("handlers of one queue announce different tools").await;
+    agent.expect_log("handlers of one pool announce different tools").await;
     let list = fleet.run(&["tools", "list"]).await;
     list.assert_code(0);
     assert_contains(&list.stdout, &["bash *", "read_file "]);

@@ -31,7 +31,8 @@ pub(crate) struct SecuredFleet {
 impl SecuredFleet {
     pub(crate) async fn start() -> Self {
         let fleet = Fleet::new();
-        let vhost = FleetVhost::create(&fleet.namespace, &["assistant", "mallory"]).await;
+        let (agents, pools) = (["assistant", "mallory"], ["files", "web"]);
+        let vhost = FleetVhost::create_with_pools(&fleet.namespace, &agents, &pools).await;
         Self { vhost, fleet }
     }
 

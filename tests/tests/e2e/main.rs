@@ -51,6 +51,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod pools;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod quarantine;

@@ -21,6 +21,8 @@ pub struct ContextBudget {
     pub memories: usize,
     /// Skills. Default 4 KiB.
     pub skills: usize,
+    /// Instructions of tool handlers and MCP servers. Default 8 KiB.
+    pub instructions: usize,
     /// Services that may help. Default 2 KiB.
     pub services: usize,
     /// Keys in working memory. Default 4 KiB.
@@ -37,6 +39,7 @@ impl Default for ContextBudget {
             model: 16 * KIB,
             memories: 4 * KIB,
             skills: 4 * KIB,
+            instructions: 8 * KIB,
             services: 2 * KIB,
             working_memory: 4 * KIB,
         }
@@ -54,6 +57,7 @@ impl ContextBudget {
             ContextPart::Model => self.model,
             ContextPart::Memories => self.memories,
             ContextPart::Skills => self.skills,
+            ContextPart::Instructions => self.instructions,
             ContextPart::Services => self.services,
             ContextPart::WorkingMemory => self.working_memory,
         };

@@ -168,12 +168,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn parts_are_in_order_despite_a_hanging_source() {
         use ContextPart::{
-            Clock, Memories, Model, Profile, Rules, Services, Skills, WorkingMemory,
+            Clock, Instructions, Memories, Model, Profile, Rules, Services, Skills, WorkingMemory,
         };
         let fixed = |part, text| Arc::new(StaticText::new(part, text)) as Arc<dyn ContextSource>;
         let sources = vec![
             fixed(WorkingMemory, "kept"),
             fixed(Services, "services"),
+            fixed(Instructions, "instructions"),
             fixed(Skills, "skills"),
             fixed(Memories, "memories"),
             Arc::new(HangingSource),
@@ -189,7 +190,10 @@ mod tests {
             context.persistent.as_deref(),
             Some("<context>\nmemories\n\nskills\n</context>")
         );
-        assert_eq!(context.transient.as_deref(), Some("<context>\nservices\n\nkept\n</context>"));
+        assert_eq!(
+            context.transient.as_deref(),
+            Some("<context>\ninstructions\n\nservices\n\nkept\n</context>")
+        );
     }
 
     #[tokio::test]

@@ -64,6 +64,11 @@ impl McpAccess {
         index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
     }
 
+    /// Returns a server if its current definition is loaded.
+    pub(super) fn loaded(&self, summary: &McpServerSummary) -> Option<Arc<CachedServer>> {
+        self.cache.get(&summary.name, &summary.fingerprint)
+    }
+
     /// Returns a server with its current tools.
     pub(super) async fn server(&self, name: &str) -> Result<Arc<CachedServer>, ToolFailure> {
         let summary = self.summary(name)?;

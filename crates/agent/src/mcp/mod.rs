@@ -4,6 +4,7 @@
 //! definition.
 
 mod access;
+mod instructions;
 mod management;
 mod provider;
 mod server_cache;

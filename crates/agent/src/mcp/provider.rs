@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use super::{
     McpParts,
     access::McpAccess,
+    instructions::McpInstructions,
     management,
     server_cache::{CachedServer, CachedTool},
 };
@@ -122,6 +123,11 @@ impl McpToolProvider {
         offered.extend(selected.take(limit.saturating_sub(offered.len())));
         offered.truncate(limit);
         offered
+    }
+
+    /// Returns the instructions of the servers in use, as a part of the context.
+    pub(crate) fn instructions(&self) -> Arc<McpInstructions> {
+        Arc::new(McpInstructions::new(self.access.clone()))
     }
 
     /// Drops the state of a conversation that ended.

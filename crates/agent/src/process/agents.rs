@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, McpParts, ModelBehaviors, Team,
+    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, HandlerInstructions, McpParts,
+    ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ChatModel;
 use rockbot_store::Store;
-use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tool_rpc::{HandlerView, mcp::McpGateway};
 use rockbot_tools::{CallAccount, LayerOptions, Redactor, ToolPins, ToolRegistry};
 
 use super::{FleetClient, Settings, Stores, Tools};
@@ -31,6 +32,7 @@ impl Agents {
             model,
             models: settings.models.clone(),
             registry: tools.registry.clone(),
+            handlers: tools.handlers(),
             gateway: fleet.gateway.clone(),
             may_manage_servers: settings.mcp.register,
             pins: stores.pins.clone(),
@@ -65,6 +67,7 @@ struct PartsFactory {
     model: Arc<dyn ChatModel>,
     models: ModelBehaviors,
     registry: Arc<ToolRegistry>,
+    handlers: HandlerView,
     gateway: Arc<dyn McpGateway>,
     may_manage_servers: bool,
     pins: Option<Arc<dyn Store>>,
@@ -85,7 +88,14 @@ impl PartsFactory {
             may_manage_servers: self.may_manage_servers,
             ..McpParts::new(self.gateway.clone())
         };
-        let mut parts = AgentParts::new(definition, self.model.clone(), self.registry.clone());
+        let registry = self.registry.clone();
+        let instructions = HandlerInstructions::new(
+            self.handlers.clone(),
+            registry.clone(),
+            definition.tools.clone(),
+        );
+        let mut parts = AgentParts::new(definition, self.model.clone(), registry);
+        parts.context.push(Arc::new(instructions));
         if let Some(memory) = &self.memory {
             parts.set_memory(memory);
         }

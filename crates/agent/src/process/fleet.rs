@@ -6,11 +6,11 @@ use rockbot_bus::{Bus, QueueGauge, Requester};
 use rockbot_bus_rabbitmq::RabbitConfig;
 use rockbot_contracts::{
     QueueSpec,
-    topology::{ReplyAddress, tool_invoke, user_message},
+    topology::{ReplyAddress, user_message},
 };
 use rockbot_fleet::{FleetConnection, join};
 use rockbot_service::{Health, ServeError, Shutdown};
-use rockbot_tool_rpc::{ReplyProbe, mcp::BusGateway};
+use rockbot_tool_rpc::{HandlerView, ReplyProbe, mcp::BusGateway};
 
 use super::{Settings, unavailable_error};
 
@@ -48,8 +48,9 @@ impl FleetClient {
     }
 
     /// Starts to probe the replies of handlers and makes readiness depend on them.
-    pub(crate) fn start_reply_probe(&self, health: &Health) -> ReplyProbe {
-        let probe = ReplyProbe::start(self.requester.clone(), tool_invoke());
+    pub(crate) fn start_reply_probe(&self, handlers: HandlerView, health: &Health) -> ReplyProbe {
+        let key = move || handlers.first_invoke_key();
+        let probe = ReplyProbe::start(self.requester.clone(), key);
         health.needs("replies", probe.health_check());
         probe
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rockbot_agent::{McpServices, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
-use rockbot_tool_rpc::CatalogDirectory;
+use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
 use rockbot_tools::{Tool, ToolOutput, ToolRegistry, guide_tools, guides, outputs};
 
 use super::{FleetClient, Settings, Stores, configuration_error, unavailable_error};
@@ -13,7 +13,7 @@ use super::{FleetClient, Settings, Stores, configuration_error, unavailable_erro
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
     pub(super) services: Arc<ServiceSearch>,
-    _directory: CatalogDirectory,
+    directory: CatalogDirectory,
 }
 
 impl Tools {
@@ -32,7 +32,12 @@ impl Tools {
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
         let directory = directory.await.map_err(unavailable_error)?;
-        Ok(Self { registry, services, _directory: directory })
+        Ok(Self { registry, services, directory })
+    }
+
+    /// Returns read access to the handlers of the fleet.
+    pub(crate) fn handlers(&self) -> HandlerView {
+        self.directory.view()
     }
 }
 

@@ -6,6 +6,7 @@ mod approvals;
 mod context;
 mod harness;
 mod inbox;
+mod instructions;
 mod long_conversation;
 mod mcp;
 mod memory;

@@ -84,7 +84,8 @@ pub(super) fn write_for_kubernetes(
     Ok(vec![folder.join("passwords"), broker_folder, store_folder])
 }
 
-/// Writes the secrets of Compose. Existing passwords are kept.
+/// Writes the secrets of Compose. Existing passwords are kept. The service of a handler pool is named
+/// `<pool>-handler`.
 ///
 /// Only its owner can enter the folder. The files are world-readable, because processes in containers
 /// run as users unknown to the host.
@@ -93,8 +94,11 @@ pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<Path
     let passwords = passwords::read_or_generate(&folder.join("broker-passwords"), fleet.users())?;
     let text = definitions(fleet, &passwords::hashes(&passwords)?);
     write_for_containers(&folder.join(DEFINITIONS), &text)?;
-    for (service, user) in SERVICES {
-        let (user, password) = user_ending(&passwords, user)?;
+    let pools =
+        fleet.pools().map(|pool| (format!("{pool}-handler"), format!(".tool-handler.{pool}")));
+    let services = SERVICES.map(|(service, user)| (service.to_owned(), user.to_owned()));
+    for (service, user) in services.into_iter().chain(pools) {
+        let (user, password) = user_ending(&passwords, &user)?;
         let url = format!("amqp://{user}:{password}@rabbitmq:5672/%2f");
         write_for_containers(&folder.join(format!("{service}-broker-url")), &url)?;
     }

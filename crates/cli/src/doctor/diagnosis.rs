@@ -38,9 +38,11 @@ pub(super) type ScriptIsolation = Result<Isolation, String>;
 impl Diagnosis {
     /// Collects the state of a fleet.
     pub(super) async fn collect(settings: &Settings, fleet: &Fleet) -> Result<Self, Failure> {
-        let names = work_queues::configured(settings)?;
-        let discovered = fleet.discover_all("doctor").await?;
+        let pools = work_queues::pools(settings, Vec::new());
+        let discovered = fleet.discover_all("doctor", &pools).await?;
         let round_trip = round_trip::measure(fleet).await?;
+        let pools = work_queues::pools(settings, discovered.directory.view().pools());
+        let names = work_queues::configured(settings, &pools)?;
         let (bus, queues) = work_queues::inspect(fleet.bus.as_ref(), &names).await?;
         let handlers = discovered.directory.handlers();
         let rejection = fleet.require_caller(&handlers).err().map(|failure| {

@@ -1,16 +1,12 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{
-    QueueSpec,
-    labels::family_of,
-    topology::{USER_MESSAGE, tool_invoke},
-};
+use rockbot_contracts::{HandlerPool, labels::family_of, topology::USER_MESSAGE};
 use rockbot_service::exit;
-use rockbot_tool_rpc::catalog::mismatched_tools;
+use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools, pool_conflicts};
 
 use super::diagnosis::Diagnosis;
-use crate::{failure::Failure, mismatch, render};
+use crate::{failure::Failure, mismatch, render, work_queues::WorkQueue};
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +57,6 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     if let Some(rejection) = rejection {
         find(Severity::Unusable, rejection.clone());
     }
-    let invoke = QueueSpec::work(&tool_invoke()).name;
     let agents = format!("{USER_MESSAGE}.");
     let mut hidden = Vec::new();
     for queue in queues {
@@ -89,12 +84,8 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
             );
             find(Severity::Suspicious, message);
         }
-        let is_known = queue.state != QueueState::Refused;
-        if is_known && *name == invoke && consumers != handlers.len() && !handlers.is_empty() {
-            let consumers = render::count(consumers, "consumer");
-            let handlers = render::count(handlers.len(), "handler");
-            let message = format!("{name} has {consumers}, but {handlers} announced tools");
-            find(Severity::Suspicious, message);
+        if let Some(finding) = handlers_finding(queue, handlers) {
+            find(finding.severity, finding.message);
         }
         let letters = queue.dead_letters.depth().map_or(0, |depth| depth.ready as usize);
         if letters > 0 {
@@ -106,6 +97,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let mismatched = mismatched_tools(handlers);
     if !mismatched.is_empty() {
         find(Severity::Suspicious, mismatch::describe(&mismatched));
+    }
+    let conflicts = pool_conflicts(handlers);
+    if !conflicts.is_empty() {
+        find(Severity::Suspicious, mismatch::describe_conflicts(&conflicts));
     }
     for handler in handlers {
         if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
@@ -143,6 +138,29 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     findings
 }
 
+/// Compares the consumers of a pool's queue with the handlers that announced themselves.
+fn handlers_finding(queue: &WorkQueue, handlers: &[KnownHandler]) -> Option<Finding> {
+    let pool = queue.pool()?;
+    if queue.state == QueueState::Refused || handlers.is_empty() {
+        return None;
+    }
+    let depth = queue.state.depth();
+    let consumers = depth.map_or(0, |depth| depth.consumers as usize);
+    let announced = handlers.iter().filter(|handler| handler.pool == pool).count();
+    let name = &queue.name;
+    if consumers != announced {
+        let consumers = render::count(consumers, "consumer");
+        let handlers = render::count(announced, "handler");
+        let message = format!("{name} has {consumers}, but {handlers} announced tools");
+        return Some(Finding::new(Severity::Suspicious, message));
+    }
+    let is_idle = depth.is_none_or(|depth| depth.ready == 0);
+    (consumers == 0 && is_idle && pool != HandlerPool::Unnamed).then(|| {
+        let message = format!("{name} has no consumer: no handler of its pool is running");
+        Finding::new(Severity::Warning, message)
+    })
+}
+
 /// Describes a clock that differs from this one by more than a message can take.
 fn clock_difference(ahead_seconds: i64) -> Option<String> {
     let direction = if ahead_seconds > 0 { "ahead of" } else { "behind" };
@@ -168,10 +186,10 @@ mod tests {
     use std::time::Duration;
 
     use rockbot_bus::{BusReport, report::QueueDepth};
+    use rockbot_contracts::{QueueSpec, topology::tool_invoke};
     use rockbot_scripts::Isolation;
 
     use super::{super::round_trip::RoundTrip, *};
-    use crate::work_queues::WorkQueue;
 
     fn fleet(ready: u32, consumers: u32, dead_letters: u32, readers: u32) -> Diagnosis {
         Diagnosis {

@@ -1,11 +1,13 @@
 //! The message feed: copies of the messages about calls, in a queue of this watch.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Consumer, QueueState, Subscription};
 use rockbot_contracts::{
-    BindingPattern, Envelope, InstanceId, QueueName, QueueSpec, RoutingKey,
+    BindingPattern, Envelope, HandlerPool, InstanceId, Message as _, PoolName, QueueName,
+    QueueSpec, RoutingKey, ToolCatalog,
     identity::User,
+    json::Limits,
     tool::REPLY_PROBE,
     topology::{
         monitored_replies, monitored_requests, script_invoke, tool_invoke, tool_invoke_mcp,
@@ -25,6 +27,9 @@ const PREFETCH: u16 = 32;
 /// The capacity of the feed, in messages. When it is full, the queue at the broker fills and drops its
 /// oldest messages.
 const CAPACITY: usize = 256;
+
+/// The maximum number of request keys whose handlers are known.
+const MAX_KEYS: usize = 64;
 
 /// The interval between two checks for a missing work queue.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -53,8 +58,18 @@ impl Feed {
     /// caller would wait for a reply instead of failing at once. So requests are observed only when their
     /// work queue exists, which outlives its consumers. A missing queue is checked again every 2 s. When
     /// the user may not inspect a queue, a message from one of its handlers shows that it exists.
-    pub(super) async fn open(bus: Arc<dyn Bus>, content: bool) -> Result<Self, ConsumeError> {
-        let requests = monitored_requests().map(|key| (QueueSpec::work(&key).name, key));
+    ///
+    /// Pools that are not among `pools` are observed from the first message or announcement of one of their
+    /// handlers on.
+    pub(super) async fn open(
+        bus: Arc<dyn Bus>,
+        content: bool,
+        pools: &[PoolName],
+    ) -> Result<Self, ConsumeError> {
+        let pools = pools.iter().map(|pool| HandlerPool::Named(pool.clone()).invoke_key());
+        let keys: BTreeSet<_> = monitored_requests().into_iter().chain(pools).collect();
+        let requests: Vec<_> =
+            keys.iter().map(|key| (QueueSpec::work(key).name, key.clone())).collect();
         let names: Vec<_> = requests.iter().map(|(name, _)| name.clone()).collect();
         let reports = bus.inspect(&names).await?.queues;
         let mut bindings = monitored_replies();
@@ -76,6 +91,7 @@ impl Feed {
         for key in hidden.clone() {
             listeners.spawn(listener.clone().listen_when_active(key));
         }
+        listeners.spawn(listener.clone().listen_to_new_pools(keys));
         listeners.spawn(listener.listen(consumer));
         Ok(Self { messages, hidden, _listeners: listeners })
     }
@@ -116,7 +132,16 @@ impl Listener {
         while let Some(delivery) = consumer.next().await {
             let at = Instant::now();
             let key = delivery.routing_key().clone();
-            self.mark_active(delivery.envelope());
+            let envelope = delivery.envelope();
+            if let Some(key) = envelope.user_id.as_deref().and_then(request_key) {
+                self.mark_active(key);
+            }
+            if envelope.message_type() == ToolCatalog::TYPE {
+                if let Some(pool) = announced_pool(envelope) {
+                    self.mark_active(pool.invoke_key());
+                }
+                continue;
+            }
             let message = message::decode(&key, delivery.envelope(), self.content);
             let message = message.map_err(|error| message::describe_error(&error));
             // Probes of the reply path are not calls.
@@ -129,11 +154,10 @@ impl Listener {
         }
     }
 
-    /// Marks the request key of the message's sender as active.
-    fn mark_active(&self, envelope: &Envelope) {
-        let Some(key) = envelope.user_id.as_deref().and_then(request_key) else { return };
+    /// Marks a request key as one whose handlers are running.
+    fn mark_active(&self, key: RoutingKey) {
         self.active.send_if_modified(|active| {
-            let is_new = !active.contains(&key);
+            let is_new = !active.contains(&key) && active.len() < MAX_KEYS;
             if is_new {
                 active.push(key);
             }
@@ -169,6 +193,25 @@ impl Listener {
         }
     }
 
+    /// Listens to the requests of pools that become active, other than those with a key among `known`.
+    async fn listen_to_new_pools(self, mut known: BTreeSet<RoutingKey>) {
+        let mut active = self.active.subscribe();
+        let mut listeners = JoinSet::new();
+        loop {
+            let keys = active.borrow_and_update().clone();
+            let is_pool = |key: &RoutingKey| HandlerPool::from_invoke_key(key).is_some();
+            for key in keys.into_iter().filter(is_pool) {
+                if known.insert(key.clone()) {
+                    let queue = QueueSpec::work(&key).name;
+                    listeners.spawn(self.clone().listen_when_created(queue, key));
+                }
+            }
+            if active.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     async fn listen_for(self, key: RoutingKey) {
         let mut retry = interval(RETRY_INTERVAL);
         let consumer = loop {
@@ -188,10 +231,17 @@ impl Listener {
 fn request_key(user: &str) -> Option<RoutingKey> {
     match User::service_of(user)? {
         User::ToolHandler => Some(tool_invoke()),
+        User::PoolHandler(pool) => Some(HandlerPool::Named(pool).invoke_key()),
         User::McpBridge => Some(tool_invoke_mcp()),
         User::ScriptsManager => Some(script_invoke()),
         _ => None,
     }
+}
+
+/// Returns the pool that an announcement names, if its sender serves it.
+fn announced_pool(announcement: &Envelope) -> Option<HandlerPool> {
+    let pool = announcement.decode::<ToolCatalog>(Limits::default()).ok()?.pool()?;
+    pool.may_be_served_by(announcement.user_id.as_deref()).then_some(pool)
 }
 
 #[cfg(test)]
@@ -199,8 +249,8 @@ mod tests {
     use futures_util::future::BoxFuture;
     use rockbot_bus::{BusReport, MemoryBus, Publication, PublishError};
     use rockbot_contracts::{
-        Message as _, SessionId, ToolCallId, ToolCancel, ToolInvokeRequest, ToolProgress,
-        topology::tool_cancel,
+        SessionId, ToolCallId, ToolCancel, ToolInvokeRequest, ToolProgress,
+        topology::{tool_cancel, tool_catalog_announce},
     };
     use tokio::time::timeout;
 
@@ -255,7 +305,7 @@ mod tests {
     async fn watch_receives_copies() {
         let bus = Arc::new(MemoryBus::new());
         let mut consumer = consume_work_queue(&bus, &tool_invoke()).await;
-        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         bus.publish(Publication::mandatory(tool_invoke(), request("a"))).await.unwrap();
         bus.publish(Publication::mandatory(tool_cancel(), cancel("a"))).await.unwrap();
         let first = next(&mut feed).await.message.unwrap();
@@ -271,7 +321,7 @@ mod tests {
     async fn malformed_message_does_not_stop_the_feed() {
         let bus = Arc::new(MemoryBus::new());
         let _consumer = consume_work_queue(&bus, &tool_invoke()).await;
-        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         let malformed = Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec());
         for envelope in [malformed, request("b")] {
             bus.publish(Publication::mandatory(tool_invoke(), envelope)).await.unwrap();
@@ -285,7 +335,7 @@ mod tests {
     async fn reply_probe_is_not_a_call() {
         let bus = Arc::new(MemoryBus::new());
         let _consumer = consume_work_queue(&bus, &tool_invoke()).await;
-        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         for envelope in [request_of(REPLY_PROBE, "probe"), request("b")] {
             bus.publish(Publication::mandatory(tool_invoke(), envelope)).await.unwrap();
         }
@@ -295,7 +345,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn watch_keeps_requests_without_handler_unroutable() {
         let bus = Arc::new(MemoryBus::new());
-        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         let publication = Publication::mandatory(tool_invoke(), request("a"));
         let error = bus.publish(publication).await.unwrap_err();
         assert!(matches!(error, PublishError::Unroutable { .. }), "{error}");
@@ -348,7 +398,7 @@ mod tests {
     async fn uninspectable_queue_is_observed_after_handler_message() {
         let bus = Arc::new(UninspectableBus(MemoryBus::new()));
         let _consumer = consume_work_queue(&bus.0, &tool_invoke()).await;
-        let mut feed = Feed::open(bus.clone(), false).await.unwrap();
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         let publication = Publication::mandatory(tool_invoke(), request("not observed"));
         bus.publish(publication).await.unwrap();
         let progress = ToolProgress {
@@ -369,9 +419,51 @@ mod tests {
         assert_scripts_unroutable(&*bus).await;
     }
 
+    fn announcement(pool: &HandlerPool, user: Option<&str>) -> Publication {
+        let mut envelope = Envelope::from_payload(&ToolCatalog {
+            handler: "tool-handler".to_owned(),
+            instance: InstanceId::new("i").unwrap(),
+            tools: Vec::new(),
+            removed: Vec::new(),
+            fingerprint: "f".to_owned(),
+            version: None,
+            load: None,
+            invoke_key: Some(pool.invoke_key()),
+            instructions: Vec::new(),
+        });
+        envelope.user_id = user.map(Into::into);
+        Publication::announcement(tool_catalog_announce(), envelope)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_is_observed_after_its_own_announcement() {
+        let bus = Arc::new(MemoryBus::new());
+        let pool = |name| HandlerPool::Named(PoolName::new(name).unwrap());
+        let (web, gpu) = (pool("web"), pool("gpu"));
+        let _web = consume_work_queue(&bus, &web.invoke_key()).await;
+        let _gpu = consume_work_queue(&bus, &gpu.invoke_key()).await;
+        let mut feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
+        let forged = announcement(&gpu, Some("rockbot.tool-handler.web"));
+        bus.publish(forged).await.unwrap();
+        let user = Some("rockbot.tool-handler.web");
+        bus.publish(announcement(&web, user)).await.unwrap();
+        let mut retry = interval(Duration::from_millis(10));
+        let observed = loop {
+            bus.publish(Publication::mandatory(gpu.invoke_key(), request("a"))).await.unwrap();
+            bus.publish(Publication::mandatory(web.invoke_key(), request("b"))).await.unwrap();
+            tokio::select! {
+                observed = feed.next() => break observed.unwrap(),
+                _ = retry.tick() => {}
+            }
+        };
+        assert_eq!(observed.key, web.invoke_key());
+    }
+
     #[test]
     fn request_key_is_known_for_services_only() {
         assert_eq!(request_key("rockbot.tool-handler"), Some(tool_invoke()));
+        let web = HandlerPool::Named(PoolName::new("web").unwrap());
+        assert_eq!(request_key("rockbot.tool-handler.web"), Some(web.invoke_key()));
         assert_eq!(request_key("fleet.a.mcp-bridge"), Some(tool_invoke_mcp()));
         assert_eq!(request_key("rockbot.scripts-manager"), Some(script_invoke()));
         for user in ["rockbot.agent.tool-handler", "rockbot.cli", "tool-handler", "guest", ""] {
@@ -383,7 +475,7 @@ mod tests {
     async fn slow_watch_does_not_block_publishers() {
         let bus = Arc::new(MemoryBus::new());
         let mut consumer = consume_work_queue(&bus, &tool_invoke()).await;
-        let feed = Feed::open(bus.clone(), false).await.unwrap();
+        let feed = Feed::open(bus.clone(), false, &[]).await.unwrap();
         for number in 0..12_000 {
             let request = request(&format!("call-{number}"));
             bus.publish(Publication::mandatory(tool_invoke(), request)).await.unwrap();

@@ -38,3 +38,26 @@ fn secrets_of_other_agents_fail_the_check() {
     sandbox.check(&[&secrets[..], &user].concat(), 64);
     sandbox.check(&["admin", "broker-users", "--agent", "cli", "--out", "."], 64);
 }
+
+#[test]
+fn pool_has_its_own_user_and_secret() {
+    let sandbox = Sandbox::new();
+    let broker = ["--broker", "amqps://broker.example.org/%2f"];
+    let secrets = ["admin", "secrets", "--pool", "web", "--pool", "files", "--out", "secrets"];
+    sandbox.check(&[&secrets[..], &broker].concat(), 0);
+    let read = |file: &str| std::fs::read_to_string(sandbox.root().join(file)).unwrap();
+    let url = read("secrets/broker/rockbot.tool-handler.web");
+    assert!(url.starts_with("amqps://rockbot.tool-handler.web:"), "{url}");
+    let definitions = read("secrets/broker/definitions.json");
+    assert!(definitions.contains("rockbot.tool.invoke.pool.files.dlq"), "{definitions}");
+    let check = ["admin", "check", "secrets/broker", "--pool", "files", "--pool", "web"];
+    sandbox.check(&check, 0);
+    sandbox.check(&check[..3], 1);
+    let compose = ["admin", "secrets", "--layout", "compose", "--pool", "web", "--out", "compose"];
+    sandbox.check(&compose, 0);
+    let url = read("compose/web-handler-broker-url");
+    assert!(url.starts_with("amqp://rockbot.tool-handler.web:"), "{url}");
+    let handler = read("compose/tool-handler-broker-url");
+    assert!(handler.starts_with("amqp://rockbot.tool-handler:"), "{handler}");
+    sandbox.check(&["admin", "broker-users", "--pool", "Web", "--out", "."], 64);
+}

@@ -4,10 +4,11 @@ use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
-    Executed, HandlerLoad, InstanceId, Message, MessageId, ReplyBody, SessionId, Spending,
-    ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints,
-    ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
-    UserMessage, json::Limits, user::TurnOutcome,
+    Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId, PoolName,
+    ProviderInstructions, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
+    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage, json::Limits,
+    user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -116,16 +117,27 @@ fn catalog_messages_match_golden_json() {
         hints: ToolHints::READ_ONLY,
         timeout_ms: Some(30_000),
     }];
+    let catalog = ToolCatalog {
+        handler: "tool-handler".to_owned(),
+        instance: InstanceId::new("handler-0").unwrap(),
+        fingerprint: ToolCatalog::fingerprint_of(&tools),
+        tools,
+        removed: vec!["old_tool".to_owned()],
+        version: Some("0.1.0".to_owned()),
+        load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
+        invoke_key: None,
+        instructions: Vec::new(),
+    };
+    check("tool-catalog.json", &catalog);
     check(
-        "tool-catalog.json",
+        "tool-catalog-pool.json",
         &ToolCatalog {
-            handler: "tool-handler".to_owned(),
-            instance: InstanceId::new("handler-0").unwrap(),
-            fingerprint: ToolCatalog::fingerprint_of(&tools),
-            tools,
-            removed: vec!["old_tool".to_owned()],
-            version: Some("0.1.0".to_owned()),
-            load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
+            invoke_key: Some(HandlerPool::Named(PoolName::new("web").unwrap()).invoke_key()),
+            instructions: vec![ProviderInstructions {
+                source: ToolSource::Web,
+                text: "Search before you browse.".to_owned(),
+            }],
+            ..catalog
         },
     );
     check("tool-catalog-refresh.json", &ToolCatalogRefresh {});

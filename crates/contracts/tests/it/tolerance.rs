@@ -1,8 +1,8 @@
 //! Tolerance of unknown fields, missing optional fields, null, and newer codes.
 
 use rockbot_contracts::{
-    DecodeError, Envelope, Executed, HandlerLoad, ToolCatalog, ToolError, ToolErrorCode, ToolHints,
-    ToolInvokeRequest, ToolInvokeResponse, ToolSource, json::Limits,
+    DecodeError, Envelope, Executed, HandlerLoad, HandlerPool, PoolName, ToolCatalog, ToolError,
+    ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolSource, json::Limits,
 };
 use serde::de::DeserializeOwned;
 
@@ -51,6 +51,23 @@ fn null_equals_a_missing_field() {
     );
     assert_eq!(catalog.tools[0].hints, ToolHints::default());
     assert_eq!(catalog.tools[0].source, ToolSource::Mcp("x".to_owned()));
+}
+
+#[test]
+fn catalog_names_its_pool_by_key() {
+    let pool = |key: &str| {
+        let text = format!(r#"{{"handler":"h","instance":"i","fingerprint":"f"{key}}}"#);
+        read::<ToolCatalog>(&text).pool()
+    };
+    for absent in ["", r#","invokeKey":null,"instructions":null"#] {
+        assert_eq!(pool(absent), Some(HandlerPool::Unnamed));
+    }
+    assert_eq!(pool(r#","invokeKey":"tool.invoke""#), Some(HandlerPool::Unnamed));
+    let web = HandlerPool::Named(PoolName::new("web").unwrap());
+    assert_eq!(pool(r#","invokeKey":"tool.invoke.pool.web""#), Some(web));
+    for other in ["tool.invoke.mcp", "user.message.assistant", "tool.invoke.pool.a.b"] {
+        assert_eq!(pool(&format!(r#","invokeKey":"{other}""#)), None, "{other}");
+    }
 }
 
 #[test]

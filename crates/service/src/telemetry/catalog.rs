@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 43] = [
+pub const CATALOG: [Metric; 44] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -119,7 +119,12 @@ pub const CATALOG: [Metric; 43] = [
     gauge(
         "rockbot_catalog_mismatched_tools",
         &[],
-        "Tools that the handlers of one queue do not all announce with the same definition.",
+        "Tools that the handlers of one pool do not all announce with the same definition.",
+    ),
+    gauge(
+        "rockbot_catalog_conflicting_tools",
+        &[],
+        "Tools that several pools announce; callers offer that of the first pool.",
     ),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
     histogram(

@@ -4,7 +4,9 @@ use rockbot_fleet::HandlerSettings;
 use rockbot_hooks::HookSettings;
 use rockbot_scripts::{RunnerName, Scripts, ScriptsSection};
 use rockbot_service::{Configuration, ServeError};
-use rockbot_toolkit::files::{self, FilesConfig};
+use rockbot_tool_handler::families;
+use rockbot_tool_rpc::Family;
+use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::OutputsSection;
 
 use super::configuration_error;
@@ -22,7 +24,7 @@ impl Settings {
     /// Reads and validates all sections.
     pub(crate) fn read(configuration: &mut Configuration) -> Self {
         let settings = Self {
-            common: HandlerSettings::read(configuration),
+            common: HandlerSettings::read_tool_handler(configuration),
             files: configuration.section("files"),
             scripts: configuration.section("scripts"),
             outputs: configuration.section("outputs"),
@@ -31,17 +33,21 @@ impl Settings {
         let production = settings.common.service.is_production();
         let runners = [RunnerName::Local, RunnerName::Docker];
         let problems = settings.outputs.validate().into_iter();
-        for problem in problems.chain(settings.scripts.validate(&runners, production)) {
+        let families = settings.common.handler.families();
+        let scripts = families.contains(&Family::Scripts);
+        let scripts = scripts.then(|| settings.scripts.validate(&runners, production));
+        let problems = problems.chain(scripts.into_iter().flatten());
+        for problem in problems.chain(families::validate(families, &settings.files)) {
             configuration.problem(problem);
-        }
-        if let Err(problem) = files::tools(&settings.files) {
-            configuration.problem(format!("files: {problem}"));
         }
         settings
     }
 
-    /// Starts the configured runner of scripts.
+    /// Starts the configured runner of scripts, if the handler runs that family.
     pub(crate) async fn start_scripts(&self) -> Result<Option<Scripts>, ServeError> {
+        if !self.common.handler.families().contains(&Family::Scripts) {
+            return Ok(None);
+        }
         let started = self.scripts.start().await;
         started.map_err(|error| configuration_error(format!("scripts: {error}")))
     }

@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    ContentTrust, Envelope, HandlerLoad, InstanceId, QueueSpec, ToolCatalog,
+    ContentTrust, Envelope, HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, QueueSpec,
+    ToolCatalog, ToolRegistration,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use rockbot_tools::registry::ToolRegistry;
@@ -20,6 +21,22 @@ use super::HEARTBEAT;
 /// Time in which changes and refresh requests are collected into one announcement.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
+/// A handler process, as it announces itself.
+pub struct AnnouncedHandler {
+    /// Name of the service.
+    pub service: String,
+    /// Process.
+    pub instance: InstanceId,
+    /// Pool whose requests it serves.
+    pub pool: HandlerPool,
+    /// Tools that it runs.
+    pub registry: Arc<ToolRegistry>,
+    /// Returns its load. Called for each announcement; must not block.
+    pub load: Box<dyn Fn() -> HandlerLoad + Send + Sync>,
+    /// Returns the instructions on its tools. Called for each announcement; must not block.
+    pub instructions: Box<dyn Fn() -> Vec<ProviderInstructions> + Send + Sync>,
+}
+
 /// Announces the tools of a registry: at the start, on every change, on request, every 10 s, and as
 /// removed at the end.
 #[derive(Debug)]
@@ -29,26 +46,21 @@ pub struct CatalogAnnouncer {
 }
 
 impl CatalogAnnouncer {
-    /// Starts to announce the tools of `registry` and the load of the handler. `load` is called for each
-    /// announcement, and must not block.
+    /// Starts to announce a handler.
     ///
     /// # Errors
     /// When the queue for refresh requests can't be consumed.
     pub async fn start(
         bus: Arc<dyn Bus>,
-        registry: Arc<ToolRegistry>,
-        handler: &str,
-        instance: InstanceId,
-        load: impl Fn() -> HandlerLoad + Send + 'static,
+        announced: AnnouncedHandler,
     ) -> Result<Self, ConsumeError> {
-        let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &instance);
+        let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &announced.instance);
         let mut refreshes = bus.consume(Subscription::new(queue, 16)).await?;
-        let mut changes = registry.subscribe();
+        let mut changes = announced.registry.subscribe();
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let handler = handler.to_owned();
         let mut publisher =
-            CatalogPublisher { bus, registry, handler, instance, announced: BTreeSet::new() };
+            CatalogPublisher { bus, handler: announced, announced: BTreeSet::new() };
         let task = tokio::spawn(async move {
             let mut heartbeat = tokio::time::interval(HEARTBEAT);
             let mut due = None;
@@ -72,7 +84,7 @@ impl CatalogAnnouncer {
                     else => break,
                 }
                 due = None;
-                publisher.announce(load()).await;
+                publisher.announce().await;
             }
             publisher.announce_removal().await;
         });
@@ -108,49 +120,46 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct CatalogPublisher {
     bus: Arc<dyn Bus>,
-    registry: Arc<ToolRegistry>,
-    handler: String,
-    instance: InstanceId,
+    handler: AnnouncedHandler,
     /// Names of the tools in the last announcement.
     announced: BTreeSet<String>,
 }
 
 impl CatalogPublisher {
-    async fn announce(&mut self, load: HandlerLoad) {
-        let tools = self.registry.list();
+    async fn announce(&mut self) {
+        let tools = self.handler.registry.list();
         let names: BTreeSet<String> = tools.iter().map(|tool| tool.name.clone()).collect();
         let removed = self.announced.difference(&names).cloned().collect();
-        let fingerprint = ToolCatalog::fingerprint_of(&tools);
         self.announced = names;
-        self.publish(ToolCatalog {
-            handler: self.handler.clone(),
-            instance: self.instance.clone(),
-            tools,
-            removed,
-            fingerprint,
-            version: Some(VERSION.to_owned()),
-            load: Some(load),
-        })
-        .await;
+        let (load, instructions) = ((self.handler.load)(), (self.handler.instructions)());
+        let catalog = self.catalog(tools, removed);
+        self.publish(ToolCatalog { load: Some(load), instructions, ..catalog }).await;
     }
 
     async fn announce_removal(&mut self) {
         let removed = std::mem::take(&mut self.announced).into_iter().collect();
-        self.publish(ToolCatalog {
-            handler: self.handler.clone(),
-            instance: self.instance.clone(),
-            tools: Vec::new(),
+        self.publish(self.catalog(Vec::new(), removed)).await;
+    }
+
+    fn catalog(&self, tools: Vec<ToolRegistration>, removed: Vec<String>) -> ToolCatalog {
+        let AnnouncedHandler { service, instance, pool, .. } = &self.handler;
+        let is_named = *pool != HandlerPool::Unnamed;
+        ToolCatalog {
+            handler: service.clone(),
+            instance: instance.clone(),
+            fingerprint: ToolCatalog::fingerprint_of(&tools),
+            tools,
             removed,
-            fingerprint: ToolCatalog::fingerprint_of(&[]),
             version: Some(VERSION.to_owned()),
             load: None,
-        })
-        .await;
+            invoke_key: is_named.then(|| pool.invoke_key()),
+            instructions: Vec::new(),
+        }
     }
 
     async fn publish(&self, catalog: ToolCatalog) {
         let envelope = Envelope::from_payload(&catalog)
-            .with_source(self.handler.as_str())
+            .with_source(self.handler.service.as_str())
             .with_trust(ContentTrust::System);
         let publication = Publication::announcement(tool_catalog_announce(), envelope);
         if let Err(error) = self.bus.publish(publication).await {

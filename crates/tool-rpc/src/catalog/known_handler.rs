@@ -1,6 +1,8 @@
 //! A handler process in the directory.
 
-use rockbot_contracts::{HandlerLoad, InstanceId, ToolRegistration};
+use rockbot_contracts::{
+    HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ToolRegistration,
+};
 use tokio::time::Instant;
 
 /// Last announcement of a handler process.
@@ -10,8 +12,12 @@ pub struct KnownHandler {
     pub handler: String,
     /// Process.
     pub instance: InstanceId,
+    /// Pool whose requests it serves.
+    pub pool: HandlerPool,
     /// Tools that it runs.
     pub tools: Vec<ToolRegistration>,
+    /// Instructions on its tools for models, cleaned and bounded.
+    pub instructions: Vec<ProviderInstructions>,
     /// Version, if announced.
     pub version: Option<String>,
     /// Load at the last announcement, if announced.

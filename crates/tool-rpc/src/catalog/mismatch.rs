@@ -1,4 +1,4 @@
-//! Comparison of the tools that the handlers of one queue announce.
+//! Comparison of the tools that the handlers of one pool announce. They share a queue.
 //!
 //! A call goes to whichever handler has capacity. If that one lacks the tool, the call fails with
 //! `tool_not_found`; if it has another definition, the arguments may not fit.
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use metrics::gauge;
-use rockbot_contracts::ToolRegistration;
+use rockbot_contracts::{HandlerPool, ToolRegistration};
 use tracing::{info, warn};
 
 use super::known_handler::KnownHandler;
@@ -14,9 +14,11 @@ use super::known_handler::KnownHandler;
 /// Maximum number of tool names in a log line.
 const MAX_LOGGED: usize = 20;
 
-/// A tool that the handlers of one queue do not all announce alike.
+/// A tool that the handlers of one pool do not all announce alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MismatchedTool {
+    /// Pool of the handlers.
+    pub pool: HandlerPool,
     /// Name of the tool.
     pub name: String,
     /// Handlers that announce it, as `service/instance`.
@@ -27,12 +29,20 @@ pub struct MismatchedTool {
     pub definitions_differ: bool,
 }
 
-/// Returns the tools that not all of the handlers announce with the same definition, by name.
+/// Returns the tools that not all of the handlers of a pool announce with the same definition, by pool and
+/// name.
 #[must_use]
 pub fn mismatched_tools<'a>(
     handlers: impl IntoIterator<Item = &'a KnownHandler>,
 ) -> Vec<MismatchedTool> {
-    let handlers: Vec<_> = handlers.into_iter().collect();
+    let mut pools: BTreeMap<&HandlerPool, Vec<&KnownHandler>> = BTreeMap::new();
+    for handler in handlers {
+        pools.entry(&handler.pool).or_default().push(handler);
+    }
+    pools.into_iter().flat_map(|(pool, handlers)| mismatched_in(pool, &handlers)).collect()
+}
+
+fn mismatched_in(pool: &HandlerPool, handlers: &[&KnownHandler]) -> Vec<MismatchedTool> {
     // The common case, decided without a comparison of tools.
     if handlers.windows(2).all(|pair| pair[0].fingerprint == pair[1].fingerprint) {
         return Vec::new();
@@ -47,7 +57,7 @@ pub fn mismatched_tools<'a>(
     }
     let is_mismatched = |tool: &Announced<'_>| tool.differs || tool.by.len() < handlers.len();
     let mismatched = tools.into_iter().filter(|(_, tool)| is_mismatched(tool));
-    mismatched.map(|(name, tool)| tool.describe(name, &handlers)).collect()
+    mismatched.map(|(name, tool)| tool.describe(pool, name, handlers)).collect()
 }
 
 /// The announcements of one tool.
@@ -63,7 +73,12 @@ impl<'a> Announced<'a> {
         Self { first, differs: false, by: BTreeSet::new() }
     }
 
-    fn describe(&self, name: &str, handlers: &[&KnownHandler]) -> MismatchedTool {
+    fn describe(
+        &self,
+        pool: &HandlerPool,
+        name: &str,
+        handlers: &[&KnownHandler],
+    ) -> MismatchedTool {
         let names = |announces: bool| {
             let handlers = handlers.iter().enumerate();
             handlers
@@ -72,6 +87,7 @@ impl<'a> Announced<'a> {
                 .collect()
         };
         MismatchedTool {
+            pool: pool.clone(),
             name: name.to_owned(),
             handlers: names(true),
             missing_from: names(false),
@@ -102,7 +118,7 @@ impl MismatchReport {
             warn!(
                 count = mismatched.len(),
                 tools,
-                "handlers of one queue announce different tools; calls may reach a handler without \
+                "handlers of one pool announce different tools; calls may reach a handler without \
                  the tool: run the same tools in all of them"
             );
         }

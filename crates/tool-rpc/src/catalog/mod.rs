@@ -1,13 +1,19 @@
 //! Announcements of the tools that handlers run, and the directory of them in agents.
 
 mod announcer;
+mod conflict;
 mod directory;
+mod handler_list;
+mod handler_view;
 mod known_handler;
 mod mismatch;
+mod registry_sync;
 
 pub use self::{
-    announcer::CatalogAnnouncer,
+    announcer::{AnnouncedHandler, CatalogAnnouncer},
+    conflict::{PoolConflict, ToolOrigin, pool_conflicts},
     directory::CatalogDirectory,
+    handler_view::HandlerView,
     known_handler::KnownHandler,
     mismatch::{MismatchedTool, mismatched_tools},
 };

@@ -10,15 +10,16 @@ use std::{
 
 use rockbot_bus::{Bus, Publication, Requester};
 use rockbot_contracts::{
-    Envelope, HandlerLoad, InstanceId, ToolCatalogRefresh, topology::tool_catalog_refresh,
+    Envelope, HandlerLoad, HandlerPool, InstanceId, PoolName, ProviderInstructions,
+    ToolCatalogRefresh, topology::tool_catalog_refresh,
 };
 use rockbot_testkit::{
     InterceptedBus,
     fixture::{BusFixture, reply_address, wait_until},
 };
 use rockbot_tool_rpc::{
-    CatalogAnnouncer, CatalogDirectory,
-    catalog::{EXPIRE_AFTER, mismatched_tools},
+    AnnouncedHandler, CatalogAnnouncer, CatalogDirectory,
+    catalog::{EXPIRE_AFTER, mismatched_tools, pool_conflicts},
 };
 use rockbot_tools::{ToolRegistry, ToolResult};
 
@@ -40,11 +41,35 @@ async fn announce(bus: &BusFixture, registry: &Arc<ToolRegistry>) -> CatalogAnno
 async fn announce_with(
     bus: &BusFixture,
     registry: &Arc<ToolRegistry>,
-    load: impl Fn() -> HandlerLoad + Send + 'static,
+    load: impl Fn() -> HandlerLoad + Send + Sync + 'static,
 ) -> CatalogAnnouncer {
-    let (remote, instance) = (bus.remote.clone(), InstanceId::generate());
-    let announcer = CatalogAnnouncer::start(remote, registry.clone(), "handler", instance, load);
-    announcer.await.expect("started")
+    let announced = AnnouncedHandler { load: Box::new(load), ..announced(registry) };
+    CatalogAnnouncer::start(bus.remote.clone(), announced).await.expect("started")
+}
+
+fn announced(registry: &Arc<ToolRegistry>) -> AnnouncedHandler {
+    AnnouncedHandler {
+        service: "handler".to_owned(),
+        instance: InstanceId::generate(),
+        pool: HandlerPool::Unnamed,
+        registry: registry.clone(),
+        load: Box::new(HandlerLoad::default),
+        instructions: Box::new(Vec::new),
+    }
+}
+
+fn pool(name: &str) -> HandlerPool {
+    HandlerPool::Named(PoolName::new(name).expect("a name"))
+}
+
+/// Announces the tools of a handler of this pool.
+async fn announce_in(
+    bus: &BusFixture,
+    pool: HandlerPool,
+    registry: &Arc<ToolRegistry>,
+) -> CatalogAnnouncer {
+    let announced = AnnouncedHandler { pool, ..announced(registry) };
+    CatalogAnnouncer::start(bus.remote.clone(), announced).await.expect("started")
 }
 
 async fn discover(bus: &BusFixture) -> (CatalogDirectory, Arc<ToolRegistry>) {
@@ -231,4 +256,51 @@ async fn different_definitions_of_a_tool_are_detected() {
     let read = &mismatched[0];
     assert!(read.name == "read" && read.definitions_differ, "{read:?}");
     assert!(read.missing_from.is_empty(), "{read:?}");
+}
+
+#[tokio::test]
+async fn first_of_two_pools_offers_a_contested_tool() {
+    let bus = BusFixture::memory();
+    let _web = announce_in(&bus, pool("web"), &registry_of(&["browse", "read"])).await;
+    let (directory, registry) = discover(&bus).await;
+    wait_until("the pool web", || names(&registry) == ["browse", "read"]).await;
+    let files = announce_in(&bus, pool("files"), &registry_of(&["read", "write"])).await;
+    wait_until("the pool files", || names(&registry) == ["browse", "read", "write"]).await;
+    assert_eq!(directory.view().pools(), [pool("files"), pool("web")]);
+    assert!(mismatched_tools(&directory.handlers()).is_empty(), "pools are compared separately");
+    let conflicts = pool_conflicts(&directory.handlers());
+    assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+    assert_eq!(conflicts[0].name, "read");
+    assert_eq!(conflicts[0].offered.pool, pool("files"));
+    assert_eq!(conflicts[0].refused[0].to_string(), "internal in pool web");
+    files.stop().await;
+    wait_until("the tools of web alone", || names(&registry) == ["browse", "read"]).await;
+    assert!(pool_conflicts(&directory.handlers()).is_empty());
+}
+
+#[tokio::test]
+async fn stored_outputs_are_no_conflict() {
+    let bus = BusFixture::memory();
+    let tools = registry_of(&[rockbot_tools::outputs::TOOL_OUTPUT]);
+    let _files = announce_in(&bus, pool("files"), &tools).await;
+    let _web = announce_in(&bus, pool("web"), &tools).await;
+    let (directory, _registry) = discover(&bus).await;
+    wait_until("both pools", || directory.handlers().len() == 2).await;
+    assert!(pool_conflicts(&directory.handlers()).is_empty());
+}
+
+#[tokio::test]
+async fn instructions_of_handlers_are_discovered() {
+    let bus = BusFixture::memory();
+    let source = rockbot_contracts::ToolSource::Web;
+    let own = vec![ProviderInstructions { source, text: "Search first.".to_owned() }];
+    let instructions = own.clone();
+    let announced = AnnouncedHandler {
+        instructions: Box::new(move || instructions.clone()),
+        ..announced(&registry_of(&["search"]))
+    };
+    let _handler = CatalogAnnouncer::start(bus.remote.clone(), announced).await.expect("started");
+    let (directory, _registry) = discover(&bus).await;
+    assert!(directory.wait_for_any(Duration::from_secs(5)).await);
+    assert_eq!(directory.handlers()[0].instructions, own);
 }

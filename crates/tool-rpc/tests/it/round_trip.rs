@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
-use rockbot_bus::Requester;
+use rockbot_bus::{Publication, Requester};
 use rockbot_contracts::{
-    AgentName, Executed, QueueSpec, SessionId, ToolErrorCode, topology::tool_invoke,
+    AgentName, Envelope, Executed, HandlerPool, PoolName, QueueSpec, SessionId, ToolCallId,
+    ToolErrorCode, ToolInvokeResponse, topology::tool_invoke,
 };
 use rockbot_testkit::fixture::{
     BusFixture, next_delivery, reply_address, wait_until, within_timeout,
@@ -139,4 +140,47 @@ async fn call_of_team_member_has_process_as_source() {
     let request = next_delivery(&mut requests).await;
     assert_eq!(request.envelope().source.as_deref(), Some("assistant"), "the user of the process");
     call.abort();
+}
+
+#[tokio::test]
+async fn reply_of_another_pool_is_not_accepted() {
+    let pool = HandlerPool::Named(PoolName::new("web").expect("a name"));
+    let replies = [
+        (None, true),
+        (Some("guest"), true),
+        (Some("rockbot.tool-handler.web"), true),
+        (Some("rockbot.tool-handler.files"), false),
+        (Some("rockbot.tool-handler"), false),
+    ];
+    for (user, expected) in replies {
+        let bus = BusFixture::memory();
+        let mut requests = bus.consume(QueueSpec::work(&pool.invoke_key()), 1).await;
+        let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", "one")));
+        let tool = RemoteTool::new(registration("echo"), requester, pool.invoke_key());
+        let agent = AgentName::new("agent").expect("a name");
+        let context = ToolContext::new("echo", SessionId::generate(), agent);
+        let call = tokio::spawn(async move { tool.call(json!({}), &context).await });
+        let request = next_delivery(&mut requests).await;
+        let asked = request.envelope();
+        let id = asked.correlation_id.as_deref().expect("a call id").to_owned();
+        let mut reply = Envelope::from_payload(&ToolInvokeResponse {
+            tool_call_id: ToolCallId::new(id.as_str()).expect("an id"),
+            tool_name: "echo".to_owned(),
+            content: "text".to_owned(),
+            is_error: false,
+            blocks: Vec::new(),
+            details: None,
+            child_loop_id: None,
+            elapsed_ms: None,
+        })
+        .with_correlation_id(id.as_str());
+        reply.user_id = user.map(Into::into);
+        let to = asked.reply_to.clone().expect("a reply address");
+        bus.remote.publish(Publication::mandatory(to, reply)).await.expect("published");
+        let result = within_timeout("the end of the call", call).await.expect("no panic");
+        assert_eq!(result.is_ok(), expected, "{user:?}: {result:?}");
+        if let Err(failure) = result {
+            assert_eq!(failure.executed(), Executed::Unknown);
+        }
+    }
 }
