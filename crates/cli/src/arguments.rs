@@ -361,7 +361,8 @@ Exit codes: 0 no check failed, 1 a check failed, 64 invalid usage, 69 the pool h
 #[derive(Debug, Args)]
 pub(crate) struct WorkerCheck {
     /// Name of the pool
-    pub(crate) pool: String,
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: PoolName,
     /// The tool to call [default: the first read-only tool of the pool]
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: Option<String>,

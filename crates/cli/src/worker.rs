@@ -16,7 +16,8 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
 use rockbot_contracts::{
-    AgentName, InstanceId, RoutingKey, ToolRegistration, identity::CLI, topology::ReplyAddress,
+    AgentName, HandlerPool, InstanceId, RoutingKey, ToolRegistration, identity::CLI,
+    topology::ReplyAddress,
 };
 use rockbot_service::exit;
 use tokio::time::timeout;
@@ -46,7 +47,7 @@ pub(crate) async fn run(settings: &Settings, command: Worker, json: bool) -> Out
     if settings.embeds() {
         return Err(Failure::usage("the checks need a running fleet; give its broker with --bus"));
     }
-    let key = pool_key(&options.pool)?;
+    let pool = HandlerPool::Named(options.pool.clone());
     let given = |arguments: Option<&String>| {
         arguments.map(|given| tools::read_arguments(Some(given))).transpose()
     };
@@ -61,8 +62,8 @@ pub(crate) async fn run(settings: &Settings, command: Worker, json: bool) -> Out
     let target = Target {
         bus: fleet.bus.clone(),
         instance: fleet.instance.clone(),
-        user: is_fleet_user.then(|| pool_user(namespace, &options.pool)),
-        key,
+        user: is_fleet_user.then(|| pool.user().name(namespace)),
+        key: pool.invoke_key(),
     };
     let report = check(&target, &options, arguments).await;
     let outcome = report.and_then(|report| {
@@ -131,7 +132,7 @@ async fn check<'a>(
     checks.run("drain", drain).await;
     let workers = announcements.instances().iter().map(ToString::to_string).collect();
     let tool = subject.tool.name;
-    Ok(Report { pool: &options.pool, tool, workers, checks: checks.0 })
+    Ok(Report { pool: options.pool.as_str(), tool, workers, checks: checks.0 })
 }
 
 /// Makes the checks of announcements and calls.
@@ -214,16 +215,6 @@ fn select(first: &Announcement, name: Option<&str>) -> Result<ToolRegistration, 
         let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         Failure::usage(format!("the pool has no such tool; it announces {}", names.join(", ")))
     })
-}
-
-/// Returns the key of the requests of a pool.
-fn pool_key(pool: &str) -> Result<RoutingKey, Failure> {
-    RoutingKey::new(format!("tool.invoke.pool.{pool}")).or_exit(exit::USAGE)
-}
-
-/// Returns the broker user of a pool.
-fn pool_user(namespace: &str, pool: &str) -> String {
-    format!("{namespace}.tool-handler.{pool}")
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ REGISTRATION = {
     "source": "tables",
     "hints": {"readOnly": True, "destructive": False, "idempotent": True, "openWorld": False},
 }
+INSTRUCTIONS = [{"source": "tables", "text": "Use query_table for sums, counts and filters over tables; do not compute them."}]
 ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,

@@ -5,10 +5,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rockbot_bus::Requester;
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, ToolHints, ToolRegistration, ToolSource,
-    topology::ReplyAddress,
+    AgentName, HandlerPool, InstanceId, PoolName, SessionId, ToolHints, ToolRegistration,
+    ToolSource, topology::ReplyAddress,
 };
-use rockbot_testkit::fixture::{TEST_TIMEOUT, key, within_timeout};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
 use rockbot_tool_rpc::RemoteTool;
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolRegistry, ToolUpdate};
 use rustix::process::Signal;
@@ -17,6 +17,7 @@ use tokio::{process::Command, sync::watch};
 
 use crate::{
     fleet::Fleet,
+    identity::SecuredFleet,
     process::{Exit, Running},
 };
 
@@ -87,11 +88,11 @@ impl Example {
     }
 }
 
-/// Runs all checks of a pool's only worker, and ends that worker.
-async fn check(fleet: &Fleet, pool: &str, worker: Running, options: &[&str]) -> Exit {
+/// Runs all checks of a pool's only worker with the program `rockbot`, and ends that worker.
+async fn check(mut rockbot: Command, pool: &str, worker: Running, options: &[&str]) -> Exit {
     let pid = worker.pid().as_raw_nonzero().to_string();
-    let arguments = [&["--json", "worker", "check", pool, "--drain-pid", &pid], options].concat();
-    let check = fleet.start(&arguments).wait_within(TEST_TIMEOUT * 2);
+    rockbot.args(["--json", "worker", "check", pool, "--drain-pid", &pid]).args(options);
+    let check = Running::start(rockbot).wait_within(TEST_TIMEOUT * 2);
     // Waiting for the worker removes its process when it exits, which the last check observes.
     let (check, worker) = tokio::join!(check, worker.wait_within(TEST_TIMEOUT * 2));
     worker.assert_code(0);
@@ -122,7 +123,7 @@ async fn example_passes(example: Example) {
     worker.expect_log("ready").await;
     let arguments = example.check_arguments();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let check = check(&fleet, example.pool, worker, &arguments).await;
+    let check = check(fleet.program("rockbot"), example.pool, worker, &arguments).await;
     assert_passed(&check, &[NEEDS_USERS]);
 }
 
@@ -134,6 +135,39 @@ async fn python_worker_passes_worker_check() {
 #[tokio::test]
 async fn typescript_worker_passes_worker_check() {
     example_passes(TYPESCRIPT).await;
+}
+
+#[tokio::test]
+async fn python_worker_needs_only_the_user_of_its_pool() {
+    let secured = SecuredFleet::start().await;
+    let example = Example { pool: "files", ..PYTHON };
+    let url = secured.url("tool-handler.files");
+    let mut worker = Running::start(example.program(&secured.fleet, &url));
+    worker.expect_log("ready").await;
+    let arguments = example.check_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let rockbot = secured.program("rockbot", "cli");
+    let check = check(rockbot, example.pool, worker, &arguments).await;
+    assert_passed(&check, &[]);
+}
+
+#[tokio::test]
+async fn tool_handler_of_a_pool_passes_worker_check() {
+    let fleet = Fleet::new();
+    let settings =
+        [("ROCKBOT_HANDLER__POOL", "files"), ("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#)];
+    let worker = fleet.handler_with("handler-1", &settings).await;
+    // A second run would return another text.
+    let short = r#"{"command": "cat /proc/sys/kernel/random/uuid"}"#;
+    let options = [
+        ["--tool", "bash"],
+        ["--arguments", short],
+        ["--slow-arguments", r#"{"command": "echo started; sleep 10"}"#],
+        ["--large-arguments", r#"{"command": "head -c 1500000 /dev/zero | tr '\\0' x"}"#],
+    ];
+    let check = check(fleet.program("rockbot"), "files", worker, &options.concat()).await;
+    // A handler without an exporter of traces has no trace, and `bash` limits its output itself.
+    assert_passed(&check, &[NEEDS_USERS, "trace", "large-result", "progress"]);
 }
 
 /// Kills a worker while it runs a call. Another one runs the call again, because the tool is read-only.
@@ -184,7 +218,8 @@ async fn call(
         hints: ToolHints::READ_ONLY,
         timeout_ms: None,
     };
-    let key = key(&format!("tool.invoke.pool.{}", example.pool));
+    let pool = PoolName::new(example.pool).expect("a name");
+    let key = HandlerPool::Named(pool).invoke_key();
     let registry = ToolRegistry::new();
     let remote = RemoteTool::new(registration, requester, key);
     registry.register(Arc::new(remote)).expect("registered");

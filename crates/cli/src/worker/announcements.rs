@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, RoutingKey, ToolCatalog, ToolCatalogRefresh, ToolRegistration,
+    Envelope, InstanceId, ProviderInstructions, QueueSpec, RoutingKey, ToolCatalog,
+    ToolCatalogRefresh, ToolRegistration,
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
@@ -23,9 +24,6 @@ const HEARTBEAT: Duration = Duration::from_secs(12);
 
 /// Time for an announcement that was requested.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Longest text of instructions, in characters, and their maximum number.
-const MAX_INSTRUCTIONS: (usize, usize) = (2_000, 8);
 
 /// Announcements of one pool.
 pub(super) struct Announcements {
@@ -212,7 +210,8 @@ impl Announcement {
 
     /// Checks the instructions for models, which are optional.
     pub(super) fn instructions(&self) -> Verdict {
-        let (max_chars, max_entries) = MAX_INSTRUCTIONS;
+        let (max_chars, max_entries) =
+            (ProviderInstructions::MAX_TEXT, ProviderInstructions::MAX_ENTRIES);
         let Some(entries) = self.raw["instructions"].as_array() else {
             return Ok("none; they are optional".to_owned());
         };

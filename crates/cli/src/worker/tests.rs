@@ -2,18 +2,20 @@
 
 use rockbot_bus::{Consumer, MemoryBus, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    Envelope, QueueSpec, ToolCallId, ToolCatalog, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
-    ToolSource, json::Limits, topology::tool_catalog_announce,
+    Envelope, PoolName, QueueSpec, ToolCallId, ToolCatalog, ToolHints, ToolInvokeRequest,
+    ToolInvokeResponse, ToolSource, json::Limits, topology::tool_catalog_announce,
 };
 use serde_json::json;
 
 use super::*;
 
-const POOL: &str = "tables";
+fn pool_key() -> RoutingKey {
+    HandlerPool::Named(options().pool).invoke_key()
+}
 
 fn options() -> WorkerCheck {
     WorkerCheck {
-        pool: POOL.to_owned(),
+        pool: PoolName::new("tables").unwrap(),
         tool: None,
         arguments: None,
         slow_arguments: None,
@@ -26,7 +28,7 @@ fn target(bus: &MemoryBus) -> Target {
     Target {
         bus: Arc::new(bus.clone()),
         instance: InstanceId::generate(),
-        key: pool_key(POOL).unwrap(),
+        key: pool_key(),
         user: None,
     }
 }
@@ -42,7 +44,7 @@ fn catalog() -> Envelope {
         hints: ToolHints::READ_ONLY,
         timeout_ms: None,
     };
-    let mut catalog = json!(ToolCatalog {
+    Envelope::from_payload(&ToolCatalog {
         handler: "tables-worker".to_owned(),
         instance: InstanceId::new("w1").unwrap(),
         fingerprint: ToolCatalog::fingerprint_of(std::slice::from_ref(&tool)),
@@ -50,14 +52,14 @@ fn catalog() -> Envelope {
         removed: Vec::new(),
         version: None,
         load: None,
-    });
-    catalog["invokeKey"] = json!(pool_key(POOL).unwrap());
-    Envelope::raw("ToolCatalog", catalog.to_string().into_bytes())
+        invoke_key: Some(pool_key()),
+        instructions: Vec::new(),
+    })
 }
 
 /// Starts a worker that announces one tool every second, and handles requests with `reply`.
 async fn start_worker(bus: &MemoryBus, reply: fn(&Envelope) -> Option<Envelope>) -> Tasks {
-    let subscription = Subscription::new(QueueSpec::work(&pool_key(POOL).unwrap()), 16);
+    let subscription = Subscription::new(QueueSpec::work(&pool_key()), 16);
     let requests = bus.consume(subscription).await.unwrap();
     let announcer = bus.clone();
     let announce = tokio::spawn(async move {
