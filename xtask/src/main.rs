@@ -31,7 +31,9 @@ mod server;
 mod services;
 mod smollm2;
 mod test;
+mod worker_examples;
 mod workspace;
+mod wrapper;
 
 // Included by path: a dependency on the test kit would compile tokio and the bus before every task.
 #[path = "../../crates/testkit/src/broker.rs"]
@@ -83,6 +85,8 @@ enum Task {
     Observability,
     /// Install the MCP servers and the conformance suite that the tests use
     McpPeers,
+    /// Install the example workers of handler pools that the tests use
+    WorkerExamples,
     /// Check the Helm chart: lint, snapshots, rejected values; with --cluster, on a real cluster
     Chart(chart::Options),
 }
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
         Task::LocalModel(options) => smollm2::serve(&options),
         Task::Observability => observability::check(),
         Task::McpPeers => mcp_peers::run(),
+        Task::WorkerExamples => worker_examples::run(),
         Task::Chart(options) => chart::run(&options),
     });
     match outcome {

@@ -3,14 +3,13 @@
 //! All programs are in one folder, whose path is in [`VARIABLE`]. Their names are in `testkit`'s
 //! `mcp_peers`.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::node::Node;
-use crate::{console, process, python, workspace};
+use crate::{console, process, python, workspace, wrapper};
 
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
@@ -43,7 +42,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         let script = from_npm.join("node_modules").join(name).join("dist").join("index.js");
         let preload = workspace::peer_file("loopback.cjs");
         let command = [&node, Path::new("--require"), &preload, &script];
-        write_wrapper(&programs.join(name), &command)?;
+        wrapper::write(&programs.join(name), &command)?;
     }
 
     let environment = peers.join("mcp-pypi");
@@ -51,14 +50,14 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     python::environment(&environment, &packages, python::Dependencies::Install, may_install)?;
     for (name, _) in FROM_PYPI {
         let program = python::program(&environment, &format!("mcp-server-{name}"));
-        write_wrapper(&programs.join(name), &[&program])?;
+        wrapper::write(&programs.join(name), &[&program])?;
     }
 
     let environment = peers.join("mcp-fastmcp");
     python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
     let python = python::program(&environment, "python");
     let server = workspace::peer_file("fastmcp_server.py");
-    write_wrapper(&programs.join("fastmcp"), &[&python, &server])?;
+    wrapper::write(&programs.join("fastmcp"), &[&python, &server])?;
     Ok(programs)
 }
 
@@ -72,32 +71,4 @@ pub(crate) fn run() -> Result<()> {
 
 fn path(output: Option<String>) -> Result<PathBuf> {
     output.map(PathBuf::from).context("Node.js printed no path of its executable")
-}
-
-/// Writes a shell script that executes `command` with the arguments of the script.
-fn write_wrapper(program: &Path, command: &[&Path]) -> Result<()> {
-    let words: Vec<String> = command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-    let script = format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" "));
-    // Replaced atomically, because a concurrent run may start the same program.
-    let new = program.with_extension("new");
-    fs::write(&new, script)
-        .and_then(|()| fs::set_permissions(&new, Permissions::from_mode(0o755)))
-        .and_then(|()| fs::rename(&new, program))
-        .with_context(|| format!("cannot write {}", program.display()))
-}
-
-/// Quotes a word for the shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn path_is_quoted_as_one_word() {
-        assert_eq!(quoted("/a b/node"), "'/a b/node'");
-        assert_eq!(quoted("/it's"), r"'/it'\''s'");
-    }
 }

@@ -6,7 +6,10 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
-use crate::{aimock, apt, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2};
+use crate::{
+    aimock, apt, console, docker, mcp_peers, postgresql, process, rabbitmq, smollm2,
+    worker_examples,
+};
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
 /// `export KUBECONFIG=…`, and `SCRIPT down` stops the cluster.
@@ -60,6 +63,10 @@ impl Starting {
             service(mcp_peers::VARIABLE, &names, move || {
                 let programs = mcp_peers::install(may_install)?;
                 Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
+            })?,
+            service(worker_examples::VARIABLE, &names, move || {
+                let programs = worker_examples::install(may_install)?;
+                Ok((vec![(worker_examples::VARIABLE, programs.display().to_string())], None))
             })?,
         ]);
         Ok(Self { starting, provided })

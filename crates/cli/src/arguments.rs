@@ -99,6 +99,9 @@ pub(crate) enum Command {
 
 Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     Watch(Watch),
+    /// Check the workers of a handler pool
+    #[command(subcommand)]
+    Worker(Worker),
     /// Inspect, replay or purge dead letters
     ///
     /// A dead letter is a message that was delivered too often or that its consumer rejected. It is kept
@@ -336,6 +339,45 @@ used")]
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Worker {
+    /// Check that the workers of a pool keep what callers rely on
+    ///
+    /// Calls a tool of the pool many times, sends invalid requests, cancels and copies, and prints a table
+    /// of the outcomes. Checks that need slow or large calls, or a permission that this user lacks, are
+    /// skipped with the reason. Invalid requests become dead letters of the pool.
+    #[command(after_help = "Examples:
+  rockbot --bus amqp://… worker check tables --tool query_table \\
+    --arguments '{\"csv\":\"n\\n1\",\"sql\":\"SELECT sum(n) FROM data\"}'
+  rockbot --bus amqp://… worker check tables --tool query_table --arguments @short.json \\
+    --slow-arguments @slow.json --large-arguments @large.json --drain-pid 4711
+
+Exit codes: 0 no check failed, 1 a check failed, 64 invalid usage, 69 the pool has no worker")]
+    Check(WorkerCheck),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerCheck {
+    /// Name of the pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: PoolName,
+    /// The tool to call [default: the first read-only tool of the pool]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tool: Option<String>,
+    /// Arguments of a short call: a JSON object, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON")]
+    pub(crate) arguments: Option<String>,
+    /// Arguments of a call that takes at least 5 s
+    #[arg(long, value_name = "JSON")]
+    pub(crate) slow_arguments: Option<String>,
+    /// Arguments of a call whose result is larger than 1 MiB
+    #[arg(long, value_name = "JSON")]
+    pub(crate) large_arguments: Option<String>,
+    /// Process of the only worker of the pool, on this machine: terminates it as the last check
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(2..))]
+    pub(crate) drain_pid: Option<i32>,
 }
 
 #[derive(Debug, Subcommand)]

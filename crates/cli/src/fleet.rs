@@ -174,6 +174,11 @@ impl Fleet {
         Self { bus, instance, redactor, user, embedded: None, drain }
     }
 
+    /// Returns the broker user of this process; `None` in an embedded fleet.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
     /// Discovers the tools of the fleet.
     pub(crate) async fn discover(&self, name: &str) -> Result<Discovered, Failure> {
         self.discover_into(name, Arc::default()).await

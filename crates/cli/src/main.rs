@@ -22,6 +22,7 @@ mod tools;
 mod up;
 mod watch;
 mod work_queues;
+mod worker;
 
 use std::{io::Write, process::ExitCode};
 
@@ -116,6 +117,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
+            Command::Worker(command) => worker::run(&settings, command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
             Command::Admin(command) => admin::run(&settings, command),
             Command::Completions { .. } => Ok(exit::OK),

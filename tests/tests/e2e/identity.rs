@@ -36,7 +36,8 @@ impl SecuredFleet {
         Self { vhost, fleet }
     }
 
-    fn url(&self, user: &str) -> String {
+    /// Returns the URL of the broker for `user`.
+    pub(crate) fn url(&self, user: &str) -> String {
         self.vhost.url_for(&format!("{}.{user}", self.fleet.namespace))
     }
 

@@ -67,3 +67,5 @@ mod soak;
 mod telemetry;
 #[cfg(test)]
 mod watch;
+#[cfg(test)]
+mod workers;

@@ -1,0 +1,236 @@
+//! Workers of handler pools: the tool handler and the example workers pass `rockbot worker check`, and
+//! keep the outcome of a call when they are killed.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use rockbot_bus::Requester;
+use rockbot_contracts::{
+    AgentName, HandlerPool, InstanceId, PoolName, SessionId, ToolHints, ToolRegistration,
+    ToolSource, topology::ReplyAddress,
+};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
+use rockbot_tool_rpc::RemoteTool;
+use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolRegistry, ToolUpdate};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::{process::Command, sync::watch};
+
+use crate::{
+    fleet::Fleet,
+    identity::SecuredFleet,
+    process::{Exit, Running},
+};
+
+/// A worker in another language.
+#[derive(Debug, Clone, Copy)]
+struct Example {
+    /// Name of the program, and of its folder in `examples/workers`.
+    program: &'static str,
+    pool: &'static str,
+    tool: &'static str,
+    /// A call of two seconds or more, and a part of its result.
+    pause: (&'static str, &'static str),
+}
+
+const PYTHON: Example = Example {
+    program: "python",
+    pool: "tables",
+    tool: "query_table",
+    pause: (
+        r#"{"csv": "n\n1\n", "sql": "WITH RECURSIVE count(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 4000000) SELECT max(n) FROM count"}"#,
+        "4000000",
+    ),
+};
+
+const TYPESCRIPT: Example = Example {
+    program: "typescript",
+    pool: "text",
+    tool: "test_regex",
+    pause: (r#"{"pattern": "^(a+)+$", "text": "aaaaaaaaaaaaaaaaaaaaaaaaaa!"}"#, "no match"),
+};
+
+/// Checks that need a broker with the users of a fleet.
+const NEEDS_USERS: &str = "announcement-user";
+
+impl Example {
+    fn start(self, fleet: &Fleet) -> Running {
+        let url = rockbot_testkit::fixture::test_broker_url();
+        Running::start(self.program(fleet, &url))
+    }
+
+    fn program(self, fleet: &Fleet, url: &str) -> Command {
+        let folder = std::env::var_os("ROCKBOT_TEST_WORKERS").filter(|folder| !folder.is_empty());
+        let folder = folder.map(PathBuf::from).expect(
+            "this test needs the example workers: run `cargo xtask test`, or `cargo xtask \
+             worker-examples` and set ROCKBOT_TEST_WORKERS as it says",
+        );
+        let mut command = Command::new(folder.join(self.program));
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("ROCKBOT_BUS__URL", url)
+            .env("ROCKBOT_BUS__NAMESPACE", &fleet.namespace)
+            .env("ROCKBOT_HANDLER__POOL", self.pool);
+        command
+    }
+
+    /// Returns the arguments for `worker check`.
+    fn check_arguments(self) -> [String; 6] {
+        let option = |name: &str, file: &str| {
+            let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/workers");
+            let path = root.join(self.program).join("check").join(file);
+            [format!("--{name}"), format!("@{}", path.display())]
+        };
+        let [short, short_file] = option("arguments", "short.json");
+        let [slow, slow_file] = option("slow-arguments", "slow.json");
+        let [large, large_file] = option("large-arguments", "large.json");
+        [short, short_file, slow, slow_file, large, large_file]
+    }
+}
+
+/// Runs all checks of a pool's only worker with the program `rockbot`, and ends that worker.
+async fn check(mut rockbot: Command, pool: &str, worker: Running, options: &[&str]) -> Exit {
+    let pid = worker.pid().as_raw_nonzero().to_string();
+    rockbot.args(["--json", "worker", "check", pool, "--drain-pid", &pid]).args(options);
+    let check = Running::start(rockbot).wait_within(TEST_TIMEOUT * 2);
+    // Waiting for the worker removes its process when it exits, which the last check observes.
+    let (check, worker) = tokio::join!(check, worker.wait_within(TEST_TIMEOUT * 2));
+    worker.assert_code(0);
+    check
+}
+
+/// Fails unless all checks passed, except the given skipped ones.
+#[track_caller]
+fn assert_passed(check: &Exit, skipped: &[&str]) {
+    let report = check.json();
+    let checks = report["checks"].as_array().expect("checks");
+    let unexpected: Vec<&Value> = checks
+        .iter()
+        .filter(|check| match check["result"].as_str() {
+            Some("ok") => false,
+            Some("skipped") => !skipped.iter().any(|name| check["name"] == *name),
+            _ => true,
+        })
+        .collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    assert!(checks.len() >= 35, "{report:#}");
+    check.assert_code(0);
+}
+
+async fn example_passes(example: Example) {
+    let fleet = Fleet::new();
+    let mut worker = example.start(&fleet);
+    worker.expect_log("ready").await;
+    let arguments = example.check_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let check = check(fleet.program("rockbot"), example.pool, worker, &arguments).await;
+    assert_passed(&check, &[NEEDS_USERS]);
+}
+
+#[tokio::test]
+async fn python_worker_passes_worker_check() {
+    example_passes(PYTHON).await;
+}
+
+#[tokio::test]
+async fn typescript_worker_passes_worker_check() {
+    example_passes(TYPESCRIPT).await;
+}
+
+#[tokio::test]
+async fn python_worker_needs_only_the_user_of_its_pool() {
+    let secured = SecuredFleet::start().await;
+    let example = Example { pool: "files", ..PYTHON };
+    let url = secured.url("tool-handler.files");
+    let mut worker = Running::start(example.program(&secured.fleet, &url));
+    worker.expect_log("ready").await;
+    let arguments = example.check_arguments();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let rockbot = secured.program("rockbot", "cli");
+    let check = check(rockbot, example.pool, worker, &arguments).await;
+    assert_passed(&check, &[]);
+}
+
+#[tokio::test]
+async fn tool_handler_of_a_pool_passes_worker_check() {
+    let fleet = Fleet::new();
+    let settings =
+        [("ROCKBOT_HANDLER__POOL", "files"), ("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#)];
+    let worker = fleet.handler_with("handler-1", &settings).await;
+    // A second run would return another text.
+    let short = r#"{"command": "cat /proc/sys/kernel/random/uuid"}"#;
+    let options = [
+        ["--tool", "bash"],
+        ["--arguments", short],
+        ["--slow-arguments", r#"{"command": "echo started; sleep 10"}"#],
+        ["--large-arguments", r#"{"command": "head -c 1500000 /dev/zero | tr '\\0' x"}"#],
+    ];
+    let check = check(fleet.program("rockbot"), "files", worker, &options.concat()).await;
+    // A handler without an exporter of traces has no trace, and `bash` limits its output itself.
+    assert_passed(&check, &[NEEDS_USERS, "trace", "large-result", "progress"]);
+}
+
+/// Kills a worker while it runs a call. Another one runs the call again, because the tool is read-only.
+async fn killed_worker_loses_no_call(example: Example) {
+    let fleet = Fleet::new();
+    let mut killed = example.start(&fleet);
+    killed.expect_log("ready").await;
+    let (progress, mut running) = watch::channel(false);
+    let call = tokio::spawn(call(fleet.bus(|_| {}).await, example, progress));
+    let started = running.wait_for(|running| *running);
+    within_timeout("progress of the call", started).await.expect("the call is running");
+    killed.send(Signal::KILL);
+    killed.wait_for_exit().await;
+    let mut other = example.start(&fleet);
+    other.expect_log("ready").await;
+    let result = within_timeout("the result", call).await.expect("no panic");
+    assert!(result.contains(example.pause.1), "{result}");
+    other.send(Signal::TERM);
+    other.wait().await.assert_code(0);
+}
+
+#[tokio::test]
+async fn call_of_killed_python_worker_runs_again() {
+    killed_worker_loses_no_call(PYTHON).await;
+}
+
+#[tokio::test]
+async fn call_of_killed_typescript_worker_runs_again() {
+    killed_worker_loses_no_call(TYPESCRIPT).await;
+}
+
+/// Calls the tool of a worker, and notes its progress.
+async fn call(
+    bus: Arc<dyn rockbot_bus::Bus>,
+    example: Example,
+    progress: watch::Sender<bool>,
+) -> String {
+    let name = AgentName::new("caller").expect("a name");
+    let address = ReplyAddress::new(name.clone(), InstanceId::generate());
+    let requester = Arc::new(Requester::new(bus, address));
+    let registration = ToolRegistration {
+        name: example.tool.to_owned(),
+        label: None,
+        description: example.tool.to_owned(),
+        tool_description: None,
+        parameters: json!({"type": "object"}),
+        source: ToolSource::Internal,
+        hints: ToolHints::READ_ONLY,
+        timeout_ms: None,
+    };
+    let pool = PoolName::new(example.pool).expect("a name");
+    let key = HandlerPool::Named(pool).invoke_key();
+    let registry = ToolRegistry::new();
+    let remote = RemoteTool::new(registration, requester, key);
+    registry.register(Arc::new(remote)).expect("registered");
+    let mut context = ToolContext::new(example.tool, SessionId::generate(), name);
+    context.deadline = tokio::time::Instant::now() + Duration::from_secs(50);
+    context.updates = Some(Arc::new(move |update| {
+        if matches!(update, ToolUpdate::Progress(_)) {
+            progress.send_replace(true);
+        }
+    }));
+    let call = ToolCall { context, arguments: example.pause.0.to_owned().into() };
+    let result = ToolExecutor::new(Arc::new(registry)).execute(call).await;
+    result.expect("a result").to_text().into_owned()
+}
