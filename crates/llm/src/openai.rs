@@ -123,6 +123,7 @@ impl OpenAiModel {
     ///
     /// # Errors
     /// When the base URL or the key is invalid, or TLS cannot be set up.
+    #[expect(clippy::disallowed_methods, reason = "the operator configures its one host")]
     pub fn new(settings: OpenAiSettings) -> Result<Self, LlmConfigError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(LlmConfigError::NoTlsProvider);
@@ -131,6 +132,8 @@ impl OpenAiModel {
         let authorization = settings.api_key.as_ref().map(bearer).transpose()?;
         let mut client = Client::builder()
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
+            // Limits on responses are limits on received bytes.
+            .no_gzip()
             .connect_timeout(settings.connect_timeout)
             .redirect(reqwest::redirect::Policy::none());
         if endpoint.is_loopback() {

@@ -150,6 +150,7 @@ fn example_object(schema: &Value) -> Value {
 }
 
 /// Logs in as the user: opens the URL, which the suite redirects at once.
+#[expect(clippy::disallowed_methods, reason = "it stands for a browser")]
 async fn log_in(login: Login) -> Result<()> {
     println!("logging in at {}", login.url());
     let client =

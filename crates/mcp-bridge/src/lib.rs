@@ -29,8 +29,7 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 pub use config::{
-    FileWatch, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile, ServersFileError,
-    Transport,
+    OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile, ServersFileError, Transport,
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;

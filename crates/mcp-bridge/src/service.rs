@@ -7,6 +7,7 @@ use rockbot_contracts::{
     InstanceId, QueueSpec,
     topology::{tool_invoke_mcp, tool_invoke_mcp_at},
 };
+use rockbot_service::watch::FileWatch;
 use rockbot_tool_rpc::{
     InvokeOptions, ToolInvokeHandler,
     invoke::InvokeWorkers,
@@ -15,7 +16,10 @@ use rockbot_tool_rpc::{
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use crate::{bridge::Bridge, config::FileWatch};
+use crate::{
+    bridge::Bridge,
+    config::{MAX_FILE_BYTES, ServersFile, ServersFileError},
+};
 
 /// The name of the service on the bus.
 pub const SERVICE: &str = "mcp-bridge";
@@ -92,9 +96,12 @@ impl BridgeService {
 
 /// Applies the servers file whenever it changes. An invalid file changes nothing.
 async fn watch_file(bridge: Arc<Bridge>, path: PathBuf) {
-    let mut watch = FileWatch::new(path.clone());
+    let mut watch = FileWatch::new(path.clone(), MAX_FILE_BYTES);
     loop {
-        match watch.changed().await {
+        let content = watch.changed().await.map_err(ServersFileError::from);
+        let servers = content
+            .and_then(|content| ServersFile::parse(&content, |name| std::env::var(name).ok()));
+        match servers {
             Ok(servers) => bridge.apply(servers).await,
             Err(error) => {
                 let file = path.display();

@@ -95,6 +95,7 @@ impl OpenRouter {
     ///
     /// # Errors
     /// When the key is invalid, or TLS is unavailable.
+    #[expect(clippy::disallowed_methods, reason = "the operator configures its one host")]
     pub fn new(
         base_url: Url,
         key: SecretString,
@@ -106,6 +107,8 @@ impl OpenRouter {
         authorization.set_sensitive(true);
         let mut client = Client::builder()
             .user_agent(concat!("rockbot/", env!("CARGO_PKG_VERSION")))
+            // Limits on responses are limits on received bytes.
+            .no_gzip()
             // The key is for this host and no other.
             .redirect(reqwest::redirect::Policy::none());
         if is_loopback(&base_url) {

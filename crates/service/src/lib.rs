@@ -1,6 +1,7 @@
 //! The process kit: configuration, logs, telemetry, health, signals and exit codes of every process.
 //!
 //! - [`config`]: layered configuration, with all problems reported at once;
+//! - [`expand`] and [`watch`]: variables in configuration files, and files that change at run time;
 //! - [`sections`]: sections shared by several processes;
 //! - [`logging`] and [`telemetry`]: logs, traces and metrics;
 //! - [`shutdown`]: termination signals as a cancellation token;
@@ -15,6 +16,7 @@ pub mod admin;
 pub mod config;
 pub mod connections;
 pub mod exit;
+pub mod expand;
 pub mod health;
 mod healthcheck;
 pub mod logging;
@@ -23,6 +25,7 @@ pub mod sections;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
+pub mod watch;
 
 pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};

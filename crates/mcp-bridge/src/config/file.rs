@@ -1,13 +1,14 @@
 //! Parsing of the servers file.
 
-use std::{collections::BTreeMap, io::Read, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
+use rockbot_service::watch::{FileError, read_bounded};
 use serde_json::{Map, Value};
 
 use super::server::{KEYS, RawServer, ServerConfig};
 
 /// The largest servers file, in bytes.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
+pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The maximum number of servers of a bridge.
 pub(crate) const MAX_SERVERS: usize = 256;
 
@@ -25,12 +26,9 @@ pub struct ServersFile {
 /// A servers file that cannot be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ServersFileError {
-    /// It cannot be read.
-    #[error("cannot read it: {0}")]
-    Io(#[from] std::io::Error),
-    /// It is too large.
-    #[error("it exceeds {MAX_FILE_BYTES} bytes")]
-    TooLarge,
+    /// It cannot be read, or is too large.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// It is not JSON.
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -51,7 +49,7 @@ impl ServersFile {
         path: &Path,
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ServersFileError> {
-        Self::parse(&read_bounded(path)?, lookup)
+        Self::parse(&read_bounded(path, MAX_FILE_BYTES)?, lookup)
     }
 
     /// Parses the text of a file.
@@ -101,12 +99,6 @@ impl ServersFile {
             }
         }
     }
-}
-
-pub(super) fn read_bounded(path: &Path) -> Result<Vec<u8>, ServersFileError> {
-    let mut text = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES { Err(ServersFileError::TooLarge) } else { Ok(text) }
 }
 
 fn entries(root: Value) -> Result<Vec<(String, Value)>, ServersFileError> {

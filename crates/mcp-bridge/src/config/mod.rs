@@ -2,16 +2,13 @@
 //!
 //! It has the format of the `mcp.json` that MCP clients share; see [`ServersFile::read`].
 
-mod expand;
 mod file;
 mod oauth;
 mod server;
-mod watch;
 
-pub(crate) use self::file::MAX_SERVERS;
+pub(crate) use self::file::{MAX_FILE_BYTES, MAX_SERVERS};
 pub use self::{
     file::{ServersFile, ServersFileError},
     oauth::{Grant, OAuthClient},
     server::{Program, Protocol, Remote, ServerConfig, Transport},
-    watch::FileWatch,
 };

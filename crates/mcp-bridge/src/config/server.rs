@@ -3,13 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rockbot_contracts::{Period, period::optional_period_or_millis};
+use rockbot_service::expand::expand;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use super::{
-    expand::expand,
-    oauth::{OAuthClient, RawOAuth},
-};
+use super::oauth::{OAuthClient, RawOAuth};
 
 /// A validated server with expanded variables.
 #[derive(Debug, Clone)]

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use reqwest::Client;
 use rmcp::transport::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy,
     OAuthHttpRequest,
 };
+use rockbot_egress::{ClientOptions, GuardedClient};
 
-use crate::transport::dial::{ReadTimeout, direct_client, http_client};
-use crate::transport::peer::read_body;
+use crate::transport::peer::{read_within, redirecting_client};
 use crate::transport::{ConnectError, DialPolicy};
 
 /// The largest response, in bytes; metadata and tokens are small.
@@ -20,17 +19,15 @@ const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct PolicyHttpClient {
-    redirecting: Client,
-    direct: Client,
-    policy: Arc<DialPolicy>,
+    redirecting: GuardedClient,
+    direct: GuardedClient,
 }
 
 impl PolicyHttpClient {
     pub(super) fn new(policy: &Arc<DialPolicy>) -> Result<Self, ConnectError> {
         Ok(Self {
-            redirecting: http_client(policy, HeaderMap::new(), ReadTimeout::Idle)?,
-            direct: direct_client(policy)?,
-            policy: policy.clone(),
+            redirecting: redirecting_client(policy, HeaderMap::new(), Some(TIMEOUT))?,
+            direct: GuardedClient::new(policy.clone(), ClientOptions::default())?,
         })
     }
 
@@ -40,7 +37,6 @@ impl PolicyHttpClient {
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
         let mut request = reqwest::Request::try_from(request)?;
         *request.timeout_mut() = Some(timeout.unwrap_or(TIMEOUT).min(TIMEOUT));
-        self.policy.check(request.url())?;
         let client = match redirect_policy {
             OAuthHttpRedirectPolicy::Follow => &self.redirecting,
             _ => &self.direct,
@@ -50,7 +46,7 @@ impl PolicyHttpClient {
         if let Some(headers) = builder.headers_mut() {
             headers.clone_from(response.headers());
         }
-        let body = read_body(response, MAX_RESPONSE_BYTES).await?;
+        let body = read_within(response, MAX_RESPONSE_BYTES).await?;
         Ok(builder.body(body.ok_or(ConnectError::Malformed("its response is too large"))?)?)
     }
 }

@@ -8,8 +8,9 @@ use rmcp::model::ProtocolVersion;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rockbot_contracts::outside_text::plain;
+use rockbot_egress::causes;
 
-use super::failure::{ConnectError, causes};
+use super::failure::ConnectError;
 
 /// The longest description, in characters.
 const MAX_CHARS: usize = 500;

@@ -12,7 +12,8 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpError,
 };
 
-use super::dial_error::{AddressRefused, DnsFailed, RedirectRefused};
+use rockbot_egress::{AddressRefused, EgressError, RedirectRefused, ResolveError, causes};
+
 use crate::frame::Unreadable;
 
 /// The longest wait that a server can ask for.
@@ -33,7 +34,7 @@ pub enum ConnectError {
     BadHeader(String),
     /// Name resolution failed. Nothing was sent.
     #[error("the server's name does not resolve")]
-    Dns(#[from] DnsFailed),
+    Dns(#[from] ResolveError),
     /// The server's certificate is not trusted, or the TLS handshake failed. Nothing was sent.
     #[error("no trusted TLS connection to the server")]
     Tls(#[from] rustls::Error),
@@ -172,62 +173,39 @@ impl ConnectError {
     }
 }
 
+impl From<EgressError> for ConnectError {
+    fn from(error: EgressError) -> Self {
+        match error {
+            EgressError::Refused(refused) => refused.into(),
+            EgressError::Resolve(failed) => failed.into(),
+            EgressError::Connect(cause) => Self::Unreachable(cause),
+            EgressError::Tls(error) => error.into(),
+            EgressError::Redirect(refused) => refused.into(),
+            EgressError::AfterRedirect(cause) => Self::Connection(cause),
+            EgressError::TimedOut => Self::TimedOut,
+            EgressError::NotHttp => Self::Malformed("its response is not HTTP"),
+            EgressError::TooLarge { .. } => Self::Malformed("its response is too large"),
+            EgressError::Invalid(cause) | EgressError::Connection(cause) => Self::Connection(cause),
+        }
+    }
+}
+
 impl From<reqwest::Error> for ConnectError {
     fn from(error: reqwest::Error) -> Self {
-        let known = causes(&error).find_map(known_cause);
-        known.unwrap_or_else(|| {
-            // The URL may hold secrets.
-            if error.is_connect() {
-                Self::Unreachable(error.without_url().into())
-            } else if error.is_timeout() {
-                Self::TimedOut
-            } else {
-                Self::Connection(error.without_url().into())
-            }
-        })
+        EgressError::from(error).into()
     }
 }
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
-        let known = causes(&error).find_map(known_cause);
-        known.unwrap_or_else(|| {
-            if error.kind() == io::ErrorKind::ConnectionRefused {
-                Self::Unreachable(error.into())
-            } else {
-                Self::Connection(error.into())
-            }
-        })
+        if let Some(tls) = causes(&error).find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+            Self::Tls(tls.clone())
+        } else if error.kind() == io::ErrorKind::ConnectionRefused {
+            Self::Unreachable(error.into())
+        } else {
+            Self::Connection(error.into())
+        }
     }
-}
-
-/// Converts a cause that has its own variant. Causes cannot be moved out of the error above them.
-fn known_cause(cause: &(dyn Error + 'static)) -> Option<ConnectError> {
-    if let Some(ConnectError::Dns(failed)) = cause.downcast_ref::<ConnectError>() {
-        return Some(ConnectError::Dns(failed.duplicate()));
-    }
-    if let Some(refused) = cause.downcast_ref::<AddressRefused>() {
-        return Some(refused.clone().into());
-    }
-    if let Some(refused) = cause.downcast_ref::<RedirectRefused>() {
-        return Some(refused.clone().into());
-    }
-    if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-        return Some(tls.clone().into());
-    }
-    let not_http = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
-    not_http.then_some(ConnectError::Malformed("its response is not HTTP"))
-}
-
-/// Iterates over an error and its causes. Unlike `Error::source`, it looks into an `io::Error`.
-pub(super) fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    let cause = |error: &&'a (dyn Error + 'static)| match error.downcast_ref::<io::Error>() {
-        Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
-        None => (*error).source(),
-    };
-    std::iter::successors(Some(error), cause)
 }
 
 /// Returns the class of a failed handshake.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
-use reqwest::{RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcRequest, RequestId,
@@ -25,10 +25,9 @@ use sse_stream::Sse;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::dial::ReadTimeout;
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
-use super::peer::{BodyKind, Peer, body_kind, read_body, retry_after, status_error};
+use super::peer::{BodyKind, Peer, ReadTimeout, body_kind, read_within, retry_after, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
 use response::{error_reply_to, read_response, response_events, response_to, unreadable};
@@ -59,7 +58,7 @@ pub async fn connect(server: &RemoteServer) -> Result<HttpTransport, ConnectErro
     let session_expired = CancellationToken::new();
     let client = HttpPeer {
         peer: Peer::new(server, ReadTimeout::Idle)?,
-        handshake_timeout: server.policy.idle_timeout,
+        handshake_timeout: server.idle_timeout,
         session_expired: session_expired.clone(),
     };
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
@@ -120,21 +119,22 @@ pub struct HttpPeer {
 impl HttpPeer {
     async fn send(
         &self,
+        method: Method,
         uri: &str,
-        request: impl Fn(&reqwest::Client, Url) -> RequestBuilder,
+        configure: impl Fn(RequestBuilder) -> RequestBuilder,
         headers: &HashMap<HeaderName, HeaderValue>,
         session: Option<&str>,
     ) -> Result<Response, HttpError> {
         let url = Url::parse(uri).map_err(|_| ConnectError::Malformed("its URL is invalid"))?;
-        let response = self.peer.send(&url, |client| {
-            let mut request = request(client, url.clone());
+        let response = self.peer.send(|client| {
+            let mut request = configure(client.request(method.clone(), url.clone())?);
             for (name, value) in headers {
                 request = request.header(name, value);
             }
-            match session {
+            Ok(match session {
                 Some(session) => request.header(SESSION, session),
                 None => request,
-            }
+            })
         });
         Ok(response.await?)
     }
@@ -226,11 +226,12 @@ impl StreamableHttpClient for HttpPeer {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let body = serde_json::to_vec(&message)?;
-        let post = |client: &reqwest::Client, url| {
-            let request = client.post(url).header(ACCEPT, ACCEPTED_KINDS);
+        let configure = |request: RequestBuilder| {
+            let request = request.header(ACCEPT, ACCEPTED_KINDS);
             request.header("content-type", "application/json").body(body.clone())
         };
-        let response = self.send(&uri, post, &headers, session.as_deref()).await?;
+        let response =
+            self.send(Method::POST, &uri, configure, &headers, session.as_deref()).await?;
         let status = response.status();
         if session.is_some() && status == StatusCode::NOT_FOUND {
             self.session_expired.cancel();
@@ -284,8 +285,8 @@ impl StreamableHttpClient for HttpPeer {
         _token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpError> {
-        let delete = |client: &reqwest::Client, url| client.delete(url);
-        let response = self.send(&uri, delete, &headers, Some(&session)).await?;
+        let unchanged = |request| request;
+        let response = self.send(Method::DELETE, &uri, unchanged, &headers, Some(&session)).await?;
         match response.status() {
             status if status.is_success() => Ok(()),
             // Deletion is not supported, or it is gone already.
@@ -302,14 +303,15 @@ impl StreamableHttpClient for HttpPeer {
         _token: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
-        let get = |client: &reqwest::Client, url| {
-            let request = client.get(url).header(ACCEPT, ACCEPTED_KINDS);
+        let configure = |request: RequestBuilder| {
+            let request = request.header(ACCEPT, ACCEPTED_KINDS);
             match &last_event {
                 Some(id) => request.header(LAST_EVENT, id),
                 None => request,
             }
         };
-        let response = self.send(&uri, get, &headers, session.as_deref()).await?;
+        let response =
+            self.send(Method::GET, &uri, configure, &headers, session.as_deref()).await?;
         match (response.status(), body_kind(&response)) {
             // 404 too: a server without such a stream may not know its URL at all. If the session is
             // gone, the next request reports it.
@@ -364,7 +366,7 @@ fn is_unknown_session(error: &ErrorData) -> bool {
 }
 
 async fn json_rpc_error(response: Response) -> Option<ErrorData> {
-    let body = read_body(response, MAX_ERROR_BYTES).await.ok()??;
+    let body = read_within(response, MAX_ERROR_BYTES).await.ok()??;
     match frame::read(&body) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
         _ => None,

@@ -4,11 +4,7 @@
 //! In all of them, an unreadable message fails the one call that it answers, every wait and every
 //! buffer is bounded, and only addresses that the [`DialPolicy`] allows are dialed.
 
-mod address;
 mod describe;
-pub(crate) mod dial;
-mod dial_error;
-mod dial_policy;
 mod event_stream;
 mod failure;
 pub mod http;
@@ -16,12 +12,12 @@ pub(crate) mod peer;
 mod remote_server;
 pub mod sse;
 pub(crate) mod stdio;
-mod tls;
 pub mod websocket;
 
 pub(crate) use describe::{describe, describe_handshake, describe_request};
-pub use dial_error::{AddressRefused, DnsFailed, RedirectRefused};
-pub use dial_policy::{DialPolicy, InvalidTarget, PrivateTarget};
 pub(crate) use failure::missing_scope;
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
 pub use remote_server::{RemoteServer, TokenSource};
+pub use rockbot_egress::{
+    AddressRefused, DialPolicy, InvalidTarget, PrivateTarget, RedirectRefused, ResolveError,
+};

@@ -1,13 +1,15 @@
 //! HTTP requests to one server, with its token and bounded responses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER, WWW_AUTHENTICATE};
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use rockbot_egress::{
+    ClientOptions, ClientRedirects, DialPolicy, EgressError, GuardedClient, read_body,
+};
 use secrecy::SecretString;
 
-use super::dial::{ReadTimeout, http_client};
-use super::dial_policy::DialPolicy;
 use super::failure::ConnectError;
 use super::remote_server::{RemoteServer, TokenSource, bearer};
 
@@ -16,11 +18,24 @@ const MAX_CHALLENGE_BYTES: usize = 8 * 1024;
 /// The longest `Retry-After` header that is stored, in bytes.
 const MAX_RETRY_AFTER_BYTES: usize = 64;
 
-/// The HTTP client for one server.
+/// The maximum number of redirects in a row.
+const MAX_REDIRECTS: usize = 5;
+
+/// The read timeout of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadTimeout {
+    /// [`RemoteServer::idle_timeout`].
+    Idle,
+    /// None: a standing stream may be idle for days. A peer that vanished is detected by keep-alive and by
+    /// pings of the session.
+    Unlimited,
+}
+
+/// The HTTP client for one server. It follows redirects to the same origin only, because headers, session
+/// and arguments are sent to this server only. It has no total timeout, which would cut long streams.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    client: Client,
-    policy: Arc<DialPolicy>,
+    client: GuardedClient,
     tokens: Option<Arc<dyn TokenSource>>,
 }
 
@@ -29,11 +44,12 @@ impl Peer {
         server: &RemoteServer,
         read_timeout: ReadTimeout,
     ) -> Result<Self, ConnectError> {
-        Ok(Self {
-            client: http_client(&server.policy, server.header_map()?, read_timeout)?,
-            policy: server.policy.clone(),
-            tokens: server.token_source(),
-        })
+        let read_timeout = match read_timeout {
+            ReadTimeout::Idle => Some(server.idle_timeout),
+            ReadTimeout::Unlimited => None,
+        };
+        let client = redirecting_client(&server.policy, server.header_map()?, read_timeout)?;
+        Ok(Self { client, tokens: server.token_source() })
     }
 
     /// Sends the request, and a second time with another token when the first one is rejected.
@@ -42,10 +58,8 @@ impl Peer {
     /// When the server cannot be dialed or does not respond. Any status is a response.
     pub(crate) async fn send(
         &self,
-        url: &Url,
-        request: impl Fn(&Client) -> RequestBuilder,
+        request: impl Fn(&GuardedClient) -> Result<RequestBuilder, EgressError>,
     ) -> Result<Response, ConnectError> {
-        self.policy.check(url)?;
         let response = self.send_with_token(request).await?;
         let is_rejected =
             matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -57,19 +71,20 @@ impl Peer {
 
     async fn send_with_token(
         &self,
-        request: impl Fn(&Client) -> RequestBuilder,
+        request: impl Fn(&GuardedClient) -> Result<RequestBuilder, EgressError>,
     ) -> Result<Response, ConnectError> {
+        let first = request(&self.client)?;
         let token = match &self.tokens {
             Some(tokens) => tokens.token().await?,
             None => None,
         };
-        let response = send(request(&self.client), token.as_ref()).await?;
+        let response = send(first, token.as_ref()).await?;
         let (Some(tokens), Some(token)) = (&self.tokens, &token) else { return Ok(response) };
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
         match tokens.renew(token).await? {
-            Some(token) => send(request(&self.client), Some(&token)).await,
+            Some(token) => send(request(&self.client)?, Some(&token)).await,
             None => Ok(response),
         }
     }
@@ -124,20 +139,32 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<String> {
     (value.len() <= MAX_RETRY_AFTER_BYTES).then(|| value.to_owned())
 }
 
+/// Creates a client that follows redirects to the same origin. It does not decompress, so that limits on
+/// received bytes are limits on buffered bytes.
+///
+/// # Errors
+/// When the trusted certificates cannot be read.
+pub(crate) fn redirecting_client(
+    policy: &Arc<DialPolicy>,
+    headers: HeaderMap,
+    read_timeout: Option<Duration>,
+) -> Result<GuardedClient, ConnectError> {
+    let redirects = ClientRedirects::SameOrigin { max: MAX_REDIRECTS };
+    let options = ClientOptions { headers, redirects, read_timeout, ..ClientOptions::default() };
+    Ok(GuardedClient::new(policy.clone(), options)?)
+}
+
 /// Reads a body, or returns `None` if it exceeds `limit` bytes.
 ///
 /// # Errors
 /// When the connection breaks or is idle for too long.
-pub(crate) async fn read_body(
-    mut response: Response,
+pub(crate) async fn read_within(
+    response: Response,
     limit: usize,
 ) -> Result<Option<Vec<u8>>, ConnectError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if chunk.len() > limit - body.len() {
-            return Ok(None);
-        }
-        body.extend_from_slice(&chunk);
+    match read_body(response, limit, None).await {
+        Ok(body) => Ok(Some(body)),
+        Err(EgressError::TooLarge { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(Some(body))
 }

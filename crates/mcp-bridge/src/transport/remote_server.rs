@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use rockbot_egress::DialPolicy;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
-use super::dial::CONNECT_TIMEOUT;
-use super::dial_policy::DialPolicy;
 use super::failure::ConnectError;
+
+/// The time limit for establishing a connection, including TLS.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The default of [`RemoteServer::idle_timeout`].
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The connection settings of a remote server.
 #[derive(Clone)]
@@ -23,6 +28,8 @@ pub struct RemoteServer {
     pub headers: BTreeMap<String, SecretString>,
     /// Addresses that may be dialed.
     pub policy: Arc<DialPolicy>,
+    /// The idle timeout while a response is expected. Default: 5 minutes.
+    pub idle_timeout: Duration,
     /// Its token source, if it uses OAuth. An `Authorization` header takes precedence.
     pub tokens: Option<Arc<dyn TokenSource>>,
 }
@@ -54,7 +61,7 @@ pub trait TokenSource: Send + Sync {
 impl RemoteServer {
     /// Creates a server without headers and tokens.
     pub fn new(url: Url, policy: Arc<DialPolicy>) -> Self {
-        Self { url, headers: BTreeMap::new(), policy, tokens: None }
+        Self { url, headers: BTreeMap::new(), policy, idle_timeout: IDLE_TIMEOUT, tokens: None }
     }
 
     /// Checks the policy and resolves the name before anything is sent, so that these failures are
@@ -67,7 +74,7 @@ impl RemoteServer {
         let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = self.url.port_or_known_default().unwrap_or(443);
         let found = timeout(CONNECT_TIMEOUT, self.policy.resolve(host, port)).await;
-        found.unwrap_or(Err(ConnectError::TimedOut))
+        Ok(found.map_err(|_| ConnectError::TimedOut)??)
     }
 
     /// Returns the configured headers, marked as sensitive.

@@ -4,21 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Method, Url};
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
+use rockbot_egress::{GuardedClient, RedirectRefused};
 use rockbot_sse::Event;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::ReadTimeout;
-use super::dial_error::RedirectRefused;
 use super::event_stream::{EventStream, event_text, has_message};
 use super::failure::ConnectError;
-use super::peer::{BodyKind, Peer, body_kind, read_body, status_error};
+use super::peer::{BodyKind, Peer, ReadTimeout, body_kind, read_within, status_error};
 use super::remote_server::RemoteServer;
 use crate::frame;
 
@@ -89,26 +88,27 @@ impl Poster {
     async fn post(&self, message: &ClientJsonRpcMessage) -> Result<(), ConnectError> {
         let body =
             serde_json::to_vec(message).map_err(|error| ConnectError::Connection(error.into()))?;
-        let post = self.peer.send(&self.endpoint, |client| {
-            let request = client.post(self.endpoint.clone());
-            request.header(CONTENT_TYPE, "application/json").body(body.clone())
+        let post = self.peer.send(|client| {
+            let request = client.request(Method::POST, self.endpoint.clone())?;
+            Ok(request.header(CONTENT_TYPE, "application/json").body(body.clone()))
         });
         let response = post.await?;
         if !response.status().is_success() {
             return Err(status_error(&response));
         }
         // The message is delivered; the response does not matter.
-        let _ = timeout(RESPONSE_TIMEOUT, read_body(response, MAX_RESPONSE_BYTES)).await;
+        let _ = timeout(RESPONSE_TIMEOUT, read_within(response, MAX_RESPONSE_BYTES)).await;
         Ok(())
     }
 }
 
 async fn open(server: &RemoteServer) -> Result<(EventStream, Url), ConnectError> {
     let peer = Peer::new(server, ReadTimeout::Unlimited)?;
-    let get = |client: &reqwest::Client| {
-        client.get(server.url.clone()).header(ACCEPT, "text/event-stream")
+    let get = |client: &GuardedClient| {
+        let request = client.request(Method::GET, server.url.clone())?;
+        Ok(request.header(ACCEPT, "text/event-stream"))
     };
-    let response = peer.send(&server.url, get).await?;
+    let response = peer.send(get).await?;
     if !response.status().is_success() {
         return Err(status_error(&response));
     }

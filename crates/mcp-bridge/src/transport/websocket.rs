@@ -8,6 +8,7 @@ use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROT
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
+use rockbot_egress::tls_config;
 use rustls::pki_types::ServerName;
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,11 +24,9 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::dial::CONNECT_TIMEOUT;
 use super::failure::ConnectError;
 use super::peer::retry_after;
-use super::remote_server::{RemoteServer, TokenSource, bearer};
-use super::tls;
+use super::remote_server::{CONNECT_TIMEOUT, RemoteServer, TokenSource, bearer};
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
 
 /// The largest message, in bytes. One above the frame limit fails its own call; one above this ends the
@@ -152,7 +151,7 @@ async fn dial(server: &RemoteServer) -> Result<Box<dyn Connection>, ConnectError
     let host = server.url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host)
         .map_err(|_| ConnectError::Malformed("its host name is invalid in a certificate"))?;
-    let connector = TlsConnector::from(Arc::new(tls::client_config(&server.policy)?));
+    let connector = TlsConnector::from(Arc::new(tls_config(&server.policy)?));
     Ok(Box::new(connector.connect(name, tcp).await?))
 }
 

@@ -10,6 +10,7 @@ async fn status(request: RequestBuilder) -> StatusCode {
     within_timeout("the response", request.send()).await.unwrap().status()
 }
 
+#[expect(clippy::disallowed_methods, reason = "it calls the server under test")]
 fn client() -> Client {
     rockbot_service::tls::install_tls_provider();
     Client::builder().no_proxy().build().unwrap()

@@ -11,7 +11,7 @@ use sse_stream::Sse;
 use crate::frame::{self, MAX_FRAME_BYTES, Unreadable};
 use crate::transport::event_stream::{EventStream, event_text, has_message};
 use crate::transport::failure::ConnectError;
-use crate::transport::peer::read_body;
+use crate::transport::peer::read_within;
 
 const INCOMPLETE: &str = "the server's response ended before it was complete";
 
@@ -23,7 +23,7 @@ pub(super) async fn read_response(
     response: Response,
     id: &RequestId,
 ) -> Result<Result<ServerJsonRpcMessage, Unreadable>, ConnectError> {
-    let Some(body) = read_body(response, MAX_FRAME_BYTES).await? else {
+    let Some(body) = read_within(response, MAX_FRAME_BYTES).await? else {
         return Ok(Err(Unreadable::TooLarge));
     };
     let message = frame::read(&body);

@@ -58,6 +58,7 @@ async fn connect_failure(settings: &OAuthSettings) -> FailureClass {
 }
 
 /// Opens the URL like a browser, following redirects, and returns the page.
+#[expect(clippy::disallowed_methods, reason = "it stands for a browser")]
 async fn browse(url: &str) -> String {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let browser = reqwest::Client::builder().redirect(redirect::Policy::limited(3)).build();

@@ -14,7 +14,7 @@ use reqwest::Url;
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt};
 use rockbot_mcp_bridge::transport::{
-    DialPolicy, FailureClass, RemoteServer, call_failure_class, failure_class, http,
+    FailureClass, RemoteServer, call_failure_class, failure_class, http,
 };
 use rockbot_testkit::fixture::{assert_never, within_timeout};
 use serde_json::{Value, json};
@@ -213,8 +213,8 @@ async fn server_without_standing_stream_keeps_session() {
 #[tokio::test]
 async fn comments_reset_the_idle_timeout() {
     let (_, url) = hostile().await;
-    let policy = DialPolicy { idle_timeout: Duration::from_millis(500), ..loopback() };
-    let server = RemoteServer::new(Url::parse(&url).unwrap(), Arc::new(policy));
+    let server = RemoteServer::new(Url::parse(&url).unwrap(), Arc::new(loopback()));
+    let server = RemoteServer { idle_timeout: Duration::from_millis(500), ..server };
     let session = open(http::connect(&server).await.unwrap()).await.unwrap();
     assert_eq!(within_timeout("drip", call(session.peer(), "drip")).await.unwrap(), "dripped");
     let error =

@@ -24,16 +24,12 @@ pub(crate) type Session = RunningService<RoleClient, ()>;
 /// Returns a policy that allows servers on this machine, without TLS.
 pub(crate) fn loopback() -> DialPolicy {
     let private = ["127.0.0.0/8", "::1"].map(|target| target.parse().unwrap());
-    DialPolicy {
-        allow_plain_http: true,
-        allow_private: private.to_vec(),
-        idle_timeout: Duration::from_secs(10),
-        ..DialPolicy::default()
-    }
+    DialPolicy { allow_plain_http: true, allow_private: private.to_vec(), ..DialPolicy::default() }
 }
 
 fn server(url: &str) -> RemoteServer {
-    RemoteServer::new(Url::parse(url).unwrap(), Arc::new(loopback()))
+    let server = RemoteServer::new(Url::parse(url).unwrap(), Arc::new(loopback()));
+    RemoteServer { idle_timeout: Duration::from_secs(10), ..server }
 }
 
 pub(crate) async fn open<T>(transport: T) -> Result<Session, Box<ClientInitializeError>>

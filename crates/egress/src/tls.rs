@@ -6,14 +6,14 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_platform_verifier::Verifier;
 
-use super::dial_policy::DialPolicy;
-use super::failure::ConnectError;
+use crate::error::EgressError;
+use crate::policy::DialPolicy;
 
-/// Returns the TLS configuration of all remote transports.
+/// Returns the TLS configuration of all guarded connections, for protocols other than HTTP too.
 ///
 /// # Errors
-/// When the system's or the operator's certificates cannot be read.
-pub(crate) fn client_config(policy: &DialPolicy) -> Result<ClientConfig, ConnectError> {
+/// [`EgressError::Tls`] when the system's or the operator's certificates cannot be read.
+pub fn tls_config(policy: &DialPolicy) -> Result<ClientConfig, EgressError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier =
         Verifier::new_with_extra_roots(policy.authorities.iter().cloned(), provider.clone())?;
