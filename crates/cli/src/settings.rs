@@ -7,6 +7,7 @@ use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
+use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) handler: HandlerSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) rest: RestSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
     pub(crate) outputs: OutputsSection,
@@ -55,6 +57,7 @@ impl Settings {
             handler: layers.section("handler"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            rest: layers.section("rest"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
             outputs: layers.section("outputs"),
@@ -84,6 +87,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),

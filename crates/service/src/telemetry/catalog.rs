@@ -38,7 +38,7 @@ pub struct Metric {
 }
 
 /// Every metric of RockBot.
-pub const CATALOG: [Metric; 43] = [
+pub const CATALOG: [Metric; 45] = [
     histogram(
         "rockbot_tool_invoke_duration_milliseconds",
         &["tool_name", "status"],
@@ -131,6 +131,16 @@ pub const CATALOG: [Metric; 43] = [
         "rockbot_llm_tokens_total",
         &["model", "direction"],
         "Tokens read and written by models.",
+    ),
+    counter(
+        "rockbot_rest_requests_total",
+        &["tool_set", "outcome"],
+        "Requests of REST tools, retries included.",
+    ),
+    counter(
+        "rockbot_rest_retries_total",
+        &["tool_set"],
+        "Requests of REST tools that were retried.",
     ),
     gauge("rockbot_mcp_servers", &["state"], "Configured MCP servers, by state."),
     gauge(

@@ -1,0 +1,9 @@
+//! REST tools against servers that fail in every way.
+
+mod faults;
+mod file;
+mod fixture;
+mod requests;
+mod secrets;
+mod server;
+mod streams;
