@@ -1,0 +1,141 @@
+//! Imports every `OpenAPI` document below a folder and prints what becomes of their operations:
+//! `cargo run -p rockbot-rest --example openapi_survey -- DIR [EVERY]`
+//!
+//! `EVERY` reads each `EVERY`th document only. All documents get credentials for all of their security
+//! schemes, so that only the documents themselves are judged.
+#![allow(clippy::print_stdout, reason = "the program reports to a terminal")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use rockbot_rest::openapi::{Document, ImportOptions, SchemeCredentials, import};
+use rockbot_tools::{ArgumentSchema, registry::MAX_DEFINITION_BYTES};
+use secrecy::SecretString;
+use url::Url;
+
+#[derive(Default)]
+struct Survey {
+    documents: usize,
+    unreadable: BTreeMap<String, usize>,
+    operations: usize,
+    valid: usize,
+    shortened: usize,
+    excluded: usize,
+    invalid: Vec<String>,
+    skipped: BTreeMap<String, usize>,
+    largest: usize,
+    slowest: (u128, String),
+}
+
+fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let folder = arguments.next().unwrap_or_else(|| ".".to_owned());
+    let every = arguments.next().and_then(|every| every.parse().ok()).unwrap_or(1).max(1);
+    let mut files = Vec::new();
+    collect(Path::new(&folder), &mut files)?;
+    files.sort();
+    let started = Instant::now();
+    let mut survey = Survey::default();
+    for file in files.iter().step_by(every) {
+        survey.read(file)?;
+    }
+    survey.print(started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if matches!(ending, Some("json" | "yaml" | "yml")) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+impl Survey {
+    fn read(&mut self, file: &Path) -> std::io::Result<()> {
+        let text = fs::read_to_string(file)?;
+        let started = Instant::now();
+        let document = match text.parse::<Document>() {
+            Ok(document) => document,
+            Err(error) => {
+                *self.unreadable.entry(error.to_string()).or_default() += 1;
+                return Ok(());
+            }
+        };
+        self.documents += 1;
+        let imported = import(&document, &options(&document));
+        let spent = started.elapsed().as_millis();
+        if spent > self.slowest.0 {
+            self.slowest = (spent, file.display().to_string());
+        }
+        self.operations += imported.operations.len() + imported.skipped.len();
+        self.excluded += imported.excluded;
+        for skipped in &imported.skipped {
+            *self.skipped.entry(skipped.reason.clone()).or_default() += 1;
+        }
+        for operation in &imported.operations {
+            let tool = operation.registration(None);
+            let schema = tool.parameters.to_string().len();
+            self.largest = self.largest.max(schema);
+            self.shortened += usize::from(operation.is_shortened());
+            let is_valid = ArgumentSchema::compile(&tool.parameters).is_ok()
+                && schema + tool.description.len() <= MAX_DEFINITION_BYTES
+                && (1..=64).contains(&tool.name.len());
+            if is_valid {
+                self.valid += 1;
+            } else {
+                self.invalid.push(format!("{} {}", file.display(), operation.id()));
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self, elapsed: f64) {
+        println!("documents            {}", self.documents);
+        for (reason, count) in &self.unreadable {
+            println!("  unreadable {count:>6}  {reason}");
+        }
+        println!("operations           {}", self.operations);
+        println!("valid tools          {}", self.valid);
+        println!("  shortened schema   {}", self.shortened);
+        println!("deprecated           {}", self.excluded);
+        println!("largest schema       {} bytes", self.largest);
+        println!("slowest document     {} ms {}", self.slowest.0, self.slowest.1);
+        println!("elapsed, one thread  {elapsed:.1} s");
+        println!("skipped              {}", self.skipped.values().sum::<usize>());
+        for (reason, count) in &self.skipped {
+            println!("  {count:>6}  {reason}");
+        }
+        for invalid in &self.invalid {
+            println!("  invalid {invalid}");
+        }
+    }
+}
+
+fn options(document: &Document) -> ImportOptions {
+    let secret = || Some(SecretString::from("secret-of-the-survey"));
+    let credentials = || SchemeCredentials {
+        value: secret(),
+        token: secret(),
+        user: Some("user".to_owned()),
+        password: secret(),
+        ..SchemeCredentials::default()
+    };
+    let schemes = document.security_schemes().into_iter();
+    ImportOptions {
+        auth: schemes.map(|name| (name.to_owned(), credentials())).collect(),
+        document_url: Url::parse("https://api.example.com/openapi.json").ok(),
+        deprecated: true,
+        allow_plain_http: true,
+        ..ImportOptions::default()
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading and identification of documents.
+
+use std::{fmt, str::FromStr};
+
+use rockbot_contracts::{json, outside_text};
+use serde_json::Value;
+
+use super::swagger;
+
+/// Maximum size of a document, in bytes.
+pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
+/// Maximum number of values in a document.
+const MAX_NODES: usize = 4_000_000;
+/// Maximum length of a title or a version, in characters.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
+const MAX_YAML_DEPTH: usize = 64;
+/// Limits of aliases in YAML: their number, and the size of all that they can repeat.
+const MAX_ALIASES: usize = 500;
+const MAX_ANCHORED_EVENTS: usize = 50_000;
+const MAX_ANCHORED_BYTES: usize = 256 * 1024;
+const MAX_REPEATED_EVENTS: usize = 500_000;
+
+/// Reason why a document cannot be imported at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// It exceeds [`MAX_DOCUMENT_BYTES`].
+    #[error("document has {bytes} bytes; at most {MAX_DOCUMENT_BYTES} are read")]
+    TooLarge {
+        /// Size of the document.
+        bytes: usize,
+    },
+    /// It holds too many values.
+    #[error("document holds more than {MAX_NODES} values; import a part of it")]
+    TooManyValues,
+    /// It nests too deeply.
+    #[error("document nests deeper than {} levels; flatten it with references", json::MAX_DEPTH)]
+    TooDeep,
+    /// It is neither JSON nor YAML.
+    #[error("document is not valid {format}: {reason}; correct it")]
+    Syntax {
+        /// `JSON` or `YAML`.
+        format: &'static str,
+        /// Cause.
+        reason: String,
+    },
+    /// It has neither `openapi` nor `swagger`.
+    #[error("document has no field \"openapi\" or \"swagger\"; it is not an OpenAPI document")]
+    NotOpenApi,
+    /// Its version is not supported.
+    #[error("OpenAPI version {version:?} is not supported; convert the document to 3.0 or 3.1")]
+    Version {
+        /// Version, truncated.
+        version: String,
+    },
+}
+
+/// Version of the specification that a document follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// Swagger 2.0.
+    V2,
+    /// `OpenAPI` 3.0.
+    V30,
+    /// `OpenAPI` 3.1.
+    V31,
+    /// `OpenAPI` 3.2.
+    V32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V2 => "2.0",
+            Self::V30 => "3.0",
+            Self::V31 => "3.1",
+            Self::V32 => "3.2",
+        })
+    }
+}
+
+/// A document that was read, in the form of `OpenAPI` 3.
+#[derive(Debug, Clone)]
+pub struct Document {
+    version: Version,
+    root: Value,
+}
+
+impl Document {
+    /// Reads a document that was parsed already.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    pub fn from_value(root: Value) -> Result<Self, DocumentError> {
+        check_shape(&root)?;
+        let version = version(&root)?;
+        let root = if version == Version::V2 { swagger::upgrade(&root) } else { root };
+        Ok(Self { version, root })
+    }
+
+    /// Returns the version of the specification that it follows.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns its title, at most 200 characters, or nothing.
+    #[must_use]
+    pub fn title(&self) -> String {
+        self.info("title")
+    }
+
+    /// Returns the version of the API, at most 200 characters, or nothing.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        self.info("version")
+    }
+
+    /// Returns the URLs of its servers as written, with their variables.
+    #[must_use]
+    pub fn servers(&self) -> Vec<&str> {
+        let servers = self.root["servers"].as_array().into_iter().flatten();
+        servers.filter_map(|server| server["url"].as_str()).collect()
+    }
+
+    /// Returns the names of its security schemes.
+    #[must_use]
+    pub fn security_schemes(&self) -> Vec<&str> {
+        let schemes = self.root["components"]["securitySchemes"].as_object();
+        schemes.into_iter().flatten().map(|(name, _)| name.as_str()).collect()
+    }
+
+    pub(super) fn root(&self) -> &Value {
+        &self.root
+    }
+
+    fn info(&self, field: &str) -> String {
+        match &self.root["info"][field] {
+            Value::String(text) => outside_text::plain(text.trim(), MAX_TITLE_CHARS),
+            Value::Number(number) => number.to_string(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl FromStr for Document {
+    type Err = DocumentError;
+
+    /// Reads a document from JSON, or from YAML when it does not begin with `{`.
+    ///
+    /// A document takes up to a second and several times its size in memory: call this on a blocking
+    /// thread.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    fn from_str(text: &str) -> Result<Self, DocumentError> {
+        if text.len() > MAX_DOCUMENT_BYTES {
+            return Err(DocumentError::TooLarge { bytes: text.len() });
+        }
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let root = if text.starts_with('{') { from_json(text)? } else { from_yaml(text)? };
+        Self::from_value(root)
+    }
+}
+
+fn from_json(text: &str) -> Result<Value, DocumentError> {
+    serde_json::from_str(text).map_err(|error| {
+        if json::is_too_deep(&error) {
+            return DocumentError::TooDeep;
+        }
+        DocumentError::Syntax { format: "JSON", reason: json::describe_error(&error) }
+    })
+}
+
+fn from_yaml(text: &str) -> Result<Value, DocumentError> {
+    use serde_saphyr::options::DuplicateKeyPolicy;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * MAX_NODES,
+            max_nodes: MAX_NODES,
+            max_depth: MAX_YAML_DEPTH,
+            flow_nesting_limit: MAX_YAML_DEPTH,
+            max_documents: 1,
+            max_aliases: MAX_ALIASES,
+            max_anchors: MAX_ALIASES,
+            max_recorded_anchor_events: MAX_ANCHORED_EVENTS,
+            max_recorded_anchor_bytes: MAX_ANCHORED_BYTES,
+            max_merge_keys: MAX_ALIASES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_REPEATED_EVENTS,
+            max_replay_stack_depth: 16,
+        },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let reason = outside_text::plain(&error.to_string(), 300);
+        DocumentError::Syntax { format: "YAML", reason }
+    })
+}
+
+/// Checks nesting and number of values without recursion.
+fn check_shape(root: &Value) -> Result<(), DocumentError> {
+    let mut pending = vec![(root, 1)];
+    let mut nodes = 0;
+    while let Some((value, depth)) = pending.pop() {
+        nodes += 1;
+        if depth > json::MAX_DEPTH + 1 {
+            return Err(DocumentError::TooDeep);
+        }
+        if nodes + pending.len() > MAX_NODES {
+            return Err(DocumentError::TooManyValues);
+        }
+        match value {
+            Value::Array(list) => pending.extend(list.iter().map(|inner| (inner, depth + 1))),
+            Value::Object(map) => pending.extend(map.values().map(|inner| (inner, depth + 1))),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn version(root: &Value) -> Result<Version, DocumentError> {
+    let field = |name: &str| match root.get(name)? {
+        Value::String(text) => Some(text.trim().to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let is = |version: &str, minor: &str| {
+        version == minor || version.strip_prefix(minor).is_some_and(|rest| rest.starts_with('.'))
+    };
+    if let Some(version) = field("openapi") {
+        let known = [("3.0", Version::V30), ("3.1", Version::V31), ("3.2", Version::V32)];
+        let found = known.into_iter().find(|(minor, _)| is(&version, minor));
+        return found.map(|(_, found)| found).ok_or_else(|| unsupported(&version));
+    }
+    let version = field("swagger").ok_or(DocumentError::NotOpenApi)?;
+    if is(&version, "2.0") || version == "2" {
+        return Ok(Version::V2);
+    }
+    Err(unsupported(&version))
+}
+
+fn unsupported(version: &str) -> DocumentError {
+    DocumentError::Version { version: outside_text::plain(version, 20) }
+}

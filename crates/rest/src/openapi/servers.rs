@@ -1,0 +1,130 @@
+//! Base URLs of operations.
+
+use serde_json::Value;
+use url::Url;
+
+use super::options::ImportOptions;
+
+/// Maximum length of a server's URL, in bytes.
+const MAX_URL_BYTES: usize = 2048;
+/// Maximum number of servers that are tried.
+const MAX_SERVERS: usize = 20;
+
+/// Returns the URL that the path of an operation is appended to, without a slash at the end: the first
+/// usable server of the operation, its path or the document.
+///
+/// # Errors
+/// Returns the reason why no server can be used, and what to configure.
+pub(super) fn base_url(
+    root: &Value,
+    path_item: &Value,
+    operation: &Value,
+    options: &ImportOptions,
+) -> Result<Url, String> {
+    if let Some(base) = &options.base_url {
+        return usable(base, options);
+    }
+    let listed = |holder: &Value| match holder.get("servers") {
+        Some(Value::Array(servers)) if !servers.is_empty() => Some(servers.clone()),
+        _ => None,
+    };
+    let servers = listed(operation).or_else(|| listed(path_item)).or_else(|| listed(root));
+    let Some(servers) = servers else { return usable("/", options) };
+    let mut reason = None;
+    for server in servers.iter().take(MAX_SERVERS) {
+        let found = expanded(server, options).and_then(|text| usable(&text, options));
+        match found {
+            Ok(url) => return Ok(url),
+            Err(error) => reason = reason.or(Some(error)),
+        }
+    }
+    Err(reason.unwrap_or_else(|| "it has no server; set baseUrl".to_owned()))
+}
+
+/// Returns a server's URL in the form that paths are appended to.
+fn usable(text: &str, options: &ImportOptions) -> Result<Url, String> {
+    let mut url = endpoint(text, options.document_url.as_ref(), options)
+        .map_err(|error| format!("its server's URL {error}; set baseUrl"))?;
+    if url.query().is_some() {
+        return Err("its server's URL has a query; set baseUrl".to_owned());
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok(url)
+}
+
+/// Checks a URL that requests are sent to. A relative one refers to `base`.
+///
+/// # Errors
+/// Returns the reason, to be continued with the remedy.
+pub(super) fn endpoint(
+    text: &str,
+    base: Option<&Url>,
+    options: &ImportOptions,
+) -> Result<Url, String> {
+    if text.len() > MAX_URL_BYTES {
+        return Err(format!("is longer than {MAX_URL_BYTES} bytes"));
+    }
+    let parsed = match (Url::parse(text), base) {
+        (Err(url::ParseError::RelativeUrlWithoutBase), Some(base)) => base.join(text),
+        (parsed, _) => parsed,
+    };
+    let mut url = match parsed {
+        Ok(url) => url,
+        Err(url::ParseError::RelativeUrlWithoutBase) => return Err("is relative".to_owned()),
+        Err(error) => return Err(format!("is not valid: {error}")),
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if options.allow_plain_http => {}
+        "http" => return Err("uses http and rest.allow_plain_http is not set".to_owned()),
+        _ => return Err("is neither https nor http".to_owned()),
+    }
+    if !url.has_host() || !url.username().is_empty() || url.password().is_some() {
+        return Err("has a user, or no host".to_owned());
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Returns the URL of a server with its variables replaced.
+fn expanded(server: &Value, options: &ImportOptions) -> Result<String, String> {
+    let mut rest = server["url"].as_str().unwrap_or_default();
+    if rest.is_empty() || rest.len() > MAX_URL_BYTES {
+        return Err("its server has no URL of usual length; set baseUrl".to_owned());
+    }
+    let mut text = String::with_capacity(rest.len());
+    while let Some((before, name, after)) = variable(rest) {
+        text.push_str(before);
+        text.push_str(&value(name, &server["variables"][name], options)?);
+        rest = after;
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+fn variable(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    Some((before, name, after))
+}
+
+fn value(name: &str, declared: &Value, options: &ImportOptions) -> Result<String, String> {
+    let scalar = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let name: String = name.escape_debug().take(60).collect();
+    let Some(given) = options.server_variables.get(&name) else {
+        return scalar(&declared["default"]).ok_or_else(|| {
+            format!("its server has a variable {name}; set serverVariables.{name}")
+        });
+    };
+    let permitted: Vec<_> =
+        declared["enum"].as_array().into_iter().flatten().filter_map(scalar).collect();
+    if permitted.is_empty() || permitted.contains(given) {
+        return Ok(given.clone());
+    }
+    Err(format!("serverVariables.{name} is none of the values in the document"))
+}
