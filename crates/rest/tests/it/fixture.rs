@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A secret of the fixture's environment.
-pub const SECRET: &str = "hunter2/hunter2&more";
+pub(crate) const SECRET: &str = "hunter2/hunter2&more";
 
 /// A provider, and the folder of its file.
-pub struct Fixture {
-    pub provider: Arc<RestProvider>,
-    pub folder: TempDir,
+pub(crate) struct Fixture {
+    pub(crate) provider: Arc<RestProvider>,
+    pub(crate) folder: TempDir,
 }
 
 /// Updates that a call sent.
 #[derive(Clone, Default)]
-pub struct Updates(pub Arc<Mutex<Vec<ToolUpdate>>>);
+pub(crate) struct Updates(pub(crate) Arc<Mutex<Vec<ToolUpdate>>>);
 
 impl Updates {
     fn sink(&self) -> UpdateSink {
@@ -28,7 +28,7 @@ impl Updates {
     }
 
     /// Returns the number of retries that the call reported.
-    pub fn retries(&self) -> usize {
+    pub(crate) fn retries(&self) -> usize {
         let updates = self.0.lock().unwrap();
         let is_retry = |update: &&ToolUpdate| matches!(update, ToolUpdate::Progress(line) if line.contains("retrying"));
         updates.iter().filter(is_retry).count()
@@ -36,11 +36,11 @@ impl Updates {
 }
 
 /// Permits the servers of the tests.
-pub fn options(folder: &TempDir) -> RestOptions {
+pub(crate) fn options(folder: &TempDir) -> RestOptions {
     let section = RestSection {
         allow_plain_http: true,
         allow_private: vec!["127.0.0.0/8".to_owned()],
-        idle_timeout: Duration::from_millis(400),
+        idle_timeout: Duration::from_secs(2),
         ..RestSection::default()
     };
     assert!(section.validate().is_empty());
@@ -51,13 +51,13 @@ pub fn options(folder: &TempDir) -> RestOptions {
     RestOptions { variables: Arc::new(variables), ..section.options(path(folder), [].into()) }
 }
 
-pub fn path(folder: &TempDir) -> PathBuf {
+pub(crate) fn path(folder: &TempDir) -> PathBuf {
     folder.path().join("rest.json")
 }
 
 impl Fixture {
     /// Creates a provider with this file.
-    pub async fn new(file: &Value) -> Self {
+    pub(crate) async fn new(file: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(path(&folder), file.to_string()).unwrap();
         let provider = RestProvider::new(options(&folder)).unwrap();
@@ -66,20 +66,20 @@ impl Fixture {
     }
 
     /// Creates a provider with one tool called `tool`.
-    pub async fn with_tool(entry: Value) -> Self {
+    pub(crate) async fn with_tool(entry: Value) -> Self {
         let fixture = Self::new(&json!({"restTools": {"tool": entry}})).await;
         assert!(fixture.provider.status().is_ok(), "{:?}", fixture.provider.status());
         fixture
     }
 
-    pub fn write(&self, file: &str) {
+    pub(crate) fn write(&self, file: &str) {
         // Replaced in one step, as editors and Kubernetes do.
         let new = self.folder.path().join("rest.json.new");
         std::fs::write(&new, file).unwrap();
         std::fs::rename(new, path(&self.folder)).unwrap();
     }
 
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         arguments: Value,
         context: &ToolContext,
@@ -89,7 +89,7 @@ impl Fixture {
     }
 }
 
-pub fn context(tool: &str) -> (ToolContext, Updates) {
+pub(crate) fn context(tool: &str) -> (ToolContext, Updates) {
     let agent = AgentName::new("assistant").unwrap();
     let mut context = ToolContext::new(tool, SessionId::generate(), agent);
     let updates = Updates::default();
@@ -98,7 +98,7 @@ pub fn context(tool: &str) -> (ToolContext, Updates) {
 }
 
 /// Returns an entry for a server.
-pub fn entry(method: &str, url: &str) -> Value {
+pub(crate) fn entry(method: &str, url: &str) -> Value {
     json!({
         "description": "A test.", "method": method, "url": url,
         "body": if method == "GET" { Value::Null } else { json!({"a": 1}) },
@@ -106,7 +106,7 @@ pub fn entry(method: &str, url: &str) -> Value {
 }
 
 /// Calls a tool without arguments.
-pub async fn call_entry(entry: Value) -> (Result<ToolResult, ToolFailure>, Updates) {
+pub(crate) async fn call_entry(entry: Value) -> (Result<ToolResult, ToolFailure>, Updates) {
     let fixture = Fixture::with_tool(entry).await;
     let (context, updates) = context("tool");
     (fixture.call(json!({}), &context).await, updates)

@@ -1,5 +1,6 @@
 //! REST tools against servers that fail in every way.
 
+mod apis;
 mod faults;
 mod file;
 mod fixture;

@@ -1,5 +1,7 @@
 //! Requests as servers receive them.
 
+use std::sync::Arc;
+
 use rockbot_contracts::ContentBlock;
 use rockbot_tools::{ToolExecutor, ToolProvider, ToolRegistry, layers::ToolCall};
 use serde_json::json;
@@ -8,7 +10,6 @@ use crate::{
     fixture::{Fixture, context},
     server::{Act, Server, json as json_act, response},
 };
-use std::sync::Arc;
 
 #[tokio::test]
 async fn request_has_method_path_query_headers_and_body() {
@@ -84,8 +85,8 @@ async fn image_and_next_page_reach_the_model() {
 async fn compressed_response_is_unpacked() {
     // "{\"a\":1}", compressed.
     let packed: &[u8] = &[
-        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56, 0x4a, 0x54, 0xb2, 0x32, 0xac, 5, 0, 0xb4,
-        0x39, 0xd4, 0x43, 7, 0, 0, 0,
+        31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 171, 86, 74, 84, 178, 50, 172, 5, 0, 175, 172, 27, 86, 7,
+        0, 0, 0,
     ];
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-type: application/json\r\n\

@@ -54,7 +54,7 @@ async fn secret_is_in_no_result_error_log_span_or_definition() {
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start([Act::Echo, Act::Echo, Act::Reset]).await;
     let entry = json!({
-        "description": "Echo.", "method": "POST", "url": format!("{}/bot${{SECRET}}/x?k=${{SECRET}}", server.url),
+        "description": "Echo.", "method": "POST", "url": format!("{}/bot${{SECRET}}/x", server.url),
         "query": {"key": "${SECRET}"},
         "headers": {"Authorization": "Bearer ${SECRET}", "X-Key": "${SECRET}"},
         "body": {"key": "${SECRET}", "q": "${parameters.q}"},

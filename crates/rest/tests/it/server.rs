@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// What the server does with a request.
 #[derive(Debug, Clone)]
-pub enum Act {
+pub(crate) enum Act {
     /// Sends these bytes and closes the connection.
     Send(Vec<u8>),
     /// Resets the connection.
@@ -33,24 +33,24 @@ pub enum Act {
 
 /// A request as it arrived.
 #[derive(Debug, Clone, Default)]
-pub struct Received {
-    pub method: String,
+pub(crate) struct Received {
+    pub(crate) method: String,
     /// Path and query.
-    pub target: String,
+    pub(crate) target: String,
     /// Headers by lower-case name.
-    pub headers: BTreeMap<String, String>,
-    pub body: Vec<u8>,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Received {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 /// A server on a port of this machine, until it is dropped.
-pub struct Server {
-    pub url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     received: Arc<Mutex<Vec<Received>>>,
     arrived: Arc<Notify>,
     _task: AbortOnDropHandle<()>,
@@ -58,7 +58,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server that does the acts in order, and repeats the last one.
-    pub async fn start(acts: impl IntoIterator<Item = Act>) -> Self {
+    pub(crate) async fn start(acts: impl IntoIterator<Item = Act>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let acts: Arc<Vec<Act>> = Arc::new(acts.into_iter().collect());
@@ -76,18 +76,18 @@ impl Server {
     }
 
     /// Returns the requests so far.
-    pub fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
     }
 
     /// Waits for the next request.
-    pub async fn arrival(&self) {
+    pub(crate) async fn arrival(&self) {
         self.arrived.notified().await;
     }
 }
 
 /// Returns a response with a body.
-pub fn response(status: &str, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn response(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
         body.len()
@@ -96,15 +96,15 @@ pub fn response(status: &str, headers: &str, body: &str) -> Vec<u8> {
 }
 
 /// Returns the head of a response whose end is the end of the connection.
-pub fn open_head(kind: &str) -> Vec<u8> {
+pub(crate) fn open_head(kind: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
-pub fn json(body: &str) -> Act {
+pub(crate) fn json(body: &str) -> Act {
     Act::Send(response("200 OK", "content-type: application/json\r\n", body))
 }
 
-pub fn status(status: &str) -> Act {
+pub(crate) fn status(status: &str) -> Act {
     Act::Send(response(status, "content-type: text/plain\r\n", "the reason"))
 }
 
