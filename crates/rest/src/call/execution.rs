@@ -1,14 +1,11 @@
 //! Execution of a call: its attempts, its deadline, and its outcome.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue};
 use rockbot_egress::{EgressError, read_prefix};
 use rockbot_tools::{Executed, ToolContext, ToolFailure, ToolResult};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -17,6 +14,8 @@ use tracing::{debug, warn};
 use super::{
     attempt::{Reply, SendError, default_headers, location, send},
     client::RestClient,
+    description::{describe, status_line},
+    exposure::Exposure,
     retry_after::retry_after,
     tokens::Token,
     verdict::{RequestEnd, Verdict, judge, judge_last},
@@ -45,36 +44,6 @@ pub(crate) struct Execution<'a> {
     pub(crate) secrets: &'a Secrets,
     /// Context of the call.
     pub(crate) context: &'a ToolContext,
-}
-
-/// Attempts that a server may have executed.
-#[derive(Default)]
-struct Exposure {
-    /// One of the earlier attempts.
-    earlier: AtomicBool,
-    /// The current attempt.
-    current: AtomicBool,
-}
-
-impl Exposure {
-    fn begin(&self) {
-        self.current.store(true, Ordering::Relaxed);
-    }
-
-    /// Records the end of the attempt.
-    fn end(&self, may_have_run: bool) {
-        self.current.store(false, Ordering::Relaxed);
-        self.earlier.fetch_or(may_have_run, Ordering::Relaxed);
-    }
-
-    fn is_running(&self) -> bool {
-        self.current.load(Ordering::Relaxed)
-    }
-
-    fn executed(&self) -> Executed {
-        let earlier = self.earlier.load(Ordering::Relaxed);
-        if earlier || self.is_running() { Executed::Unknown } else { Executed::No }
-    }
 }
 
 /// The end of an attempt that is not the result of the call.
@@ -152,7 +121,7 @@ impl Execution<'_> {
                     return Err(failure);
                 }
             };
-            exposure.end(may_have_run(end));
+            exposure.end(end.may_have_run());
             if token.is_some() && rejected.is_none() && matches!(end, RequestEnd::Status(401, _)) {
                 rejected = token;
                 continue;
@@ -333,39 +302,10 @@ impl Execution<'_> {
     }
 }
 
-/// Returns `true` if the server may have executed a request that ended so.
-fn may_have_run(end: RequestEnd) -> bool {
-    match end {
-        RequestEnd::NotSent => false,
-        RequestEnd::Broken | RequestEnd::Silent => true,
-        RequestEnd::Status(status, _) => !matches!(status, 401 | 403 | 408 | 425 | 429 | 503),
-    }
-}
-
 fn end_of(error: &EgressError) -> RequestEnd {
     match error {
         EgressError::TimedOut => RequestEnd::Silent,
         _ => RequestEnd::Broken,
-    }
-}
-
-/// Describes the end of a request for a model.
-fn describe(end: RequestEnd) -> String {
-    match end {
-        RequestEnd::NotSent => "the API cannot be reached".to_owned(),
-        RequestEnd::Broken => "the connection broke before the response was complete".to_owned(),
-        RequestEnd::Silent => "the API did not respond in time".to_owned(),
-        RequestEnd::Status(status, _) => match StatusCode::from_u16(status) {
-            Ok(status) => format!("the API replied with {}", status_line(status)),
-            Err(_) => format!("the API replied with {status}"),
-        },
-    }
-}
-
-fn status_line(status: StatusCode) -> String {
-    match status.canonical_reason() {
-        Some(reason) => format!("{} {reason}", status.as_u16()),
-        None => status.as_u16().to_string(),
     }
 }
 

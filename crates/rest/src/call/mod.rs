@@ -2,7 +2,9 @@
 
 mod attempt;
 mod client;
+mod description;
 mod execution;
+mod exposure;
 mod multipart;
 mod retry_after;
 mod tokens;

@@ -25,6 +25,15 @@ pub(super) enum RequestEnd {
 }
 
 impl RequestEnd {
+    /// Returns `true` if the server may have executed the request.
+    pub(super) fn may_have_run(self) -> bool {
+        match self {
+            Self::NotSent => false,
+            Self::Broken | Self::Silent => true,
+            Self::Status(status, _) => !matches!(status, 401 | 403 | 408 | 425 | 429 | 503),
+        }
+    }
+
     /// Returns the outcome for metrics.
     pub(super) fn outcome(self) -> Outcome {
         match self {

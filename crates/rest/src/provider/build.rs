@@ -7,7 +7,7 @@ use rockbot_tools::{CallPolicy, ToolRegistration, ToolSource};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 
-use super::{document, rest::RestOptions, status::SkippedTool};
+use super::{document, options::RestOptions, status::SkippedTool};
 use crate::{
     call::RestClient,
     config::{ApiConfig, CallSettings, EntryKind, SpecLocation, ToolConfig},

@@ -1,6 +1,6 @@
 //! The entries of the file that are in use.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -15,7 +15,6 @@ use crate::{
     config::{EntryKind, RestFile, SpecLocation, is_disabled},
     tool::RestTool,
 };
-use std::sync::Arc;
 
 /// Time after which a document at a URL that could not be read is read again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);

@@ -4,10 +4,12 @@ mod build;
 mod document;
 mod entries;
 mod limits;
+mod options;
 mod rest;
 mod status;
 
 pub use self::{
-    rest::{RestOptions, RestProvider, Variables},
+    options::{RestOptions, Variables},
+    rest::RestProvider,
     status::{EntryStatus, RestStatus, SkippedTool},
 };

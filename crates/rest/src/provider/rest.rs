@@ -1,8 +1,6 @@
 //! The provider.
 
 use std::{
-    collections::BTreeMap,
-    path::PathBuf,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -10,8 +8,8 @@ use std::{
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use parking_lot::RwLock;
 use rockbot_contracts::topology::stable_hash;
-use rockbot_egress::{DialPolicy, EgressError};
-use rockbot_tools::{Tool, ToolProvider, ToolSource, WarmUpError, limits::queue::Queue};
+use rockbot_egress::EgressError;
+use rockbot_tools::{Tool, ToolProvider, ToolSource, WarmUpError};
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -19,6 +17,7 @@ use tracing::{info, warn};
 use super::{
     build::build,
     entries::Entries,
+    options::RestOptions,
     status::{EntryStatus, RestStatus},
 };
 use crate::{
@@ -33,39 +32,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of entries that are built at the same time.
 const CONCURRENT_BUILDS: usize = 4;
-
-/// Returns the value of an environment variable.
-pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
-
-/// Options of a provider.
-#[derive(Clone)]
-pub struct RestOptions {
-    /// File of REST tools.
-    pub config: PathBuf,
-    /// Addresses that may be dialed. Default: public addresses with TLS.
-    pub dial: DialPolicy,
-    /// Maximum number of tools. Default 100.
-    pub max_tools: usize,
-    /// Time without data after which a connection counts as lost. Default 30 s.
-    pub idle_timeout: Duration,
-    /// Queues that entries can name.
-    pub queues: BTreeMap<String, Arc<Queue>>,
-    /// Values of variables in the file. Default: the environment of the process.
-    pub variables: Variables,
-}
-
-impl Default for RestOptions {
-    fn default() -> Self {
-        Self {
-            config: PathBuf::new(),
-            dial: DialPolicy::default(),
-            max_tools: 100,
-            idle_timeout: Duration::from_secs(30),
-            queues: BTreeMap::new(),
-            variables: Arc::new(|name| std::env::var(name).ok()),
-        }
-    }
-}
 
 /// The REST tools of a process, as the file says. Changes of the file apply within about a second, and
 /// only to the tools that they concern.

@@ -67,17 +67,16 @@ async fn every_fault_has_its_outcome() {
     const REFUSED: End = End::Reported("refuses our credentials");
     const MOVED: End = End::Reported("302");
     const REASON: End = End::Reported("the reason");
-    let cut_head = || Act::SendAndReset(b"HTTP/1.1 200 OK\r\nconte".to_vec());
-    let cut_body =
-        || Act::SendAndReset(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart".to_vec());
+    let cut_head = || Act::Send(b"HTTP/1.1 200 OK\r\nconte".to_vec());
+    let cut_body = || Act::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart".to_vec());
     let busy = |text: &str, wait: u32| {
         Act::Send(response(text, &format!("retry-after: {wait}\r\n"), "busy"))
     };
     let moved = |to: &str| Act::Send(response("302 Found", &format!("location: {to}\r\n"), ""));
     let cells = [
         ("reset before the head", vec![Act::Reset], (3, LOST), (1, UNKNOWN)),
-        ("reset within the head", vec![cut_head()], (3, LOST), (1, UNKNOWN)),
-        ("reset within the body", vec![cut_body()], (3, LOST), (1, UNKNOWN)),
+        ("cut within the head", vec![cut_head()], (3, LOST), (1, UNKNOWN)),
+        ("cut within the body", vec![cut_body()], (3, LOST), (1, UNKNOWN)),
         ("stall", vec![Act::Stall], (3, SILENT), (1, UNKNOWN)),
         ("not HTTP", vec![Act::Send(b"SSH-2.0-x\r\n\r\n".to_vec())], (3, LOST), (1, UNKNOWN)),
         ("recovery", vec![Act::Reset, json_act("{}")], (2, End::Ok), (1, UNKNOWN)),

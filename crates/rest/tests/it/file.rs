@@ -99,3 +99,14 @@ async fn missing_file_is_an_error_until_it_appears() {
     changed(&mut changes).await;
     assert!(provider.has("a"));
 }
+
+#[tokio::test]
+async fn example_file_is_valid() {
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rest.json");
+    let options = rockbot_rest::RestSection::default().options(config, [].into());
+    let provider = rockbot_rest::RestProvider::new(options).unwrap();
+    provider.warm_up().await.unwrap();
+    let status = provider.status();
+    assert!(status.entries.iter().all(|entry| entry.warnings.is_empty()), "{status:?}");
+    assert!(provider.has("crate_info"));
+}

@@ -19,8 +19,6 @@ pub(crate) enum Act {
     Send(Vec<u8>),
     /// Resets the connection.
     Reset,
-    /// Sends these bytes and then resets the connection.
-    SendAndReset(Vec<u8>),
     /// Never answers.
     Stall,
     /// Sends a head and then data until the client has enough.
@@ -128,11 +126,6 @@ async fn serve(
             stream.shutdown().await.ok()?;
         }
         Act::Reset => reset(stream),
-        Act::SendAndReset(bytes) => {
-            stream.write_all(&bytes).await.ok()?;
-            stream.flush().await.ok()?;
-            stream.shutdown().await.ok()?;
-        }
         Act::Stall => std::future::pending().await,
         Act::Endless => {
             stream.write_all(&open_head("text/plain")).await.ok()?;

@@ -106,7 +106,7 @@ async fn silent_stream_ends_with_what_came() {
 
 #[tokio::test]
 async fn stream_that_fails_before_its_first_message_is_retried() {
-    let broken = Act::SendAndReset(
+    let broken = Act::Send(
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 50\r\n\r\n"
             .to_vec(),
     );
