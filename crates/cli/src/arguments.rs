@@ -14,6 +14,7 @@ Examples:
   rockbot tools list
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot --mcp mcp.json mcp list
+  rockbot rest check rest.json
   rockbot script run report.py --input figures.csv
   rockbot --bus amqp://guest:guest@localhost:5672/%2f doctor
   rockbot --bus amqp://guest:guest@localhost:5672/%2f dlq list
@@ -75,6 +76,9 @@ pub(crate) enum Command {
     /// List MCP servers, call their tools, add and remove servers, check a server file
     #[command(subcommand)]
     Mcp(Mcp),
+    /// Check a file of REST tools, list the configured ones, call one in this process
+    #[command(subcommand)]
+    Rest(Rest),
     /// Run a script in the script sandbox
     #[command(subcommand)]
     Script(ScriptCommand),
@@ -123,7 +127,10 @@ impl Command {
     pub(crate) fn calls_tool(&self) -> bool {
         matches!(
             self,
-            Self::Tools(Tools::Call { .. }) | Self::Mcp(Mcp::Call { .. }) | Self::Script(_)
+            Self::Tools(Tools::Call { .. })
+                | Self::Mcp(Mcp::Call { .. })
+                | Self::Rest(Rest::Call { .. })
+                | Self::Script(_)
         )
     }
 
@@ -378,6 +385,37 @@ pub(crate) struct WorkerCheck {
     /// Process of the only worker of the pool, on this machine: terminates it as the last check
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(2..))]
     pub(crate) drain_pid: Option<i32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rest {
+    /// Read a file of REST tools and the OpenAPI documents that it names, and report what they offer
+    #[command(after_help = "Examples:
+  rockbot rest check rest.json
+  rockbot rest check rest.json --json
+
+Exit codes: 0 all entries are valid, 1 an entry is not valid, 64 the file cannot be used. Operations
+that cannot be offered are shown with the reason and do not change the exit code.")]
+    Check {
+        /// File of REST tools, such as rest.json
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// List the tools of the configured file
+    List,
+    /// Call a tool of the configured file in this process
+    #[command(after_help = "Examples:
+  ROCKBOT_REST__CONFIG=rest.json rockbot rest call weather '{\"city\":\"Berlin\"}'
+  rockbot --config rockbot.toml rest call weather @arguments.json")]
+    Call {
+        /// Name of the tool
+        name: String,
+        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
+        arguments: Option<String>,
+        /// Time limit of the call, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        timeout: u64,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ mod mcp;
 mod mismatch;
 mod print;
 mod render;
+mod rest;
 mod script;
 mod settings;
 mod tools;
@@ -113,6 +114,7 @@ fn run(arguments: Arguments) -> Outcome {
                 tools::run(&settings, command, common.json).await
             }
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
+            Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
             Command::Doctor => doctor::run(&settings, common.json).await,

@@ -8,6 +8,7 @@ use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
+use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
@@ -42,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) rest: RestSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
     pub(crate) outputs: OutputsSection,
@@ -68,6 +70,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            rest: layers.section("rest"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
             outputs: layers.section("outputs"),
@@ -97,6 +100,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
                 settings.service.is_production() && settings.embeds(),

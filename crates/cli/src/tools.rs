@@ -154,7 +154,8 @@ fn list_entry(
     Ok(entry)
 }
 
-fn hints(hints: ToolHints) -> &'static str {
+/// Returns the effect of a tool in a word.
+pub(crate) fn hints(hints: ToolHints) -> &'static str {
     match hints {
         ToolHints { read_only: true, .. } => "reads",
         ToolHints { destructive: true, .. } => "may destroy",

@@ -1,8 +1,28 @@
-//! Tools for REST APIs.
+//! Tools for REST APIs, from configuration and from OpenAPI documents.
+//!
+//! - [`RestProvider`]: the tools of a file, usually `rest.json`;
+//! - [`openapi`]: import of OpenAPI documents;
+//! - [`request`]: the requests that both kinds of tools build.
+//!
+//! A tool calls one API: neither a model nor the API can direct its credentials elsewhere. Addresses are
+//! checked when they are dialed, by `rockbot_egress`.
 
+mod answer;
+mod call;
+mod config;
+mod metrics;
 pub mod openapi;
+mod provider;
 pub mod request;
+mod secrets;
+mod section;
+mod stream;
+mod template;
+mod tool;
 
-pub use request::{
-    BuildRequest, ClientCredentials, InvalidArguments, Part, RequestBody, RequestParts,
+pub use self::{
+    config::RestFileError,
+    provider::{EntryStatus, RestOptions, RestProvider, RestStatus, SkippedTool, Variables},
+    request::{BuildRequest, ClientCredentials, InvalidArguments, Part, RequestBody, RequestParts},
+    section::RestSection,
 };

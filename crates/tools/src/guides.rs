@@ -34,6 +34,14 @@ pub const WEB: Guide = Guide {
     markdown: include_str!("../guides/web.md"),
 };
 
+/// Guide on tools for REST APIs, from configuration and from OpenAPI documents. It lives here for the same
+/// reason as [`FILES`].
+pub const REST: Guide = Guide {
+    name: "rest",
+    summary: "Calling REST APIs: arguments, results, pages, and what to do after a failure",
+    markdown: include_str!("../guides/rest.md"),
+};
+
 /// Line limit of a guide; a guide must stay below it.
 pub const MAX_GUIDE_LINES: usize = 120;
 
@@ -187,6 +195,12 @@ mod tests {
         let long = "`lose_it`\n".repeat(120);
         let guide = Guide { markdown: Box::leak(long.into_boxed_str()), ..guide };
         assert_eq!(guide.validate(&tools).len(), 121);
+    }
+
+    #[test]
+    fn rest_guide_names_only_what_every_such_tool_has() {
+        let any = registration("rest__", "", json!({"properties": {}}));
+        assert_eq!(REST.validate(&[any]), [""; 0]);
     }
 
     #[tokio::test]

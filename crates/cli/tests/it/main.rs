@@ -19,6 +19,8 @@ mod profiles;
 #[cfg(test)]
 mod pseudo_terminal;
 #[cfg(test)]
+mod rest;
+#[cfg(test)]
 mod sandbox;
 #[cfg(test)]
 mod script;

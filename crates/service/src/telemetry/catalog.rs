@@ -137,6 +137,16 @@ pub const CATALOG: &[Metric] = &[
         &["model", "direction"],
         "Tokens read and written by models.",
     ),
+    counter(
+        "rockbot_rest_requests_total",
+        &["tool_set", "outcome"],
+        "Requests of REST tools, retries included.",
+    ),
+    counter(
+        "rockbot_rest_retries_total",
+        &["tool_set"],
+        "Requests of REST tools that were retried.",
+    ),
     gauge("rockbot_mcp_servers", &["state"], "Configured MCP servers, by state."),
     gauge(
         "rockbot_mcp_server_up",
@@ -171,12 +181,6 @@ pub const CATALOG: &[Metric] = &[
     ),
     counter("rockbot_web_pages_total", &["outcome"], "Web pages fetched, by outcome."),
     histogram("rockbot_web_page_seconds", &[], "Duration of fetching and reading web pages."),
-    counter(
-        "rockbot_rest_requests_total",
-        &["tool_set", "outcome"],
-        "Requests of REST tools, by outcome.",
-    ),
-    counter("rockbot_rest_retries_total", &["tool_set"], "Retries of requests of REST tools."),
     gauge("rockbot_reply_probe_up", &[], "1 when the last probe got a reply, else 0."),
     histogram("rockbot_reply_probe_duration_seconds", &[], "Round-trip time of probes."),
     counter("rockbot_telemetry_spans_total", &["outcome"], "Spans of traces, by export outcome."),

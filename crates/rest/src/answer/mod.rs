@@ -1,0 +1,7 @@
+//! Responses as results for a model.
+
+mod content;
+mod json;
+mod next_page;
+
+pub(crate) use self::{content::Answer, next_page::next_page};

@@ -1,0 +1,119 @@
+//! One request, with the redirects that it follows.
+
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION},
+};
+use reqwest::{RequestBuilder, Response};
+use rockbot_egress::{EgressError, GuardedClient};
+use url::Url;
+
+use super::{multipart, verdict::RequestEnd};
+use crate::request::{RequestBody, RequestParts};
+
+/// Maximum number of redirects of one request.
+const MAX_REDIRECTS: usize = 3;
+
+/// A response of any status, and the URL that it came from.
+pub(super) struct Reply {
+    pub(super) response: Response,
+    pub(super) url: Url,
+}
+
+/// A request without a response.
+pub(super) struct SendError {
+    pub(super) error: EgressError,
+    /// A server may have received the request.
+    pub(super) was_sent: bool,
+}
+
+impl SendError {
+    /// Returns how the request ended.
+    pub(super) fn end(&self) -> RequestEnd {
+        match self.error {
+            _ if !self.was_sent => RequestEnd::NotSent,
+            EgressError::TimedOut => RequestEnd::Silent,
+            _ => RequestEnd::Broken,
+        }
+    }
+}
+
+/// Sends a request with `headers` in addition to its own, and follows redirects to the same origin that
+/// keep the method, or that only read.
+pub(super) async fn send(
+    client: &GuardedClient,
+    parts: &RequestParts,
+    headers: &HeaderMap,
+) -> Result<Reply, SendError> {
+    let mut url = parts.url.clone();
+    let mut redirects = 0;
+    loop {
+        let sent = async { build(client, parts, headers, &url)?.send().await.map_err(Into::into) };
+        let response = sent.await.map_err(|error: EgressError| SendError {
+            was_sent: redirects > 0 || error.was_sent(),
+            error,
+        })?;
+        match target(&response, &url, &parts.method).filter(|_| redirects < MAX_REDIRECTS) {
+            Some(next) => {
+                redirects += 1;
+                url = next;
+            }
+            None => return Ok(Reply { response, url }),
+        }
+    }
+}
+
+fn build(
+    client: &GuardedClient,
+    parts: &RequestParts,
+    headers: &HeaderMap,
+    url: &Url,
+) -> Result<RequestBuilder, EgressError> {
+    let request = client.request(parts.method.clone(), url.clone())?;
+    let request = request.headers(parts.headers.clone()).headers(headers.clone());
+    Ok(match &parts.body {
+        RequestBody::Empty => request,
+        RequestBody::Bytes { content_type, bytes } => {
+            request.header(CONTENT_TYPE, content_type).body(bytes.clone())
+        }
+        RequestBody::Multipart(parts) => request.multipart(multipart::form(parts)?),
+    })
+}
+
+/// Returns the headers of the client itself. A header of the request takes precedence.
+pub(super) fn default_headers(parts: &RequestParts, is_stream: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if !parts.headers.contains_key(ACCEPT) {
+        let accept = if is_stream {
+            "text/event-stream, application/json, text/*;q=0.9, */*;q=0.5"
+        } else {
+            "application/json, text/*;q=0.9, */*;q=0.5"
+        };
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+    }
+    if is_stream && !parts.headers.contains_key(ACCEPT_ENCODING) {
+        // A compressed stream arrives in blocks.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    headers
+}
+
+/// Returns where a redirect leads, if it is followed.
+fn target(response: &Response, url: &Url, method: &Method) -> Option<Url> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let follows = match response.status() {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => reads,
+        _ => false,
+    };
+    location(response, url).filter(|to| follows && to.origin() == url.origin())
+}
+
+/// Returns the absolute `Location` of a response.
+pub(super) fn location(response: &Response, url: &Url) -> Option<Url> {
+    const MAX_BYTES: usize = 8 * 1024;
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let mut to = url.join(location).ok().filter(|_| location.len() <= MAX_BYTES)?;
+    to.set_fragment(None);
+    (to.username().is_empty() && to.password().is_none()).then_some(to)
+}

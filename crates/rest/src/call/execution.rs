@@ -1,0 +1,314 @@
+//! Execution of a call: its attempts, its deadline, and its outcome.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::{HeaderMap, HeaderValue};
+use rockbot_egress::{EgressError, read_prefix};
+use rockbot_tools::{Executed, ToolContext, ToolFailure, ToolResult};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{debug, warn};
+
+use super::{
+    attempt::{Reply, SendError, default_headers, location, send},
+    client::RestClient,
+    description::{describe, status_line},
+    exposure::Exposure,
+    retry_after::retry_after,
+    tokens::Token,
+    verdict::{RequestEnd, Verdict, judge, judge_last},
+};
+use crate::{
+    answer::{Answer, next_page},
+    config::CallSettings,
+    metrics,
+    request::RequestParts,
+    secrets::Secrets,
+    stream,
+};
+
+/// Maximum size of the body of an unsuccessful response that is reported, in bytes.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// One call of a REST tool.
+pub(crate) struct Execution<'a> {
+    /// Client of the process.
+    pub(crate) client: &'a RestClient,
+    /// Label of metrics: the entry of the configuration.
+    pub(crate) tool_set: &'a Arc<str>,
+    /// Settings of the tool.
+    pub(crate) settings: &'a CallSettings,
+    /// Secrets of the tool.
+    pub(crate) secrets: &'a Secrets,
+    /// Context of the call.
+    pub(crate) context: &'a ToolContext,
+}
+
+/// The end of an attempt that is not the result of the call.
+struct Ended {
+    end: RequestEnd,
+    reply: Option<Reply>,
+}
+
+impl Execution<'_> {
+    /// Sends the request, again where that does no harm, and returns what the model reads.
+    ///
+    /// # Errors
+    /// See [`ToolFailure`]. A response that reports an error is a result.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the connection. On cancellation and at the deadline it returns by
+    /// itself.
+    pub(crate) async fn run(&self, parts: &RequestParts) -> Result<ToolResult, ToolFailure> {
+        let exposure = Exposure::default();
+        let started = Instant::now();
+        let deadline = self.context.deadline.min(started + self.settings.timeout);
+        let outcome = tokio::select! {
+            biased;
+            () = self.context.cancellation.cancelled() => {
+                Err(ToolFailure::Cancelled { executed: exposure.executed() })
+            }
+            outcome = timeout_at(deadline, self.attempts(parts, &exposure, deadline)) => {
+                outcome.unwrap_or_else(|_| {
+                    if exposure.is_running() {
+                        metrics::count_request(self.tool_set, metrics::Outcome::Timeout);
+                    }
+                    Err(self.timed_out(started.elapsed(), exposure.executed()))
+                })
+            }
+        };
+        let outcome = match outcome {
+            Ok(result) => Ok(self.secrets.redact_result(result.without_hidden_text())),
+            Err(failure) => Err(self.secrets.redact_failure(failure.without_hidden_text())),
+        };
+        outcome.map_err(|failure| match exposure.executed() {
+            Executed::No => failure,
+            _ => failure.into_possibly_executed(),
+        })
+    }
+
+    async fn attempts(
+        &self,
+        parts: &RequestParts,
+        exposure: &Exposure,
+        deadline: Instant,
+    ) -> Result<ToolResult, ToolFailure> {
+        let mut headers = default_headers(parts, self.settings.stream.is_some());
+        if let Some(name) = &self.settings.idempotency_key {
+            // The same for every delivery of the call, so the server can recognize it.
+            let key = HeaderValue::from_str(self.context.tool_call_id.as_str());
+            headers.insert(
+                name.clone(),
+                key.map_err(|_| {
+                    ToolFailure::failed(
+                        "the id of the call is not valid in a header; notify an operator",
+                    )
+                })?,
+            );
+        }
+        let (mut retries, mut rejected) = (0, None);
+        loop {
+            let token = self.token(parts, rejected.as_ref(), &mut headers).await?;
+            exposure.begin();
+            let attempt = self.attempt(parts, &headers, token.as_deref()).await;
+            let Ended { end, reply } = match attempt {
+                Ok(result) => return Ok(result),
+                Err(Ok(ended)) => ended,
+                Err(Err(failure)) => {
+                    exposure.end(false);
+                    return Err(failure);
+                }
+            };
+            exposure.end(end.may_have_run());
+            if token.is_some() && rejected.is_none() && matches!(end, RequestEnd::Status(401, _)) {
+                rejected = token;
+                continue;
+            }
+            let mut verdict = judge(end, self.settings.is_repeatable, retries);
+            if let Verdict::Retry(delay) = verdict {
+                let delay = with_jitter(delay);
+                if Instant::now() + delay < deadline {
+                    retries += 1;
+                    metrics::count_retry(self.tool_set);
+                    self.context.progress(format!("{}; retrying", describe(end)));
+                    sleep(delay).await;
+                    continue;
+                }
+                verdict = judge_last(end, self.settings.is_repeatable);
+            }
+            return self.conclude(verdict, end, reply).await;
+        }
+    }
+
+    /// Puts the token of an OAuth client into the headers.
+    async fn token(
+        &self,
+        parts: &RequestParts,
+        rejected: Option<&Arc<Token>>,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<Arc<Token>>, ToolFailure> {
+        let Some(credentials) = &parts.credentials else { return Ok(None) };
+        let token = self.client.tokens.token(credentials, rejected).await?;
+        let (name, value) = token.header();
+        headers.insert(name, value);
+        Ok(Some(token))
+    }
+
+    /// Sends the request once. The outer error is the end of the attempt, the inner one that of the call.
+    async fn attempt(
+        &self,
+        parts: &RequestParts,
+        headers: &HeaderMap,
+        token: Option<&Token>,
+    ) -> Result<ToolResult, Result<Ended, ToolFailure>> {
+        let sent = send(&self.client.http, parts, headers).await;
+        let host = parts.url.host_str().unwrap_or_default();
+        let reply = match sent {
+            Ok(reply) => reply,
+            Err(error) => {
+                debug!(tool_set = &**self.tool_set, host, error = %error.error, "request failed");
+                metrics::count_request(self.tool_set, error.end().outcome());
+                return Err(self
+                    .refused(&error)
+                    .map_or_else(|| Ok(Ended { end: error.end(), reply: None }), Err));
+            }
+        };
+        let status = reply.response.status();
+        debug!(tool_set = &**self.tool_set, host, status = status.as_u16(), "response received");
+        if !status.is_success() {
+            let wait = retry_after(reply.response.headers(), SystemTime::now());
+            let end = RequestEnd::Status(status.as_u16(), wait);
+            metrics::count_request(self.tool_set, end.outcome());
+            return Err(Ok(Ended { end, reply: Some(reply) }));
+        }
+        let read = match &self.settings.stream {
+            Some(config) if stream::is_stream(config, &reply.response) => {
+                self.read_stream(config, reply, token).await
+            }
+            _ => self.read_body(reply, self.settings.max_response_bytes).await,
+        };
+        let outcome = read.as_ref().map_or_else(|end| end.outcome(), |_| metrics::Outcome::Ok);
+        metrics::count_request(self.tool_set, outcome);
+        let read = read.map(|result| match token {
+            Some(token) => token.secrets.redact_result(result),
+            None => result,
+        });
+        read.map_err(|end| Ok(Ended { end, reply: None }))
+    }
+
+    async fn read_body(&self, reply: Reply, max_bytes: usize) -> Result<ToolResult, RequestEnd> {
+        let Reply { response, url } = reply;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read_prefix(response, max_bytes, None).await.map_err(|error| end_of(&error))?;
+        let answer = Answer {
+            status,
+            headers: &headers,
+            body: &body.bytes,
+            is_complete: body.is_complete,
+            next_page: next_page(&headers, &url),
+        };
+        Ok(answer.into_result(self.settings.select.as_deref()))
+    }
+
+    async fn read_stream(
+        &self,
+        config: &stream::StreamConfig,
+        reply: Reply,
+        token: Option<&Token>,
+    ) -> Result<ToolResult, RequestEnd> {
+        let secrets: Vec<_> =
+            [Some(self.secrets), token.map(|token| &token.secrets)].into_iter().flatten().collect();
+        let updates = stream::Updates::new(self.context, &secrets);
+        let max_bytes = self.settings.max_response_bytes;
+        stream::read(config, reply.response, max_bytes, updates)
+            .await
+            .map_err(|error| end_of(&error))
+    }
+
+    /// Returns the failure of a request that must not be sent, now or later.
+    fn refused(&self, error: &SendError) -> Option<ToolFailure> {
+        match &error.error {
+            EgressError::Refused(reason) => {
+                warn!(tool_set = &**self.tool_set, %reason, "request not permitted");
+                let reason =
+                    "the address of the API is not permitted by [rest]; notify an operator";
+                Some(ToolFailure::NotPermitted { reason: reason.to_owned() })
+            }
+            EgressError::Invalid(_) => {
+                Some(ToolFailure::invalid("the arguments do not form a valid request"))
+            }
+            _ => None,
+        }
+    }
+
+    async fn conclude(
+        &self,
+        verdict: Verdict,
+        end: RequestEnd,
+        reply: Option<Reply>,
+    ) -> Result<ToolResult, ToolFailure> {
+        let what = describe(end);
+        Err(match verdict {
+            Verdict::Report | Verdict::CredentialsRefused | Verdict::Retry(_) => {
+                return Ok(self.report(verdict, reply).await);
+            }
+            Verdict::Unreachable => ToolFailure::Unavailable {
+                message: "the API cannot be reached; nothing was sent; try again later".to_owned(),
+                executed: Executed::No,
+            },
+            Verdict::Unavailable => ToolFailure::Unavailable {
+                message: format!("{what}; the call may be repeated"),
+                executed: Executed::Unknown,
+            },
+            Verdict::TimedOut => self.timed_out(self.settings.timeout, Executed::Unknown),
+            Verdict::Overloaded(wait) => ToolFailure::Overloaded {
+                message: match wait {
+                    Some(wait) => format!("{what}; call again in {} s", wait.as_secs().max(1)),
+                    None => format!("{what}; call again later"),
+                },
+            },
+            Verdict::OutcomeUnknown => ToolFailure::OutcomeUnknown {
+                message: format!("{what}; check whether it took effect before calling again"),
+            },
+        })
+    }
+
+    /// Reports an unsuccessful response with its body, so that the model can correct its call.
+    async fn report(&self, verdict: Verdict, reply: Option<Reply>) -> ToolResult {
+        let Some(reply) = reply else { return ToolResult::error("the API did not respond") };
+        let status = reply.response.status();
+        let mut first = status_line(status);
+        if verdict == Verdict::CredentialsRefused {
+            first.push_str(": the API refuses our credentials for this call");
+        }
+        if status.is_redirection() {
+            let to = location(&reply.response, &reply.url);
+            let to = to.filter(|to| to.origin() == reply.url.origin());
+            if let Some(to) = to {
+                first = format!("{first}: moved to {}", to.path());
+            }
+            return ToolResult::error(first);
+        }
+        let max_bytes = self.settings.max_response_bytes.min(MAX_ERROR_BYTES);
+        let body = self.read_body(reply, max_bytes).await.unwrap_or_default();
+        let body = body.to_text();
+        ToolResult::error(if body.is_empty() { first } else { format!("{first}\n{body}") })
+    }
+
+    fn timed_out(&self, after: Duration, executed: Executed) -> ToolFailure {
+        ToolFailure::TimedOut { after, executed, repeatable: self.settings.is_repeatable }
+    }
+}
+
+fn end_of(error: &EgressError) -> RequestEnd {
+    match error {
+        EgressError::TimedOut => RequestEnd::Silent,
+        _ => RequestEnd::Broken,
+    }
+}
+
+fn with_jitter(delay: Duration) -> Duration {
+    delay + delay.mul_f64(rand::random_range(0.0..0.2))
+}

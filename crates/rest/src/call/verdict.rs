@@ -1,0 +1,175 @@
+//! Judgement of a request that did not succeed.
+
+use std::time::Duration;
+
+use crate::metrics::Outcome;
+
+/// Maximum number of retries of one call.
+const MAX_RETRIES: u32 = 2;
+/// Maximum time that a call waits because the server asks it to.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Delays before the first and the second retry.
+const DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+
+/// End of a request without a success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestEnd {
+    /// Nothing was sent.
+    NotSent,
+    /// The connection broke after the request was sent.
+    Broken,
+    /// The server was silent for too long after the request was sent.
+    Silent,
+    /// The server replied with this status, and how long to wait.
+    Status(u16, Option<Duration>),
+}
+
+impl RequestEnd {
+    /// Returns `true` if the server may have executed the request.
+    pub(super) fn may_have_run(self) -> bool {
+        match self {
+            Self::NotSent => false,
+            Self::Broken | Self::Silent => true,
+            Self::Status(status, _) => !matches!(status, 401 | 403 | 408 | 425 | 429 | 503),
+        }
+    }
+
+    /// Returns the outcome for metrics.
+    pub(super) fn outcome(self) -> Outcome {
+        match self {
+            Self::NotSent => Outcome::Unreachable,
+            Self::Broken => Outcome::Unknown,
+            Self::Silent => Outcome::Timeout,
+            Self::Status(429, _) => Outcome::Limited,
+            Self::Status(500.., _) => Outcome::ServerError,
+            Self::Status(..) => Outcome::ClientError,
+        }
+    }
+}
+
+/// Consequence of such an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Send the request again after this time.
+    Retry(Duration),
+    /// The tool reports the status and the body.
+    Report,
+    /// The API does not accept the configured credentials.
+    CredentialsRefused,
+    /// Unavailable, and the request was not executed.
+    Unreachable,
+    /// Unavailable, and an execution does no harm.
+    Unavailable,
+    /// No response in time, and an execution does no harm.
+    TimedOut,
+    /// The request was rejected because of the load; a time to wait, if the server names one.
+    Overloaded(Option<Duration>),
+    /// The request may have been executed, and must not be sent again.
+    OutcomeUnknown,
+}
+
+/// Judges the end of a request. `repeatable`: sending it twice does no harm. `retries`: those that have
+/// been made.
+pub(super) fn judge(end: RequestEnd, repeatable: bool, retries: u32) -> Verdict {
+    let delay = DELAYS.get(retries as usize).copied().filter(|_| retries < MAX_RETRIES);
+    let retry_or = |verdict| delay.map_or(verdict, Verdict::Retry);
+    match end {
+        RequestEnd::NotSent => retry_or(Verdict::Unreachable),
+        RequestEnd::Broken | RequestEnd::Silent | RequestEnd::Status(502 | 504, _)
+            if !repeatable =>
+        {
+            Verdict::OutcomeUnknown
+        }
+        RequestEnd::Broken | RequestEnd::Status(502 | 504, _) => retry_or(Verdict::Unavailable),
+        RequestEnd::Silent => retry_or(Verdict::TimedOut),
+        RequestEnd::Status(408 | 425 | 429 | 503, wait) => match (delay, wait) {
+            _ if !repeatable => Verdict::Overloaded(wait),
+            (Some(delay), None) => Verdict::Retry(delay),
+            (Some(delay), Some(wait)) if wait <= MAX_WAIT => Verdict::Retry(wait.max(delay)),
+            _ => Verdict::Overloaded(wait),
+        },
+        RequestEnd::Status(500, _) if repeatable && retries == 0 => Verdict::Retry(DELAYS[0]),
+        RequestEnd::Status(401 | 403, _) => Verdict::CredentialsRefused,
+        RequestEnd::Status(..) => Verdict::Report,
+    }
+}
+
+/// Judges the end of a request that cannot be sent again because no time is left.
+pub(super) fn judge_last(end: RequestEnd, repeatable: bool) -> Verdict {
+    judge(end, repeatable, MAX_RETRIES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns the delays of the retries in milliseconds, and the final verdict.
+    fn course(end: RequestEnd, repeatable: bool) -> (Vec<u128>, Verdict) {
+        let mut delays = Vec::new();
+        for retries in 0.. {
+            match judge(end, repeatable, retries) {
+                Verdict::Retry(delay) => delays.push(delay.as_millis()),
+                verdict => return (delays, verdict),
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn unsent_request_is_retried_for_every_method() {
+        for repeatable in [true, false] {
+            let course = course(RequestEnd::NotSent, repeatable);
+            assert_eq!(course, (vec![200, 1000], Verdict::Unreachable));
+        }
+    }
+
+    #[test]
+    fn sent_request_is_retried_only_if_repeatable() {
+        let gateway = |status| RequestEnd::Status(status, None);
+        for (end, last) in [
+            (RequestEnd::Broken, Verdict::Unavailable),
+            (RequestEnd::Silent, Verdict::TimedOut),
+            (gateway(502), Verdict::Unavailable),
+            (gateway(504), Verdict::Unavailable),
+        ] {
+            assert_eq!(course(end, true), (vec![200, 1000], last), "{end:?}");
+            assert_eq!(course(end, false), (vec![], Verdict::OutcomeUnknown), "{end:?}");
+            assert_eq!(judge_last(end, true), last);
+        }
+    }
+
+    #[test]
+    fn overloaded_server_is_retried_after_its_wait() {
+        for status in [408, 425, 429, 503] {
+            let wait = |seconds| RequestEnd::Status(status, Some(seconds * SECOND));
+            assert_eq!(
+                course(wait(3), true),
+                (vec![3000, 3000], Verdict::Overloaded(Some(3 * SECOND)))
+            );
+            assert_eq!(course(wait(0), true).0, [200, 1000]);
+            assert_eq!(course(wait(11), true), (vec![], Verdict::Overloaded(Some(11 * SECOND))));
+            assert_eq!(course(wait(3), false), (vec![], Verdict::Overloaded(Some(3 * SECOND))));
+            let unknown = RequestEnd::Status(status, None);
+            assert_eq!(course(unknown, true), (vec![200, 1000], Verdict::Overloaded(None)));
+        }
+    }
+
+    #[test]
+    fn other_statuses_are_reported() {
+        for status in [301, 400, 404, 405, 409, 410, 412, 415, 422, 501] {
+            for repeatable in [true, false] {
+                let end = RequestEnd::Status(status, None);
+                assert_eq!(course(end, repeatable), (vec![], Verdict::Report), "{status}");
+            }
+        }
+        for status in [401, 403] {
+            let end = RequestEnd::Status(status, None);
+            assert_eq!(course(end, true), (vec![], Verdict::CredentialsRefused));
+        }
+        let failed = RequestEnd::Status(500, None);
+        assert_eq!(course(failed, true), (vec![200], Verdict::Report));
+        assert_eq!(course(failed, false), (vec![], Verdict::Report));
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading of OpenAPI documents.
+
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use http::Method;
+use rockbot_egress::{Fetch, GuardedClient, causes, read_body};
+use tokio::time::Instant;
+use url::Url;
+
+use crate::{
+    config::SpecLocation,
+    openapi::{Document, MAX_DOCUMENT_BYTES},
+};
+
+/// Time limit for the document at a URL.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Properties of a file that change with its content. Comparing them needs no reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    #[cfg(unix)]
+    inode: u64,
+}
+
+/// Returns the stamp of a document; `None` for a URL, and for a file that cannot be read.
+pub(super) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
+    let SpecLocation::File(path) = spec else { return None };
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp {
+        bytes: metadata.len(),
+        modified: metadata.modified().ok(),
+        #[cfg(unix)]
+        inode: std::os::unix::fs::MetadataExt::ino(&metadata),
+    })
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// A message for the operator.
+pub(super) async fn read(spec: &SpecLocation, client: &GuardedClient) -> Result<Document, String> {
+    let bytes = match spec {
+        SpecLocation::Url(url) => fetch(url, client).await?,
+        SpecLocation::File(path) => read_file(path).await?,
+    };
+    // Large documents take seconds.
+    let parsed = tokio::task::spawn_blocking(move || {
+        let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
+        text.parse::<Document>().map_err(|error| error.to_string())
+    });
+    parsed.await.unwrap_or_else(|_| Err("the document cannot be parsed".to_owned()))
+}
+
+async fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let shown = path.display().to_string();
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        let limit = MAX_DOCUMENT_BYTES as u64 + 1;
+        std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(bytes)
+    });
+    match read.await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => Err(format!("spec: cannot read {shown}: {error}")),
+        Err(_) => Err(format!("spec: cannot read {shown}")),
+    }
+}
+
+async fn fetch(url: &Url, client: &GuardedClient) -> Result<Vec<u8>, String> {
+    let deadline = Instant::now() + FETCH_TIMEOUT;
+    let failed = |error: rockbot_egress::EgressError| {
+        let causes: Vec<_> = causes(&error).map(ToString::to_string).collect();
+        format!("spec: {}", causes.join(": "))
+    };
+    let fetched = Fetch::new(client, Method::GET, url.clone()).with_deadline(deadline);
+    let response = fetched.finish().await.map_err(failed)?.response;
+    let status = response.status();
+    if !status.is_success() {
+        return Err(format!("spec: the server replied with {status}"));
+    }
+    read_body(response, MAX_DOCUMENT_BYTES, Some(deadline)).await.map_err(failed)
+}

@@ -1,0 +1,15 @@
+//! The provider of REST tools, and the file that it follows.
+
+mod build;
+mod document;
+mod entries;
+mod limits;
+mod options;
+mod rest;
+mod status;
+
+pub use self::{
+    options::{RestOptions, Variables},
+    rest::RestProvider,
+    status::{EntryStatus, RestStatus, SkippedTool},
+};

@@ -1,0 +1,124 @@
+//! Tools of OpenAPI documents.
+
+use std::time::Duration;
+
+use rockbot_tools::ToolProvider;
+use serde_json::{Value, json};
+
+use crate::{
+    fixture::{Fixture, context},
+    server::{Act, Server, json as json_act, response},
+};
+
+/// A document with one operation that needs a token of an OAuth client, and one that cannot be called.
+fn document(url: &str) -> Value {
+    json!({
+        "openapi": "3.1.0", "info": {"title": "Items", "version": "1"},
+        "servers": [{"url": format!("{url}/v1")}],
+        "components": {"securitySchemes": {"oauth": {"type": "oauth2", "flows": {
+            "clientCredentials": {"tokenUrl": format!("{url}/token"), "scopes": {"read": "x"}}}}}},
+        "paths": {"/items/{id}": {"get": {
+            "operationId": "getItem", "security": [{"oauth": ["read"]}],
+            "parameters": [
+                {"name": "id", "in": "path", "required": true, "schema": {"type": "string"}},
+            ],
+            "responses": {"200": {"description": "x"}}}},
+            "/locked": {"get": {"operationId": "locked", "security": [{"none": []}],
+            "responses": {"200": {"description": "x"}}}}},
+    })
+}
+
+async fn fixture(document: &Value) -> Fixture {
+    let folder_file = json!({"openApi": {"items": {
+        "spec": "items.json", "toolNamePrefix": "items", "headers": {"X-Team": "blue"},
+        "auth": {"oauth": {"clientId": "me", "clientSecret": "${SECRET}"}},
+    }}});
+    let fixture = Fixture::new(&json!({"restTools": {}})).await;
+    std::fs::write(fixture.folder.path().join("items.json"), document.to_string()).unwrap();
+    fixture.write(&folder_file.to_string());
+    fixture.provider.warm_up().await.unwrap();
+    fixture
+}
+
+#[tokio::test]
+async fn operation_is_called_with_a_token_that_is_renewed_once() {
+    let token =
+        |name: &str| json_act(&json!({"access_token": name, "expires_in": 3600}).to_string());
+    let acts = [
+        token("first-access-token"),
+        Act::Send(response("401 Unauthorized", "", "expired")),
+        token("second-access-token"),
+        Act::Echo,
+        Act::Echo,
+    ];
+    let server = Server::start(acts).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let (context, _) = context("rest__items_getItem");
+    for _ in 0..2 {
+        let result = fixture.call(json!({"id": "a/b"}), &context).await.unwrap();
+        let text = result.to_text();
+        assert!(!text.contains("access-token") && text.contains("[secret]"), "{text}");
+    }
+    let received = server.received();
+    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
+    let item = "/v1/items/a%2Fb";
+    assert_eq!(targets, ["/token", item, "/token", item, item]);
+    assert!(received[0].headers["authorization"].starts_with("Basic "));
+    assert!(received[0].text().contains("grant_type=client_credentials&scope=read"));
+    let sent = |index: usize| received[index].headers["authorization"].as_str();
+    let second = "Bearer second-access-token";
+    assert_eq!([sent(1), sent(3), sent(4)], ["Bearer first-access-token", second, second]);
+    assert_eq!(received[3].headers["x-team"], "blue");
+}
+
+#[tokio::test]
+async fn refused_client_is_unavailable_and_not_executed() {
+    let server = Server::start([Act::Send(response("401 x", "", ""))]).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let (context, _) = context("rest__items_getItem");
+    let failure = fixture.call(json!({"id": "a"}), &context).await.unwrap_err();
+    assert_eq!(failure.executed(), rockbot_tools::Executed::No);
+    assert!(failure.to_string().contains("refused the OAuth client (401)"), "{failure}");
+    assert!(server.received().iter().all(|one| one.target == "/token"));
+}
+
+#[tokio::test]
+async fn skipped_operations_have_a_reason() {
+    let fixture = fixture(&document("http://127.0.0.1:1")).await;
+    let status = fixture.provider.status();
+    let [entry] = status.entries.as_slice() else { panic!("{status:?}") };
+    assert!(entry.is_api && entry.tools.len() == 1 && status.is_ok());
+    let [skipped] = entry.skipped.as_slice() else { panic!("{entry:?}") };
+    assert!(skipped.operation == "locked" && !skipped.reason.is_empty());
+}
+
+#[tokio::test]
+async fn document_change_replaces_its_tools() {
+    let mut document = document("http://127.0.0.1:1");
+    let fixture = fixture(&document).await;
+    let mut changes = fixture.provider.changes().unwrap();
+    document["paths"]["/items/{id}"]["get"]["operationId"] = json!("fetchItem");
+    std::fs::write(fixture.folder.path().join("items.json"), document.to_string()).unwrap();
+    let changed = tokio::time::timeout(Duration::from_secs(3), changes.changed()).await;
+    changed.expect("within three seconds").unwrap();
+    assert!(fixture.provider.has("rest__items_fetchItem"));
+    assert!(!fixture.provider.has("rest__items_getItem"));
+}
+
+#[tokio::test]
+async fn document_is_fetched_from_a_url() {
+    let document = json!({
+        "openapi": "3.0.3", "info": {"title": "x", "version": "1"}, "servers": [{"url": "/api"}],
+        "paths": {"/ping": {"get": {"operationId": "ping", "responses": {"200": {"description": "x"}}}}},
+    });
+    let server = Server::start([json_act(&document.to_string()), json_act("{}")]).await;
+    let url = format!("{}/openapi.json", server.url);
+    let fixture = Fixture::new(&json!({"openApi": {"far": {"spec": url}}})).await;
+    let (context, _) = context("rest__ping");
+    fixture.call(json!({}), &context).await.unwrap();
+    assert_eq!(server.received()[1].target, "/api/ping");
+    let missing = Server::start([Act::Send(response("404 Not Found", "", ""))]).await;
+    let fixture = Fixture::new(&json!({"openApi": {"far": {"spec": missing.url}}})).await;
+    let status = fixture.provider.status();
+    assert!(status.entries[0].problems[0].contains("404"), "{status:?}");
+}

@@ -1,0 +1,99 @@
+//! Secrets of the configuration appear nowhere but in requests.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use rockbot_rest::RestOptions;
+use rockbot_tools::ToolProvider;
+use serde_json::json;
+use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
+
+use crate::{
+    fixture::{Fixture, SECRET, context},
+    server::{Act, Server},
+};
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[track_caller]
+fn assert_clean(text: &str, place: &str) {
+    assert!(!text.contains("hunter2"), "{place}: {text}");
+}
+
+#[tokio::test]
+async fn secret_is_in_no_result_error_log_span_or_definition() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_span_events(FmtSpan::FULL)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start([Act::Echo, Act::Echo, Act::Reset]).await;
+    let entry = json!({
+        "description": "Echo.", "method": "POST", "url": format!("{}/bot${{SECRET}}/x", server.url),
+        "query": {"key": "${SECRET}"},
+        "headers": {"Authorization": "Bearer ${SECRET}", "X-Key": "${SECRET}"},
+        "body": {"key": "${SECRET}", "q": "${parameters.q}"},
+        "parametersSchema": {"properties": {"q": {"type": "string"}}},
+    });
+    // In the path the secret is written as it is: its slash separates segments.
+    let fixture = Fixture::new(&json!({"restTools": {"tool": entry}})).await;
+    let (context, updates) = context("tool");
+    let result = fixture.call(json!({"q": "x"}), &context).await.unwrap();
+    let text = result.to_text().into_owned();
+    assert!(text.contains("[secret]"), "{text}");
+    assert_clean(&text, "result");
+    assert_clean(&format!("{:?}", result.details), "details");
+    fixture.call(json!({"q": SECRET}), &context).await.unwrap();
+    let failure = fixture.call(json!({"q": "x"}), &context).await.unwrap_err();
+    assert_clean(&failure.chain().to_string(), "failure");
+    assert_clean(&format!("{failure:?}"), "failure");
+    assert_clean(&format!("{:?}", updates.0.lock().unwrap()), "updates");
+    for tool in fixture.provider.list() {
+        assert_clean(&format!("{:?}", tool.registration()), "definition");
+    }
+    assert_clean(&format!("{:?}", fixture.provider.status()), "status");
+    let sent = server.received();
+    assert!(sent.len() == 3 && sent[0].headers["authorization"].contains("hunter2"));
+    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(log.contains("rest call"), "spans are recorded");
+    let own = log.lines().filter(|line| !line.contains(" hyper") && !line.contains(" reqwest"));
+    assert_clean(&own.collect::<Vec<_>>().join("\n"), "log");
+}
+
+#[tokio::test]
+async fn secrets_of_an_invalid_entry_are_not_reported() {
+    let fixture = Fixture::new(&json!({"restTools": {
+        "a": {"description": "x", "url": "${SECRET}"},
+        "b": {"description": "x", "url": "http://127.0.0.1/", "headers": {"X": "${SECRET}\n"}},
+    }}))
+    .await;
+    let status = format!("{:?}", fixture.provider.status());
+    assert_clean(&status, "status");
+    assert!(!fixture.provider.status().is_ok());
+    let _: &RestOptions = &crate::fixture::options(&fixture.folder);
+}
