@@ -15,6 +15,10 @@ pub(crate) struct Options {
     /// Measurements to make; all of them by default
     #[arg(value_enum)]
     only: Vec<Measurement>,
+    /// Folder with pages and their expected content, for `extraction`; WCXB's `test` folder or a checkout of
+    /// Zyte's article-extraction-benchmark
+    #[arg(long)]
+    corpus: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,6 +53,8 @@ enum Measurement {
     Scripts,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
+    /// Quality of the main content of web pages, over a corpus
+    Extraction,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
@@ -78,9 +84,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("lists: the tool list of a model request");
         process::run(&mut Command::new(build("rockbot-agent", "tool_list")?))?;
     }
+    match &options.corpus {
+        Some(corpus) if wanted(Measurement::Extraction) => {
+            console::heading("extraction: words of the main content against those expected");
+            let program = build("rockbot-web", "extraction")?;
+            process::run(Command::new(program).arg("--corpus").arg(corpus))?;
+        }
+        None if options.only.contains(&Measurement::Extraction) => {
+            bail!(
+                "extraction needs --corpus DIR; docs/adr/0035-main-content-by-two-candidates.md names two"
+            )
+        }
+        _ => {}
+    }
     // The remaining measurements share one build.
-    let separate =
-        [Measurement::Scripts, Measurement::Ranking, Measurement::Layers, Measurement::Lists];
+    let separate = [
+        Measurement::Scripts,
+        Measurement::Ranking,
+        Measurement::Layers,
+        Measurement::Lists,
+        Measurement::Extraction,
+    ];
     if !options.only.is_empty() && options.only.iter().all(|one| separate.contains(one)) {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::Turn;
 use crate::{
     event::{CallEvents, display_line},
-    large_results::{CHUNK_READER, LongResult},
+    large_results::{CHUNK_READER, LongResult, TrustedHint},
 };
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
@@ -98,7 +98,7 @@ impl<'a> CallRunner<'a> {
                 if let Some(child) = &result.child_spending {
                     meter.record_child(**child);
                 }
-                self.render(&request.name, &call, &owner, model_text(&result)).await
+                self.render(&request.name, &call, &owner, &result).await
             }
             Err(failure) => failure.model_text(),
         };
@@ -112,18 +112,23 @@ impl<'a> CallRunner<'a> {
         name: &str,
         call: &ToolCallId,
         owner: &MemoryOwner,
-        text: String,
+        result: &ToolResult,
     ) -> String {
         let Turn { setup, scope, names, .. } = self.turn;
         let chunk_reader = setup.registry.get(CHUNK_READER);
+        let name = names.own(name);
+        let hint = setup.registry.get(name).and_then(|tool| {
+            TrustedHint::from_details(result.details.as_ref(), &tool.registration().source)
+        });
         let result = LongResult {
-            tool: names.own(name),
+            tool: name,
             call,
-            text,
+            text: model_text(result),
             threshold: setup.behavior.max_shown_chars(),
             // About four characters per token.
             readable: setup.behavior.context_window.map_or(usize::MAX, |tokens| tokens as usize),
             can_read_chunks: chunk_reader.is_some_and(|tool| scope.permits(tool.registration())),
+            hint,
         };
         setup.large_results.render(owner, result).await
     }

@@ -1,14 +1,19 @@
 //! Splitting of long texts at suitable boundaries.
 //!
 //! - [`chunks`]: chunks of bounded size, without loss;
-//! - [`sections`]: the text below each heading.
+//! - [`sections`]: the text below each heading;
+//! - [`ChunkHint`]: the wish of a tool on how its result is split.
 
+mod hint;
 mod split;
 mod structure;
 
 use std::ops::Range;
 
-pub use self::structure::{Section, sections};
+pub use self::{
+    hint::ChunkHint,
+    structure::{Section, sections},
+};
 use self::{split::boundaries, structure::Structure};
 
 /// A chunk of a text, and the headings above it.

@@ -1,0 +1,241 @@
+//! Benchmark of the extraction of main content: `cargo xtask bench extraction --corpus DIR`.
+//!
+//! DIR holds a corpus of pages with their expected content, in one of two forms:
+//! - `ground-truth/NAME.json` and `html/NAME.html` (or `.html.gz`), as WCXB has them;
+//! - `ground-truth.json` and `html/NAME.html` (or `.html.gz`), as Zyte's benchmark has them.
+//!
+//! The measure is the F1 of words, averaged over pages; of the expected and unwanted snippets of a page, the
+//! share that is present or absent.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::expect_used,
+    reason = "a benchmark prints and may panic"
+)]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
+
+use rockbot_web::{Extractor, HtmlPage, STACK_BYTES, TwoCandidates};
+use serde_json::Value;
+use url::Url;
+
+/// A page and its expected content.
+struct Case {
+    html: PathBuf,
+    url: Url,
+    kind: String,
+    expected: String,
+    with: Vec<String>,
+    without: Vec<String>,
+}
+
+/// Sums over pages.
+#[derive(Default)]
+struct Score {
+    pages: usize,
+    f1: f64,
+    present: Share,
+    absent: Share,
+    empty: usize,
+    time: Duration,
+}
+
+#[derive(Default)]
+struct Share {
+    hits: usize,
+    total: usize,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).skip_while(|argument| argument != "--corpus");
+    let Some(corpus) = arguments.nth(1) else {
+        eprintln!("usage: extraction --corpus DIR");
+        return ExitCode::from(64);
+    };
+    let cases = cases(Path::new(&corpus));
+    if cases.is_empty() {
+        eprintln!("{corpus} has no pages; expected ground-truth/ or ground-truth.json, and html/");
+        return ExitCode::FAILURE;
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let measuring = thread.spawn(move || print(&measure(&cases))).expect("a thread");
+    measuring.join().expect("no panic");
+    ExitCode::SUCCESS
+}
+
+fn measure(cases: &[Case]) -> BTreeMap<String, Score> {
+    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+    for case in cases {
+        let html = read(&case.html);
+        let started = Instant::now();
+        let page = HtmlPage { html: &html, url: &case.url, whole: false };
+        let markdown = TwoCandidates.extract(page).markdown;
+        let time = started.elapsed();
+        let text = without_targets(&markdown);
+        for kind in ["all", case.kind.as_str()] {
+            scores.entry(kind.to_owned()).or_default().add(case, &text, time);
+        }
+    }
+    scores
+}
+
+fn print(scores: &BTreeMap<String, Score>) {
+    println!("| pages | number | word F1 | with | without | empty | CPU |");
+    println!("|---|---|---|---|---|---|---|");
+    for (kind, score) in scores {
+        println!(
+            "| {kind} | {} | {:.3} | {} | {} | {} | {:.1} s |",
+            score.pages,
+            score.f1 / score.pages as f64,
+            score.present.text(),
+            score.absent.text(),
+            score.empty,
+            score.time.as_secs_f64(),
+        );
+    }
+}
+
+impl Score {
+    fn add(&mut self, case: &Case, text: &str, time: Duration) {
+        self.pages += 1;
+        self.f1 += f1(text, &case.expected);
+        self.empty += usize::from(text.trim().is_empty() && !case.expected.trim().is_empty());
+        self.time += time;
+        let text = words(text).collect::<Vec<_>>().join(" ");
+        let contains = |snippet: &str| {
+            let snippet = words(snippet).collect::<Vec<_>>().join(" ");
+            text.contains(&snippet)
+        };
+        self.present.add(&case.with, contains);
+        self.absent.add(&case.without, |snippet| !contains(snippet));
+    }
+}
+
+impl Share {
+    fn add(&mut self, snippets: &[String], is_hit: impl Fn(&str) -> bool) {
+        self.total += snippets.len();
+        self.hits += snippets.iter().filter(|snippet| is_hit(snippet)).count();
+    }
+
+    fn text(&self) -> String {
+        match self.total {
+            0 => "–".to_owned(),
+            total => format!("{:.3}", self.hits as f64 / total as f64),
+        }
+    }
+}
+
+fn f1(text: &str, expected: &str) -> f64 {
+    let mut left = HashMap::new();
+    let mut in_expected = 0;
+    for word in words(expected) {
+        *left.entry(word).or_insert(0_usize) += 1;
+        in_expected += 1;
+    }
+    let (mut in_text, mut common) = (0, 0);
+    for word in words(text) {
+        in_text += 1;
+        if let Some(count) = left.get_mut(&word).filter(|count| **count > 0) {
+            *count -= 1;
+            common += 1;
+        }
+    }
+    match (in_text, in_expected) {
+        (0, 0) => 1.0,
+        _ if common == 0 => 0.0,
+        _ => 2.0 * f64::from(common) / f64::from(in_text + in_expected),
+    }
+}
+
+/// Returns runs of letters, digits and underscores in lower case.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| !word.is_empty()).map(str::to_lowercase)
+}
+
+/// Removes the targets of links and the escapes of Markdown: the corpora expect plain text.
+fn without_targets(markdown: &str) -> String {
+    let mut text = String::with_capacity(markdown.len());
+    let mut rest = markdown;
+    while let Some((before, after)) = rest.split_once("](") {
+        text.push_str(before);
+        text.push(' ');
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    text.push_str(rest);
+    text.replace('\\', "")
+}
+
+fn cases(corpus: &Path) -> Vec<Case> {
+    let single = corpus.join("ground-truth.json");
+    let mut cases = match fs::read_to_string(&single) {
+        Ok(text) => {
+            let pages: BTreeMap<String, Value> = serde_json::from_str(&text).expect("JSON");
+            pages.iter().filter_map(|(name, page)| zyte_case(corpus, name, page)).collect()
+        }
+        Err(_) => wcxb_cases(corpus),
+    };
+    cases.sort_by(|one, other| one.html.cmp(&other.html));
+    cases
+}
+
+fn zyte_case(corpus: &Path, name: &str, page: &Value) -> Option<Case> {
+    Some(Case {
+        html: html(corpus, name)?,
+        url: url(page),
+        kind: "news".to_owned(),
+        expected: page["articleBody"].as_str()?.to_owned(),
+        with: Vec::new(),
+        without: Vec::new(),
+    })
+}
+
+fn wcxb_cases(corpus: &Path) -> Vec<Case> {
+    let Ok(files) = fs::read_dir(corpus.join("ground-truth")) else { return Vec::new() };
+    let files = files.filter_map(|file| Some(file.ok()?.path()));
+    let files = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.filter_map(|file| wcxb_case(corpus, &file)).collect()
+}
+
+fn wcxb_case(corpus: &Path, file: &Path) -> Option<Case> {
+    let page: Value = serde_json::from_slice(&fs::read(file).ok()?).expect("JSON");
+    let truth = &page["ground_truth"];
+    let snippets = |key: &str| {
+        let list = truth[key].as_array().into_iter().flatten();
+        list.filter_map(|snippet| Some(snippet.as_str()?.to_owned())).collect()
+    };
+    Some(Case {
+        html: html(corpus, file.file_stem()?.to_str()?)?,
+        url: url(&page),
+        kind: page["_internal"]["page_type"]["primary"].as_str().unwrap_or("other").to_owned(),
+        expected: truth["main_content"].as_str()?.to_owned(),
+        with: snippets("with"),
+        without: snippets("without"),
+    })
+}
+
+fn url(page: &Value) -> Url {
+    let url = page["url"].as_str().and_then(|url| Url::parse(url).ok());
+    url.unwrap_or_else(|| Url::parse("https://example.com/").expect("a URL"))
+}
+
+fn html(corpus: &Path, name: &str) -> Option<PathBuf> {
+    let names = [format!("{name}.html"), format!("{name}.html.gz")];
+    names.into_iter().map(|name| corpus.join("html").join(name)).find(|file| file.is_file())
+}
+
+fn read(file: &Path) -> String {
+    let bytes = if file.extension().is_some_and(|extension| extension == "gz") {
+        Command::new("gzip").arg("-dc").arg(file).output().expect("gzip").stdout
+    } else {
+        fs::read(file).expect("a readable page")
+    };
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,21 @@
+//! HTML as text for a model.
+//!
+//! 1. [`markup`] bounds the markup before it is parsed;
+//! 2. [`parse`] builds the tree within limits;
+//! 3. [`hidden`] removes what people do not see, and [`links`] makes links absolute;
+//! 4. [`extract`] chooses the main content among [`candidates`];
+//! 5. [`markdown`] converts it.
+
+mod candidates;
+mod extract;
+mod hidden;
+mod json_ld;
+mod links;
+mod markdown;
+mod markup;
+mod parse;
+mod style;
+mod words;
+
+pub use self::extract::{Extract, Extractor, HtmlPage, Part, TwoCandidates};
+pub(crate) use self::markup::stripped;

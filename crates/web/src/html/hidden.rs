@@ -1,0 +1,106 @@
+//! Removal of what people do not see: a page can address a model in it without their knowledge.
+
+use dom_query::{Document, NodeRef};
+
+use super::style;
+
+/// Elements that show nothing, or nothing of their content.
+const INVISIBLE: [&str; 16] = [
+    "applet", "audio", "canvas", "datalist", "embed", "frame", "frameset", "iframe", "input",
+    "noembed", "noframes", "noscript", "object", "script", "style", "template",
+];
+
+/// Removes comments and invisible elements. Style sheets are not evaluated.
+pub(super) fn remove(document: &Document) {
+    for node in document.root().descendants() {
+        if node.is_comment() || node.is_element() && is_invisible(&node) {
+            node.remove_from_parent();
+        }
+    }
+}
+
+fn is_invisible(node: &NodeRef<'_>) -> bool {
+    let Some(name) = node.node_name() else { return false };
+    if INVISIBLE.contains(&&*name) {
+        return true;
+    }
+    let attribute = |name| node.attr(name);
+    if attribute("hidden").is_some() {
+        if is_streamed(node) {
+            node.remove_attr("hidden");
+            return false;
+        }
+        return true;
+    }
+    attribute("aria-hidden").is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+        || attribute("style").is_some_and(|value| style::hides(&value))
+        || &*name == "dialog" && attribute("open").is_none()
+        || &*name == "img" && is_pixel(node)
+}
+
+/// Returns whether React will show the element: it streams late parts of a page as `<div hidden
+/// id="S:1">`.
+fn is_streamed(node: &NodeRef<'_>) -> bool {
+    let id = node.attr("id").unwrap_or_default();
+    let number = id.strip_prefix("S:").unwrap_or_default();
+    !number.is_empty() && number.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Returns whether an image is a tracking pixel.
+fn is_pixel(image: &NodeRef<'_>) -> bool {
+    ["width", "height"].into_iter().any(|name| {
+        let size = image.attr(name).and_then(|size| size.trim().parse::<u32>().ok());
+        size.is_some_and(|size| size <= 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::html::parse::parse;
+
+    /// Ways to hide the word `secret`.
+    const WAYS: [&str; 22] = [
+        "<!-- secret -->",
+        "<p style='display:none'>secret</p>",
+        "<p style='visibility:hidden'>secret</p>",
+        "<p style='opacity:0'>secret</p>",
+        "<p style='font-size:0'>secret</p>",
+        "<p hidden>secret</p>",
+        "<p hidden='until-found'>secret</p>",
+        "<p aria-hidden='TRUE'>secret</p>",
+        "<template><p>secret</p></template>",
+        "<noscript>secret</noscript>",
+        "<script type='text/plain'>secret</script>",
+        "<style>p::after { content: 'secret' }</style>",
+        "<div style='position:absolute;left:-9999px'><p>secret</p></div>",
+        "<p style='text-indent:-9999px'>secret</p>",
+        "<p style='clip:rect(0,0,0,0)'>secret</p>",
+        "<div style='height:0;overflow:hidden'>secret</div>",
+        "<span style='color:transparent'>secret</span>",
+        "<span style='color:white;background:white'>secret</span>",
+        "<img width=1 height=1 src=/p.gif alt='secret'>",
+        "<dialog>secret</dialog>",
+        "<input type=hidden value=secret><datalist><option>secret</datalist>",
+        "<object><p>secret</p></object><canvas>secret</canvas>",
+    ];
+
+    #[test]
+    fn hidden_text_is_removed() {
+        for way in WAYS {
+            let document = parse(&format!("<p>before</p>{way}<p>after</p>")).unwrap();
+            remove(&document);
+            let html = document.html();
+            assert!(!html.contains("secret"), "{way}: {html}");
+            assert!(html.contains("before") && html.contains("after"), "{way}: {html}");
+        }
+    }
+
+    #[test]
+    fn streamed_content_stays() {
+        let document =
+            parse("<div hidden id='S:1f'>late</div><div hidden id='S:'>no</div>").unwrap();
+        remove(&document);
+        assert_eq!(document.text().trim(), "late");
+    }
+}

@@ -1,0 +1,337 @@
+//! Bounds on markup, checked in one pass before it is parsed.
+//!
+//! A tokenizer compares every attribute of a tag with those before it, so one tag with 100,000 attributes
+//! takes minutes. The scanner knows just enough of HTML to find the tags: it is linear for any input.
+
+use std::{borrow::Cow, ops::Range};
+
+/// Maximum number of tags of a page.
+const MAX_TAGS: usize = 200_000;
+/// Maximum number of attributes of a tag. Further ones are dropped.
+const MAX_ATTRIBUTES: usize = 256;
+/// Maximum size of a tag, in bytes. Attributes after it are dropped.
+const MAX_TAG_BYTES: usize = 64 * 1024;
+/// Elements whose content is text for a parser, whatever it contains.
+const RAW_TEXT: [&str; 9] =
+    ["script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript"];
+/// Elements that do not end a line of text.
+const INLINE: [&str; 22] = [
+    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "em", "font", "i", "kbd", "mark", "q", "s",
+    "small", "span", "strong", "sub", "sup", "u", "var", "wbr",
+];
+
+/// Markup with more tags than a page may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the page has more than {MAX_TAGS} tags")]
+pub(crate) struct TooManyTags;
+
+/// Returns the markup with bounded tags. Allocates only if a tag has to be cut.
+pub(crate) fn bounded(html: &str) -> Result<Cow<'_, str>, TooManyTags> {
+    let mut scanner = Scanner::new(html);
+    let (mut kept, mut copied, mut tags) = (String::new(), 0, 0);
+    while let Some(piece) = scanner.next() {
+        let Piece::Tag(tag) = piece else { continue };
+        tags += 1;
+        if tags > MAX_TAGS {
+            return Err(TooManyTags);
+        }
+        if let Some(cut) = tag.cut {
+            kept.push_str(&html[copied..cut]);
+            kept.push('>');
+            copied = tag.bytes.end;
+        }
+    }
+    if copied == 0 {
+        return Ok(Cow::Borrowed(html));
+    }
+    kept.push_str(&html[copied..]);
+    Ok(Cow::Owned(kept))
+}
+
+/// Returns the text between the tags, without scripts and styles: all that can be read of a page that
+/// is not parsed.
+pub(crate) fn stripped(html: &str) -> String {
+    let mut scanner = Scanner::new(html);
+    let mut text = String::with_capacity(html.len() / 2);
+    while let Some(piece) = scanner.next() {
+        match piece {
+            Piece::Text(range) => push_text(&mut text, &html[range]),
+            Piece::Tag(tag) if !is_one_of(&html[tag.name.clone()], &INLINE) => {
+                push_line_break(&mut text);
+            }
+            Piece::Tag(_) | Piece::Hidden => {}
+        }
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Part of a page.
+#[derive(Debug)]
+enum Piece {
+    /// Text in the markup.
+    Text(Range<usize>),
+    /// A start or end tag.
+    Tag(Tag),
+    /// Comments, declarations, and the content of scripts and styles.
+    Hidden,
+}
+
+#[derive(Debug)]
+struct Tag {
+    bytes: Range<usize>,
+    name: Range<usize>,
+    /// Position after the last permitted attribute, if there are more.
+    cut: Option<usize>,
+}
+
+/// Splits markup into pieces. Every byte is visited a bounded number of times.
+struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Name of the element whose raw text comes next.
+    raw: Option<Range<usize>>,
+}
+
+impl<'a> Scanner<'a> {
+    fn new(html: &'a str) -> Self {
+        Self { bytes: html.as_bytes(), at: 0, raw: None }
+    }
+
+    fn next(&mut self) -> Option<Piece> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        if let Some(name) = self.raw.take() {
+            return Some(self.raw_text(&name));
+        }
+        let rest = &self.bytes[self.at..];
+        Some(match rest {
+            [b'<', b'!', b'-', b'-', ..] => self.hidden_until(b"-->"),
+            [b'<', b'!' | b'?', ..] => self.hidden_until(b">"),
+            [b'<', b'/', letter, ..] if letter.is_ascii_alphabetic() => self.tag(2),
+            [b'<', b'/', _, ..] => self.hidden_until(b">"),
+            [b'<', letter, ..] if letter.is_ascii_alphabetic() => self.tag(1),
+            _ => self.text(),
+        })
+    }
+
+    fn text(&mut self) -> Piece {
+        let start = self.at;
+        let rest = &self.bytes[start + 1..];
+        let length = rest.iter().position(|byte| *byte == b'<').unwrap_or(rest.len());
+        self.at = start + 1 + length;
+        Piece::Text(start..self.at)
+    }
+
+    fn hidden_until(&mut self, end: &[u8]) -> Piece {
+        let rest = &self.bytes[self.at..];
+        let length = rest.windows(end.len()).position(|window| window == end);
+        self.at = length.map_or(self.bytes.len(), |length| self.at + length + end.len());
+        Piece::Hidden
+    }
+
+    /// The text of a raw element ends before its end tag.
+    fn raw_text(&mut self, name: &Range<usize>) -> Piece {
+        let (start, name) = (self.at, &self.bytes[name.clone()]);
+        let mut at = start;
+        while let Some(found) = self.bytes[at..].iter().position(|byte| *byte == b'<') {
+            at += found;
+            let after = self.bytes[at..].get(2..2 + name.len());
+            let is_end = self.bytes.get(at + 1) == Some(&b'/')
+                && after.is_some_and(|after| after.eq_ignore_ascii_case(name));
+            if is_end {
+                self.at = at;
+                return self.raw_piece(name, start..at);
+            }
+            at += 1;
+        }
+        self.at = self.bytes.len();
+        self.raw_piece(name, start..self.at)
+    }
+
+    fn raw_piece(&self, name: &[u8], range: Range<usize>) -> Piece {
+        match name.to_ascii_lowercase().as_slice() {
+            b"title" | b"textarea" | b"xmp" => Piece::Text(range),
+            _ => Piece::Hidden,
+        }
+    }
+
+    fn tag(&mut self, prefix: usize) -> Piece {
+        let start = self.at;
+        let name_start = start + prefix;
+        let name = name_start..self.skip(name_start, |byte| !is_name_end(byte));
+        let (mut at, mut attributes, mut cut) = (name.end, 0, None);
+        loop {
+            at = self.skip(at, |byte| byte.is_ascii_whitespace() || byte == b'/');
+            match self.bytes.get(at) {
+                None => break,
+                Some(b'>') => {
+                    at += 1;
+                    break;
+                }
+                Some(_) => {
+                    attributes += 1;
+                    let end = self.attribute(at);
+                    let is_over = attributes > MAX_ATTRIBUTES || end - start > MAX_TAG_BYTES;
+                    if is_over && cut.is_none() {
+                        cut = Some(at);
+                    }
+                    at = end;
+                }
+            }
+        }
+        self.at = at;
+        let is_start = prefix == 1;
+        let raw = std::str::from_utf8(&self.bytes[name.clone()]).unwrap_or_default();
+        self.raw = (is_start && is_one_of(raw, &RAW_TEXT)).then(|| name.clone());
+        Piece::Tag(Tag { bytes: start..at, name, cut })
+    }
+
+    /// Returns the end of the attribute at `at`.
+    fn attribute(&self, at: usize) -> usize {
+        // A leading `=` is part of the name.
+        let at = self.skip(at + 1, |byte| !is_name_end(byte) && byte != b'=');
+        let equals = self.skip(at, |byte| byte.is_ascii_whitespace());
+        if self.bytes.get(equals) != Some(&b'=') {
+            return at;
+        }
+        let value = self.skip(equals + 1, |byte| byte.is_ascii_whitespace());
+        match self.bytes.get(value) {
+            Some(quote @ (b'"' | b'\'')) => {
+                let end = self.skip(value + 1, |byte| byte != *quote);
+                (end + 1).min(self.bytes.len())
+            }
+            _ => self.skip(value, |byte| !byte.is_ascii_whitespace() && byte != b'>'),
+        }
+    }
+
+    /// Returns the first position from `at` on whose byte is not accepted.
+    fn skip(&self, at: usize, accepts: impl Fn(u8) -> bool) -> usize {
+        let Some(rest) = self.bytes.get(at..) else { return self.bytes.len() };
+        at + rest.iter().position(|byte| !accepts(*byte)).unwrap_or(rest.len())
+    }
+}
+
+fn is_name_end(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>')
+}
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Appends text with single spaces, and the character references that occur in plain text.
+fn push_text(text: &mut String, piece: &str) {
+    for (index, word) in piece.split(char::is_whitespace).enumerate() {
+        if index > 0 && !text.is_empty() && !text.ends_with([' ', '\n']) {
+            text.push(' ');
+        }
+        push_word(text, word);
+    }
+}
+
+fn push_word(text: &mut String, word: &str) {
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('&') {
+        text.push_str(before);
+        // The longest reference that is known has nine bytes.
+        let reference = after.char_indices().take(10).find(|(_, c)| *c == ';');
+        let character = reference.and_then(|(end, _)| Some((end, character(&after[..end])?)));
+        match character {
+            Some((end, character)) => {
+                text.push(character);
+                rest = &after[end + 1..];
+            }
+            None => {
+                text.push('&');
+                rest = after;
+            }
+        }
+    }
+    text.push_str(rest);
+}
+
+/// Returns the character of a reference without `&` and `;`.
+fn character(reference: &str) -> Option<char> {
+    let code = match reference.strip_prefix('#') {
+        Some(code) => match code.strip_prefix(['x', 'X']) {
+            Some(hex) => u32::from_str_radix(hex, 16).ok(),
+            None => code.parse().ok(),
+        },
+        None => None,
+    };
+    match reference {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        "nbsp" => Some(' '),
+        _ => char::from_u32(code?),
+    }
+}
+
+fn push_line_break(text: &mut String) {
+    text.truncate(text.trim_end_matches(' ').len());
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn usual_markup_is_borrowed() {
+        let html = "<!doctype html><p class=\"a > b\" id=x>1 < 2</p><script>if(a<b){}</script>";
+        assert!(matches!(bounded(html), Ok(Cow::Borrowed(same)) if same == html));
+    }
+
+    #[test]
+    fn excess_attributes_are_dropped() {
+        let attributes: String = (0..100_000).map(|number| format!(" a{number}=1")).collect();
+        let html = format!("<p>before<div{attributes}>text</div>");
+        let kept = bounded(&html).unwrap();
+        assert!(kept.len() < 4000, "{}", kept.len());
+        assert!(kept.starts_with("<p>before<div a0=1 a1=1"), "{kept}");
+        assert!(kept.ends_with("a255=1 >text</div>"), "{kept}");
+    }
+
+    #[test]
+    fn long_attribute_is_dropped() {
+        let html = format!("<img alt=x src=\"data:{}\">after", "A".repeat(100_000));
+        assert_eq!(bounded(&html).unwrap(), "<img alt=x >after");
+    }
+
+    #[test]
+    fn too_many_tags_are_refused() {
+        assert!(bounded(&"<br>".repeat(200_000)).is_ok());
+        assert_eq!(bounded(&"<br>".repeat(200_001)), Err(TooManyTags));
+    }
+
+    #[test]
+    fn stripped_text_has_lines_and_no_scripts() {
+        let html = "<title>T</title><style>p{}</style><h1>One &amp; two</h1><!-- no --><p>a <b>b</b>\n\
+                    c&#33;<script>var x = '<p>no</p>';</script><p>1 < 2 &unknown; &";
+        assert_eq!(stripped(html), "T\nOne & two\na b c!\n1 < 2 &unknown; &");
+    }
+
+    proptest! {
+        #[test]
+        fn any_markup_is_scanned_completely(
+            html in "(<|>|</|<!--|-->|<!|\"|'|=|/| |a|<script|</script|<p|ü|&|;|#){0,60}",
+        ) {
+            let mut scanner = Scanner::new(&html);
+            // The text of a raw element may be empty.
+            let pieces = std::iter::from_fn(|| scanner.next()).take(2 * html.len() + 1).count();
+            prop_assert!(pieces <= 2 * html.len());
+            prop_assert_eq!(scanner.at, html.len());
+            prop_assert_eq!(bounded(&html).unwrap(), html.as_str());
+            stripped(&html);
+        }
+    }
+}

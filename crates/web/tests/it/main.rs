@@ -1,0 +1,9 @@
+//! Tests of the web tools against a server on the loopback interface.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod hostile;
+mod pages;
+mod ports;
+mod robots;
+mod server;
+mod statuses;
