@@ -51,7 +51,7 @@ impl PdfProcess {
     }
 
     /// Returns the text of a document of at most 16 MiB: at most 300 pages and 1 MiB, each page after a
-    /// line `--- page N ---`. If reading stops early, a last line in dashes says so.
+    /// line `--- page N ---`. If reading stops early, the last line is a note in dashes.
     ///
     /// Takes at most 20 s after it has waited for other documents, and ends at the deadline. Dropping the
     /// future kills the child.
@@ -106,7 +106,7 @@ async fn transfer(pipes: Pipes, document: Vec<u8>, output: &mut Vec<u8>) -> io::
         return Err(io::Error::other("the child has no standard streams"));
     };
     let write = async move {
-        // A child that ends early closes the pipe; its status tells why.
+        // A child that ends early closes the pipe; its status has the reason.
         let _ = stdin.write_all(&document).await;
     };
     let (read, ()) = tokio::join!(read_output(stdout, output), write);
