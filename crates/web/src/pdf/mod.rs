@@ -9,13 +9,13 @@
 //! so that the pages before a failure are kept.
 
 mod child;
-mod error;
 mod extract;
+mod failure;
 mod limits;
 mod process;
 
 pub use child::read_pdf_main;
-pub use error::PdfError;
+pub use failure::PdfFailure;
 pub use process::PdfProcess;
 
 /// The first argument of a program that is to run [`read_pdf_main`].

@@ -16,8 +16,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::pdf_reader::{self, PdfReader};
 
 use super::READ_PDF_ARGUMENT;
-use super::error::PdfError;
+use super::failure::PdfFailure;
 use super::limits::{EXIT_DAMAGED, EXIT_PROTECTED, MAX_DOCUMENT_BYTES, MAX_PAGES, MAX_TEXT_BYTES};
+use crate::pdf_reader::{PdfError, PdfReader};
 
 /// The number of documents that are read at the same time.
 const CONCURRENCY: usize = 2;
@@ -52,19 +53,19 @@ impl PdfProcess {
     }
 
     /// Returns the text of a document of at most 16 MiB: at most 300 pages and 1 MiB, each page after a
-    /// line `--- page N ---`. If reading stops early, a last line in dashes says so.
+    /// line `--- page N ---`. If reading stops early, the last line is a note in dashes.
     ///
     /// Takes at most 20 s after it has waited for other documents, and ends at the deadline. Dropping the
     /// future kills the child.
     ///
     /// # Errors
-    /// See [`PdfError`].
-    pub async fn read(&self, document: Vec<u8>, deadline: Instant) -> Result<String, PdfError> {
+    /// See [`PdfFailure`].
+    pub async fn read(&self, document: Vec<u8>, deadline: Instant) -> Result<String, PdfFailure> {
         if document.len() > MAX_DOCUMENT_BYTES {
-            return Err(PdfError::TooLarge { max_bytes: MAX_DOCUMENT_BYTES });
+            return Err(PdfFailure::TooLarge { max_bytes: MAX_DOCUMENT_BYTES });
         }
         let permit = timeout_at(deadline, self.permits.acquire()).await;
-        let _permit = permit.map_err(|_| PdfError::TimedOut)?.map_err(io::Error::other)?;
+        let _permit = permit.map_err(|_| PdfFailure::TimedOut)?.map_err(io::Error::other)?;
         let (mut group, pipes) = ProcessGroup::spawn(&mut self.command())?;
         let mut output = Vec::new();
         let deadline = deadline.min(Instant::now() + TIME_LIMIT);
@@ -91,13 +92,23 @@ impl PdfProcess {
     }
 }
 
+impl PdfReader for PdfProcess {
+    fn read<'a>(
+        &'a self,
+        bytes: Vec<u8>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Result<String, PdfError>> {
+        Box::pin(async move { Ok(PdfProcess::read(self, bytes, deadline).await?) })
+    }
+}
+
 /// Writes the document and reads the output at the same time.
 async fn transfer(pipes: Pipes, document: Vec<u8>, output: &mut Vec<u8>) -> io::Result<()> {
     let (Some(mut stdin), Some(stdout)) = (pipes.stdin, pipes.stdout) else {
         return Err(io::Error::other("the child has no standard streams"));
     };
     let write = async move {
-        // A child that ends early closes the pipe; its status tells why.
+        // A child that ends early closes the pipe; its status has the reason.
         let _ = stdin.write_all(&document).await;
     };
     let (read, ()) = tokio::join!(read_output(stdout, output), write);
@@ -137,16 +148,16 @@ impl End {
 }
 
 /// Returns the text that the child wrote, with a note if it did not end by itself.
-fn text(output: &[u8], end: End) -> Result<String, PdfError> {
+fn text(output: &[u8], end: End) -> Result<String, PdfFailure> {
     // A killed child may leave half a character.
     let mut text = String::from_utf8_lossy(output).into_owned();
     let has_text = text.lines().any(|line| !line.trim().is_empty() && !line.starts_with("--- "));
     match end {
-        End::Damaged => return Err(PdfError::Damaged),
-        End::Protected => return Err(PdfError::Protected),
-        End::Complete if !has_text => return Err(PdfError::NoText),
-        End::Killed if !has_text => return Err(PdfError::TooComplex),
-        End::TimedOut if !has_text => return Err(PdfError::TimedOut),
+        End::Damaged => return Err(PdfFailure::Damaged),
+        End::Protected => return Err(PdfFailure::Protected),
+        End::Complete if !has_text => return Err(PdfFailure::NoText),
+        End::Killed if !has_text => return Err(PdfFailure::TooComplex),
+        End::TimedOut if !has_text => return Err(PdfFailure::TimedOut),
         End::Complete => {}
         End::Killed => text.push_str("\n--- the next page needs too much memory or time ---\n"),
         End::TimedOut => text.push_str("\n--- the next page was not read in time ---\n"),

@@ -7,14 +7,14 @@ mod document;
 use std::time::Duration;
 
 use document::Pdf;
-use rockbot_web::pdf::{PdfError, PdfProcess};
+use rockbot_web::pdf::{PdfFailure, PdfProcess};
 use tokio::time::Instant;
 
 fn reader() -> PdfProcess {
     PdfProcess::new(env!("CARGO_BIN_EXE_rockbot-read-pdf").into())
 }
 
-async fn read(pdf: &Pdf) -> Result<String, PdfError> {
+async fn read(pdf: &Pdf) -> Result<String, PdfFailure> {
     reader().read(pdf.bytes(), Instant::now() + Duration::from_secs(60)).await
 }
 
@@ -45,7 +45,7 @@ async fn document_without_text_is_reported() {
     let mut pdf = Pdf::with_kids("4 0 R");
     pdf.push_page("");
     pdf.push_stream("", b"0 0 10 10 re f");
-    assert!(matches!(read(&pdf).await, Err(PdfError::NoText)));
+    assert!(matches!(read(&pdf).await, Err(PdfFailure::NoText)));
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn unreadable_documents_are_damaged() {
     for document in [Vec::new(), b"<html>".to_vec(), whole[..whole.len() / 3].to_vec()] {
         let size = document.len();
         let error = reader().read(document, deadline).await;
-        assert!(matches!(error, Err(PdfError::Damaged)), "{size}: {error:?}");
+        assert!(matches!(error, Err(PdfFailure::Damaged)), "{size}: {error:?}");
     }
 }
 
@@ -82,21 +82,21 @@ async fn document_with_password_is_protected() {
     let id = "<00112233445566778899aabbccddeeff>";
     let pdf = pdf.with_trailer(&format!("/Encrypt {encrypt} 0 R /ID [{id} {id}]"));
     let error = read(&pdf).await;
-    assert!(matches!(error, Err(PdfError::Protected)), "{error:?}");
+    assert!(matches!(error, Err(PdfFailure::Protected)), "{error:?}");
 }
 
 #[tokio::test]
 async fn endless_recursion_ends_the_child_only() {
     // A tree of pages that contains itself.
     let tree = read(&Pdf::with_kids("2 0 R")).await;
-    assert!(matches!(tree, Err(PdfError::Damaged | PdfError::TooComplex)), "{tree:?}");
+    assert!(matches!(tree, Err(PdfFailure::Damaged | PdfFailure::TooComplex)), "{tree:?}");
 
     // A page that inherits from itself.
     let mut pdf = Pdf::with_kids("4 0 R");
     pdf.push("<< /Type /Page /Parent 4 0 R /Contents 5 0 R >>");
     pdf.push_stream("", b"BT /F1 12 Tf (text) Tj ET");
     let parents = read(&pdf).await;
-    assert!(matches!(parents, Err(PdfError::TooComplex)), "{parents:?}");
+    assert!(matches!(parents, Err(PdfFailure::TooComplex)), "{parents:?}");
 
     // A form that draws itself, after a readable page.
     let mut pdf = Pdf::with_kids("4 0 R 6 0 R");
@@ -120,7 +120,7 @@ async fn document_that_expands_beyond_its_memory_is_too_complex() {
     pdf.push_compressed("    ", 2 * 1024 * 1024 * 1024);
     assert!(pdf.bytes().len() < 16 * 1024 * 1024);
     let error = read(&pdf).await;
-    assert!(matches!(error, Err(PdfError::TooComplex)), "{error:?}");
+    assert!(matches!(error, Err(PdfFailure::TooComplex)), "{error:?}");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn reading_ends_at_the_deadline() {
     pdf.push_page("");
     pdf.push_compressed("q Q ", 64 * 1024 * 1024);
     let error = reader().read(pdf.bytes(), Instant::now() + Duration::from_millis(300)).await;
-    assert!(matches!(error, Err(PdfError::TimedOut)), "{error:?}");
+    assert!(matches!(error, Err(PdfFailure::TimedOut)), "{error:?}");
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn oversized_document_starts_no_child() {
     let absent = PdfProcess::new("/no/such/program".into());
     let deadline = Instant::now() + Duration::from_secs(60);
     let error = absent.read(vec![0; 16 * 1024 * 1024 + 1], deadline).await;
-    assert!(matches!(error, Err(PdfError::TooLarge { .. })), "{error:?}");
+    assert!(matches!(error, Err(PdfFailure::TooLarge { .. })), "{error:?}");
     let error = absent.read(Vec::new(), deadline).await;
-    assert!(matches!(error, Err(PdfError::Process(_))), "{error:?}");
+    assert!(matches!(error, Err(PdfFailure::Process(_))), "{error:?}");
 }
