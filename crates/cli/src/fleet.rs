@@ -17,7 +17,7 @@ use rockbot_service::exit;
 use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::{
     ToolHandler,
-    families::{FamilyParts, HandlerScripts, providers},
+    families::{self, FamilyParts, HandlerScripts, providers},
 };
 use rockbot_tool_rpc::{
     CallJournal, CatalogDirectory, Family, JournalOptions,
@@ -120,7 +120,7 @@ impl Fleet {
         options.shared |= settings.embeds();
         let journal = CallJournal::start(store.clone(), &instance, options);
         let (bus, section) = (fleet.bus.clone(), &settings.handler);
-        let scripts = (section.families().contains(&Family::Scripts)
+        let scripts = (settings.families().contains(&Family::Scripts)
             && settings.scripts.runner != RunnerName::Off)
             .then(|| Arc::new(LazyScripts::new(settings.scripts.clone())));
         let at = FleetStore {
@@ -144,9 +144,16 @@ impl Fleet {
                 is_isolated: settings.scripts.runner == RunnerName::Local
                     && settings.scripts.sandbox == Sandbox::Required,
             }),
+            web: &settings.web,
+            #[cfg(feature = "pdf")]
+            pdf: families::pdf_reader(),
+            #[cfg(not(feature = "pdf"))]
+            pdf: None,
+            rest: &settings.rest,
+            queues: section.queues(),
             outputs: outputs.clone(),
         };
-        let tools = providers(section.families(), parts).or_exit(exit::USAGE)?;
+        let tools = providers(settings.families(), parts).or_exit(exit::USAGE)?;
         let mut layers = section.layers(Some(&at), fleet.redactor.clone());
         layers.outputs.clone_from(&outputs);
         layers.hooks = hooks.hooks();

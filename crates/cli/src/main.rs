@@ -42,6 +42,10 @@ use self::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "pdf")]
+    if let Some(code) = rockbot_tool_handler::families::read_pdf_if_requested() {
+        return code;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

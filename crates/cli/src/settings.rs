@@ -13,9 +13,10 @@ use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
 use rockbot_store::StoreSection;
 use rockbot_tool_handler::families;
-use rockbot_tool_rpc::HandlerSection;
+use rockbot_tool_rpc::{Family, HandlerSection};
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::{ApprovalSection, OutputsSection, Redactor};
+use rockbot_web::WebSection;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -43,6 +44,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
@@ -70,6 +72,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            web: layers.section("web"),
             rest: layers.section("rest"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
@@ -150,7 +153,8 @@ impl Settings {
     pub(crate) fn validate_embedded(&self) -> Result<(), ConfigProblems> {
         let mut problems = Configuration::layered("", None, []);
         if self.embeds() {
-            let family_problems = families::validate(self.handler.families(), &self.files);
+            let (families, files) = (self.families(), &self.files);
+            let family_problems = families::validate(families, files, &self.web, &self.rest);
             for problem in family_problems.into_iter().chain(self.agent.validate()) {
                 problems.problem(problem);
             }
@@ -161,6 +165,12 @@ impl Settings {
     /// Returns the connection settings for the broker of a running fleet.
     pub(crate) fn rabbit(&self) -> RabbitConfig {
         RabbitConfig::from_section(&self.bus, "rockbot cli")
+    }
+
+    /// Returns the families of tools of the embedded handler: all of them, if none are configured.
+    pub(crate) fn families(&self) -> &[Family] {
+        const ALL: [Family; 4] = [Family::Files, Family::Scripts, Family::Web, Family::Rest];
+        self.handler.families.as_deref().unwrap_or(&ALL)
     }
 
     /// Returns whether the fleet is embedded in this process.

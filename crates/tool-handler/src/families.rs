@@ -3,12 +3,21 @@
 //! This is the one place that assembles the tools of a handler: for the program, and for the handler that
 //! the `rockbot` command embeds.
 
-use std::sync::Arc;
+#[cfg(feature = "pdf")]
+use std::process::ExitCode;
+use std::{collections::BTreeMap, sync::Arc};
 
+use rockbot_egress::EgressError;
+use rockbot_rest::{RestProvider, RestSection};
 use rockbot_scripts::{ScriptRunner, Scripts, ScriptsProvider};
 use rockbot_tool_rpc::Family;
 use rockbot_toolkit::files::{self, FilesConfig, FilesError, FilesProvider};
-use rockbot_tools::{FixedTools, Outputs, Tool as _, ToolOutput, ToolProvider};
+use rockbot_tools::{
+    FixedTools, Outputs, Tool as _, ToolOutput, ToolProvider, limits::queue::Queue,
+};
+#[cfg(feature = "pdf")]
+use rockbot_web::pdf::{PdfProcess, READ_PDF_ARGUMENT, read_pdf_main};
+use rockbot_web::{PdfReader, WebError, WebProvider, WebSection};
 
 /// Error of creating the tools of a family.
 #[derive(Debug, thiserror::Error)]
@@ -16,9 +25,12 @@ pub enum FamilyError {
     /// The file tools cannot be created.
     #[error("[files]: {0}")]
     Files(#[from] FilesError),
-    /// The program was built without the family.
-    #[error("{}", not_built(*.0))]
-    NotBuilt(Family),
+    /// The web tools cannot be created.
+    #[error("[web]: {0}")]
+    Web(#[from] WebError),
+    /// The client of the REST tools cannot be created.
+    #[error("[rest]: {0}")]
+    Rest(#[from] EgressError),
 }
 
 /// The runner of scripts of a handler.
@@ -41,11 +53,20 @@ pub struct FamilyParts<'a> {
     pub files: &'a FilesConfig,
     /// The configured runner, for [`Family::Scripts`]. Without one, the family has no tools.
     pub scripts: Option<HandlerScripts>,
+    /// Section `[web]`, for [`Family::Web`].
+    pub web: &'a WebSection,
+    /// Reader of PDF documents, for [`Family::Web`]. Without one, they are not read.
+    pub pdf: Option<Arc<dyn PdfReader>>,
+    /// Section `[rest]`, for [`Family::Rest`]. Without a file, the family has no tools.
+    pub rest: &'a RestSection,
+    /// Queues that REST tools can name.
+    pub queues: BTreeMap<String, Arc<Queue>>,
     /// Stored outputs. Every handler with them offers the tool that reads them.
     pub outputs: Option<Arc<Outputs>>,
 }
 
-/// Creates the providers of the families, in this order, and the one of stored outputs.
+/// Creates the providers of the families, in this order, and the one of stored outputs. Must be called in
+/// a Tokio runtime.
 ///
 /// # Errors
 /// See [`FamilyError`].
@@ -53,7 +74,8 @@ pub fn providers(
     families: &[Family],
     parts: FamilyParts<'_>,
 ) -> Result<Vec<Arc<dyn ToolProvider>>, FamilyError> {
-    let FamilyParts { files, mut scripts, outputs } = parts;
+    protect_environment(families);
+    let FamilyParts { files, mut scripts, web, pdf, rest, queues, outputs } = parts;
     let mut providers: Vec<Arc<dyn ToolProvider>> = Vec::new();
     for family in families {
         match family {
@@ -63,7 +85,15 @@ pub fn providers(
                     providers.push(Arc::new(ScriptsProvider::new(runner, is_isolated)));
                 }
             }
-            Family::Web | Family::Rest => return Err(FamilyError::NotBuilt(*family)),
+            Family::Web => {
+                let provider = WebProvider::from_section(web, variable, pdf.clone())?;
+                providers.push(Arc::new(provider));
+            }
+            Family::Rest => {
+                if let Some(config) = &rest.config {
+                    providers.push(RestProvider::new(rest.options(config, queues.clone()))?);
+                }
+            }
         }
     }
     if let Some(outputs) = outputs {
@@ -74,19 +104,64 @@ pub fn providers(
     Ok(providers)
 }
 
-/// Validates the sections of the families. Returns the problems, as messages for an operator.
-#[must_use]
-pub fn validate(families: &[Family], files: &FilesConfig) -> Vec<String> {
-    let problem = |family: &Family| match family {
-        Family::Files => files::tools(files).err().map(|error| format!("files: {error}")),
-        Family::Scripts => None,
-        Family::Web | Family::Rest => Some(format!("handler.families: {}", not_built(*family))),
-    };
-    families.iter().filter_map(problem).collect()
+/// Keeps processes of the same user from reading this one's environment, which has the keys of web and REST
+/// tools, where a model can also start processes: with `bash`, or with scripts. Processes of root can still
+/// read it.
+fn protect_environment(families: &[Family]) {
+    let has_keys = |family: &Family| matches!(family, Family::Web | Family::Rest);
+    if families.iter().any(has_keys) && !families.iter().all(has_keys) {
+        let behavior = rustix::process::DumpableBehavior::NotDumpable;
+        if let Err(error) = rustix::process::set_dumpable_behavior(behavior) {
+            tracing::warn!(%error, "commands of bash can read the environment of this process");
+        }
+    }
 }
 
-fn not_built(family: Family) -> String {
-    format!("this program has no tools of the family {family}; remove it")
+/// Validates the sections of the families. Returns the problems, as messages for an operator.
+#[must_use]
+pub fn validate(
+    families: &[Family],
+    files: &FilesConfig,
+    web: &WebSection,
+    rest: &RestSection,
+) -> Vec<String> {
+    let problems = |family: &Family| match family {
+        Family::Files => {
+            let error = files::tools(files).err();
+            error.map(|error| format!("files: {error}")).into_iter().collect()
+        }
+        Family::Scripts => Vec::new(),
+        Family::Web => web.validate(variable),
+        Family::Rest => rest.validate(),
+    };
+    families.iter().flat_map(problems).collect()
+}
+
+/// Returns the reader of PDF documents: this program itself, run with the argument that
+/// [`read_pdf_if_requested`] recognizes.
+#[cfg(feature = "pdf")]
+#[must_use]
+pub fn pdf_reader() -> Option<Arc<dyn PdfReader>> {
+    match PdfProcess::current_program() {
+        Ok(reader) => Some(Arc::new(reader)),
+        Err(error) => {
+            tracing::warn!(%error, "PDF documents are not read: the path of this program is unknown");
+            None
+        }
+    }
+}
+
+/// Reads a PDF document from standard input if the program was started for that, and returns its exit
+/// code. The main function calls this first.
+#[cfg(feature = "pdf")]
+#[must_use]
+pub fn read_pdf_if_requested() -> Option<ExitCode> {
+    let requested = std::env::args_os().nth(1).is_some_and(|first| first == READ_PDF_ARGUMENT);
+    requested.then(read_pdf_main)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 #[cfg(test)]
@@ -98,7 +173,16 @@ mod tests {
     fn sources(families: &[Family]) -> Result<Vec<ToolSource>, FamilyError> {
         let root = tempfile::tempdir().unwrap();
         let files = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
-        let parts = FamilyParts { files: &files, scripts: None, outputs: None };
+        let (web, rest) = (WebSection::default(), RestSection::default());
+        let parts = FamilyParts {
+            files: &files,
+            scripts: None,
+            web: &web,
+            pdf: None,
+            rest: &rest,
+            queues: BTreeMap::new(),
+            outputs: None,
+        };
         let providers = providers(families, parts)?;
         Ok(providers.iter().map(|provider| provider.source()).collect())
     }
@@ -107,12 +191,21 @@ mod tests {
     fn families_decide_the_providers() {
         assert_eq!(sources(&[Family::Files]).unwrap(), [ToolSource::Files]);
         assert_eq!(sources(&[Family::Scripts]).unwrap(), [], "without a runner");
+        assert_eq!(sources(&[Family::Rest]).unwrap(), [], "without a file");
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let all = [Family::Web, Family::Files];
+        assert_eq!(sources(&all).unwrap(), [ToolSource::Web, ToolSource::Files]);
     }
 
     #[test]
     fn root_is_validated_only_for_the_file_tools() {
         let files = FilesConfig { root: "/nowhere".into(), ..FilesConfig::default() };
-        assert!(validate(&[Family::Files], &files)[0].starts_with("files: "));
-        assert_eq!(validate(&[Family::Scripts], &files), [""; 0]);
+        let problems = |families: &[Family]| {
+            let web = WebSection { ports: vec![0], ..WebSection::default() };
+            validate(families, &files, &web, &RestSection::default())
+        };
+        assert!(problems(&[Family::Files])[0].starts_with("files: "));
+        assert_eq!(problems(&[Family::Scripts, Family::Rest]), [""; 0]);
+        assert_eq!(problems(&[Family::Web]), ["web.ports: 0 is not a port"]);
     }
 }

@@ -23,6 +23,10 @@ const PROCESS: Process = Process {
 };
 
 fn main() -> ExitCode {
+    #[cfg(feature = "pdf")]
+    if let Some(code) = rockbot_tool_handler::families::read_pdf_if_requested() {
+        return code;
+    }
     PROCESS.serve(Settings::read, serve)
 }
 

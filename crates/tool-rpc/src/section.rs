@@ -278,6 +278,12 @@ impl HandlerSection {
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
+        self.build_layers(&self.queues(), fleet, redactor)
+    }
+
+    /// Creates the configured queues, by name.
+    #[must_use]
+    pub fn queues(&self) -> BTreeMap<String, Arc<Queue>> {
         let queue = |(name, section): (&String, &QueueSection)| {
             let default = QueueRules::default();
             let waiting = section.waiting.map_or(default.waiting, usize::from);
@@ -285,7 +291,7 @@ impl HandlerSection {
             let rules = QueueRules { running: section.concurrency.into(), waiting, wait };
             (name.clone(), Queue::new(name, rules))
         };
-        self.build_layers(&self.queues.iter().map(queue).collect(), fleet, redactor)
+        self.queues.iter().map(queue).collect()
     }
 
     fn build_layers(

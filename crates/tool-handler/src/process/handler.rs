@@ -6,7 +6,7 @@ use rockbot_scripts::Scripts;
 use rockbot_service::ServeError;
 use rockbot_tool_handler::{
     ToolHandler,
-    families::{FamilyParts, providers},
+    families::{self, FamilyParts, providers},
 };
 use rockbot_tools::{LayerOptions, Outputs, Redactor};
 
@@ -24,6 +24,13 @@ pub(crate) async fn start_handler(
     let parts = FamilyParts {
         files: &settings.files,
         scripts: scripts.map(Into::into),
+        web: &settings.web,
+        #[cfg(feature = "pdf")]
+        pdf: families::pdf_reader(),
+        #[cfg(not(feature = "pdf"))]
+        pdf: None,
+        rest: &settings.rest,
+        queues: section.queues(),
         outputs: outputs.clone(),
     };
     let providers = providers(section.families(), parts).map_err(configuration_error)?;

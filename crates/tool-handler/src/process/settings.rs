@@ -2,12 +2,14 @@
 
 use rockbot_fleet::HandlerSettings;
 use rockbot_hooks::HookSettings;
+use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, Scripts, ScriptsSection};
 use rockbot_service::{Configuration, ServeError};
 use rockbot_tool_handler::families;
 use rockbot_tool_rpc::Family;
 use rockbot_toolkit::files::FilesConfig;
 use rockbot_tools::OutputsSection;
+use rockbot_web::WebSection;
 
 use super::configuration_error;
 
@@ -16,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) common: HandlerSettings,
     pub(super) files: FilesConfig,
     pub(super) scripts: ScriptsSection,
+    pub(super) web: WebSection,
+    pub(super) rest: RestSection,
     pub(super) outputs: OutputsSection,
     pub(crate) hooks: HookSettings,
 }
@@ -27,6 +31,8 @@ impl Settings {
             common: HandlerSettings::read_tool_handler(configuration),
             files: configuration.section("files"),
             scripts: configuration.section("scripts"),
+            web: configuration.section("web"),
+            rest: configuration.section("rest"),
             outputs: configuration.section("outputs"),
             hooks: HookSettings::read(configuration),
         };
@@ -37,7 +43,8 @@ impl Settings {
         let scripts = families.contains(&Family::Scripts);
         let scripts = scripts.then(|| settings.scripts.validate(&runners, production));
         let problems = problems.chain(scripts.into_iter().flatten());
-        for problem in problems.chain(families::validate(families, &settings.files)) {
+        let Self { files, web, rest, .. } = &settings;
+        for problem in problems.chain(families::validate(families, files, web, rest)) {
             configuration.problem(problem);
         }
         settings

@@ -13,8 +13,6 @@ use tokio::process::{ChildStdout, Command};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::pdf_reader::{self, PdfReader};
-
 use super::READ_PDF_ARGUMENT;
 use super::failure::PdfFailure;
 use super::limits::{EXIT_DAMAGED, EXIT_PROTECTED, MAX_DOCUMENT_BYTES, MAX_PAGES, MAX_TEXT_BYTES};
@@ -163,20 +161,4 @@ fn text(output: &[u8], end: End) -> Result<String, PdfFailure> {
         End::TimedOut => text.push_str("\n--- the next page was not read in time ---\n"),
     }
     Ok(text)
-}
-
-impl PdfReader for PdfProcess {
-    fn read<'a>(
-        &'a self,
-        bytes: Vec<u8>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, Result<String, pdf_reader::PdfError>> {
-        Box::pin(async move {
-            PdfProcess::read(self, bytes, deadline).await.map_err(|error| match error {
-                PdfError::TimedOut => pdf_reader::PdfError::TimedOut,
-                PdfError::Process(error) => pdf_reader::PdfError::Unavailable(error.into()),
-                error => pdf_reader::PdfError::Unreadable { reason: error.to_string() },
-            })
-        })
-    }
 }
