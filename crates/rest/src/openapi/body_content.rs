@@ -72,7 +72,7 @@ const TEXT_SUBTYPES: [&str; 10] = [
     "jsonl",
 ];
 
-/// How the fields of a form or a multipart body are encoded.
+/// Encoding of a field of a form or a multipart body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Field {
     /// Style, if the document states one.
@@ -94,7 +94,7 @@ pub(super) enum BodyForm {
 }
 
 impl BodyForm {
-    /// Returns the approximate size of what is kept of the document, in bytes.
+    /// Returns the approximate size of the parts of the document that are kept, in bytes.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Form { fields } | Self::Multipart { fields } => {

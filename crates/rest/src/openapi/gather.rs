@@ -109,11 +109,11 @@ fn gather_path<'a>(
 
 /// Returns an id for an operation that has none: `get_users_id` for `GET /users/{id}`.
 fn made_id(method: &str, path: &str) -> String {
-    let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let parts = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
     let mut id = method.to_ascii_lowercase();
-    for word in words {
+    for part in parts {
         id.push('_');
-        id.push_str(word);
+        id.push_str(part);
     }
     id
 }

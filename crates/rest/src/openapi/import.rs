@@ -150,7 +150,7 @@ struct Importer<'a> {
     schemas: Schemas<'a>,
     read_only: IdPatterns,
     not_read_only: IdPatterns,
-    /// What is left of [`MAX_IMPORTED_BYTES`].
+    /// Remainder of [`MAX_IMPORTED_BYTES`].
     bytes: usize,
 }
 

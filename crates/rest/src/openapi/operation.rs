@@ -35,7 +35,7 @@ pub struct Operation {
     pub(super) plan: Plan,
 }
 
-/// What a model sees of an operation.
+/// Definition of the tool, for models.
 #[derive(Debug, Clone)]
 pub(super) struct Definition {
     pub(super) name: String,
@@ -46,7 +46,7 @@ pub(super) struct Definition {
     pub(super) shortened: bool,
 }
 
-/// What is needed to build requests.
+/// Parts of the document and the configuration that requests are built from.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// URL without a slash at the end.

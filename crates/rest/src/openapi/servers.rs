@@ -91,9 +91,9 @@ pub(super) fn endpoint(
 
 /// Returns the URL of a server with its variables replaced.
 fn expanded(server: &Value, options: &ImportOptions) -> Result<String, String> {
-    let mut rest = server["url"].as_str().unwrap_or_default();
-    if rest.is_empty() || rest.len() > MAX_URL_BYTES {
-        return Err("its server has no URL of usual length; set baseUrl".to_owned());
+    let mut rest = server["url"].as_str().filter(|url| !url.is_empty()).unwrap_or("/");
+    if rest.len() > MAX_URL_BYTES {
+        return Err(format!("its server's URL is longer than {MAX_URL_BYTES} bytes; set baseUrl"));
     }
     let mut text = String::with_capacity(rest.len());
     while let Some((before, name, after)) = variable(rest) {
@@ -128,5 +128,5 @@ fn value(name: &str, declared: &Value, options: &ImportOptions) -> Result<String
     if permitted.is_empty() || permitted.contains(given) {
         return Ok(given.clone());
     }
-    Err(format!("serverVariables.{name} is none of the values in the document"))
+    Err(format!("the document does not permit this value of serverVariables.{name}"))
 }

@@ -109,7 +109,7 @@ fn security_scheme(scheme: &Value) -> Value {
 struct Conversion<'a> {
     root: &'a Value,
     resolver: Resolver<'a>,
-    /// What is left of [`MAX_COPIED_BYTES`].
+    /// Remainder of [`MAX_COPIED_BYTES`].
     left: Cell<usize>,
 }
 

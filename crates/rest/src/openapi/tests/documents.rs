@@ -245,7 +245,7 @@ fn servers_are_chosen_and_checked() {
     let plain = ImportOptions { allow_plain_http: true, ..ImportOptions::default() };
     assert_eq!(url(&document, &plain), "http://a.test/x");
     document["servers"] = json!([{"url": "https://{region}.test", "variables": variables}]);
-    assert!(reason(&document, &region("cn")).contains("none of the values"));
+    assert!(reason(&document, &region("cn")).contains("does not permit this value"));
     document["servers"] = json!([{"url": "../api"}]);
     assert!(reason(&document, &ImportOptions::default()).contains("is relative; set baseUrl"));
     let from = ImportOptions {
@@ -253,6 +253,8 @@ fn servers_are_chosen_and_checked() {
         ..ImportOptions::default()
     };
     assert_eq!(url(&document, &from), "https://d.test/a/api/x");
+    document["servers"] = json!([{"url": ""}]);
+    assert_eq!(url(&document, &from), "https://d.test/x");
     document["paths"]["/x"]["servers"] = json!([{"url": "https://p.test"}]);
     assert_eq!(url(&document, &ImportOptions::default()), "https://p.test/x");
     let base_url = Some("https://b.test/base/".to_owned());
