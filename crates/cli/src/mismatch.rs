@@ -87,7 +87,7 @@ mod tests {
             offered: origin("files", None),
             refused: vec![origin("own\u{1b}", Some("web"))],
         };
-        let text = describe_conflicts(&[conflict.clone()]);
+        let text = describe_conflicts(std::slice::from_ref(&conflict));
         let expected = "read of files in the unnamed pool is offered, that of own\\u{1b} in pool web \
                         is refused";
         assert!(text.contains(expected), "{text}");

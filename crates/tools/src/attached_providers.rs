@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::join_all, stream};
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::ProviderInstructions;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tracing::warn;
@@ -21,6 +21,9 @@ use crate::{
 /// Time limit of the warm-up of each provider.
 pub const WARM_UP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Number of providers that warm up at once.
+const CONCURRENT_WARM_UPS: usize = 16;
+
 /// Keeps the tools of providers in a registry until dropped. The tools stay registered then, and no longer
 /// change.
 pub struct AttachedProviders {
@@ -29,9 +32,9 @@ pub struct AttachedProviders {
 }
 
 impl AttachedProviders {
-    /// Warms up all providers, at most [`WARM_UP_TIMEOUT`], registers their tools, and follows their
-    /// changes. Of two tools with the same name, the one of the provider that comes first in the list is
-    /// registered.
+    /// Warms up all providers, each at most [`WARM_UP_TIMEOUT`] and sixteen at once, registers their tools,
+    /// and follows their changes. Of two tools with the same name, the one of the provider that comes first
+    /// in the list is registered.
     ///
     /// A failed warm-up, a name that is taken and an invalid definition are logged. The other tools are
     /// registered.
@@ -42,7 +45,11 @@ impl AttachedProviders {
         registry: Arc<ToolRegistry>,
         providers: Vec<Arc<dyn ToolProvider>>,
     ) -> Self {
-        join_all(providers.iter().map(|provider| warm_up(provider.as_ref()))).await;
+        stream::iter(providers.clone())
+            .for_each_concurrent(CONCURRENT_WARM_UPS, |provider| async move {
+                warm_up(provider.as_ref()).await;
+            })
+            .await;
         let providers: Arc<[_]> = providers.into();
         // Before the first list, so that no change is missed.
         let changes: Vec<_> = providers.iter().filter_map(|provider| provider.changes()).collect();

@@ -21,11 +21,11 @@ use crate::{
 /// Returns the last user message of the last request.
 fn last_message(model: &RecordingModel) -> String {
     let messages = model.last_request().messages;
-    let users = messages.into_iter().filter_map(|message| match message {
+    let mut users = messages.into_iter().filter_map(|message| match message {
         ChatMessage::User(text) => Some(text),
         _ => None,
     });
-    users.last().unwrap()
+    users.next_back().unwrap()
 }
 
 /// Starts a handler of the pool `web` with the tool `search` and these instructions.
