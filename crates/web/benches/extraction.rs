@@ -204,12 +204,13 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     words.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
-/// Removes the targets of links and the escapes of Markdown: the corpora expect plain text.
+/// Removes images, the targets of links and the escapes of Markdown: the corpora expect plain text.
 fn without_targets(markdown: &str) -> String {
     let mut text = String::with_capacity(markdown.len());
     let mut rest = markdown;
     while let Some((before, after)) = rest.split_once("](") {
-        text.push_str(before);
+        let label = before.rfind("![").filter(|label| !before[*label..].contains('\n'));
+        text.push_str(&before[..label.unwrap_or(before.len())]);
         text.push(' ');
         rest = after.split_once(')').map_or("", |(_, rest)| rest);
     }

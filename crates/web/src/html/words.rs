@@ -1,9 +1,16 @@
 //! Counting words in any script.
 
-/// Counts the words of a text. A character of a script without spaces counts as a word.
-pub(crate) fn count_words(text: &str) -> usize {
+/// Counts the words of Markdown without the targets of links. A character of a script without spaces counts
+/// as a word.
+pub(crate) fn count_words(markdown: &str) -> usize {
     let (mut words, mut is_inside) = (0, false);
-    for character in text.chars() {
+    let mut characters = markdown.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == ']' && characters.next_if_eq(&'(').is_some() {
+            is_inside = false;
+            while characters.next_if(|next| !matches!(next, ')' | '\n')).is_some() {}
+            continue;
+        }
         if is_unspaced(character) {
             words += 1;
             is_inside = false;
@@ -39,6 +46,8 @@ mod tests {
             ("größer als 3.5", 4),
             ("漢字かな", 4),
             ("한국어 문장", 2),
+            ("see [the docs](https://example.com/a/b?c=d) and ![a chart](/x.png)", 6),
+            ("an [open](target\nnext line", 4),
         ] {
             assert_eq!(count_words(text), words, "{text}");
         }
