@@ -17,7 +17,7 @@ use rockbot_service::exit;
 use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
 use rockbot_tool_handler::{
     ToolHandler,
-    families::{self, FamilyParts, HandlerScripts, providers},
+    families::{FamilyParts, HandlerScripts, providers},
 };
 use rockbot_tool_rpc::{
     CallJournal, CatalogDirectory, Family, JournalOptions,
@@ -144,12 +144,12 @@ impl Fleet {
                 is_isolated: settings.scripts.runner == RunnerName::Local
                     && settings.scripts.sandbox == Sandbox::Required,
             }),
-            web: &settings.web,
+            web: Some(&settings.web),
             #[cfg(feature = "pdf")]
-            pdf: families::pdf_reader(),
+            pdf: rockbot_tool_handler::families::pdf_reader(),
             #[cfg(not(feature = "pdf"))]
             pdf: None,
-            rest: &settings.rest,
+            rest: Some(&settings.rest),
             queues: section.queues(),
             outputs: outputs.clone(),
         };

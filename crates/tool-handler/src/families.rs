@@ -53,16 +53,33 @@ pub struct FamilyParts<'a> {
     pub files: &'a FilesConfig,
     /// The configured runner, for [`Family::Scripts`]. Without one, the family has no tools.
     pub scripts: Option<HandlerScripts>,
-    /// Section `[web]`, for [`Family::Web`].
-    pub web: &'a WebSection,
+    /// Section `[web]`, for [`Family::Web`]; its defaults when it is `None`.
+    pub web: Option<&'a WebSection>,
     /// Reader of PDF documents, for [`Family::Web`]. Without one, they are not read.
     pub pdf: Option<Arc<dyn PdfReader>>,
     /// Section `[rest]`, for [`Family::Rest`]. Without a file, the family has no tools.
-    pub rest: &'a RestSection,
+    pub rest: Option<&'a RestSection>,
     /// Queues that REST tools can name.
     pub queues: BTreeMap<String, Arc<Queue>>,
     /// Stored outputs. Every handler with them offers the tool that reads them.
     pub outputs: Option<Arc<Outputs>>,
+}
+
+impl<'a> FamilyParts<'a> {
+    /// Returns the parts of a handler with these settings of the file tools, without scripts, REST tools
+    /// and stored outputs.
+    #[must_use]
+    pub fn new(files: &'a FilesConfig) -> Self {
+        Self {
+            files,
+            scripts: None,
+            web: None,
+            pdf: None,
+            rest: None,
+            queues: BTreeMap::new(),
+            outputs: None,
+        }
+    }
 }
 
 /// Creates the providers of the families, in this order, and the one of stored outputs. Must be called in
@@ -86,11 +103,15 @@ pub fn providers(
                 }
             }
             Family::Web => {
-                let provider = WebProvider::from_section(web, variable, pdf.clone())?;
+                let default = WebSection::default();
+                let section = web.unwrap_or(&default);
+                let provider = WebProvider::from_section(section, variable, pdf.clone())?;
                 providers.push(Arc::new(provider));
             }
             Family::Rest => {
-                if let Some(config) = &rest.config {
+                if let Some(rest) = rest
+                    && let Some(config) = &rest.config
+                {
                     providers.push(RestProvider::new(rest.options(config, queues.clone()))?);
                 }
             }
@@ -173,17 +194,7 @@ mod tests {
     fn sources(families: &[Family]) -> Result<Vec<ToolSource>, FamilyError> {
         let root = tempfile::tempdir().unwrap();
         let files = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
-        let (web, rest) = (WebSection::default(), RestSection::default());
-        let parts = FamilyParts {
-            files: &files,
-            scripts: None,
-            web: &web,
-            pdf: None,
-            rest: &rest,
-            queues: BTreeMap::new(),
-            outputs: None,
-        };
-        let providers = providers(families, parts)?;
+        let providers = providers(families, FamilyParts::new(&files))?;
         Ok(providers.iter().map(|provider| provider.source()).collect())
     }
 

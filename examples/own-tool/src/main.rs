@@ -91,7 +91,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let FleetConnection { bus, queue } = connection;
 
     let outputs = outputs.enabled.then(|| Outputs::new(store.clone(), outputs));
-    let parts = FamilyParts { files: &files, scripts: None, outputs: outputs.clone() };
+    let parts = FamilyParts { outputs: outputs.clone(), ..FamilyParts::new(&files) };
     let mut providers = providers(handler.families(), parts)
         .map_err(|error| ServeError::Configuration(error.to_string()))?;
     let own =

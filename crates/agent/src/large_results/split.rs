@@ -136,16 +136,16 @@ fn outline(text: &str, chunks: &[Chunk], plan: &StoragePlan, max_bytes: usize) -
 
 /// Splits a text into at most as many chunks as the plan allows. They grow first; the rest that still
 /// exceeds the limit is omitted.
-fn limited_chunks(text: Arc<str>, plan: &StoragePlan) -> (Arc<str>, Vec<Chunk>) {
+fn limited_chunks(text: &Arc<str>, plan: &StoragePlan) -> (Arc<str>, Vec<Chunk>) {
     let most = plan.max_chunks;
     let least = text.chars().count().div_ceil(most);
     let mut size = plan.chunk_chars.max(least).min(plan.max_chunk_chars);
-    let mut split = chunks(&text, size);
+    let mut split = chunks(text, size);
     while split.len() > most && size < plan.max_chunk_chars {
         size = (size + size / 2).clamp(size + 1, plan.max_chunk_chars);
-        split = chunks(&text, size);
+        split = chunks(text, size);
     }
-    let (mut text, mut kept) = (Cow::Borrowed(&*text), most);
+    let (mut text, mut kept) = (Cow::Borrowed(&**text), most);
     while split.len() > most && kept > 0 {
         // The note takes a part of the last chunk, or one of its own.
         kept -= 1;

@@ -24,12 +24,12 @@ pub(crate) async fn start_handler(
     let parts = FamilyParts {
         files: &settings.files,
         scripts: scripts.map(Into::into),
-        web: &settings.web,
+        web: Some(&settings.web),
         #[cfg(feature = "pdf")]
         pdf: families::pdf_reader(),
         #[cfg(not(feature = "pdf"))]
         pdf: None,
-        rest: &settings.rest,
+        rest: Some(&settings.rest),
         queues: section.queues(),
         outputs: outputs.clone(),
     };
