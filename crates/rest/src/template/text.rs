@@ -156,7 +156,7 @@ pub(super) fn text_of(value: &Value) -> Option<Cow<'_, str>> {
 
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parameters = self.parameters().map(|path| path.to_string());
+        let parameters = self.parameters().map(ToString::to_string);
         f.debug_tuple("Template").field(&parameters.collect::<Vec<_>>()).finish()
     }
 }
@@ -172,6 +172,7 @@ mod tests {
         Template::parse(text, &mut Environment::new(&lookup))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "short at the call")]
     #[track_caller]
     fn check(text: &str, expected: Option<Value>) {
         let Value::Object(arguments) = json!({
