@@ -154,15 +154,15 @@ mod tests {
 
     use super::*;
 
-    fn config(entry: Value) -> Result<ApiConfig, String> {
+    fn config(entry: &Value) -> Result<ApiConfig, String> {
         let lookup = |name: &str| (name == "TOKEN").then(|| "secret-token".to_owned());
-        let config = ApiConfig::new(&entry, Path::new("/etc/rockbot"), &lookup);
+        let config = ApiConfig::new(entry, Path::new("/etc/rockbot"), &lookup);
         config.map_err(|error| error.to_string())
     }
 
     #[test]
     fn entry_is_validated_and_expanded() {
-        let config = config(json!({
+        let config = config(&json!({
             "spec": "github.json", "toolNamePrefix": "github", "headers": {"X-Key": "${TOKEN}"},
             "auth": {"basic": {"user": "me", "password": "literal-password"}}, "colour": 1,
             "idempotencyKey": "Idempotency-Key",
@@ -189,7 +189,7 @@ mod tests {
             json!({"spec": "a", "include": 7}),
             json!({"spec": "a", "timeoutMs": 0}),
         ] {
-            assert!(config(entry.clone()).is_err(), "{entry}");
+            assert!(config(&entry).is_err(), "{entry}");
         }
     }
 }

@@ -199,13 +199,13 @@ fn unused(schema: &Value, request: &RequestTemplate) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn config(entry: Value) -> Result<ToolConfig, String> {
+    fn config(entry: &Value) -> Result<ToolConfig, String> {
         let lookup = |name: &str| match name {
             "TOKEN" => Some("secret-token".to_owned()),
             "BASE" => Some("https://api.example.com/v1".to_owned()),
             _ => None,
         };
-        ToolConfig::new("weather", &entry, &lookup).map_err(|error| error.to_string())
+        ToolConfig::new("weather", entry, &lookup).map_err(|error| error.to_string())
     }
 
     fn with(key: &str, value: Value) -> Value {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn entry_is_validated() {
-        let config = config(with("cache", json!("10m"))).unwrap();
+        let config = config(&with("cache", json!("10m"))).unwrap();
         assert!(config.hints.read_only && config.settings.is_repeatable);
         assert_eq!(config.secrets, ["secret-token"], "an address is not a secret");
         assert_eq!(config.parameters["additionalProperties"], false);
@@ -255,10 +255,10 @@ mod tests {
             ("cache", json!("soon"), "duration"),
             ("url", json!(7), "string"),
         ] {
-            let error = config(with(key, value)).unwrap_err();
+            let error = config(&with(key, value)).unwrap_err();
             assert!(error.contains(reason), "{reason}: {error}");
         }
-        assert!(config(json!(7)).is_err());
+        assert!(config(&json!(7)).is_err());
         assert!(ToolConfig::new("a b", &with("method", json!("GET")), &|_| None).is_err());
     }
 
@@ -266,13 +266,13 @@ mod tests {
     fn parts_without_effect_are_reported() {
         let mut entry = with("colour", json!(1));
         entry["parametersSchema"]["properties"]["zone"] = json!({});
-        let warnings = config(entry).unwrap().warnings.join(", ");
+        let warnings = config(&entry).unwrap().warnings.join(", ");
         assert!(warnings.contains("\"colour\"") && warnings.contains("\"zone\""), "{warnings}");
     }
 
     #[test]
     fn literal_credentials_are_secrets() {
-        let config = config(with("headers", json!({"authorization": "Bearer literal-token"})));
+        let config = config(&with("headers", json!({"authorization": "Bearer literal-token"})));
         assert_eq!(config.unwrap().secrets, ["literal-token"]);
     }
 }

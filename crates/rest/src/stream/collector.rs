@@ -72,7 +72,7 @@ impl<'a> Collector<'a> {
         let kind = config.discriminator_field.as_ref().and_then(|name| field(&value, name));
         let is_kind = |wanted: &Option<String>| match (wanted, kind) {
             (Some(wanted), Some(Value::String(kind))) => wanted == kind,
-            (Some(wanted), Some(kind)) => kind.to_string() == *wanted,
+            (Some(wanted), Some(kind)) => text_of(kind) == *wanted,
             _ => false,
         };
         if is_kind(&config.done_value) {

@@ -244,6 +244,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "short at the call")]
     fn fill(kind: BodyKind, body: Value, arguments: Value) -> Result<RequestBody, String> {
         let Value::Object(arguments) = arguments else { unreachable!() };
         let lookup = |name: &str| (name == "KEY").then(|| "secret".to_owned());

@@ -172,6 +172,7 @@ mod tests {
         Template::parse(text, &mut Environment::new(&lookup))
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "short at the call")]
     #[track_caller]
     fn check(text: &str, expected: Option<Value>) {
         let Value::Object(arguments) = json!({

@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn fill(text: &str, value: Value) -> Result<String, InvalidArguments> {
-        let Value::Object(arguments) = json!({"x": value}) else { unreachable!() };
+        let arguments = Map::from_iter([("x".to_owned(), value)]);
         template(text).unwrap().fill(&arguments).map(Url::into)
     }
 

@@ -51,7 +51,8 @@ async fn secret_is_in_no_result_error_log_span_or_definition() {
         .with_span_events(FmtSpan::FULL)
         .with_writer(log.clone())
         .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // For all tests: one of a single thread misses spans that other threads record first.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = Server::start([Act::Echo, Act::Echo, Act::Reset]).await;
     let entry = json!({
         "description": "Echo.", "method": "POST", "url": format!("{}/bot${{SECRET}}/x", server.url),

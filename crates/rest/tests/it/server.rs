@@ -67,7 +67,8 @@ impl Server {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acts, log, notify) = (acts.clone(), log.clone(), notify.clone());
-                connections.spawn(async move { serve(stream, &acts, &log, &notify).await });
+                connections
+                    .spawn(async move { Box::pin(serve(stream, &acts, &log, &notify)).await });
             }
         });
         Self { url, received, arrived, _task: AbortOnDropHandle::new(task) }
