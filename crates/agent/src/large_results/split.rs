@@ -32,7 +32,7 @@ impl Split {
     /// Returns `None` when the process is shutting down.
     pub(super) async fn new(text: Arc<str>, plan: StoragePlan) -> Option<Self> {
         let split = move || {
-            let (text, chunks) = limited_chunks(text, &plan);
+            let (text, chunks) = limited_chunks(&text, &plan);
             let max_bytes = MAX_OUTLINE_BYTES.min(plan.max_chunk_chars);
             let outline = outline(&text, &chunks, &plan, max_bytes);
             let first = plan.fragment.as_deref().and_then(|name| position(&text, &chunks, name));
