@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rockbot_contracts::Executed;
+use rockbot_contracts::{Executed, topology::DELIVERED_TOO_OFTEN};
 
 use super::{
     load::{CallEnd, CallRecord, GRACE},
@@ -177,7 +177,9 @@ fn check_leftovers(
     violations: &mut Vec<Violation>,
 ) {
     for (call, reason) in &observations.dead_letters {
-        if observations.replies.contains_key(call) {
+        // Faults can take all deliveries of a call after its reply.
+        let used_up = reason == DELIVERED_TOO_OFTEN;
+        if observations.replies.contains_key(call) && !used_up {
             let (call, text) = (Some(call.clone()), reason.clone());
             violations.push(Violation { kind: "dead letter of an answered call", call, text });
         } else {
