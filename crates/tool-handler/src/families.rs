@@ -125,15 +125,15 @@ pub fn providers(
     Ok(providers)
 }
 
-/// Keeps processes of the same user from reading this one's environment, which has the keys of web and REST
-/// tools, where a model can also start processes: with `bash`, or with scripts. Processes of root can still
-/// read it.
+/// Keeps processes of the same user from reading this one's environment and memory, which have the keys of
+/// web and REST tools: commands of `bash`, scripts, and those of another handler on this machine. Processes
+/// of root can still read it.
 fn protect_environment(families: &[Family]) {
     let has_keys = |family: &Family| matches!(family, Family::Web | Family::Rest);
-    if families.iter().any(has_keys) && !families.iter().all(has_keys) {
+    if families.iter().any(has_keys) {
         let behavior = rustix::process::DumpableBehavior::NotDumpable;
         if let Err(error) = rustix::process::set_dumpable_behavior(behavior) {
-            tracing::warn!(%error, "commands of bash can read the environment of this process");
+            tracing::warn!(%error, "other processes of this user can read the keys of this process");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Requester};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, ToolHints, ToolRegistration, ToolSource,
+    AgentName, InstanceId, RoutingKey, SessionId, ToolHints, ToolRegistration, ToolSource,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tool_rpc::RemoteTool;
@@ -27,12 +27,23 @@ impl Caller {
 
     /// Creates a caller with the name of an agent.
     pub(crate) fn for_agent(agent: &str, bus: Arc<dyn Bus>, timeout: Duration) -> Self {
+        let tools = ["bash", "read_file", "search", "write_file"];
+        Self::with_tools(agent, bus, timeout, tools.map(|tool| (tool, tool_invoke())))
+    }
+
+    /// Creates a caller with the name of an agent that calls these tools, each with a routing key.
+    pub(crate) fn with_tools<const N: usize>(
+        agent: &str,
+        bus: Arc<dyn Bus>,
+        timeout: Duration,
+        tools: [(&str, RoutingKey); N],
+    ) -> Self {
         let name = AgentName::new(agent).expect("a name");
         let address = ReplyAddress::new(name, InstanceId::generate());
         let requester = Arc::new(Requester::new(bus, address));
         let registry = ToolRegistry::new();
-        for tool in ["bash", "read_file", "search", "write_file"] {
-            let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
+        for (tool, key) in tools {
+            let remote = RemoteTool::new(registration(tool), requester.clone(), key);
             registry.register(Arc::new(remote)).expect("registered");
         }
         Self { requester, executor: Arc::new(ToolExecutor::new(Arc::new(registry))), timeout }

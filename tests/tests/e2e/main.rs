@@ -41,6 +41,8 @@ mod http;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod key_isolation;
+#[cfg(test)]
 mod large_outputs;
 #[cfg(test)]
 mod late_broker;
@@ -51,21 +53,28 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod pool_changes;
+#[cfg(test)]
 mod pools;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
 mod quarantine;
 #[cfg(test)]
+mod rest;
+#[cfg(test)]
 mod rolling_restart;
 #[cfg(test)]
 mod scripted_server;
 #[cfg(test)]
-mod soak;
+mod site;
 #[cfg(test)]
+mod soak;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]
 mod watch;
+#[cfg(test)]
+mod web;
 #[cfg(test)]
 mod workers;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
-    fleet::Fleet,
+    fleet::{Fleet, assert_contains},
     identity::SecuredFleet,
     process::{Exit, Running},
 };
@@ -168,6 +168,31 @@ async fn tool_handler_of_a_pool_passes_worker_check() {
     let check = check(fleet.program("rockbot"), "files", worker, &options.concat()).await;
     // A handler without an exporter of traces has no trace, and `bash` limits its output itself.
     assert_passed(&check, &[NEEDS_USERS, "trace", "large-result", "progress"]);
+}
+
+/// A model that calls the tool of the Python worker.
+const SUMS_A_TABLE: &str = r#"
+[[turn]]
+[[turn.call]]
+name = "query_table"
+arguments = { csv = "city,people\nA,20\nB,22\n", sql = "SELECT sum(people) AS all_people FROM data" }
+[[turn]]
+text = "The sum: {{result.query_table}}"
+"#;
+
+#[tokio::test]
+async fn chat_uses_tool_of_python_worker() {
+    let fleet = Fleet::new();
+    let mut worker = PYTHON.start(&fleet);
+    worker.expect_log("ready").await;
+    let script = fleet.write("script.toml", SUMS_A_TABLE);
+    let mut agent = fleet.program("rockbot-agent");
+    agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
+    let mut agent = Running::start(agent);
+    agent.expect_log("handler announced its tools").await;
+    let chat = fleet.run(&["chat", "How many people live there?"]).await;
+    chat.assert_code(0);
+    assert_contains(&chat.stdout, &["← query_table ran on tables-worker/", "all_people\n42"]);
 }
 
 /// Kills a worker while it runs a call. Another one runs the call again, because the tool is read-only.

@@ -1,0 +1,149 @@
+//! An HTTP server on loopback that replies as a test says.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rockbot_testkit::fixture::within_timeout;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+
+/// Reply to a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    /// These bytes, and the end of the connection.
+    Send(Vec<u8>),
+    /// None, while the client waits.
+    Hang,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// Path without the query.
+    pub(crate) path: String,
+    /// Request line and headers.
+    head: String,
+}
+
+/// The server. Dropping it closes its connections.
+pub(crate) struct Site {
+    port: u16,
+    requests: watch::Receiver<Vec<Request>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Request {
+    /// Returns the value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let headers = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        let mut values = headers.filter(|(header, _)| header.eq_ignore_ascii_case(name));
+        values.next().map(|(_, value)| value.trim())
+    }
+}
+
+impl Reply {
+    /// Returns a reply with status 200.
+    pub(crate) fn ok(content_type: &str, body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        Self::Send([head.as_bytes(), body].concat())
+    }
+
+    /// Returns a reply with status 200 and a JSON body.
+    pub(crate) fn json(body: &serde_json::Value) -> Self {
+        Self::ok("application/json", body.to_string())
+    }
+}
+
+impl Site {
+    /// Serves paths. Each has its replies in order, of which the last is repeated. Others are not found.
+    pub(crate) async fn start<const N: usize>(paths: [(&str, Vec<Reply>); N]) -> Self {
+        let paths = paths.map(|(path, replies)| (path.to_owned(), replies));
+        let paths = Arc::new(BTreeMap::from(paths));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let (seen, requests) = watch::channel(Vec::new());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, paths.clone(), seen.clone()));
+            }
+        });
+        Self { port, requests, _tasks: tasks }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// Returns the requests for a path so far.
+    pub(crate) fn requests(&self, path: &str) -> Vec<Request> {
+        let requests = self.requests.borrow();
+        requests.iter().filter(|request| request.path == path).cloned().collect()
+    }
+
+    /// Waits for the first request for a path.
+    pub(crate) async fn wait_for_request(&self, path: &str) {
+        let mut requests = self.requests.clone();
+        let arrived = requests.wait_for(|seen| seen.iter().any(|request| request.path == path));
+        within_timeout(path, arrived).await.expect("the server is running");
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    paths: Arc<BTreeMap<String, Vec<Reply>>>,
+    seen: watch::Sender<Vec<Request>>,
+) {
+    let mut stream = BufReader::new(stream);
+    let Some(request) = read(&mut stream).await else { return };
+    let mut index = 0;
+    seen.send_modify(|seen| {
+        index = seen.iter().filter(|earlier| earlier.path == request.path).count();
+        seen.push(request.clone());
+    });
+    let replies = paths.get(&request.path);
+    match replies.and_then(|replies| replies.get(index).or(replies.last())) {
+        Some(Reply::Hang) => std::future::pending().await,
+        Some(Reply::Send(bytes)) => send(&mut stream, bytes).await,
+        None => {
+            let missing =
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            send(&mut stream, missing).await;
+        }
+    }
+}
+
+/// Reads a request with its body. Returns `None` if the client disconnects.
+async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let path = head.split([' ', '?']).nth(1)?.to_owned();
+    let request = Request { path, head };
+    let length = request.header("content-length").map_or(Ok(0), str::parse).ok()?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(request)
+}
+
+async fn send(stream: &mut BufReader<TcpStream>, bytes: &[u8]) {
+    // The client may have disconnected.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+}
