@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A user without rights. Commands of root can read everything.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// Variables with keys.
 const VARIABLES: [&str; 4] = ["BRAVE_API_KEY", "TAVILY_API_KEY", "MY_GITHUB_TOKEN", "ORDERS_TOKEN"];
@@ -43,8 +43,8 @@ print("environments:", len(texts), "\n".join(texts).replace("marked-", "found-")
 /// Runs a program as a user that is not root.
 fn run_unprivileged(fleet: &Fleet, command: &mut Command) {
     if geteuid().is_root() {
-        chown(fleet.path(""), Some(NOBODY), Some(NOBODY)).expect("a folder of root");
-        command.uid(NOBODY).gid(NOBODY);
+        chown(fleet.path(""), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("a folder of root");
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
 }
 

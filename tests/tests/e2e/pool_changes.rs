@@ -1,11 +1,11 @@
-//! Handlers of a pool that are killed or replaced while calls of this and other pools run.
+//! Replacement of a pool's handler by one with other tools, under load.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rockbot_contracts::{Executed, HandlerPool, PoolName, RoutingKey};
@@ -87,61 +87,4 @@ async fn replaced_handler_with_other_tools_answers_every_call() {
     let removed = fleet.run(&["tools", "call", "removed"]).await;
     removed.assert_code(69);
     assert_contains(&removed.stderr, &["no handler is available for tool removed"]);
-}
-
-/// Returns the 50th and 99th percentile of the durations of calls, made at a steady rate, none of which
-/// fails.
-async fn measure(caller: &Caller, calls: u32) -> [Duration; 2] {
-    let mut ticks = tokio::time::interval(Duration::from_millis(5));
-    let mut running = JoinSet::new();
-    for _ in 0..calls {
-        ticks.tick().await;
-        let caller = caller.clone();
-        running.spawn(async move {
-            let started = Instant::now();
-            let result = caller.call("read_file", json!({"path": "notes.md"})).await;
-            assert!(!result.expect("a result").is_error);
-            started.elapsed()
-        });
-    }
-    let mut durations = running.join_all().await;
-    durations.sort();
-    [50, 99].map(|percent| durations[durations.len() * percent / 100])
-}
-
-/// Kills the busy handlers of a pool while another pool is called. Measures the effect on the latter's
-/// latency, which depends on the machine.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement"]
-async fn latency_of_a_pool_without_the_handlers_of_another() {
-    let fleet = Fleet::new();
-    fleet.write("notes.md", "The bus carries each call.");
-    let start = async |pool: &'static str| {
-        let store = format!("sqlite:{}", fleet.path(pool).with_extension("db").display());
-        let settings = [
-            ("ROCKBOT_HANDLER__POOL", pool),
-            ("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#),
-            ("ROCKBOT_STORE__URL", &store),
-        ];
-        fleet.handler_with(&format!("{pool}-1"), &settings).await
-    };
-    let _files = start("files").await;
-    let tools = |pool| [("read_file", invoke_key(pool)), ("bash", invoke_key(pool))];
-    let caller = Caller::with_tools("caller", fleet.bus(|_| {}).await, TIMEOUT, tools("files"));
-    let other = Caller::with_tools("other", fleet.bus(|_| {}).await, TIMEOUT, tools("code"));
-    measure(&caller, 200).await;
-    for round in 1..=3 {
-        let code = start("code").await;
-        let before = measure(&caller, 2000).await;
-        let mut hanging = JoinSet::new();
-        for _ in 0..20 {
-            let other = other.clone();
-            hanging.spawn(async move { other.call("bash", json!({"command": "sleep 20"})).await });
-        }
-        code.send(Signal::KILL);
-        code.wait().await;
-        let after = measure(&caller, 2000).await;
-        println!("round {round}: p50, p99 before {before:?}, after {after:?}");
-        hanging.shutdown().await;
-    }
 }
