@@ -8,12 +8,12 @@ use std::{
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture};
 use lapin::{
-    Channel,
+    BasicProperties, Channel,
     options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Reconnects, Settling, Subscription};
-use rockbot_contracts::{QueueKind, RoutingKey};
+use rockbot_contracts::{Envelope, QueueKind, RoutingKey, identity::UNSIGNED};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -116,6 +116,7 @@ impl Session {
         &mut self,
         delivery: lapin::message::Delivery,
         max_deliveries: u32,
+        has_users: bool,
     ) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
@@ -133,7 +134,8 @@ impl Session {
             return None;
         }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
-        Some(Delivery::received(codec::decode(&properties, data), key, attempt))
+        let envelope = decode(&properties, data, has_users);
+        Some(Delivery::received(envelope, key, attempt))
     }
 
     /// Closes the channel, without waiting for the broker, which requeues its unsettled deliveries.
@@ -168,6 +170,11 @@ const REPLY_SUCCESS: u16 = 200;
 const RESUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Subscriber {
+    /// Returns whether the services of the fleet have users, so that messages without one are not theirs.
+    fn has_users(&self) -> bool {
+        self.namespace.has_user(self.supervisor.user().as_str())
+    }
+
     /// Opens a session. Retries while disconnected, for at most [`OPERATION_TIMEOUT`].
     async fn open_with_retries(&self) -> Result<Session, ConsumeError> {
         let mut waits = backoff::waits();
@@ -337,6 +344,7 @@ impl RabbitConsumer {
     async fn next_delivery(&mut self) -> Option<Delivery> {
         let settling = self.subscriber.subscription.settling;
         let max_deliveries = self.subscriber.subscription.queue.deliveries;
+        let has_users = self.subscriber.has_users();
         loop {
             let Some(session) = &mut self.session else {
                 let session = self.resubscribed().await?;
@@ -349,7 +357,7 @@ impl RabbitConsumer {
             };
             match session.next(&self.subscriber.subscription).await {
                 Some(Ok(delivery)) if settling == Settling::OnReceipt => {
-                    let received = session.receive(delivery, max_deliveries);
+                    let received = session.receive(delivery, max_deliveries, has_users);
                     if received.is_some() {
                         return received;
                     }
@@ -426,7 +434,8 @@ impl RabbitConsumer {
         let settler = AmqpSettler { tag, channel, dead_letters, _unsettled: unsettled };
         let max_deliveries = self.subscriber.subscription.queue.deliveries;
         let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
-        let mut envelope = codec::decode(&properties, data);
+        let has_users = self.subscriber.has_users();
+        let mut envelope = decode(&properties, data, has_users);
         self.skew.correct(&mut envelope, fresh && attempt == 1, SystemTime::now());
         match RoutingKey::new(routing_key.as_str()) {
             Ok(key) => Some(Delivery::new(envelope, key, attempt, settler)),
@@ -486,6 +495,15 @@ impl Drop for RabbitConsumer {
             self.subscriber.supervisor.consumers().set_failed();
         }
     }
+}
+
+/// Decodes a message. In a fleet with users, one without a user is marked as unsigned.
+fn decode(properties: &BasicProperties, data: Vec<u8>, has_users: bool) -> Envelope {
+    let mut envelope = codec::decode(properties, data);
+    if has_users && envelope.user_id.is_none() {
+        envelope.user_id = Some(UNSIGNED.into());
+    }
+    envelope
 }
 
 fn refused(namespace: &Namespace, queue: &str, error: &lapin::Error) -> ConsumeError {

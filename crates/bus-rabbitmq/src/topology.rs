@@ -27,6 +27,12 @@ const IMPORT_DEFINITIONS: &str = "the definitions for this user: import those th
      broker-users` writes";
 
 impl Namespace {
+    /// Returns whether the user was created for this namespace, which implies that all services of the
+    /// fleet have users and sign their messages.
+    pub(crate) fn has_user(&self, user: &str) -> bool {
+        user.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// Creates a namespace; `None` when the name is over 64 bytes or not valid in queue names.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let fits = QueueName::new(name).is_ok() && name.len() <= 64;

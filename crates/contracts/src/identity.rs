@@ -12,6 +12,10 @@ use crate::{
     topology::{caller_of, key_segment},
 };
 
+/// User of a message without one, in a fleet whose services have users: the sender omitted the property
+/// that the broker validates.
+pub const UNSIGNED: &str = "";
+
 /// Caller name of the command line program.
 pub const CLI: &str = "cli";
 
@@ -133,6 +137,9 @@ fn caller(user: &str) -> Option<&str> {
 /// an agent is compared, because others have no agent's name.
 #[must_use]
 pub fn may_reply_as(user: Option<&str>, agent: &AgentName) -> bool {
+    if user == Some(UNSIGNED) {
+        return false;
+    }
     match user.and_then(Origin::parse) {
         Some(Origin::Agent(name)) => name == key_segment(agent.as_str()),
         Some(Origin::Pool(_) | Origin::Service(_)) | None => true,
@@ -245,6 +252,7 @@ mod tests {
             (Some("guest"), true),
             (Some("rockbot.agent.my%2Ebot"), true),
             (Some("rockbot.agent.mallory"), false),
+            (Some(UNSIGNED), false),
         ] {
             assert_eq!(may_reply_as(user, &agent("my.bot")), allowed, "{user:?}");
         }

@@ -48,7 +48,7 @@ pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
 pub use period::Period;
-pub use pool::HandlerPool;
+pub use pool::{HandlerPool, may_reply_to};
 pub use pool_name::{InvalidPoolName, PoolName};
 pub use spending::{Spending, TurnUsage};
 pub use tool::{

@@ -6,9 +6,11 @@
 use std::fmt;
 
 use crate::{
-    identity::{User, is_agent_user},
+    identity::{UNSIGNED, User, is_agent_user},
     pool_name::PoolName,
-    topology::{RoutingKey, TOOL_INVOKE_POOL, tool_invoke},
+    topology::{
+        RoutingKey, TOOL_INVOKE_POOL, mcp_manage, script_invoke, tool_invoke, tool_invoke_mcp,
+    },
 };
 
 /// A pool of tool handlers. The unnamed one sorts first.
@@ -51,15 +53,38 @@ impl HandlerPool {
     }
 
     /// Returns whether the broker user `user` may announce tools of this pool and reply to its requests:
-    /// of the users of a fleet only its own. Without a validated user, or with one that belongs to no
-    /// fleet, the broker does not separate the processes, and everything is accepted.
+    /// of the users of a fleet only its own. Where the processes have no users of a fleet, the broker does
+    /// not separate them, and everything is accepted. In a fleet with users, a message without one is
+    /// [`UNSIGNED`] and not accepted.
     #[must_use]
     pub fn may_be_served_by(&self, user: Option<&str>) -> bool {
-        user.is_none_or(|user| match User::service_of(user) {
-            Some(service) => service == self.user(),
-            None => !is_agent_user(user),
-        })
+        is_service(user, &self.user())
     }
+}
+
+/// Returns whether the broker user `user` may reply to requests with this key: of the users of a fleet, only
+/// that of the service that consumes them. Without users, everything is accepted.
+#[must_use]
+pub fn may_reply_to(key: &RoutingKey, user: Option<&str>) -> bool {
+    if let Some(pool) = HandlerPool::from_invoke_key(key) {
+        return pool.may_be_served_by(user);
+    }
+    let starts_with = |family: &RoutingKey| key.as_str().starts_with(family.as_str());
+    if starts_with(&tool_invoke_mcp()) || starts_with(&mcp_manage()) {
+        return is_service(user, &User::McpBridge);
+    }
+    if *key == script_invoke() {
+        return is_service(user, &User::ScriptsManager);
+    }
+    user != Some(UNSIGNED)
+}
+
+/// Returns whether a broker user is that of the service, or belongs to no fleet.
+fn is_service(user: Option<&str>, service: &User) -> bool {
+    user.is_none_or(|user| match User::service_of(user) {
+        Some(other) => other == *service,
+        None => user != UNSIGNED && !is_agent_user(user),
+    })
 }
 
 impl From<Option<PoolName>> for HandlerPool {
@@ -123,6 +148,25 @@ mod tests {
         for pool in [pool("web"), HandlerPool::Unnamed] {
             check(None, &pool, true);
             check(Some("guest"), &pool, true);
+            check(Some(UNSIGNED), &pool, false);
         }
+    }
+
+    #[test]
+    fn reply_comes_from_the_service_of_its_request() {
+        let check = |key: RoutingKey, user: Option<&str>, expected: bool| {
+            assert_eq!(may_reply_to(&key, user), expected, "{key} {user:?}");
+        };
+        let bridge_requests = [tool_invoke_mcp(), RoutingKey::new("tool.invoke.mcp.at.b").unwrap()];
+        for key in bridge_requests {
+            check(key.clone(), Some("rockbot.mcp-bridge"), true);
+            check(key.clone(), Some("rockbot.tool-handler.web"), false);
+            check(key.clone(), Some(UNSIGNED), false);
+            check(key, None, true);
+        }
+        check(script_invoke(), Some("rockbot.scripts-manager"), true);
+        check(script_invoke(), Some("rockbot.tool-handler"), false);
+        check(pool("web").invoke_key(), Some("rockbot.tool-handler.web"), true);
+        check(pool("web").invoke_key(), Some(UNSIGNED), false);
     }
 }

@@ -4,8 +4,8 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
-    ContentTrust, Envelope, Executed, HandlerPool, Message, RoutingKey, ToolCallId, ToolCancel,
-    ToolError, ToolProgress, json::Limits, topology::tool_cancel,
+    ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
+    ToolProgress, json::Limits, may_reply_to, topology::tool_cancel,
 };
 use rockbot_tools::{
     context::{ToolContext, ToolUpdate},
@@ -185,11 +185,10 @@ pub fn unreadable_reply(call: &ToolCallId, error: &dyn std::fmt::Display) -> Too
     ToolFailure::OutcomeUnknown { message: "the reply could not be read".to_owned() }
 }
 
-/// Returns whether a message may answer a request with this key: of the pools of handlers, only the one
-/// that serves the key.
+/// Returns whether a message may answer a request with this key: it must be from the service that consumes
+/// the requests.
 fn is_from_server_of(key: &RoutingKey, message: &Envelope) -> bool {
-    let pool = HandlerPool::from_invoke_key(key);
-    pool.is_none_or(|pool| pool.may_be_served_by(message.user_id.as_deref()))
+    may_reply_to(key, message.user_id.as_deref())
 }
 
 fn on_progress(key: &RoutingKey, context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {

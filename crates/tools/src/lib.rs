@@ -35,6 +35,7 @@ pub mod outputs;
 pub mod pins;
 pub mod profile;
 pub mod provider;
+pub mod quoted;
 pub mod redaction;
 pub mod registry;
 pub mod result;

@@ -9,8 +9,7 @@ use crate::{
     api::{ApiTransport, GuardedTransport},
     browse::WebBrowse,
     github::Github,
-    html::{Extractor, TwoCandidates},
-    page_router::PageRouter,
+    options::WebOptions,
     pdf_reader::PdfReader,
     search::WebSearch,
     section::WebSection,
@@ -25,25 +24,6 @@ pub enum WebError {
     /// The section is invalid.
     #[error("{0}")]
     Configuration(String),
-}
-
-/// Parts of the web tools that the section does not describe.
-#[derive(Clone)]
-pub struct WebOptions {
-    /// Reads pages of sites that offer something better than HTML. Default: none.
-    pub router: Option<Arc<dyn PageRouter>>,
-    /// Reads PDF documents. Default: none; they are then refused.
-    pub pdf: Option<Arc<dyn PdfReader>>,
-    /// Finds the main content of HTML. Default: [`TwoCandidates`].
-    pub extractor: Arc<dyn Extractor>,
-    /// Further tools of the family. Default: none.
-    pub tools: Vec<Arc<dyn Tool>>,
-}
-
-impl Default for WebOptions {
-    fn default() -> Self {
-        Self { router: None, pdf: None, extractor: Arc::new(TwoCandidates), tools: Vec::new() }
-    }
 }
 
 /// The tools of the web: `web_browse`, and those of the options.

@@ -102,7 +102,8 @@ async fn streamed_calls_return_results_in_order() {
     let messages = second["body"]["messages"].as_array().expect("messages");
     let roles: Vec<_> = messages.iter().map(|message| &message["role"]).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "tool"]);
-    assert_eq!(messages[1]["content"], "Please plan my day");
+    let message = messages[1]["content"].as_str().expect("a text");
+    assert!(message.starts_with("Please plan my day"), "{message}");
     let calls = &messages[2]["tool_calls"];
     for (position, id, name, text) in
         [(0, "call_list", "list_files", "notes.md"), (1, "call_read", "read_file", "buy milk")]

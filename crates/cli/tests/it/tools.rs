@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use crate::sandbox::{CommandOutput, Sandbox, assert_contains};
 
-const BUILT_IN: [&str; 8] = [
+const BUILT_IN: [&str; 9] = [
     "bash",
     "edit_file",
     "execute_python_script",
@@ -12,6 +12,7 @@ const BUILT_IN: [&str; 8] = [
     "read_file",
     "search",
     "tool_output",
+    "web_browse",
     "write_file",
 ];
 

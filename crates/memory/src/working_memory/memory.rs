@@ -169,13 +169,25 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         key: &str,
     ) -> Result<Option<String>, WorkingMemoryError> {
+        Ok(self.get_with_category(owner, key).await?.map(|(data, _)| data))
+    }
+
+    /// Returns the data under a key, and the category of the entry.
+    ///
+    /// # Errors
+    /// See [`WorkingMemoryError`].
+    pub(super) async fn get_with_category(
+        &self,
+        owner: &MemoryOwner,
+        key: &str,
+    ) -> Result<Option<(String, Option<String>)>, WorkingMemoryError> {
         let address = owner.resolve(key)?;
         let labels = self.labels(owner, address.space);
         let contents = self.contents(owner, address.space);
         for _ in 0..ATTEMPTS {
             let Some(label) = labels.get(&address.segments).await? else { return Ok(None) };
             if let Some(data) = contents.get(&[&label.value.data]).await? {
-                return Ok(Some(data.value));
+                return Ok(Some((data.value, label.value.category)));
             }
             // The entry was replaced or has expired meanwhile; the label is read again.
         }
