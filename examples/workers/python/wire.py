@@ -17,7 +17,7 @@ WORK_QUEUE = {
     "x-queue-type": "quorum",
     "x-max-length": 100_000,
     "x-max-length-bytes": 256 << 20,
-    "x-delivery-limit": 4,
+    "x-delivery-limit": 9,
     "x-overflow": "reject-publish",
     "x-dead-letter-exchange": DEAD_LETTERS,
     "x-dead-letter-routing-key": QUEUE,
