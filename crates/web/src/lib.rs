@@ -19,6 +19,7 @@ mod frame;
 pub mod github;
 mod html;
 mod one_line;
+mod options;
 mod page_router;
 #[cfg(feature = "pdf")]
 pub mod pdf;
@@ -32,9 +33,10 @@ mod telemetry;
 
 pub use self::{
     html::{Extract, Extractor, HtmlPage, Part, TwoCandidates},
+    options::WebOptions,
     page_router::{PageRouter, RoutedPage},
     pdf_reader::{PdfError, PdfReader},
-    provider::{WebError, WebOptions, WebProvider},
+    provider::{WebError, WebProvider},
     reader::STACK_BYTES,
     section::{RobotsMode, WebSection},
 };
