@@ -123,7 +123,7 @@ fn register_agent_tools(
     memory: Option<&AgentMemory>,
     services: Option<&Arc<ServiceSearch>>,
 ) -> Result<(), Failure> {
-    let mut guides = vec![guides::FILES, outputs::GUIDE];
+    let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
     let mut tools = Vec::new();
     if settings.scripts.runner != RunnerName::Off {
         guides.push(rockbot_scripts::GUIDE);

@@ -4,7 +4,7 @@
 //! where an address becomes known: in the URL, when a request is built, and in the result of the name
 //! resolution, when a connection is opened. A name that was public when it was checked and is private when
 //! it is dialed is therefore refused. [`Fetch`] follows redirects hop by hop and checks each of them.
-//! [`read_body`] bounds what is read, in bytes after decompression and in time.
+//! [`read_body`] bounds the body, in bytes after decompression, and the time to read it.
 //!
 //! Text from the other side never appears in an [`EgressError`], except for host names.
 

@@ -7,13 +7,13 @@
 //! A tool calls one API: neither a model nor the API can direct its credentials elsewhere. Addresses are
 //! checked when they are dialed, by `rockbot_egress`.
 
-mod answer;
 mod call;
 mod config;
 mod metrics;
 pub mod openapi;
 mod provider;
 pub mod request;
+mod response;
 mod secrets;
 mod section;
 mod stream;

@@ -18,8 +18,8 @@ pub trait BuildRequest: Send + Sync + 'static {
     fn request(&self, arguments: &Map<String, Value>) -> Result<RequestParts, InvalidArguments>;
 }
 
-/// Arguments that cannot be sent. The message is for a model: it names the argument and says what is
-/// expected, and never repeats the value.
+/// Arguments that cannot be sent. The message is for a model: it names the argument and its expected
+/// form, and never repeats the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidArguments(pub String);

@@ -17,9 +17,9 @@ const MAX_BYTES: usize = 16 * 1024;
 /// Maximum number of secrets of one tool.
 const MAX_SECRETS: usize = 256;
 
-/// The secrets of a tool. An API that echoes its request must not hand them to a model.
+/// The secrets of a tool. A model must not read them when an API echoes its request.
 ///
-/// A secret is found as it is, and as it stands in JSON, URLs, forms, HTML and base64.
+/// A secret is found as it is, and as it is written in JSON, URLs, forms, HTML and base64.
 pub(crate) struct Secrets {
     matcher: Option<AhoCorasick>,
     forms: Vec<String>,

@@ -27,7 +27,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Media types that pages are requested in. Markdown needs no extraction.
 const ACCEPTED: &str = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,\
     application/json;q=0.7,*/*;q=0.1";
-/// Name towards the sites. The address explains who asks.
+/// Identifies the client to sites. The URL describes it.
 const USER_AGENT: &str =
     concat!("RockBot/", env!("CARGO_PKG_VERSION"), " (+", env!("CARGO_PKG_REPOSITORY"), ")");
 
@@ -128,7 +128,7 @@ impl Fetcher {
             if let Some(page) = self.routed(&url, deadline).await? {
                 return Ok(Fetched::Routed { page, url });
             }
-            self.ask_robots(&url, deadline).await?;
+            self.check_robots(&url, deadline).await?;
             let host = url.host_str().unwrap_or_default();
             let permit = self.limit.acquire(host, deadline).await.ok_or(FetchError::Busy)?;
             if let Hop::Response(response) = fetch.next_hop().await? {
@@ -148,7 +148,7 @@ impl Fetcher {
         }
     }
 
-    async fn ask_robots(&self, url: &Url, deadline: Instant) -> Result<(), FetchError> {
+    async fn check_robots(&self, url: &Url, deadline: Instant) -> Result<(), FetchError> {
         let Some(robots) = &self.robots else { return Ok(()) };
         match robots.permission(&self.client, url, deadline).await {
             Permission::Granted => Ok(()),

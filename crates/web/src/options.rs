@@ -1,4 +1,4 @@
-//! Exchangeable parts of the web tools.
+//! Parts of the web tools that the configuration does not describe.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ pub struct RoutedPage {
 
 /// Reads pages of sites that offer something better than HTML, such as an API.
 ///
-/// It is asked for the address of a page and for the target of each redirect, before anything is sent there.
+/// It gets the address of a page and the target of each redirect, before anything is sent there.
 pub trait PageRouter: Send + Sync + 'static {
     /// Begins to read a page, or returns `None` for a page that it does not know. The future ends by the
     /// deadline; `Ok(None)` means that the page itself should be read.

@@ -82,3 +82,28 @@ impl ToolProvider for WebProvider {
         Some(text.to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rockbot_tools::{ToolRegistration, guides::WEB};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn guide_names_every_tool_and_no_unknown_one() {
+        let environment = |name: &str| (name == "BRAVE_API_KEY").then(|| "key".to_owned());
+        let section = WebSection::default();
+        let provider = WebProvider::from_section(&section, environment, None).unwrap();
+        let mut tools: Vec<ToolRegistration> =
+            provider.list().iter().map(|tool| tool.registration().clone()).collect();
+        assert_eq!(tools.len(), 2);
+        for tool in &tools {
+            assert!(WEB.markdown.contains(&format!("`{}`", tool.name)), "{}", tool.name);
+        }
+        // An agent has these tools for its working memory.
+        for name in ["get_from_working_memory", "search_working_memory"] {
+            tools.push(ToolRegistration { name: name.to_owned(), ..tools[0].clone() });
+        }
+        assert_eq!(WEB.validate(&tools), [""; 0]);
+    }
+}

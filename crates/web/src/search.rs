@@ -1,6 +1,6 @@
 //! Search: the tool `web_search`, and the providers behind it.
 //!
-//! [`WebSearch`] asks the configured providers in order. Each provider sends through its own
+//! [`WebSearch`] tries the configured providers in order. Each provider sends through its own
 //! [`Endpoint`](endpoint::Endpoint), which paces requests by the rate that the provider announces.
 
 mod brave;

@@ -47,8 +47,14 @@ fn builtin_tools(
     stores: &Stores,
     services: &Arc<ServiceSearch>,
 ) -> Vec<Arc<dyn Tool>> {
-    let mut guides =
-        vec![guides::FILES, rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
+    let mut guides = vec![
+        guides::FILES,
+        guides::WEB,
+        guides::REST,
+        rockbot_agent::mcp::GUIDE,
+        services.guide(),
+        outputs::GUIDE,
+    ];
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());

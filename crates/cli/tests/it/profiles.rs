@@ -8,9 +8,12 @@ use rockbot_contracts::{ToolRegistration, ToolSource};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
-use rockbot_tools::{Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, guide_tools};
+use rockbot_tools::{
+    Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, ToolProvider, guide_tools,
+};
+use rockbot_web::{WebProvider, WebSection};
 
-/// Returns every tool of the repository that needs no configuration of its own.
+/// Returns every tool of the repository, except those of configured APIs and servers.
 async fn tools() -> Vec<ToolRegistration> {
     let root = tempfile::tempdir().unwrap();
     let config = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
@@ -21,6 +24,11 @@ async fn tools() -> Vec<ToolRegistration> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
     tools.push(ServiceSearch::new(Vec::new()).tool());
+    // The key only decides whether web_search is offered.
+    let environment = |name: &str| (name == "BRAVE_API_KEY").then(|| "key".to_owned());
+    tools.extend(
+        WebProvider::from_section(&WebSection::default(), environment, None).unwrap().list(),
+    );
     let section = MemorySection { store: Some("memory:".into()), ..MemorySection::default() };
     let memory = AgentMemory::open(&section, |url| async move {
         rockbot_store_sql::connect(&url, Clock::System).await

@@ -8,7 +8,7 @@ use reqwest::{RequestBuilder, Response};
 use rockbot_egress::{EgressError, GuardedClient};
 use url::Url;
 
-use super::{multipart, verdict::RequestEnd};
+use super::{multipart, verdict::RequestFailure};
 use crate::request::{RequestBody, RequestParts};
 
 /// Maximum number of redirects of one request.
@@ -28,12 +28,12 @@ pub(super) struct SendError {
 }
 
 impl SendError {
-    /// Returns how the request ended.
-    pub(super) fn end(&self) -> RequestEnd {
+    /// Returns the failure of the request.
+    pub(super) fn failure(&self) -> RequestFailure {
         match self.error {
-            _ if !self.was_sent => RequestEnd::NotSent,
-            EgressError::TimedOut => RequestEnd::Silent,
-            _ => RequestEnd::Broken,
+            _ if !self.was_sent => RequestFailure::NotSent,
+            EgressError::TimedOut => RequestFailure::Silent,
+            _ => RequestFailure::Broken,
         }
     }
 }

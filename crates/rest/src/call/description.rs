@@ -1,16 +1,18 @@
-//! Ends of requests in words for a model.
+//! Descriptions of failed requests, for a model.
 
 use http::StatusCode;
 
-use super::verdict::RequestEnd;
+use super::verdict::RequestFailure;
 
-/// Describes the end of a request for a model.
-pub(super) fn describe(end: RequestEnd) -> String {
-    match end {
-        RequestEnd::NotSent => "the API cannot be reached".to_owned(),
-        RequestEnd::Broken => "the connection broke before the response was complete".to_owned(),
-        RequestEnd::Silent => "the API did not respond in time".to_owned(),
-        RequestEnd::Status(status, _) => match StatusCode::from_u16(status) {
+/// Describes a failed request for a model.
+pub(super) fn describe(failure: RequestFailure) -> String {
+    match failure {
+        RequestFailure::NotSent => "the API cannot be reached".to_owned(),
+        RequestFailure::Broken => {
+            "the connection broke before the response was complete".to_owned()
+        }
+        RequestFailure::Silent => "the API did not respond in time".to_owned(),
+        RequestFailure::Status(status, _) => match StatusCode::from_u16(status) {
             Ok(status) => format!("the API replied with {}", status_line(status)),
             Err(_) => format!("the API replied with {status}"),
         },

@@ -18,13 +18,13 @@ use super::{
     exposure::Exposure,
     retry_after::retry_after,
     tokens::Token,
-    verdict::{RequestEnd, Verdict, judge, judge_last},
+    verdict::{RequestFailure, Verdict, judge, judge_last},
 };
 use crate::{
-    answer::{Answer, next_page},
     config::CallSettings,
     metrics,
     request::RequestParts,
+    response::{ReceivedResponse, next_page},
     secrets::Secrets,
     stream,
 };
@@ -46,9 +46,9 @@ pub(crate) struct Execution<'a> {
     pub(crate) context: &'a ToolContext,
 }
 
-/// The end of an attempt that is not the result of the call.
-struct Ended {
-    end: RequestEnd,
+/// A failed attempt, with the response if there was one.
+struct FailedAttempt {
+    failure: RequestFailure,
     reply: Option<Reply>,
 }
 
@@ -113,32 +113,35 @@ impl Execution<'_> {
             let token = self.token(parts, rejected.as_ref(), &mut headers).await?;
             exposure.begin();
             let attempt = self.attempt(parts, &headers, token.as_deref()).await;
-            let Ended { end, reply } = match attempt {
+            let FailedAttempt { failure, reply } = match attempt {
                 Ok(result) => return Ok(result),
-                Err(Ok(ended)) => ended,
+                Err(Ok(failed)) => failed,
                 Err(Err(failure)) => {
                     exposure.end(false);
                     return Err(failure);
                 }
             };
-            exposure.end(end.may_have_run());
-            if token.is_some() && rejected.is_none() && matches!(end, RequestEnd::Status(401, _)) {
+            exposure.end(failure.may_have_run());
+            if token.is_some()
+                && rejected.is_none()
+                && matches!(failure, RequestFailure::Status(401, _))
+            {
                 rejected = token;
                 continue;
             }
-            let mut verdict = judge(end, self.settings.is_repeatable, retries);
+            let mut verdict = judge(failure, self.settings.is_repeatable, retries);
             if let Verdict::Retry(delay) = verdict {
                 let delay = with_jitter(delay);
                 if Instant::now() + delay < deadline {
                     retries += 1;
                     metrics::count_retry(self.tool_set);
-                    self.context.progress(format!("{}; retrying", describe(end)));
+                    self.context.progress(format!("{}; retrying", describe(failure)));
                     sleep(delay).await;
                     continue;
                 }
-                verdict = judge_last(end, self.settings.is_repeatable);
+                verdict = judge_last(failure, self.settings.is_repeatable);
             }
-            return self.conclude(verdict, end, reply).await;
+            return self.conclude(verdict, failure, reply).await;
         }
     }
 
@@ -156,32 +159,33 @@ impl Execution<'_> {
         Ok(Some(token))
     }
 
-    /// Sends the request once. The outer error is the end of the attempt, the inner one that of the call.
+    /// Sends the request once. The outer error is a failed attempt, the inner one the failure of the call.
     async fn attempt(
         &self,
         parts: &RequestParts,
         headers: &HeaderMap,
         token: Option<&Token>,
-    ) -> Result<ToolResult, Result<Ended, ToolFailure>> {
+    ) -> Result<ToolResult, Result<FailedAttempt, ToolFailure>> {
         let sent = send(&self.client.http, parts, headers).await;
         let host = parts.url.host_str().unwrap_or_default();
         let reply = match sent {
             Ok(reply) => reply,
             Err(error) => {
                 debug!(tool_set = &**self.tool_set, host, error = %error.error, "request failed");
-                metrics::count_request(self.tool_set, error.end().outcome());
-                return Err(self
-                    .refused(&error)
-                    .map_or_else(|| Ok(Ended { end: error.end(), reply: None }), Err));
+                metrics::count_request(self.tool_set, error.failure().outcome());
+                return Err(self.refused(&error).map_or_else(
+                    || Ok(FailedAttempt { failure: error.failure(), reply: None }),
+                    Err,
+                ));
             }
         };
         let status = reply.response.status();
         debug!(tool_set = &**self.tool_set, host, status = status.as_u16(), "response received");
         if !status.is_success() {
             let wait = retry_after(reply.response.headers(), SystemTime::now());
-            let end = RequestEnd::Status(status.as_u16(), wait);
-            metrics::count_request(self.tool_set, end.outcome());
-            return Err(Ok(Ended { end, reply: Some(reply) }));
+            let failure = RequestFailure::Status(status.as_u16(), wait);
+            metrics::count_request(self.tool_set, failure.outcome());
+            return Err(Ok(FailedAttempt { failure, reply: Some(reply) }));
         }
         let read = match &self.settings.stream {
             Some(config) if stream::is_stream(config, &reply.response) => {
@@ -189,27 +193,33 @@ impl Execution<'_> {
             }
             _ => self.read_body(reply, self.settings.max_response_bytes).await,
         };
-        let outcome = read.as_ref().map_or_else(|end| end.outcome(), |_| metrics::Outcome::Ok);
+        let outcome =
+            read.as_ref().map_or_else(|failure| failure.outcome(), |_| metrics::Outcome::Ok);
         metrics::count_request(self.tool_set, outcome);
         let read = read.map(|result| match token {
             Some(token) => token.secrets.redact_result(result),
             None => result,
         });
-        read.map_err(|end| Ok(Ended { end, reply: None }))
+        read.map_err(|failure| Ok(FailedAttempt { failure, reply: None }))
     }
 
-    async fn read_body(&self, reply: Reply, max_bytes: usize) -> Result<ToolResult, RequestEnd> {
+    async fn read_body(
+        &self,
+        reply: Reply,
+        max_bytes: usize,
+    ) -> Result<ToolResult, RequestFailure> {
         let Reply { response, url } = reply;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = read_prefix(response, max_bytes, None).await.map_err(|error| end_of(&error))?;
-        let answer = Answer {
+        let body =
+            read_prefix(response, max_bytes, None).await.map_err(|error| failure_of(&error))?;
+        let received = ReceivedResponse {
             status,
             headers: &headers,
             body: &body.bytes,
             is_complete: body.is_complete,
             next_page: next_page(&headers, &url),
         };
-        Ok(answer.into_result(self.settings.select.as_deref()))
+        Ok(received.into_result(self.settings.select.as_deref()))
     }
 
     async fn read_stream(
@@ -217,14 +227,14 @@ impl Execution<'_> {
         config: &stream::StreamConfig,
         reply: Reply,
         token: Option<&Token>,
-    ) -> Result<ToolResult, RequestEnd> {
+    ) -> Result<ToolResult, RequestFailure> {
         let secrets: Vec<_> =
             [Some(self.secrets), token.map(|token| &token.secrets)].into_iter().flatten().collect();
         let updates = stream::Updates::new(self.context, &secrets);
         let max_bytes = self.settings.max_response_bytes;
         stream::read(config, reply.response, max_bytes, updates)
             .await
-            .map_err(|error| end_of(&error))
+            .map_err(|error| failure_of(&error))
     }
 
     /// Returns the failure of a request that must not be sent, now or later.
@@ -246,10 +256,10 @@ impl Execution<'_> {
     async fn conclude(
         &self,
         verdict: Verdict,
-        end: RequestEnd,
+        failure: RequestFailure,
         reply: Option<Reply>,
     ) -> Result<ToolResult, ToolFailure> {
-        let what = describe(end);
+        let what = describe(failure);
         Err(match verdict {
             Verdict::Report | Verdict::CredentialsRefused | Verdict::Retry(_) => {
                 return Ok(self.report(verdict, reply).await);
@@ -302,10 +312,10 @@ impl Execution<'_> {
     }
 }
 
-fn end_of(error: &EgressError) -> RequestEnd {
+fn failure_of(error: &EgressError) -> RequestFailure {
     match error {
-        EgressError::TimedOut => RequestEnd::Silent,
-        _ => RequestEnd::Broken,
+        EgressError::TimedOut => RequestFailure::Silent,
+        _ => RequestFailure::Broken,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The time that a server asks callers to wait.
+//! The delay that a server requests of callers.
 
 use std::time::{Duration, SystemTime};
 

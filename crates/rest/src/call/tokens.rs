@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(30);
 /// Lifetime of a token whose expiry the server does not state.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest lifetime that is believed.
+/// Maximum lifetime of a token, whatever the server states.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of OAuth clients whose tokens are kept.
 const MAX_CLIENTS: usize = 256;

@@ -6,14 +6,14 @@ use crate::metrics::Outcome;
 
 /// Maximum number of retries of one call.
 const MAX_RETRIES: u32 = 2;
-/// Maximum time that a call waits because the server asks it to.
+/// Maximum time that a call waits because the server requests it.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Delays before the first and the second retry.
 const DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
-/// End of a request without a success.
+/// A request without a success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestEnd {
+pub(super) enum RequestFailure {
     /// Nothing was sent.
     NotSent,
     /// The connection broke after the request was sent.
@@ -24,7 +24,7 @@ pub(super) enum RequestEnd {
     Status(u16, Option<Duration>),
 }
 
-impl RequestEnd {
+impl RequestFailure {
     /// Returns `true` if the server may have executed the request.
     pub(super) fn may_have_run(self) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl RequestEnd {
     }
 }
 
-/// Consequence of such an end.
+/// Consequence of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Send the request again after this time.
@@ -68,35 +68,37 @@ pub(super) enum Verdict {
     OutcomeUnknown,
 }
 
-/// Judges the end of a request. `repeatable`: sending it twice does no harm. `retries`: those that have
+/// Judges a failed request. `repeatable`: sending it twice does no harm. `retries`: those that have
 /// been made.
-pub(super) fn judge(end: RequestEnd, repeatable: bool, retries: u32) -> Verdict {
+pub(super) fn judge(failure: RequestFailure, repeatable: bool, retries: u32) -> Verdict {
     let delay = DELAYS.get(retries as usize).copied().filter(|_| retries < MAX_RETRIES);
     let retry_or = |verdict| delay.map_or(verdict, Verdict::Retry);
-    match end {
-        RequestEnd::NotSent => retry_or(Verdict::Unreachable),
-        RequestEnd::Broken | RequestEnd::Silent | RequestEnd::Status(502 | 504, _)
+    match failure {
+        RequestFailure::NotSent => retry_or(Verdict::Unreachable),
+        RequestFailure::Broken | RequestFailure::Silent | RequestFailure::Status(502 | 504, _)
             if !repeatable =>
         {
             Verdict::OutcomeUnknown
         }
-        RequestEnd::Broken | RequestEnd::Status(502 | 504, _) => retry_or(Verdict::Unavailable),
-        RequestEnd::Silent => retry_or(Verdict::TimedOut),
-        RequestEnd::Status(408 | 425 | 429 | 503, wait) => match (delay, wait) {
+        RequestFailure::Broken | RequestFailure::Status(502 | 504, _) => {
+            retry_or(Verdict::Unavailable)
+        }
+        RequestFailure::Silent => retry_or(Verdict::TimedOut),
+        RequestFailure::Status(408 | 425 | 429 | 503, wait) => match (delay, wait) {
             _ if !repeatable => Verdict::Overloaded(wait),
             (Some(delay), None) => Verdict::Retry(delay),
             (Some(delay), Some(wait)) if wait <= MAX_WAIT => Verdict::Retry(wait.max(delay)),
             _ => Verdict::Overloaded(wait),
         },
-        RequestEnd::Status(500, _) if repeatable && retries == 0 => Verdict::Retry(DELAYS[0]),
-        RequestEnd::Status(401 | 403, _) => Verdict::CredentialsRefused,
-        RequestEnd::Status(..) => Verdict::Report,
+        RequestFailure::Status(500, _) if repeatable && retries == 0 => Verdict::Retry(DELAYS[0]),
+        RequestFailure::Status(401 | 403, _) => Verdict::CredentialsRefused,
+        RequestFailure::Status(..) => Verdict::Report,
     }
 }
 
-/// Judges the end of a request that cannot be sent again because no time is left.
-pub(super) fn judge_last(end: RequestEnd, repeatable: bool) -> Verdict {
-    judge(end, repeatable, MAX_RETRIES)
+/// Judges a failed request that cannot be sent again because no time is left.
+pub(super) fn judge_last(failure: RequestFailure, repeatable: bool) -> Verdict {
+    judge(failure, repeatable, MAX_RETRIES)
 }
 
 #[cfg(test)]
@@ -106,10 +108,10 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Returns the delays of the retries in milliseconds, and the final verdict.
-    fn course(end: RequestEnd, repeatable: bool) -> (Vec<u128>, Verdict) {
+    fn course(failure: RequestFailure, repeatable: bool) -> (Vec<u128>, Verdict) {
         let mut delays = Vec::new();
         for retries in 0.. {
-            match judge(end, repeatable, retries) {
+            match judge(failure, repeatable, retries) {
                 Verdict::Retry(delay) => delays.push(delay.as_millis()),
                 verdict => return (delays, verdict),
             }
@@ -120,30 +122,30 @@ mod tests {
     #[test]
     fn unsent_request_is_retried_for_every_method() {
         for repeatable in [true, false] {
-            let course = course(RequestEnd::NotSent, repeatable);
+            let course = course(RequestFailure::NotSent, repeatable);
             assert_eq!(course, (vec![200, 1000], Verdict::Unreachable));
         }
     }
 
     #[test]
     fn sent_request_is_retried_only_if_repeatable() {
-        let gateway = |status| RequestEnd::Status(status, None);
-        for (end, last) in [
-            (RequestEnd::Broken, Verdict::Unavailable),
-            (RequestEnd::Silent, Verdict::TimedOut),
+        let gateway = |status| RequestFailure::Status(status, None);
+        for (failure, last) in [
+            (RequestFailure::Broken, Verdict::Unavailable),
+            (RequestFailure::Silent, Verdict::TimedOut),
             (gateway(502), Verdict::Unavailable),
             (gateway(504), Verdict::Unavailable),
         ] {
-            assert_eq!(course(end, true), (vec![200, 1000], last), "{end:?}");
-            assert_eq!(course(end, false), (vec![], Verdict::OutcomeUnknown), "{end:?}");
-            assert_eq!(judge_last(end, true), last);
+            assert_eq!(course(failure, true), (vec![200, 1000], last), "{failure:?}");
+            assert_eq!(course(failure, false), (vec![], Verdict::OutcomeUnknown), "{failure:?}");
+            assert_eq!(judge_last(failure, true), last);
         }
     }
 
     #[test]
     fn overloaded_server_is_retried_after_its_wait() {
         for status in [408, 425, 429, 503] {
-            let wait = |seconds| RequestEnd::Status(status, Some(seconds * SECOND));
+            let wait = |seconds| RequestFailure::Status(status, Some(seconds * SECOND));
             assert_eq!(
                 course(wait(3), true),
                 (vec![3000, 3000], Verdict::Overloaded(Some(3 * SECOND)))
@@ -151,7 +153,7 @@ mod tests {
             assert_eq!(course(wait(0), true).0, [200, 1000]);
             assert_eq!(course(wait(11), true), (vec![], Verdict::Overloaded(Some(11 * SECOND))));
             assert_eq!(course(wait(3), false), (vec![], Verdict::Overloaded(Some(3 * SECOND))));
-            let unknown = RequestEnd::Status(status, None);
+            let unknown = RequestFailure::Status(status, None);
             assert_eq!(course(unknown, true), (vec![200, 1000], Verdict::Overloaded(None)));
         }
     }
@@ -160,15 +162,15 @@ mod tests {
     fn other_statuses_are_reported() {
         for status in [301, 400, 404, 405, 409, 410, 412, 415, 422, 501] {
             for repeatable in [true, false] {
-                let end = RequestEnd::Status(status, None);
-                assert_eq!(course(end, repeatable), (vec![], Verdict::Report), "{status}");
+                let failure = RequestFailure::Status(status, None);
+                assert_eq!(course(failure, repeatable), (vec![], Verdict::Report), "{status}");
             }
         }
         for status in [401, 403] {
-            let end = RequestEnd::Status(status, None);
-            assert_eq!(course(end, true), (vec![], Verdict::CredentialsRefused));
+            let failure = RequestFailure::Status(status, None);
+            assert_eq!(course(failure, true), (vec![], Verdict::CredentialsRefused));
         }
-        let failed = RequestEnd::Status(500, None);
+        let failed = RequestFailure::Status(500, None);
         assert_eq!(course(failed, true), (vec![200], Verdict::Report));
         assert_eq!(course(failed, false), (vec![], Verdict::Report));
     }

@@ -108,7 +108,7 @@ impl BodyForm {
 /// Encodes the argument `body`.
 ///
 /// # Errors
-/// When the value does not have the form that the schema asks for.
+/// When the value does not have the form that the schema requires.
 pub(super) fn encode(form: &BodyForm, body: &Value) -> Result<RequestBody, InvalidArguments> {
     Ok(match form {
         BodyForm::Json { content_type } => {

@@ -182,12 +182,12 @@ impl Plan {
                 "the URL would be longer than {MAX_URL_BYTES} bytes; shorten the arguments"
             )));
         }
-        let url = Url::parse(&text).ok().filter(|url| self.is_same_place(url));
+        let url = Url::parse(&text).ok().filter(|url| self.has_fixed_target(url));
         url.ok_or_else(|| InvalidArguments("the arguments do not fit into the path".to_owned()))
     }
 
     /// Returns whether a URL has the origin and the number of segments of all requests.
-    fn is_same_place(&self, url: &Url) -> bool {
+    fn has_fixed_target(&self, url: &Url) -> bool {
         let segments = |path: &str| path.trim_end_matches('/').matches('/').count();
         let expected = segments(self.base.path()) + self.path.segments();
         url.origin() == self.base.origin() && url.path().matches('/').count() == expected

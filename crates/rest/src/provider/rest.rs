@@ -33,7 +33,7 @@ const WARM_UP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of entries that are built at the same time.
 const CONCURRENT_BUILDS: usize = 4;
 
-/// The REST tools of a process, as the file says. Changes of the file apply within about a second, and
+/// The REST tools of a process, from the file. Changes of the file apply within about a second, and
 /// only to the tools that they concern.
 ///
 /// An entry that is not valid is left out alone; [`status`](Self::status) says why. A file that cannot be
@@ -102,7 +102,7 @@ impl RestProvider {
         };
         let is_new = state.hash.replace(hash) != Some(hash);
         if is_new {
-            state.take_file(read.and_then(|text| RestFile::parse(&text)));
+            state.apply_file(read.and_then(|text| RestFile::parse(&text)));
         }
         let State { file, entries, problem, .. } = &mut *state;
         if entries.retain(file) || is_new {
@@ -158,7 +158,7 @@ impl RestProvider {
 }
 
 impl State {
-    fn take_file(&mut self, file: Result<RestFile, RestFileError>) {
+    fn apply_file(&mut self, file: Result<RestFile, RestFileError>) {
         match file {
             Ok(file) => {
                 self.file = file;

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// What the server does with a request.
+/// Behavior of the server for one request.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     /// Sends these bytes and closes the connection.

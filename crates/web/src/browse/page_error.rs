@@ -76,7 +76,7 @@ impl PageError {
                 Ok(ToolResult::error("This PDF document takes too long to read."))
             }
             Self::Pdf(error @ PdfError::Unavailable(_)) => {
-                let message = "PDF documents cannot be read now; tell an operator";
+                let message = "PDF documents cannot be read now; notify an operator";
                 Err(ToolFailure::failed_with_source(message, error))
             }
             Self::Read(ReadError::Busy) => {

@@ -108,7 +108,7 @@ async fn read(client: &GuardedClient, page: &Url, deadline: Instant) -> Option<R
             let body = read_prefix(response, MAX_BYTES, Some(deadline)).await.ok()?;
             Some(RobotsRules::parse(&String::from_utf8_lossy(&body.bytes)))
         }
-        // Too many requests is an answer about the client, not about the file.
+        // Too many requests concerns the client, not the file.
         429 | 500..=599 => None,
         _ => Some(RobotsRules::default()),
     }

@@ -23,7 +23,7 @@ use crate::api::{
     ApiError, ApiRequest, ApiResponse, ApiTransport, BoundedList, Oversize, endpoint,
 };
 
-/// Version of the API that the requests ask for.
+/// Version of the API that requests name.
 const API_VERSION: HeaderValue = HeaderValue::from_static("2022-11-28");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-github-api-version");
 /// Limit of a JSON body, in bytes.
@@ -67,7 +67,7 @@ pub(super) struct Session<'a> {
 
 /// An accepted response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct AcceptedResponse {
     /// Body.
     pub(super) body: Vec<u8>,
     /// `true` if the body was longer than the limit.
@@ -122,10 +122,10 @@ impl Session<'_> {
             url.query_pairs_mut()
                 .append_pair("per_page", &PAGE.to_string())
                 .append_pair("page", &page.to_string());
-            let answer = self.get(url, Media::Json, None).await?;
-            let page: Vec<T> = parsed::<BoundedList<T, PAGE>>(&answer)?.into();
+            let response = self.get(url, Media::Json, None).await?;
+            let page: Vec<T> = parsed::<BoundedList<T, PAGE>>(&response)?.into();
             elements.extend(page);
-            if !answer.has_next {
+            if !response.has_next {
                 return Ok((elements, false));
             }
         }
@@ -142,7 +142,7 @@ impl Session<'_> {
         query: &[(&str, &str)],
         media: Media,
         max_bytes: usize,
-    ) -> Result<Answer, GithubFailure> {
+    ) -> Result<AcceptedResponse, GithubFailure> {
         let mut url = self.url(path);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -161,7 +161,7 @@ impl Session<'_> {
         mut url: Url,
         media: Media,
         max_bytes: Option<usize>,
-    ) -> Result<Answer, GithubFailure> {
+    ) -> Result<AcceptedResponse, GithubFailure> {
         for _ in 0..=MAX_REDIRECTS {
             self.check_limit()?;
             let key = format!("{} {url}", media.name());
@@ -212,7 +212,7 @@ impl Session<'_> {
         })
     }
 
-    fn accept(&self, key: String, response: ApiResponse) -> Answer {
+    fn accept(&self, key: String, response: ApiResponse) -> AcceptedResponse {
         let is_json = response.header("content-type").is_some_and(|kind| {
             let essence = kind.split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")
@@ -225,7 +225,7 @@ impl Session<'_> {
             let stored = Stored { etag, body: response.body.clone(), has_next, is_json };
             self.client.cache.lock().put(key, stored);
         }
-        Answer { body: response.body, truncated: response.truncated, is_json, has_next }
+        AcceptedResponse { body: response.body, truncated: response.truncated, is_json, has_next }
     }
 
     fn reject(&self, response: &ApiResponse) -> GithubFailure {
@@ -269,19 +269,19 @@ impl Media {
     }
 }
 
-impl From<Stored> for Answer {
+impl From<Stored> for AcceptedResponse {
     fn from(stored: Stored) -> Self {
         let Stored { body, has_next, is_json, .. } = stored;
         Self { body, truncated: false, is_json, has_next }
     }
 }
 
-/// Parses the JSON of an answer.
+/// Parses the JSON of a response.
 ///
 /// # Errors
 /// [`GithubFailure::Malformed`] for anything else.
-pub(super) fn parsed<T: DeserializeOwned>(answer: &Answer) -> Result<T, GithubFailure> {
-    serde_json::from_slice(&answer.body).map_err(|error| {
+pub(super) fn parsed<T: DeserializeOwned>(response: &AcceptedResponse) -> Result<T, GithubFailure> {
+    serde_json::from_slice(&response.body).map_err(|error| {
         debug!(line = error.line(), column = error.column(), "GitHub's response cannot be read");
         GithubFailure::Malformed
     })
@@ -296,7 +296,7 @@ fn failed(error: &ApiError) -> GithubFailure {
     }
 }
 
-/// Returns the delay that a response asks for, if it is about the rate limit.
+/// Returns the delay that a response states, if it is about the rate limit.
 fn limit(response: &ApiResponse) -> Option<Duration> {
     let is_candidate =
         matches!(response.status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS);

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::{
-    client::{Answer, Media, Session, parsed},
+    client::{AcceptedResponse, Media, Session, parsed},
     document::{Document, GithubDocument, size},
     failure::GithubFailure,
     page::RepositoryName,
@@ -108,26 +108,26 @@ async fn read_at(
         Kind::File => (Media::Raw, MAX_FILE),
         Kind::Folder => (Media::Json, MAX_LISTING),
     };
-    let answer = session.text(&api_path, &[("ref", &reference)], media, max_bytes).await?;
+    let response = session.text(&api_path, &[("ref", &reference)], media, max_bytes).await?;
     let path = path.join("/");
     let title =
         format!("{} [{repository}, {reference}]", if path.is_empty() { "/" } else { &path });
-    if kind == Kind::File && !answer.is_json {
-        return Ok(file(&title, &path, &answer));
+    if kind == Kind::File && !response.is_json {
+        return Ok(file(&title, &path, &response));
     }
-    if let Ok(entries) = parsed::<BoundedList<Entry, MAX_ENTRIES>>(&answer) {
+    if let Ok(entries) = parsed::<BoundedList<Entry, MAX_ENTRIES>>(&response) {
         return Ok(folder(&title, entries.into()));
     }
     // The URL of a folder names a file.
-    let answer = session.text(&api_path, &[("ref", &reference)], Media::Raw, MAX_FILE).await?;
-    Ok(file(&title, &path, &answer))
+    let response = session.text(&api_path, &[("ref", &reference)], Media::Raw, MAX_FILE).await?;
+    Ok(file(&title, &path, &response))
 }
 
-fn file(title: &str, path: &str, answer: &Answer) -> GithubDocument {
+fn file(title: &str, path: &str, response: &AcceptedResponse) -> GithubDocument {
     let mut document = Document::new(title);
-    let body = &answer.body;
+    let body = &response.body;
     if body[..body.len().min(PROBE)].contains(&0) {
-        let more = if answer.truncated { "more than " } else { "" };
+        let more = if response.truncated { "more than " } else { "" };
         let size = size(u64::try_from(body.len()).unwrap_or(u64::MAX));
         document.line(&format!("This is a binary file of {more}{size}; it cannot be shown."));
         return document.finish();
@@ -142,7 +142,7 @@ fn file(title: &str, path: &str, answer: &Answer) -> GithubDocument {
             extension.len() <= 12 && extension.bytes().all(|b| b.is_ascii_alphanumeric());
         document.fenced(if is_plain { &extension } else { "" }, &text);
     }
-    if answer.truncated {
+    if response.truncated {
         document.line(&format!("[cut: the file is longer than {} KiB]", MAX_FILE / 1024));
     }
     document.finish()

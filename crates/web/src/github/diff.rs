@@ -26,16 +26,16 @@ pub(super) async fn read(
         DiffFormat::Patch => Media::Patch,
     };
     let path = ["repos", &repository.owner, &repository.name, kind, id];
-    let answer = session.text(&path, &[], media, MAX_BYTES).await?;
+    let response = session.text(&path, &[], media, MAX_BYTES).await?;
     let what = if kind == "pulls" { format!("pull request #{id}") } else { format!("commit {id}") };
     let mut document = Document::new(&format!("Changes of {what} [{repository}]"));
-    let text = String::from_utf8_lossy(&answer.body);
+    let text = String::from_utf8_lossy(&response.body);
     let text = match text.rfind('\n') {
-        Some(end) if answer.truncated => &text[..end],
+        Some(end) if response.truncated => &text[..end],
         _ => &text,
     };
     document.fenced("diff", text);
-    if answer.truncated {
+    if response.truncated {
         document.line(&format!("[cut: the changes are longer than {} KiB]", MAX_BYTES / 1024));
     }
     Ok(document.finish())

@@ -38,7 +38,7 @@ pub(super) struct User {
     login: Option<String>,
 }
 
-/// A label: an object, or in old answers a text.
+/// A label: an object, or in old responses a text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Label {

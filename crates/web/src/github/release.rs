@@ -13,7 +13,7 @@ use crate::{api::BoundedList, one_line::one_line};
 
 /// Number of releases in a list.
 const LISTED: usize = 10;
-/// Limit of the answer, in bytes.
+/// Limit of the response, in bytes.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of files that are shown for a release.
 const MAX_FILES: usize = 100;
@@ -50,9 +50,9 @@ pub(super) async fn read_all(
     repository: &RepositoryName,
 ) -> Result<GithubDocument, GithubFailure> {
     let path = ["repos", &repository.owner, &repository.name, "releases"];
-    let answer =
+    let response =
         session.text(&path, &[("per_page", &LISTED.to_string())], Media::Json, MAX_BYTES).await?;
-    let releases: BoundedList<Release, LISTED> = parsed(&answer)?;
+    let releases: BoundedList<Release, LISTED> = parsed(&response)?;
     let mut document = Document::new(&format!("Releases [{repository}]"));
     for release in releases.iter() {
         document.heading(title(release));

@@ -51,7 +51,7 @@ pub(super) async fn read(
     let readme_path = [&path[..], &["readme"]].concat();
     let readme = async {
         match session.text(&readme_path, &[], Media::Raw, MAX_README).await {
-            Ok(answer) => Ok(Some(answer)),
+            Ok(response) => Ok(Some(response)),
             Err(GithubFailure::NotFound { .. }) => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -62,9 +62,9 @@ pub(super) async fn read(
     write_fields(&mut document, &repository);
     document.rule();
     match readme {
-        Some(answer) => {
-            document.body(Some(&String::from_utf8_lossy(&answer.body)), "(the README is empty)");
-            if answer.truncated {
+        Some(response) => {
+            document.body(Some(&String::from_utf8_lossy(&response.body)), "(the README is empty)");
+            if response.truncated {
                 let limit = MAX_README / 1024;
                 document.line(&format!("[cut: the README is longer than {limit} KiB]"));
             }

@@ -74,12 +74,12 @@ impl PdfProcess {
         })
         .await;
         let status = group.finish().await;
-        let end = match ended {
-            Err(_) => End::TimedOut,
+        let outcome = match ended {
+            Err(_) => ChildOutcome::TimedOut,
             Ok(Err(error)) => return Err(error.into()),
-            Ok(Ok(())) => End::from_status(status)?,
+            Ok(Ok(())) => ChildOutcome::from_status(status)?,
         };
-        text(&output, end)
+        text(&output, outcome)
     }
 
     fn command(&self) -> Command {
@@ -121,9 +121,9 @@ async fn read_output(stdout: ChildStdout, output: &mut Vec<u8>) -> io::Result<()
     Ok(())
 }
 
-/// The end of a child.
+/// Outcome of a child process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ChildOutcome {
     Complete,
     Damaged,
     Protected,
@@ -132,7 +132,7 @@ enum End {
     TimedOut,
 }
 
-impl End {
+impl ChildOutcome {
     fn from_status(status: Option<ExitStatus>) -> io::Result<Self> {
         let code = status.ok_or_else(|| io::Error::other("the child did not end"))?.code();
         match code {
@@ -146,19 +146,23 @@ impl End {
 }
 
 /// Returns the text that the child wrote, with a note if it did not end by itself.
-fn text(output: &[u8], end: End) -> Result<String, PdfFailure> {
+fn text(output: &[u8], outcome: ChildOutcome) -> Result<String, PdfFailure> {
     // A killed child may leave half a character.
     let mut text = String::from_utf8_lossy(output).into_owned();
     let has_text = text.lines().any(|line| !line.trim().is_empty() && !line.starts_with("--- "));
-    match end {
-        End::Damaged => return Err(PdfFailure::Damaged),
-        End::Protected => return Err(PdfFailure::Protected),
-        End::Complete if !has_text => return Err(PdfFailure::NoText),
-        End::Killed if !has_text => return Err(PdfFailure::TooComplex),
-        End::TimedOut if !has_text => return Err(PdfFailure::TimedOut),
-        End::Complete => {}
-        End::Killed => text.push_str("\n--- the next page needs too much memory or time ---\n"),
-        End::TimedOut => text.push_str("\n--- the next page was not read in time ---\n"),
+    match outcome {
+        ChildOutcome::Damaged => return Err(PdfFailure::Damaged),
+        ChildOutcome::Protected => return Err(PdfFailure::Protected),
+        ChildOutcome::Complete if !has_text => return Err(PdfFailure::NoText),
+        ChildOutcome::Killed if !has_text => return Err(PdfFailure::TooComplex),
+        ChildOutcome::TimedOut if !has_text => return Err(PdfFailure::TimedOut),
+        ChildOutcome::Complete => {}
+        ChildOutcome::Killed => {
+            text.push_str("\n--- the next page needs too much memory or time ---\n");
+        }
+        ChildOutcome::TimedOut => {
+            text.push_str("\n--- the next page was not read in time ---\n");
+        }
     }
     Ok(text)
 }

@@ -110,7 +110,7 @@ fn period(freshness: Freshness) -> &'static str {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SearchResponse {
     query: Option<AnswerQuery>,
     web: Option<Web>,
 }
@@ -182,8 +182,8 @@ fn read(response: &ApiResponse) -> Result<Found, Rejection> {
 }
 
 fn found(body: &[u8]) -> Option<Found> {
-    let answer: Answer = serde_json::from_slice(body).ok()?;
-    let pages: Vec<Page> = answer.web.map(|web| web.results).unwrap_or_default().into();
+    let response: SearchResponse = serde_json::from_slice(body).ok()?;
+    let pages: Vec<Page> = response.web.map(|web| web.results).unwrap_or_default().into();
     let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,
@@ -192,6 +192,6 @@ fn found(body: &[u8]) -> Option<Found> {
             age: page.age.or(page.page_age),
         })
     });
-    let corrected = answer.query.and_then(|query| query.altered);
+    let corrected = response.query.and_then(|query| query.altered);
     Some(Found { hits: hits.collect(), corrected })
 }

@@ -1,4 +1,4 @@
-//! Several providers, asked in order.
+//! Several providers, tried in order.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Maximum expected wait for the last provider.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// The configured providers in the order in which they are asked.
+/// The configured providers in the order in which they are tried.
 pub struct ProviderChain(Vec<Arc<dyn SearchProvider>>);
 
-/// The failures of all providers that were asked, in that order.
+/// The failures of all providers that were tried, in that order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SearchError(Vec<(&'static str, SearchFailure)>);
 
@@ -37,11 +37,11 @@ impl ProviderChain {
         self.0.iter().map(|provider| provider.name())
     }
 
-    /// Returns the first result, with the name of its provider. The next provider is asked after every
+    /// Returns the first result, with the name of its provider. The next provider is tried after every
     /// failure but a refused query.
     ///
     /// # Errors
-    /// The failures of all providers that were asked.
+    /// The failures of all providers that were tried.
     ///
     /// # Cancellation
     /// Dropping the future ends the request that is running.

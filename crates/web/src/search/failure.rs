@@ -38,7 +38,7 @@ pub enum SearchFailure {
 }
 
 impl SearchFailure {
-    /// Returns `true` if another provider may answer the same query.
+    /// Returns `true` if another provider may have results for the same query.
     #[must_use]
     pub fn allows_next(&self) -> bool {
         !matches!(self, Self::Refused { .. })

@@ -45,11 +45,11 @@ pub(super) fn listing(provider: &str, query: &SearchQuery, found: &Found) -> Too
 }
 
 fn text(provider: &str, query: &SearchQuery, corrected: Option<&str>, lines: &[Line]) -> String {
-    let asked = one_line(&query.text, MAX_QUERY);
+    let query_text = one_line(&query.text, MAX_QUERY);
     let mut text = match lines.len() {
         0 => "No results found.".to_owned(),
-        1 => format!("1 result for \"{asked}\" ({provider})"),
-        count => format!("{count} results for \"{asked}\" ({provider})"),
+        1 => format!("1 result for \"{query_text}\" ({provider})"),
+        count => format!("{count} results for \"{query_text}\" ({provider})"),
     };
     if let Some(corrected) = corrected {
         let _ = write!(text, "\nThe service searched for \"{corrected}\" instead.");

@@ -15,7 +15,7 @@ use super::rate_limits::Window;
 
 /// Maximum number of requests in flight.
 const MAX_PERMITS: usize = 64;
-/// Requests are spaced by this much more than the rate asks, in percent: requests that are sent a
+/// Requests are spaced by this much more than the rate requires, in percent: requests that are sent a
 /// second apart may arrive less than a second apart.
 const MARGIN_PERCENT: u32 = 5;
 /// Longest interval that is learned.

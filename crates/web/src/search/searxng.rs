@@ -18,7 +18,7 @@ use super::{
 };
 use crate::api::{ApiRequest, ApiResponse, ApiTransport, BoundedList, endpoint};
 
-/// Requests per second: the engines behind the server block clients that ask too often.
+/// Requests per second: the engines behind the server block clients that send too many.
 const RATE: u32 = 4;
 
 /// The provider `searxng`.
@@ -96,7 +96,7 @@ impl SearchProvider for Searxng {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SearchResponse {
     results: BoundedList<Page, MAX_RESULTS>,
     #[serde(default)]
     unresponsive_engines: BoundedList<IgnoredAny, 1>,
@@ -124,12 +124,13 @@ fn read(response: &ApiResponse) -> Result<Found, Rejection> {
 }
 
 fn found(body: &[u8]) -> Result<Found, Rejection> {
-    let answer: Answer = serde_json::from_slice(body).map_err(|_| Rejection::Malformed)?;
-    if answer.results.is_empty() && !answer.unresponsive_engines.is_empty() {
+    let response: SearchResponse =
+        serde_json::from_slice(body).map_err(|_| Rejection::Malformed)?;
+    if response.results.is_empty() && !response.unresponsive_engines.is_empty() {
         // No result of engines that did not respond is no result.
         return Err(Rejection::Failed);
     }
-    let pages: Vec<Page> = answer.results.into();
+    let pages: Vec<Page> = response.results.into();
     let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSection {
-    /// Providers in the order in which they are asked. Default: all configured ones, in the order
+    /// Providers in the order in which they are tried. Default: all configured ones, in the order
     /// `brave`, `tavily`, `searxng`.
     pub providers: Vec<ProviderName>,
     /// Number of results when a call sets none, 1 to 20. Default 5.

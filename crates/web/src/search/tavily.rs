@@ -92,7 +92,7 @@ impl SearchProvider for Tavily {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SearchResponse {
     results: BoundedList<Page, MAX_RESULTS>,
 }
 
@@ -130,7 +130,7 @@ fn read(response: &ApiResponse) -> Result<Found, Rejection> {
     }
 }
 
-/// Returns the delay that a rejection asks for, at most a month.
+/// Returns the delay that a rejection states, at most a month.
 fn delay(response: &ApiResponse) -> Option<Duration> {
     const MAX_SECONDS: f64 = 2_678_400.0;
     let error: Option<ErrorAnswer> = serde_json::from_slice(&response.body).ok();
@@ -140,8 +140,8 @@ fn delay(response: &ApiResponse) -> Option<Duration> {
 }
 
 fn found(body: &[u8]) -> Option<Found> {
-    let answer: Answer = serde_json::from_slice(body).ok()?;
-    let pages: Vec<Page> = answer.results.into();
+    let response: SearchResponse = serde_json::from_slice(body).ok()?;
+    let pages: Vec<Page> = response.results.into();
     let hits = pages.into_iter().filter_map(|page| {
         Some(SearchHit {
             url: page.url?,

@@ -1,5 +1,8 @@
 //! Rules for the documents.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
 use super::{assert_no_violations, files, root};
 
 /// Commands that the README must mention.
@@ -22,6 +25,26 @@ fn document_links_resolve() {
 }
 
 #[test]
+fn document_anchors_exist() {
+    let files: BTreeMap<String, String> = files("md").into_iter().collect();
+    let anchors: BTreeMap<&str, BTreeSet<String>> =
+        files.iter().map(|(path, text)| (path.as_str(), anchors(text))).collect();
+    let mut violations = Vec::new();
+    for (path, text) in &files {
+        for (number, target) in links(text) {
+            let Some((file, anchor)) = target.split_once('#') else { continue };
+            let linked = if file.is_empty() { path.clone() } else { resolve(path, file) };
+            if anchors.get(linked.as_str()).is_some_and(|anchors| !anchors.contains(anchor)) {
+                violations.push(format!(
+                    "{path}:{number}: {linked} has no heading for #{anchor}; correct the link"
+                ));
+            }
+        }
+    }
+    assert_no_violations(&violations);
+}
+
+#[test]
 fn readme_names_first_commands() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("write a README.md");
     let missing = FIRST_COMMANDS.iter().filter(|command| !readme.contains(**command));
@@ -37,17 +60,76 @@ fn link_parser_skips_code_and_external_links() {
     assert_eq!(links(text), vec![(1, "b.md#c"), (1, "e.png"), (5, "#g")]);
 }
 
+#[test]
+fn anchors_follow_headings() {
+    let text = "# A `b_c`: d, é\n```\n# code\n```\n## [E](f.md)\n### E\n#no\n";
+    let expected = ["a-b_c-d-é", "e", "e-1"].map(ToOwned::to_owned);
+    assert_eq!(anchors(text), BTreeSet::from(expected));
+    assert_eq!(resolve("docs/adr/1.md", "../a.md"), "docs/a.md");
+}
+
+/// Returns the path of a link relative to the root. `from` is the path of the linking document.
+fn resolve(from: &str, link: &str) -> String {
+    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
+    let mut parts: Vec<String> = Vec::new();
+    for component in folder.join(link).components() {
+        match component {
+            Component::ParentDir => drop(parts.pop()),
+            Component::Normal(part) => parts.push(part.to_string_lossy().into_owned()),
+            _ => {}
+        }
+    }
+    parts.join("/")
+}
+
+/// Returns the anchors that GitHub gives to the headings of a document.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let headings = prose(text).filter_map(|(_, line)| {
+        let heading = line.trim_start_matches('#');
+        let is_heading = heading.len() < line.len() && heading.starts_with(' ');
+        is_heading.then(|| heading.trim())
+    });
+    let anchor = |heading: &str| {
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_' | ' ');
+        let shown = without_targets(heading).to_lowercase();
+        shown.chars().filter(kept).collect::<String>().replace(' ', "-")
+    };
+    headings
+        .map(|heading| {
+            let anchor = anchor(heading);
+            let earlier = seen.entry(anchor.clone()).or_default();
+            *earlier += 1;
+            match *earlier {
+                1 => anchor,
+                number => format!("{anchor}-{}", number - 1),
+            }
+        })
+        .collect()
+}
+
+/// Returns a heading with the texts of its links only.
+fn without_targets(heading: &str) -> String {
+    let mut parts = heading.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once(')').map_or(part, |(_, rest)| rest));
+    rest.fold(first, |shown, rest| shown + rest)
+}
+
+/// Returns the numbered lines outside of code blocks.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
 /// Returns line numbers and targets of links inside the repository.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        if in_code {
-            continue;
-        }
+    for (index, line) in prose(text) {
         let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         let inside =
             targets.filter(|target| !target.contains("://") && !target.contains("mailto:"));

@@ -58,6 +58,7 @@ fn constructions_are_counted_as_whole_words() {
     assert_eq!(count(text, "/// what"), 1, "the second line continues a comment");
     assert_eq!(count("// so\n/// how it is", "/// how"), 1);
     assert_eq!(count("the time-out, time-outs", "time-out"), 1);
+    assert_eq!(count("a story, customer-stories, stories", "stories"), 1);
 }
 
 /// Counts a construction in a text in lower case.
@@ -79,11 +80,15 @@ fn count(text: &str, construction: &str) -> usize {
             .filter(|(index, found)| {
                 let before = text[..*index].chars().next_back();
                 let after = text[index + found.len()..].chars().next();
-                !before.is_some_and(char::is_alphanumeric)
-                    && !after.is_some_and(char::is_alphanumeric)
+                !before.is_some_and(is_word_part) && !after.is_some_and(is_word_part)
             })
             .count(),
     }
+}
+
+/// Returns whether a character continues a word. A hyphen does, as in the name `customer-stories`.
+fn is_word_part(character: char) -> bool {
+    character.is_alphanumeric() || character == '-'
 }
 
 fn is_word_prefix(text: &str, start: &str) -> bool {

@@ -33,7 +33,7 @@ async fn read(github: &Github, url: &str) -> Result<GithubDocument, GithubFailur
 }
 
 /// Returns path and query of a request, and its media type.
-fn asked(request: &ApiRequest) -> (String, String) {
+fn requested(request: &ApiRequest) -> (String, String) {
     let query = request.url.query().map_or_else(String::new, |query| format!("?{query}"));
     let media = request.headers["accept"].to_str().expect("text");
     let media = media.trim_start_matches("application/vnd.github").trim_start_matches('.');

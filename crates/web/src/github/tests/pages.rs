@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{asked, github, json_response, not_found, read, text_response};
+use super::{github, json_response, not_found, read, requested, text_response};
 use crate::api::{ApiRequest, ApiResponse, recorded::Recorded};
 
 /// Reads the page of a URL, and returns its Markdown.
@@ -12,7 +12,7 @@ async fn markdown(url: &str) -> String {
 }
 
 fn respond(request: &ApiRequest) -> ApiResponse {
-    let (path, media) = asked(request);
+    let (path, media) = requested(request);
     match (path.trim_start_matches("/repos/acme/rocket"), media.as_str()) {
         ("/issues/41", "+json") => json_response(&issue()),
         ("/issues/41/comments?per_page=100&page=1", _) => json_response(&comments()),

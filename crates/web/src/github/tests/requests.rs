@@ -8,7 +8,7 @@ use std::sync::{
 use serde_json::json;
 
 use super::{
-    super::GithubFailure, asked, github, json_response, not_found, read, text_response,
+    super::GithubFailure, github, json_response, not_found, read, requested, text_response,
     with_section,
 };
 use crate::api::recorded::{Recorded, response};
@@ -90,7 +90,7 @@ async fn unchanged_answer_is_read_from_memory() {
 #[tokio::test]
 async fn at_most_three_pages_of_comments_are_read() {
     let transport = Recorded::new(|request| {
-        let (path, _) = asked(request);
+        let (path, _) = requested(request);
         Ok(if path.contains("/comments?") {
             let page: Vec<_> = (0..100).map(|_| json!({"body": "x"})).collect();
             let next = ("link", "<https://api.github.com/x?page=9>; rel=\"next\"");
@@ -136,7 +136,7 @@ async fn search_for_long_references_is_bounded() {
 #[tokio::test]
 async fn file_in_place_of_folder_and_reverse_are_shown() {
     let transport = Recorded::new(|request| {
-        let (path, media) = asked(request);
+        let (path, media) = requested(request);
         Ok(match (path.as_str(), media.as_str()) {
             ("/repos/a/b/contents/file.txt?ref=main", "+json") => {
                 json_response(&json!({"name": "file.txt", "type": "file"}))

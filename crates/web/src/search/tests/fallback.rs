@@ -40,7 +40,7 @@ async fn searched(status: u16, body: &'static str) -> (Result<String, String>, V
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_provider_is_asked_after_a_failure() {
+async fn next_provider_is_tried_after_a_failure() {
     let failures =
         [(401, ""), (402, ""), (429, ""), (500, ""), (404, ""), (200, "<html>"), (403, "")];
     for (status, body) in failures {
@@ -63,7 +63,7 @@ async fn refused_query_ends_the_search() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn used_up_provider_is_not_asked_again() {
+async fn used_up_provider_gets_no_request() {
     let transport = Recorded::new(|request| {
         Ok(match request.url.host_str() {
             Some("api.search.brave.com") => response(402, &[], ""),
@@ -74,10 +74,10 @@ async fn used_up_provider_is_not_asked_again() {
     for _ in 0..3 {
         search(&tool).await.expect("a result");
     }
-    let asked = transport.requests();
+    let requests = transport.requests();
     let brave =
-        asked.iter().filter(|request| request.url.host_str() == Some("api.search.brave.com"));
-    assert_eq!((brave.count(), asked.len()), (1, 4));
+        requests.iter().filter(|request| request.url.host_str() == Some("api.search.brave.com"));
+    assert_eq!((brave.count(), requests.len()), (1, 4));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Requests as each provider expects them, and the tool's definition.
 
 use rockbot_contracts::{ToolErrorCode, ToolSource};
-use rockbot_tools::{ArgumentSchema, Period, Tool, guides::WEB};
+use rockbot_tools::{ArgumentSchema, Period, Tool};
 use serde_json::{Value, json};
 
 use super::{call, web_search};
@@ -104,16 +104,4 @@ async fn definition_permits_caching_and_bounds_arguments() {
     let cache = tool.policy().and_then(|policy| policy.cache).and_then(Period::duration);
     assert_eq!(cache.map(|cache| cache.as_secs()), Some(600));
     assert!(ArgumentSchema::compile(&registration.parameters).is_ok());
-}
-
-#[tokio::test]
-async fn guide_names_only_existing_tools_and_arguments() {
-    let transport = Recorded::new(|_| Ok(response(500, &[], "")));
-    let tool = web_search(json!({"brave": {"api_key": "key"}}), transport);
-    let search = tool.registration();
-    let others = ["web_browse", "get_from_working_memory", "search_working_memory"];
-    let others = others
-        .map(|name| rockbot_tools::ToolRegistration { name: name.to_owned(), ..search.clone() });
-    assert_eq!(WEB.validate(others.iter().chain([search])), [""; 0]);
-    assert!(WEB.markdown.contains("`web_search`") && WEB.markdown.lines().count() <= 60);
 }

@@ -16,7 +16,7 @@ const MAX_IMAGE_BYTES: usize = 512 * 1024;
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// A response whose body was read.
-pub(crate) struct Answer<'a> {
+pub(crate) struct ReceivedResponse<'a> {
     pub(crate) status: StatusCode,
     pub(crate) headers: &'a HeaderMap,
     /// At most as many bytes as the tool's limit.
@@ -27,7 +27,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) next_page: Option<String>,
 }
 
-impl Answer<'_> {
+impl ReceivedResponse<'_> {
     /// Returns the result for a model: compact JSON, text, an image, or a note on any other content.
     /// `pointer` selects a part of JSON.
     pub(crate) fn into_result(self, pointer: Option<&str>) -> ToolResult {
@@ -132,7 +132,8 @@ mod tests {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
         let (headers, status) = (&headers, StatusCode::OK);
-        Answer { status, headers, body, is_complete: true, next_page: None }.into_result(pointer)
+        ReceivedResponse { status, headers, body, is_complete: true, next_page: None }
+            .into_result(pointer)
     }
 
     fn text(kind: &'static str, body: &[u8], pointer: Option<&str>) -> String {
@@ -172,14 +173,14 @@ mod tests {
     #[test]
     fn incomplete_body_and_next_page_are_noted() {
         let headers = HeaderMap::new();
-        let answer = Answer {
+        let received = ReceivedResponse {
             status: StatusCode::OK,
             headers: &headers,
             body: "é".as_bytes(),
             is_complete: false,
             next_page: Some("page=2".to_owned()),
         };
-        let text = answer.into_result(None).to_text().into_owned();
+        let text = received.into_result(None).to_text().into_owned();
         assert_eq!(
             text,
             "é\n[the response exceeds 2 bytes; the rest was not read]\nnext page: page=2"

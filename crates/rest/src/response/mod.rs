@@ -4,4 +4,4 @@ mod content;
 mod json;
 mod next_page;
 
-pub(crate) use self::{content::Answer, next_page::next_page};
+pub(crate) use self::{content::ReceivedResponse, next_page::next_page};
