@@ -81,7 +81,9 @@ async fn replaced_handler_with_other_tools_answers_every_call() {
         }
     }
     assert!(old > 0 && new > 0 && refused > 0, "{old} old, {new} new, {refused} refused");
-    assert_eq!(caller.requester.stats().late(), 0);
+    // The broker may lose the last acks of a handler that stops: read-only calls then run again, and the
+    // second reply is dropped.
+    assert_eq!(caller.requester.pending(), 0);
     let added = fleet.run(&["tools", "call", "added"]).await;
     added.assert_code(0);
     let removed = fleet.run(&["tools", "call", "removed"]).await;
