@@ -1,7 +1,7 @@
 //! Search: the tool `web_search`, and the providers behind it.
 //!
 //! [`WebSearch`] tries the configured providers in order. Each provider sends through its own
-//! [`Endpoint`](endpoint::Endpoint), which paces requests by the rate that the provider announces.
+//! endpoint, which paces requests by the rate that the provider announces.
 
 mod brave;
 mod chain;
