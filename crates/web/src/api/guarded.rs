@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn search_reads_compressed_response() {
         let server = Server::start().await;
-        let section = json!({"brave": {"api_key": "token", "base_url": server.url}});
+        let section = json!({"brave": {"api_key": "token", "base_url": server.url.as_str()}});
         let section: SearchSection = serde_json::from_value(section).expect("a section");
         assert_eq!(section.validate(|_| None), [""; 0]);
         let transport: Arc<dyn ApiTransport> = Arc::new(local());

@@ -20,20 +20,65 @@ const INLINE: [&str; 22] = [
     "small", "span", "strong", "sub", "sup", "u", "var", "wbr",
 ];
 
-/// Markup with more tags than a page may have.
+/// Maximum cost of writing the texts of a page as HTML: for each text, its bytes times the characters in it
+/// that are escaped. The serializer searches the rest of a text after each of them.
+const MAX_ESCAPE_COST: usize = 4_000_000_000;
+
+/// Markup that is not parsed, because that would take too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the page has more than {MAX_TAGS} tags")]
-pub(crate) struct TooManyTags;
+pub(crate) enum TooComplex {
+    /// It has too many tags.
+    #[error("the page has more than {MAX_TAGS} tags")]
+    Tags,
+    /// A long text has too many characters that are escaped in HTML.
+    #[error("a text of the page is long and has too many special characters")]
+    Escapes,
+}
+
+/// A text that a parser may join: end tags that match no element do not divide it.
+#[derive(Debug, Default)]
+struct JoinedText {
+    bytes: usize,
+    escapes: usize,
+}
+
+impl JoinedText {
+    fn push(&mut self, text: &[u8]) {
+        const NO_BREAK_SPACE: &[u8] = "\u{a0}".as_bytes();
+        let escaped = text.iter().filter(|byte| matches!(**byte, b'&' | b'<' | b'>')).count();
+        let spaces = text.windows(2).filter(|pair| *pair == NO_BREAK_SPACE).count();
+        self.bytes += text.len();
+        self.escapes += escaped + spaces;
+    }
+
+    fn cost(&self) -> usize {
+        self.bytes.saturating_mul(self.escapes)
+    }
+}
 
 /// Returns the markup with bounded tags. Allocates only if a tag has to be cut.
-pub(crate) fn bounded(html: &str) -> Result<Cow<'_, str>, TooManyTags> {
+pub(crate) fn bounded(html: &str) -> Result<Cow<'_, str>, TooComplex> {
     let mut scanner = Scanner::new(html);
     let (mut kept, mut copied, mut tags) = (String::new(), 0, 0);
+    let (mut text, mut cost) = (JoinedText::default(), 0_usize);
     while let Some(piece) = scanner.next() {
-        let Piece::Tag(tag) = piece else { continue };
+        let tag = match piece {
+            Piece::Tag(tag) => tag,
+            Piece::Text(range) => {
+                text.push(&html.as_bytes()[range]);
+                if text.cost().saturating_add(cost) > MAX_ESCAPE_COST {
+                    return Err(TooComplex::Escapes);
+                }
+                continue;
+            }
+            Piece::Hidden => continue,
+        };
         tags += 1;
         if tags > MAX_TAGS {
-            return Err(TooManyTags);
+            return Err(TooComplex::Tags);
+        }
+        if tag.is_start {
+            cost = cost.saturating_add(std::mem::take(&mut text).cost());
         }
         if let Some(cut) = tag.cut {
             kept.push_str(&html[copied..cut]);
@@ -81,6 +126,7 @@ enum Piece {
 struct Tag {
     bytes: Range<usize>,
     name: Range<usize>,
+    is_start: bool,
     /// Position after the last permitted attribute, if there are more.
     cut: Option<usize>,
 }
@@ -185,7 +231,7 @@ impl<'a> Scanner<'a> {
         let is_start = prefix == 1;
         let raw = std::str::from_utf8(&self.bytes[name.clone()]).unwrap_or_default();
         self.raw = (is_start && is_one_of(raw, &RAW_TEXT)).then(|| name.clone());
-        Piece::Tag(Tag { bytes: start..at, name, cut })
+        Piece::Tag(Tag { bytes: start..at, name, is_start, cut })
     }
 
     /// Returns the end of the attribute at `at`.
@@ -310,7 +356,19 @@ mod tests {
     #[test]
     fn too_many_tags_are_refused() {
         assert!(bounded(&"<br>".repeat(200_000)).is_ok());
-        assert_eq!(bounded(&"<br>".repeat(200_001)), Err(TooManyTags));
+        assert_eq!(bounded(&"<br>".repeat(200_001)), Err(TooComplex::Tags));
+    }
+
+    #[test]
+    fn long_text_with_many_escapes_is_refused() {
+        let entities = |count| "&amp;".repeat(count);
+        assert!(bounded(&entities(20_000)).is_ok());
+        assert_eq!(bounded(&entities(40_000)), Err(TooComplex::Escapes));
+        // End tags may match no element, and comments are dropped.
+        let joined = format!("{}</x><!-- c -->", entities(10)).repeat(4000);
+        assert_eq!(bounded(&joined), Err(TooComplex::Escapes));
+        assert!(bounded(&format!("<p>{}", entities(20)).repeat(20_000)).is_ok());
+        assert!(bounded(&"words without special characters ".repeat(150_000)).is_ok());
     }
 
     #[test]
