@@ -133,7 +133,7 @@ def run_cell(plan, own, requests, take, number):
             jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
             processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
             supervisor_pid = os.readlink("self", dir_fd=processes)
-        descriptors = receive_descriptors(requests)
+        descriptors = await_descriptors(requests, take)
         if not descriptors:
             os.write(take, jail.encode(NO_MORE_REQUESTS))
             os._exit(0)
@@ -172,7 +172,7 @@ def run_cell(plan, own, requests, take, number):
         os._exit(0)
     except BaseException as error:
         if control is None:
-            control, *_ = receive_descriptors(requests) or [0]
+            control, *_ = await_descriptors(requests, take) or [0]
             os.write(take, jail.encode(number))
         fail(control, error)
 
@@ -191,8 +191,19 @@ def describe(error):
     return f"{step}: {type(error).__name__}: {error}"
 
 
-def receive_descriptors(requests):
-    data, messages, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(3 * 4))
+def await_descriptors(requests, take):
+    """Waits for a request, for which all spare cells compete. Exits when the server has exited: the
+    signal of its death is missed by a cell that the server was still creating."""
+    while take not in wait_readable([requests, take], None):
+        try:
+            return receive_descriptors(requests, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass  # Another cell was faster.
+    os._exit(NOT_STARTED)
+
+
+def receive_descriptors(requests, flags=0):
+    data, messages, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(3 * 4), flags)
     for level, kind, payload in messages:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             return [int.from_bytes(payload[at:at + 4], sys.byteorder) for at in (0, 4, 8)]
