@@ -135,6 +135,7 @@ async fn pool_user_serves_and_announces_only_its_own_pool() {
     let mut agent = secured.program("rockbot-agent", "agent.assistant");
     use_demo_script(&mut agent);
     let mut agent = Running::start(agent);
+    agent.expect_log("ready").await;
     agent.expect_log("handler announced its tools").await;
     secured.cli(&READ).await.assert_code(0);
     secured.cli(&["doctor"]).await.assert_code(0);

@@ -122,6 +122,7 @@ async fn file_change_reaches_agents_and_command() {
     let mut agent = fleet.program("rockbot-agent");
     agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
     let mut agent = Running::start(agent);
+    agent.expect_log("ready").await;
     agent.expect_log("handler announced its tools").await;
     let address =
         ReplyAddress::new(AgentName::new("watcher").expect("a name"), InstanceId::generate());

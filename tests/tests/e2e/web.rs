@@ -148,6 +148,7 @@ text = """
         .env("ROCKBOT_LLM__SCRIPT", script)
         .env("ROCKBOT_MEMORY__STORE", "memory:");
     let mut agent = Running::start(agent);
+    agent.expect_log("ready").await;
     agent.expect_log("handler announced its tools").await;
 
     let answer = ask(&fleet, session, "What does the guide say?").await;

@@ -189,6 +189,7 @@ async fn chat_uses_tool_of_python_worker() {
     let mut agent = fleet.program("rockbot-agent");
     agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
     let mut agent = Running::start(agent);
+    agent.expect_log("ready").await;
     agent.expect_log("handler announced its tools").await;
     let chat = fleet.run(&["chat", "How many people live there?"]).await;
     chat.assert_code(0);
