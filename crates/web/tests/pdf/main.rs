@@ -117,7 +117,7 @@ async fn endless_recursion_ends_the_child_only() {
 async fn document_that_expands_beyond_its_memory_is_too_complex() {
     let mut pdf = Pdf::with_kids("4 0 R");
     pdf.push_page("");
-    pdf.push_compressed("    ", 2 * 1024 * 1024 * 1024);
+    pdf.push_compressed("    ", 640 * 1024 * 1024);
     assert!(pdf.bytes().len() < 16 * 1024 * 1024);
     let error = read(&pdf).await;
     assert!(matches!(error, Err(PdfFailure::TooComplex)), "{error:?}");
