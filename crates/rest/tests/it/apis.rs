@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use rockbot_tools::ToolProvider;
+use rockbot_contracts::ToolErrorCode as Code;
+use rockbot_tools::{Executed, ToolProvider};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     fixture::{Fixture, context},
@@ -77,9 +79,47 @@ async fn refused_client_is_unavailable_and_not_executed() {
     let fixture = fixture(&document(&server.url)).await;
     let (context, _) = context("rest__items_getItem");
     let failure = fixture.call(json!({"id": "a"}), &context).await.unwrap_err();
-    assert_eq!(failure.executed(), rockbot_tools::Executed::No);
+    assert_eq!(failure.executed(), Executed::No);
     assert!(failure.to_string().contains("refused the OAuth client (401)"), "{failure}");
     assert!(server.received().iter().all(|one| one.target == "/token"));
+}
+
+#[tokio::test]
+async fn silent_token_endpoint_ends_with_each_call() {
+    let server = Server::start([Act::Stall]).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let call = async || {
+        let (mut context, _) = context("rest__items_getItem");
+        context.deadline = Instant::now() + Duration::from_millis(200);
+        fixture.call(json!({"id": "a"}), &context).await.unwrap_err()
+    };
+    let (first, second, third) = tokio::join!(call(), call(), call());
+    for failure in [first, second, third] {
+        assert_eq!((failure.code(), failure.executed()), (Code::Timeout, Executed::No));
+    }
+    assert!(server.received().iter().all(|one| one.target == "/token"));
+}
+
+/// The next call obtains the token that a cancelled one was waiting for.
+#[tokio::test]
+async fn cancelled_call_leaves_the_token_to_the_next() {
+    let token = json!({"access_token": "access-token", "expires_in": 3600}).to_string();
+    let server = Server::start([Act::Stall, json_act(&token), json_act("{}")]).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let (first, _) = context("rest__items_getItem");
+    let (second, _) = context("rest__items_getItem");
+    let then = async {
+        server.arrival().await;
+        let cancel = async { first.cancellation.cancel() };
+        tokio::join!(fixture.call(json!({"id": "b"}), &second), cancel).0
+    };
+    let (cancelled, result) = tokio::join!(fixture.call(json!({"id": "a"}), &first), then);
+    let failure = cancelled.unwrap_err();
+    assert_eq!((failure.code(), failure.executed()), (Code::Cancelled, Executed::No));
+    assert_eq!(result.unwrap().to_text(), "{}");
+    let received = server.received();
+    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
+    assert_eq!(targets, ["/token", "/token", "/v1/items/b"]);
 }
 
 #[tokio::test]
