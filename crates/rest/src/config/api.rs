@@ -23,8 +23,10 @@ use crate::{
 };
 
 /// A validated entry. Its document is read later.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ApiConfig {
+    /// Entry with the values of its variables.
+    pub(crate) expanded: Value,
     pub(crate) spec: SpecLocation,
     /// Headers of every request, marked as sensitive.
     pub(crate) headers: HeaderMap,
@@ -108,7 +110,7 @@ impl ApiConfig {
         let settings = CallSettings::new(raw.timeout_ms, raw.max_response_bytes)?;
         let settings = settings.with_idempotency_key(raw.idempotency_key.as_deref())?;
         let settings = CallSettings { queue: raw.queue, cache: raw.cache, ..settings };
-        Ok(Self { spec, headers, settings, import, secrets, warnings })
+        Ok(Self { expanded, spec, headers, settings, import, secrets, warnings })
     }
 }
 

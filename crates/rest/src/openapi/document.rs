@@ -13,6 +13,8 @@ pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
 const MAX_NODES: usize = 4_000_000;
 /// Maximum length of a title or a version, in characters.
 const MAX_TITLE_CHARS: usize = 200;
+/// Maximum length of the description of an API, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 2_000;
 
 /// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
 const MAX_YAML_DEPTH: usize = 64;
@@ -111,13 +113,19 @@ impl Document {
     /// Returns its title, at most 200 characters, or nothing.
     #[must_use]
     pub fn title(&self) -> String {
-        self.info("title")
+        self.info("title", MAX_TITLE_CHARS)
+    }
+
+    /// Returns the description of the API, at most 2,000 characters, or nothing.
+    #[must_use]
+    pub fn description(&self) -> String {
+        self.info("description", MAX_DESCRIPTION_CHARS)
     }
 
     /// Returns the version of the API, at most 200 characters, or nothing.
     #[must_use]
     pub fn api_version(&self) -> String {
-        self.info("version")
+        self.info("version", MAX_TITLE_CHARS)
     }
 
     /// Returns the URLs of its servers as written, with their variables.
@@ -138,9 +146,9 @@ impl Document {
         &self.root
     }
 
-    fn info(&self, field: &str) -> String {
+    fn info(&self, field: &str, max_chars: usize) -> String {
         match &self.root["info"][field] {
-            Value::String(text) => outside_text::plain(text.trim(), MAX_TITLE_CHARS),
+            Value::String(text) => outside_text::plain(text.trim(), max_chars),
             Value::Number(number) => number.to_string(),
             _ => String::new(),
         }

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     build::{BuildOutcome, Built},
-    document::{self, Stamp},
     limits::Offered,
     status::{EntryStatus, RestStatus},
 };
 use crate::{
+    api::{self, Stamp},
     config::{EntryKind, RestFile, SpecLocation, is_disabled},
     tool::RestTool,
 };
@@ -39,7 +39,7 @@ impl Entry {
     fn is_current(&self, raw: &Value) -> bool {
         self.raw == *raw
             && self.retry_at.is_none_or(|at| Instant::now() < at)
-            && self.spec.as_ref().is_none_or(|spec| document::stamp(spec) == self.stamp)
+            && self.spec.as_ref().is_none_or(|spec| api::stamp(spec) == self.stamp)
     }
 }
 
@@ -77,7 +77,7 @@ impl Entries {
 
     /// Returns the stamp of the document of an entry as it is now.
     pub(super) fn stamp(&self, key: &EntryKey) -> Option<Stamp> {
-        document::stamp(self.0.get(key)?.spec.as_ref()?)
+        api::stamp(self.0.get(key)?.spec.as_ref()?)
     }
 
     /// Returns the tools that are offered, and the status of all entries.

@@ -1,7 +1,6 @@
 //! The provider of REST tools, and the file that it follows.
 
 mod build;
-mod document;
 mod entries;
 mod limits;
 mod options;
@@ -11,5 +10,5 @@ mod status;
 pub use self::{
     options::{RestOptions, Variables},
     rest::RestProvider,
-    status::{EntryStatus, RestStatus, SkippedTool},
+    status::{EntryStatus, RestStatus},
 };

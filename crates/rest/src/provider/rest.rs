@@ -120,7 +120,7 @@ impl RestProvider {
         let mut builds = stream::iter(builds).buffer_unordered(CONCURRENT_BUILDS);
         while let Some((key, raw, outcome, stamp)) = builds.next().await {
             // The document of a new entry is known only now.
-            let stamp = stamp.or_else(|| super::document::stamp(outcome.spec.as_ref()?));
+            let stamp = stamp.or_else(|| crate::api::stamp(outcome.spec.as_ref()?));
             entries.insert(key, raw, outcome, stamp);
             self.publish(entries, file, problem.as_ref());
         }
