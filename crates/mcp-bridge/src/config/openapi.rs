@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 /// The keys that hold the location of a document.
 const DOCUMENT_KEYS: [&str; 2] = ["openapi", "openApi"];
 /// The keys of an API that are passed on, as in `openApi` of the file of REST tools.
-const API_KEYS: [&str; 12] = [
+const API_KEYS: [&str; 13] = [
     "auth",
     "baseUrl",
+    "credentialOrigins",
     "deprecated",
     "exclude",
     "headers",

@@ -73,21 +73,24 @@ impl DocumentWatch {
     }
 }
 
-/// Reads a document.
+/// Reads the bytes of a document.
 ///
 /// # Errors
 /// A message for the operator.
-pub(super) async fn read(spec: &SpecLocation, client: &GuardedClient) -> Result<Document, String> {
-    let bytes = match spec {
-        SpecLocation::Url(url) => fetch(url, client).await?,
-        SpecLocation::File(path) => read_file(path).await?,
-    };
-    // Large documents take seconds.
-    let parsed = tokio::task::spawn_blocking(move || {
-        let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
-        text.parse::<Document>().map_err(|error| error.to_string())
-    });
-    parsed.await.unwrap_or_else(|_| Err("the document cannot be parsed".to_owned()))
+pub(super) async fn load(spec: &SpecLocation, client: &GuardedClient) -> Result<Vec<u8>, String> {
+    match spec {
+        SpecLocation::Url(url) => fetch(url, client).await,
+        SpecLocation::File(path) => read_file(path).await,
+    }
+}
+
+/// Parses a document. Large ones take seconds: call this on a blocking thread.
+///
+/// # Errors
+/// A message for the operator.
+pub(super) fn parse(bytes: Vec<u8>) -> Result<Document, String> {
+    let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
+    text.parse::<Document>().map_err(|error| error.to_string())
 }
 
 async fn read_file(path: &Path) -> Result<Vec<u8>, String> {

@@ -1,6 +1,9 @@
 //! Import of an API as tools.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rockbot_egress::DialPolicy;
 use rockbot_tools::CallPolicy;
@@ -50,24 +53,45 @@ impl ImportedApi {
         client: &RestClient,
     ) -> Result<Self, String> {
         config.import.allow_plain_http = dial.allow_plain_http;
-        let document = document::read(&config.spec, client.http()).await?;
-        let (version, title) = (document.version(), document.title());
-        let description = document.description();
+        let bytes = document::load(&config.spec, client.http()).await?;
         let import = std::mem::take(&mut config.import);
+        let permit = client.import_permit().await;
         // Large documents take seconds.
-        let imported =
-            tokio::task::spawn_blocking(move || openapi::import(&document, &import)).await;
-        let imported = imported.map_err(|_| "the document cannot be imported".to_owned())?;
+        let imported = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let document = document::parse(bytes)?;
+            let imported = openapi::import(&document, &import);
+            let (title, description) = (document.title(), document.description());
+            Ok::<_, String>((document.version(), title, description, imported))
+        });
+        let imported = imported.await.map_err(|_| "the document cannot be imported".to_owned())?;
+        let (version, title, description, imported) = imported?;
         let Imported { operations, skipped, notes, .. } = imported;
-        let skipped = skipped
+        let skipped: Vec<_> = skipped
             .into_iter()
             .map(|one| SkippedTool { operation: one.id, reason: one.reason })
             .collect();
+        if operations.is_empty()
+            && let Some(problem) = all_skipped(&skipped)
+        {
+            return Err(problem);
+        }
         let mut warnings = std::mem::take(&mut config.warnings);
         warnings.extend(notes);
         let tools = tools(tool_set, operations, config, policy, client);
         Ok(Self { version, title, description, tools, skipped, warnings })
     }
+}
+
+/// Returns the most frequent reason why the operations are not offered, for an API that has no other.
+fn all_skipped(skipped: &[SkippedTool]) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for one in skipped {
+        *counts.entry(&one.reason).or_default() += 1;
+    }
+    let (reason, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    let example = skipped.iter().find(|one| one.reason == reason)?;
+    Some(format!("no operation can be called; {}: {reason}", example.operation))
 }
 
 fn tools(

@@ -4,8 +4,8 @@ use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION},
 };
-use reqwest::{RequestBuilder, Response};
-use rockbot_egress::{EgressError, GuardedClient};
+use reqwest::{Request, Response};
+use rockbot_egress::{ConnectionSignal, EgressError, GuardedClient};
 use url::Url;
 
 use super::{multipart, verdict::RequestFailure};
@@ -39,18 +39,22 @@ impl SendError {
 }
 
 /// Sends a request with `headers` in addition to its own, and follows redirects to the same origin that
-/// keep the method, or that only read.
+/// keep the method, or that only read. Sets `signal` when the request has a connection.
 pub(super) async fn send(
     client: &GuardedClient,
     parts: &RequestParts,
     headers: &HeaderMap,
+    signal: &ConnectionSignal,
 ) -> Result<Reply, SendError> {
     let mut url = parts.url.clone();
     let mut redirects = 0;
     loop {
-        let sent = async { build(client, parts, headers, &url)?.send().await.map_err(Into::into) };
-        let response = sent.await.map_err(|error: EgressError| SendError {
-            was_sent: redirects > 0 || error.was_sent(),
+        let sent = async {
+            client.execute_with_signal(build(client, parts, headers, &url)?, signal).await
+        };
+        let response = sent.await.map_err(|error| SendError {
+            // The time may end before there is a connection.
+            was_sent: redirects > 0 || error.was_sent() && signal.is_connected(),
             error,
         })?;
         match target(&response, &url, &parts.method).filter(|_| redirects < MAX_REDIRECTS) {
@@ -68,16 +72,17 @@ fn build(
     parts: &RequestParts,
     headers: &HeaderMap,
     url: &Url,
-) -> Result<RequestBuilder, EgressError> {
+) -> Result<Request, EgressError> {
     let request = client.request(parts.method.clone(), url.clone())?;
     let request = request.headers(parts.headers.clone()).headers(headers.clone());
-    Ok(match &parts.body {
+    let request = match &parts.body {
         RequestBody::Empty => request,
         RequestBody::Bytes { content_type, bytes } => {
             request.header(CONTENT_TYPE, content_type).body(bytes.clone())
         }
         RequestBody::Multipart(parts) => request.multipart(multipart::form(parts)?),
-    })
+    };
+    Ok(request.build()?)
 }
 
 /// Returns the headers of the client itself. A header of the request takes precedence.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    credentials::{literal_credential, secrets_in},
+    credentials::{credentials_in_header, credentials_in_url, secrets_in},
     entry,
     settings::CallSettings,
 };
@@ -61,7 +61,7 @@ struct RawApi {
 }
 
 /// Keys of [`RawApi`] and of [`ImportOptions`], and `disabled`.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "spec",
     "headers",
     "idempotencyKey",
@@ -71,6 +71,7 @@ const KEYS: [&str; 18] = [
     "cache",
     "disabled",
     "baseUrl",
+    "credentialOrigins",
     "serverVariables",
     "toolNamePrefix",
     "include",
@@ -99,8 +100,13 @@ impl ApiConfig {
         let (raw, warnings) = entry::parse::<RawApi>(&expanded, &KEYS)?;
         let mut import = ImportOptions::deserialize(&expanded)
             .map_err(|error| TemplateError(error.to_string()))?;
-        secrets.extend(raw.headers.iter().filter_map(literal_credential));
+        secrets.extend(raw.headers.iter().flat_map(credentials_in_header));
         secrets.extend(auth_secrets(&expanded["auth"]));
+        let addresses = [Some(&raw.spec), import.base_url.as_ref()].into_iter().flatten();
+        secrets.extend(addresses.flat_map(|address| credentials_in_url(address)));
+        secrets.sort();
+        secrets.dedup();
+        import.check().map_err(TemplateError)?;
         let headers = headers(&raw.headers)?;
         import.configured_headers = headers.keys().map(|name| name.as_str().to_owned()).collect();
         let spec = spec(&raw.spec, folder)?;
@@ -172,7 +178,7 @@ mod tests {
         let config = config.unwrap();
         assert_eq!(config.spec, SpecLocation::File("/etc/rockbot/github.json".into()));
         let basic = BASE64_STANDARD.encode("me:literal-password");
-        assert_eq!(config.secrets, ["secret-token", "literal-password", &basic]);
+        assert_eq!(config.secrets, [&basic, "literal-password", "secret-token"]);
         assert!(config.headers["x-key"].is_sensitive());
         assert!(config.import.configured_headers.contains("x-key"));
         assert!(matches!(config.warnings.as_slice(), [one] if one.contains("colour")));
@@ -190,6 +196,9 @@ mod tests {
             json!({"spec": "${parameters.x}"}),
             json!({"spec": "a", "include": 7}),
             json!({"spec": "a", "timeoutMs": 0}),
+            json!({"spec": "a", "credentialOrigins": ["api.example.com"]}),
+            json!({"spec": "a", "credentialOrigins": ["https://api.example.com/v1"]}),
+            json!({"spec": "a", "overrides": {"x": {"readOnly": true, "idempotent": false}}}),
         ] {
             assert!(config(&entry).is_err(), "{entry}");
         }

@@ -5,12 +5,14 @@ use std::{fmt, str::FromStr};
 use rockbot_contracts::{json, outside_text};
 use serde_json::Value;
 
-use super::swagger;
+use super::{json_shape, swagger};
 
 /// Maximum size of a document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of values in a document.
 const MAX_NODES: usize = 4_000_000;
+/// Maximum memory of a document in JSON, in bytes, estimated before it is parsed.
+const MAX_MEMORY_BYTES: usize = 768 * 1024 * 1024;
 /// Maximum length of a title or a version, in characters.
 const MAX_TITLE_CHARS: usize = 200;
 /// Maximum length of the description of an API, in characters.
@@ -33,8 +35,11 @@ pub enum DocumentError {
         /// Size of the document.
         bytes: usize,
     },
-    /// It holds too many values.
-    #[error("document holds more than {MAX_NODES} values; import a part of it")]
+    /// It holds too many values, or needs too much memory.
+    #[error(
+        "document holds more than {MAX_NODES} values, or needs more than {} MiB of memory; import a part \
+         of it", MAX_MEMORY_BYTES >> 20
+    )]
     TooManyValues,
     /// It nests too deeply.
     #[error("document nests deeper than {} levels; flatten it with references", json::MAX_DEPTH)]
@@ -176,6 +181,7 @@ impl FromStr for Document {
 }
 
 fn from_json(text: &str) -> Result<Value, DocumentError> {
+    json_shape::check(text, MAX_NODES, MAX_MEMORY_BYTES)?;
     serde_json::from_str(text).map_err(|error| {
         if json::is_too_deep(&error) {
             return DocumentError::TooDeep;

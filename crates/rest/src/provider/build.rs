@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::options::RestOptions;
 use crate::{
-    api::{ImportedApi, SkippedTool},
+    api::{self, ImportedApi, SkippedTool, Stamp},
     call::RestClient,
     config::{ApiConfig, CallSettings, EntryKind, SpecLocation, ToolConfig},
     secrets::Secrets,
@@ -29,6 +29,14 @@ pub(super) struct BuildOutcome {
     pub(super) built: Result<Built, String>,
     /// Location of the document of an API, if the entry is valid.
     pub(super) spec: Option<SpecLocation>,
+    /// Stamp of the document from before it was read.
+    pub(super) stamp: Option<Stamp>,
+}
+
+impl BuildOutcome {
+    fn without_document(built: Result<Built, String>) -> Self {
+        Self { built, spec: None, stamp: None }
+    }
 }
 
 /// Builds the tools of an entry and reads the document of an API.
@@ -40,21 +48,22 @@ pub(super) async fn build(
     client: &RestClient,
 ) -> BuildOutcome {
     match kind {
-        EntryKind::Tool => BuildOutcome { built: tool(name, entry, options, client), spec: None },
+        EntryKind::Tool => BuildOutcome::without_document(build_tool(name, entry, options, client)),
         EntryKind::Api => {
             let folder = options.config.parent().unwrap_or(Path::new(""));
             let config = ApiConfig::new(entry, folder, &*options.variables);
             let config = match config {
                 Ok(config) => config,
-                Err(error) => return BuildOutcome { built: Err(error.to_string()), spec: None },
+                Err(error) => return BuildOutcome::without_document(Err(error.to_string())),
             };
-            let spec = Some(config.spec.clone());
-            BuildOutcome { built: api(name, config, options, client).await, spec }
+            let (spec, stamp) = (config.spec.clone(), api::stamp(&config.spec));
+            let built = build_api(name, config, options, client).await;
+            BuildOutcome { built, spec: Some(spec), stamp }
         }
     }
 }
 
-fn tool(
+fn build_tool(
     name: &str,
     entry: &Value,
     options: &RestOptions,
@@ -92,7 +101,7 @@ fn check_origin(config: &ToolConfig, options: &RestOptions) -> Result<(), String
     options.dial.check(config.request.origin()).map_err(|error| format!("url: {error}"))
 }
 
-async fn api(
+async fn build_api(
     name: &str,
     config: ApiConfig,
     options: &RestOptions,

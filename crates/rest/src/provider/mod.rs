@@ -1,6 +1,7 @@
 //! The provider of REST tools, and the file that it follows.
 
 mod build;
+mod builds;
 mod entries;
 mod limits;
 mod options;

@@ -99,7 +99,7 @@ pub(super) fn write(path: &Path, content: &str) {
     std::fs::rename(new, path).unwrap();
 }
 
-/// Returns the entry of a server.
-pub(super) fn entry(document: &Path) -> Value {
-    json!({"openapi": document, "auth": {"key": {"token": TOKEN}}})
+/// Returns the entry of a server whose token these origins may receive.
+pub(super) fn entry(document: &Path, origins: &[&str]) -> Value {
+    json!({"openapi": document, "auth": {"key": {"token": TOKEN}}, "credentialOrigins": origins})
 }

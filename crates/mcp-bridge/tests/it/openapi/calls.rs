@@ -22,7 +22,7 @@ async fn operations_are_listed_described_and_called() {
     let path = folder.path().join("items.json");
     let api = Api::start().await;
     std::fs::write(&path, document(&api.url, &paths()).to_string()).unwrap();
-    let mut server = entry(&path);
+    let mut server = entry(&path, &[&api.url]);
     server["toolsDenied"] = json!(["items/denied"]);
     let fixture = GatewayFixture::new(options(), json!({"Items": server})).await;
     let status = fixture.bridge.servers().remove(0);
@@ -78,7 +78,8 @@ async fn failure_says_whether_the_operation_ran() {
     paths["/cut"] = json!({"servers": [{"url": url_of(&cutting)}],
         "post": {"operationId": "cut"}});
     std::fs::write(&path, document(&api.url, &paths).to_string()).unwrap();
-    let fixture = GatewayFixture::new(options(), json!({"items": entry(&path)})).await;
+    let origins = [api.url.as_str(), &closed, &url_of(&cutting)];
+    let fixture = GatewayFixture::new(options(), json!({"items": entry(&path, &origins)})).await;
     let cut = async {
         loop {
             let (mut stream, _) = cutting.accept().await.unwrap();

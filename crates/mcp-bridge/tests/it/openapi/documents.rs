@@ -17,7 +17,7 @@ async fn changed_document_replaces_the_tools() {
     let only = |path: &str| document(&api.url, &json!({path: all[path]})).to_string();
     std::fs::write(&path, only("/items/{id}")).unwrap();
     let bridge = Bridge::new(options());
-    bridge.apply(servers_file(&json!({"items": entry(&path)}))).await;
+    bridge.apply(servers_file(&json!({"items": entry(&path, &[&api.url])}))).await;
     wait_until("the server", || bridge.servers().iter().all(|server| server.ready)).await;
     let mut index = bridge.index();
     // The tools stay while the document is invalid.
@@ -53,7 +53,7 @@ async fn unusable_document_fails_its_server_alone() {
     std::fs::write(folder.path().join("other.json"), r#"{"openapi": "9.0"}"#).unwrap();
     let remote = format!("{}/items/document", api.url);
     let servers = json!({"mcpServers": {
-        "good": entry("good.json".as_ref()), "missing": {"openapi": "missing.json"},
+        "good": entry("good.json".as_ref(), &[&api.url]), "missing": {"openapi": "missing.json"},
         "other": {"openapi": "other.json"}, "remote": {"openapi": remote, "required": true},
     }});
     std::fs::write(&file, servers.to_string()).unwrap();

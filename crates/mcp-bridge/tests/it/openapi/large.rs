@@ -37,7 +37,7 @@ async fn large_document_is_indexed_described_and_found() {
     let path = folder.path().join("items.json");
     let api = Api::start().await;
     std::fs::write(&path, document(&api.url, &many_paths()).to_string()).unwrap();
-    let fixture = GatewayFixture::new(options(), json!({"items": entry(&path)})).await;
+    let fixture = GatewayFixture::new(options(), json!({"items": entry(&path, &[&api.url])})).await;
     let offered = OPERATIONS + 4;
     for (label, gateway) in &fixture.gateways {
         let summary = gateway.index().borrow().get("items").cloned().unwrap();
