@@ -74,7 +74,13 @@ fn build(
     url: &Url,
 ) -> Result<Request, EgressError> {
     let request = client.request(parts.method.clone(), url.clone())?;
-    let request = request.headers(parts.headers.clone()).headers(headers.clone());
+    let mut all = parts.headers.clone();
+    all.extend(headers.clone());
+    if !matches!(parts.body, RequestBody::Empty) {
+        // The body has its own.
+        all.remove(CONTENT_TYPE);
+    }
+    let request = request.headers(all);
     let request = match &parts.body {
         RequestBody::Empty => request,
         RequestBody::Bytes { content_type, bytes } => {
@@ -121,4 +127,36 @@ pub(super) fn location(response: &Response, url: &Url) -> Option<Url> {
     let mut to = url.join(location).ok().filter(|_| location.len() <= MAX_BYTES)?;
     to.set_fragment(None);
     (to.username().is_empty() && to.password().is_none()).then_some(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_egress::ClientOptions;
+
+    use super::*;
+
+    #[test]
+    fn body_has_one_content_type() {
+        let client = GuardedClient::new(Default::default(), ClientOptions::default()).unwrap();
+        let xml = HeaderValue::from_static("text/xml");
+        let bytes = RequestBody::Bytes {
+            content_type: HeaderValue::from_static("application/json"),
+            bytes: b"{}".to_vec(),
+        };
+        let multipart = RequestBody::Multipart(Vec::new());
+        for (body, expected) in [
+            (bytes, "application/json"),
+            (multipart, "multipart/form-data; boundary="),
+            (RequestBody::Empty, "text/xml"),
+        ] {
+            let url = Url::parse("https://example.com/").unwrap();
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, xml.clone())]);
+            let method = Method::POST;
+            let parts = RequestParts { method, url, headers, body, credentials: None };
+            let request = build(&client, &parts, &HeaderMap::new(), &parts.url).unwrap();
+            let sent: Vec<_> = request.headers().get_all(CONTENT_TYPE).iter().collect();
+            assert_eq!(sent.len(), 1, "{sent:?}");
+            assert!(sent[0].to_str().unwrap().starts_with(expected), "{sent:?}");
+        }
+    }
 }

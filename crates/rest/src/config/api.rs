@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use rockbot_contracts::{Period, period::optional_period_or_millis};
 use serde::Deserialize;
 use serde_json::Value;
@@ -134,6 +134,12 @@ fn spec(spec: &str, folder: &Path) -> Result<SpecLocation, TemplateError> {
 fn headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, TemplateError> {
     let parsed = headers.iter().map(|(name, value)| -> Result<(HeaderName, _), _> {
         let name = header_name(name)?;
+        if name == CONTENT_TYPE {
+            return Err(TemplateError(
+                "headers: the body of an operation has its own Content-Type; remove this one"
+                    .to_owned(),
+            ));
+        }
         let mut value = HeaderValue::from_str(value)
             .map_err(|_| TemplateError(format!("headers: the value of {name} is not valid")))?;
         value.set_sensitive(true);
@@ -192,6 +198,7 @@ mod tests {
             json!({"spec": "https://"}),
             json!({"spec": "a", "headers": {"Host": "x"}}),
             json!({"spec": "a", "headers": {"X": "a\nb"}}),
+            json!({"spec": "a", "headers": {"content-type": "text/xml"}}),
             json!({"spec": "${NONE}"}),
             json!({"spec": "${parameters.x}"}),
             json!({"spec": "a", "include": 7}),
