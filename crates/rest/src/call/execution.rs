@@ -47,7 +47,7 @@ pub(crate) struct Execution<'a> {
     pub(crate) context: &'a ToolContext,
 }
 
-/// What is known of a call while it runs.
+/// State of a running call.
 struct CallState<'a> {
     exposure: Exposure,
     redaction: Redaction<'a>,

@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr};
 use rockbot_contracts::{json, outside_text};
 use serde_json::Value;
 
-use super::{json_shape, swagger};
+use super::{
+    json_shape::{self, ShapeError},
+    swagger,
+};
 
 /// Maximum size of a document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
@@ -181,7 +184,10 @@ impl FromStr for Document {
 }
 
 fn from_json(text: &str) -> Result<Value, DocumentError> {
-    json_shape::check(text, MAX_NODES, MAX_MEMORY_BYTES)?;
+    json_shape::check(text, MAX_NODES, MAX_MEMORY_BYTES).map_err(|error| match error {
+        ShapeError::TooDeep => DocumentError::TooDeep,
+        ShapeError::TooManyValues => DocumentError::TooManyValues,
+    })?;
     serde_json::from_str(text).map_err(|error| {
         if json::is_too_deep(&error) {
             return DocumentError::TooDeep;

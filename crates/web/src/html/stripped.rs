@@ -30,7 +30,10 @@ pub(crate) fn stripped(html: &str) -> String {
             Piece::Text(range) => push_text(&mut text, &html[range]),
             Piece::Tag(tag) => {
                 let name = &html[tag.name.clone()];
-                hidden = HiddenElement::after(hidden, &scanner, &tag, name);
+                hidden = match hidden {
+                    Some(element) => HiddenElement::after(element, &tag, name),
+                    None => HiddenElement::begun(&scanner, &tag, name),
+                };
                 if !is_one_of(name, &INLINE) {
                     push_line_break(&mut text);
                 }
@@ -50,24 +53,20 @@ struct HiddenElement<'a> {
 }
 
 impl<'a> HiddenElement<'a> {
-    /// Returns the hidden element that is open after a tag.
-    fn after(
-        hidden: Option<Self>,
-        scanner: &Scanner<'_>,
-        tag: &Tag,
-        name: &'a str,
-    ) -> Option<Self> {
-        let Some(Self { name: open, depth }) = hidden else {
-            let is_hidden =
-                tag.is_start && !is_one_of(name, &VOID) && is_hidden(scanner, tag, name);
-            return is_hidden.then_some(Self { name, depth: 1 });
+    /// Returns the hidden element that a tag begins.
+    fn begun(scanner: &Scanner<'_>, tag: &Tag, name: &'a str) -> Option<Self> {
+        let is_hidden = tag.is_start && !is_one_of(name, &VOID) && is_hidden(scanner, tag, name);
+        is_hidden.then_some(Self { name, depth: 1 })
+    }
+
+    /// Returns the element as it is after a tag in it, unless the tag ends it.
+    fn after(self, tag: &Tag, name: &str) -> Option<Self> {
+        let depth = match (name.eq_ignore_ascii_case(self.name), tag.is_start) {
+            (false, _) => self.depth,
+            (true, true) => self.depth + 1,
+            (true, false) => self.depth - 1,
         };
-        let depth = match (name.eq_ignore_ascii_case(open), tag.is_start) {
-            (false, _) => depth,
-            (true, true) => depth + 1,
-            (true, false) => depth - 1,
-        };
-        (depth > 0).then_some(Self { name: open, depth })
+        (depth > 0).then_some(Self { depth, ..self })
     }
 }
 
