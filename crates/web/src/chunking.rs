@@ -55,7 +55,7 @@ fn readable(url: &Url, whole: bool) -> String {
     if is_lossy {
         readable.truncate(KEPT_BYTES);
         readable.push('-');
-        for byte in &Sha256::digest(format!("{whole} {url}"))[..4] {
+        for byte in &Sha256::digest(url.as_str())[..4] {
             let _ = write!(readable, "{byte:02x}");
         }
     }
