@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{apt, console, install, process};
 
 /// Checks for the oldest Python version that the used wheels support.
-const CHECK: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 10)";
+const CHECK: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 11)";
 
 /// Handling of dependencies of the packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn interpreter(may_install: bool) -> Result<&'static str> {
         return Ok(PYTHON);
     }
     bail!(
-        "Python 3.10 or later with the module venv is missing: install it (Debian and Ubuntu: \
+        "Python 3.11 or later with the module venv is missing: install it (Debian and Ubuntu: \
          apt-get install python3-venv; macOS: brew install python) and run this again"
     )
 }

@@ -107,7 +107,8 @@ async fn details(
     server: &str,
     tool: Option<String>,
 ) -> Result<McpServerDetails, Failure> {
-    let request = McpServerDetailsRequest { server_name: server.to_owned(), tool_name: tool };
+    let request =
+        McpServerDetailsRequest { server_name: server.to_owned(), tool_name: tool, after: None };
     servers.gateway.details(request).await.map_err(|error| rejected(&error))
 }
 
@@ -126,7 +127,7 @@ async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json
         outln!("{bold}arguments{bold:#}\n{}", render::clean(&schema))?;
         return Ok(exit::OK);
     }
-    let McpServerDetails { server, instructions, protocol_version, tools } = details;
+    let McpServerDetails { server, instructions, protocol_version, tools, .. } = details;
     outln!(
         "{bold}{}{bold:#} — {}",
         render::clean(&server.name),

@@ -57,7 +57,8 @@ pub struct McpServerSummary {
     /// Number of permitted tools.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tool_count: u32,
-    /// Names of the permitted tools on the server.
+    /// Names of the permitted tools on the server, or of the first ones where all would make the entry
+    /// too large. `tool_count` counts all.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tool_names: Vec<String>,
     /// Tools that it lists and that cannot be offered.
@@ -96,7 +97,7 @@ impl Message for McpMetadataRefreshRequest {
 }
 
 /// Request for the definitions of a server's tools.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerDetailsRequest {
     /// The server.
@@ -104,6 +105,10 @@ pub struct McpServerDetailsRequest {
     /// The requested tool; all tools when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
+    /// Requests a part of the tools: those after the one with this name, in the order of the server, as
+    /// many as fit into a reply. Empty for the first part. All tools are in one reply when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
 }
 
 impl Message for McpServerDetailsRequest {
@@ -126,6 +131,9 @@ pub struct McpServerDetails {
     /// Permitted tools, or the requested one.
     #[serde(default, deserialize_with = "null_is_default")]
     pub tools: Vec<McpToolDefinition>,
+    /// Value of `after` for the next part. Absent in the last part, and in a reply with all tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 impl Message for McpServerDetails {

@@ -7,6 +7,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
 
+use crate::connection::{ConnectionSignal, SignalLayer};
 use crate::error::EgressError;
 use crate::policy::DialPolicy;
 use crate::refused::RedirectRefused;
@@ -38,6 +39,9 @@ pub struct ClientOptions {
     pub headers: HeaderMap,
     /// Redirects that the client follows by itself. Default: none.
     pub redirects: ClientRedirects,
+    /// Keeps connections open for further requests. When false, each request opens its own, so that
+    /// [`GuardedClient::execute_with_signal`] can tell when it has one. Default: true.
+    pub reuse_connections: bool,
 }
 
 impl Default for ClientOptions {
@@ -49,6 +53,7 @@ impl Default for ClientOptions {
             gzip: false,
             headers: HeaderMap::new(),
             redirects: ClientRedirects::Return,
+            reuse_connections: true,
         }
     }
 }
@@ -79,6 +84,7 @@ pub enum ClientRedirects {
 pub struct GuardedClient {
     client: Client,
     policy: Arc<DialPolicy>,
+    reuses_connections: bool,
 }
 
 impl GuardedClient {
@@ -106,7 +112,11 @@ impl GuardedClient {
         if let Some(read_timeout) = options.read_timeout {
             builder = builder.read_timeout(read_timeout);
         }
-        Ok(Self { client: builder.build()?, policy })
+        if !options.reuse_connections {
+            builder = builder.pool_max_idle_per_host(0).connector_layer(SignalLayer);
+        }
+        let reuses_connections = options.reuse_connections;
+        Ok(Self { client: builder.build()?, policy, reuses_connections })
     }
 
     /// Returns the policy of the client.
@@ -134,6 +144,23 @@ impl GuardedClient {
     pub async fn execute(&self, request: Request) -> Result<Response, EgressError> {
         self.policy.check(request.url())?;
         Ok(self.client.execute(request).await?)
+    }
+
+    /// Sends a request as [`execute`](Self::execute) does, and sets `signal` when the request has a
+    /// connection. A client that reuses connections cannot know, and sets it at once.
+    ///
+    /// # Errors
+    /// As for [`execute`](Self::execute).
+    pub async fn execute_with_signal(
+        &self,
+        request: Request,
+        signal: &ConnectionSignal,
+    ) -> Result<Response, EgressError> {
+        self.policy.check(request.url())?;
+        if self.reuses_connections {
+            signal.set();
+        }
+        Ok(signal.scope(self.client.execute(request)).await?)
     }
 }
 

@@ -104,7 +104,8 @@ async fn bridge(entry: &Value, tokens: &Path) -> Result<Arc<Bridge>> {
 async fn call_tools(bridge: &Bridge, calls: &[ToolCall]) -> Result<bool> {
     let status = bridge.servers().pop().context("the server is configured")?;
     println!("{status:?}");
-    let request = McpServerDetailsRequest { server_name: SERVER.to_owned(), tool_name: None };
+    let request =
+        McpServerDetailsRequest { server_name: SERVER.to_owned(), tool_name: None, after: None };
     let tools = bridge.details(request).await.map(|details| details.tools).unwrap_or_default();
     let mut requests = Vec::new();
     for tool in &tools {

@@ -336,8 +336,8 @@ impl Bridge {
             server
         };
         let settled = timeout(REGISTER_TIMEOUT, self.server_settled(&server)).await.is_ok();
-        if let Some(details) = self.context.catalog.details(&name) {
-            return Ok(details.server);
+        if let Some(summary) = self.context.catalog.summary(&name) {
+            return Ok(summary);
         }
         // A server that never connected is not kept. An operator may have taken its name meanwhile.
         {
@@ -423,11 +423,11 @@ async fn stop_all(servers: impl Iterator<Item = &Arc<Server>>) {
 }
 
 fn status(server: &Server, catalog: &Catalog) -> ServerStatus {
-    let ServerConfig { name, required, .. } = server.config();
-    let (name, required) = (name.clone(), *required);
+    let ServerConfig { name, required, transport, .. } = server.config();
     let mut status = ServerStatus {
-        name,
-        required,
+        name: name.clone(),
+        transport: transport.name(),
+        required: *required,
         ready: false,
         tools: 0,
         rejected_tools: Vec::new(),
@@ -438,10 +438,11 @@ fn status(server: &Server, catalog: &Catalog) -> ServerStatus {
         ServerState::Ready(serving) => {
             status.ready = true;
             if let Some(summary) = catalog.summary(&status.name) {
-                status.tools = summary.tool_names.len();
+                status.tools = summary.tool_count as usize;
                 status.rejected_tools = summary.rejected_tools;
             }
-            status.protocol_version = Some(serving.session.protocol_version.clone());
+            status.reason = serving.outdated.as_ref().map(ToString::to_string);
+            status.protocol_version = Some(serving.session.info().protocol_version.clone());
         }
         ServerState::OwnedElsewhere { owner } => {
             status.ready = true;
@@ -476,8 +477,13 @@ impl McpGateway for Bridge {
         request: McpServerDetailsRequest,
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
         Box::pin(async move {
-            let McpServerDetailsRequest { server_name, tool_name } = request;
-            let Some(mut details) = self.context.catalog.details(&server_name) else {
+            let McpServerDetailsRequest { server_name, tool_name, .. } = request;
+            let catalog = &self.context.catalog;
+            let details = match &tool_name {
+                None => catalog.details(&server_name),
+                Some(tool) => catalog.tool_details(&server_name, tool),
+            };
+            let Some(details) = details else {
                 let known = self.find(&server_name).is_some();
                 let unavailable = || {
                     let message = format!("server {server_name} is not connected; try again later");
@@ -485,13 +491,10 @@ impl McpGateway for Bridge {
                 };
                 return Err(if known { unavailable() } else { not_found(&server_name) });
             };
-            if let Some(tool_name) = tool_name {
-                details.tools.retain(|tool| tool.name == tool_name);
-                if details.tools.is_empty() {
-                    let tool: String = tool_name.chars().take(128).collect();
-                    let message = format!("server {server_name} has no tool {tool:?}");
-                    return Err(manage_error(&server_name, McpManageErrorCode::NotFound, message));
-                }
+            if let Some(tool_name) = tool_name.filter(|_| details.tools.is_empty()) {
+                let tool: String = tool_name.chars().take(128).collect();
+                let message = format!("server {server_name} has no tool {tool:?}");
+                return Err(manage_error(&server_name, McpManageErrorCode::NotFound, message));
             }
             Ok(details)
         })

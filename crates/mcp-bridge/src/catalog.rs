@@ -19,12 +19,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{session::Session, summary, tool_caller::ToolCaller};
+use crate::{server_session::ServerInfo, summary, tool_caller::ToolCaller};
 
 /// The longest instructions that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
 /// The longest reason why a tool is rejected, in characters.
 const MAX_REASON_CHARS: usize = 300;
+/// The largest entry of a server in the index, in bytes of JSON.
+const MAX_ENTRY_BYTES: usize = 64 * 1024;
 /// The longest display name of a server, in characters.
 const MAX_DISPLAY_CHARS: usize = 100;
 
@@ -71,6 +73,21 @@ impl Catalog {
         Some(self.servers().get(&server.to_lowercase())?.details.clone())
     }
 
+    /// Returns the details of a server with one tool; with none if it does not have the tool.
+    pub(crate) fn tool_details(&self, server: &str, tool: &str) -> Option<McpServerDetails> {
+        let servers = self.servers();
+        let McpServerDetails { server, instructions, protocol_version, tools, .. } =
+            &servers.get(&server.to_lowercase())?.details;
+        let tool = tools.iter().find(|one| one.name == tool);
+        Some(McpServerDetails {
+            server: server.clone(),
+            instructions: instructions.clone(),
+            protocol_version: protocol_version.clone(),
+            tools: tool.cloned().into_iter().collect(),
+            next: None,
+        })
+    }
+
     /// Returns the index entry of a server.
     pub(crate) fn summary(&self, server: &str) -> Option<McpServerSummary> {
         Some(self.servers().get(&server.to_lowercase())?.details.server.clone())
@@ -80,7 +97,7 @@ impl Catalog {
     pub(crate) fn update(
         &self,
         server: &str,
-        session: &Session,
+        info: &ServerInfo,
         tools: &BTreeMap<String, McpToolDefinition>,
         mut rejected: Vec<McpRejectedTool>,
         caller: &ToolCaller,
@@ -117,11 +134,13 @@ impl Catalog {
                 }
             }
         }
+        let rejected = listed(rejected);
         for McpRejectedTool { name, reason } in &rejected {
-            warn!(%server, tool = %plain(name, MAX_DISPLAY_CHARS), %reason, "tool rejected");
+            warn!(%server, tool = %name, %reason, "tool rejected");
         }
-        let mut details = details(server, session, definitions);
-        details.server.rejected_tools = listed(rejected);
+        let mut details = details(server, info, definitions);
+        details.server.rejected_tools = rejected;
+        limit_entry(&mut details.server);
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names });
         drop(servers);
@@ -199,9 +218,9 @@ fn is_same_definition(old: &McpToolDefinition, new: &McpToolDefinition) -> bool 
     McpToolDefinition { model_name: old.model_name.clone(), ..new.clone() } == *old
 }
 
-fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> McpServerDetails {
-    let display_name = session.display_name.as_deref().unwrap_or(server);
-    let instructions = session
+fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> McpServerDetails {
+    let display_name = info.display_name.as_deref().unwrap_or(server);
+    let instructions = info
         .instructions
         .as_deref()
         .map(|text| plain(text, MAX_INSTRUCTIONS_CHARS))
@@ -216,8 +235,20 @@ fn details(server: &str, session: &Session, tools: Vec<McpToolDefinition>) -> Mc
         rejected_tools: Vec::new(),
         fingerprint: server_fingerprint(&tools),
     };
-    let protocol_version = Some(session.protocol_version.clone());
-    McpServerDetails { server, instructions, protocol_version, tools }
+    let protocol_version = Some(info.protocol_version.clone());
+    McpServerDetails { server, instructions, protocol_version, tools, next: None }
+}
+
+/// Omits tool names from an index entry that is larger than [`MAX_ENTRY_BYTES`].
+fn limit_entry(entry: &mut McpServerSummary) {
+    let names = std::mem::take(&mut entry.tool_names);
+    let size = |json: serde_json::Result<Vec<u8>>| json.map_or(MAX_ENTRY_BYTES, |json| json.len());
+    let mut bytes = size(serde_json::to_vec(entry));
+    let fits = |name: &String| {
+        bytes += size(serde_json::to_vec(name)) + 1;
+        bytes <= MAX_ENTRY_BYTES
+    };
+    entry.tool_names = names.into_iter().take_while(fits).collect();
 }
 
 /// Returns rejected tools for a summary. The last one stands for those beyond the limit.

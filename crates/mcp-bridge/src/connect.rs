@@ -16,6 +16,7 @@ use crate::{
     config::{OAuthClient, Program, Remote, ServerConfig, Transport},
     era::Era,
     oauth::{OAuthSettings, OAuthTokens},
+    openapi::ApiSession,
     probe::{Pairing, ProbeError, probe},
     session::Session,
     transport::{
@@ -64,6 +65,9 @@ pub(crate) enum ConnectFailure {
     Unanswered,
     #[error("no session within {OPEN_TIMEOUT:?}")]
     TimedOut,
+    /// The document of an API cannot be used.
+    #[error("{0}")]
+    OpenApi(String),
     #[error("{failure}; its last output: {output}")]
     Program { failure: Box<ConnectFailure>, output: String },
 }
@@ -106,8 +110,16 @@ impl ConnectFailure {
     }
 }
 
-/// An open session with its client handler.
-pub(crate) type OpenedSession = (RunningService<RoleClient, Client>, Client, Session);
+/// An open session with an MCP server, and its client handler.
+type OpenedSession = (RunningService<RoleClient, Client>, Client, Session);
+
+/// An open session with a server.
+pub(crate) enum Opened {
+    /// With an MCP server.
+    Mcp(RunningService<RoleClient, Client>, Client, Session),
+    /// With an API, whose document was read.
+    OpenApi(ApiSession),
+}
 
 /// Opens a session with a server.
 ///
@@ -121,13 +133,20 @@ pub(crate) async fn open(
     era: Era,
     policy: &Arc<DialPolicy>,
     tokens: Option<&OAuthTokens>,
-) -> Result<OpenedSession, ConnectFailure> {
-    let connection = Connection { config, policy, tokens, until: Instant::now() + OPEN_TIMEOUT };
-    match connection.open(era).await {
+) -> Result<Opened, ConnectFailure> {
+    let until = Instant::now() + OPEN_TIMEOUT;
+    if let Transport::OpenApi(entry) = &config.transport {
+        let opened = timeout_at(until, ApiSession::open(&config.name, entry, policy)).await;
+        let session = opened.map_err(|_| ConnectFailure::TimedOut)?;
+        return session.map(Opened::OpenApi).map_err(ConnectFailure::OpenApi);
+    }
+    let connection = Connection { config, policy, tokens, until };
+    let opened = match connection.open(era).await {
         // A server of the older era may end at an unknown request, or never reply to it.
         Err(ConnectFailure::Unanswered) => connection.open(Era::Handshake).await,
         opened => opened,
-    }
+    };
+    opened.map(|(running, client, session)| Opened::Mcp(running, client, session))
 }
 
 /// The parameters of an attempt to open a session.
@@ -146,6 +165,7 @@ impl Connection<'_> {
             Transport::HttpOrSse(remote) => self.limit(self.open_http_or_sse(remote, era)).await,
             Transport::Sse(remote) => self.limit(self.open_sse(remote)).await,
             Transport::WebSocket(remote) => self.limit(self.open_websocket(remote, era)).await,
+            Transport::OpenApi(_) => Err(ConnectFailure::OpenApi("it is no MCP server".to_owned())),
         }
     }
 

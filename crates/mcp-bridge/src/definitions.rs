@@ -16,8 +16,12 @@ use serde_json::Value;
 
 use crate::{config::ServerConfig, frame::requires_task};
 
-/// The maximum number of tools of a server.
+/// The maximum number of tools that an MCP server lists.
 pub(crate) const MAX_TOOLS: usize = 1000;
+/// The limits of an MCP server.
+const MCP_LIMITS: ListLimits = ListLimits { tools: MAX_TOOLS, remedy: "toolsAllowed" };
+/// The maximum size of all definitions of a server, in bytes of their descriptions and schemas.
+const MAX_TOTAL_BYTES: usize = 16 * 1024 * 1024;
 /// The longest description of a tool, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 16_000;
 /// The longest name of a rejected tool, in characters.
@@ -34,30 +38,59 @@ pub(crate) struct Definitions {
     pub(crate) rejected: Vec<McpRejectedTool>,
 }
 
+/// The limits of a kind of server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListLimits {
+    /// The maximum number of tools.
+    pub(crate) tools: usize,
+    /// The settings that choose tools.
+    pub(crate) remedy: &'static str,
+}
+
 impl Definitions {
     /// Converts the listed tools. Schemas of other dialects are rewritten where that has one meaning.
     pub(crate) fn from_listed(config: &ServerConfig, listed: Vec<Tool>) -> Self {
+        let listed = listed.into_iter().map(|tool| (tool.name.clone().into_owned(), tool));
+        Self::collect(config, listed, MCP_LIMITS, |tool| definition(config, tool))
+    }
+
+    /// Collects the definitions of the permitted tools, which are listed under their names. `define`
+    /// returns the definition of a tool, or the reason why it cannot be offered.
+    pub(crate) fn collect<T>(
+        config: &ServerConfig,
+        listed: impl Iterator<Item = (String, T)>,
+        limits: ListLimits,
+        define: impl Fn(T) -> Result<McpToolDefinition, String>,
+    ) -> Self {
+        let ListLimits { tools: max_tools, remedy } = limits;
         let mut definitions = Self::default();
-        let mut permitted = listed.into_iter().filter(|tool| config.permits(&tool.name));
-        while let Some(tool) = permitted.next() {
-            let name = tool.name.clone();
-            if definitions.tools.len() >= MAX_TOOLS {
+        let mut bytes = 0;
+        let mut permitted = listed.filter(|(name, _)| config.permits(name));
+        while let Some((name, tool)) = permitted.next() {
+            let limit = if definitions.tools.len() >= max_tools {
+                Some(format!("the limit is {max_tools} tools"))
+            } else if bytes > MAX_TOTAL_BYTES {
+                Some(format!("the limit is {MAX_TOTAL_BYTES} bytes of definitions"))
+            } else {
+                None
+            };
+            if let Some(limit) = limit {
                 let more = permitted.count();
                 definitions.reject(
                     &name,
                     format!(
-                        "the limit is {MAX_TOOLS} tools, and at least {more} more are listed; choose \
-                         tools with toolsAllowed"
+                        "{limit}, and at least {more} more are listed; choose tools with {remedy}"
                     ),
                 );
                 break;
             }
-            match definition(config, tool) {
+            match define(tool) {
                 Ok(definition) if definitions.tools.contains_key(&definition.name) => {
                     definitions
                         .reject(&name, "it is listed twice; the first one is used".to_owned());
                 }
                 Ok(definition) => {
+                    bytes += definition.description.len() + definition.parameters.to_string().len();
                     definitions.tools.insert(definition.name.clone(), definition);
                 }
                 Err(reason) => definitions.reject(&name, reason),
@@ -67,7 +100,8 @@ impl Definitions {
         definitions
     }
 
-    fn reject(&mut self, name: &str, reason: String) {
+    /// Adds a tool that cannot be offered.
+    pub(crate) fn reject(&mut self, name: &str, reason: String) {
         let name = name.chars().take(MAX_REJECTED_NAME_CHARS).collect();
         self.rejected.push(McpRejectedTool { name, reason });
     }

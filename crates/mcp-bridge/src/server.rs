@@ -1,6 +1,6 @@
 //! One server and the task that owns its connection.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use metrics::counter;
 use parking_lot::Mutex;
@@ -9,7 +9,6 @@ use rmcp::{
     model::SubscriptionFilter,
     service::{RunningService, Subscription},
 };
-use rockbot_contracts::mcp::{McpRejectedTool, McpToolDefinition};
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
 use tokio::{
@@ -25,18 +24,20 @@ use crate::{
     catalog::Catalog,
     client::Client,
     config::ServerConfig,
-    connect::{self, ConnectFailure},
+    connect::{self, ConnectFailure, Opened},
     definitions::Definitions,
     era::Era,
     oauth::{Grant, OAuthTokens},
+    openapi::ApiSession,
     ownership::{Ownership, OwnershipGuard},
     queue::Queues,
+    server_session::ServerSession,
     session::Session,
     state::{ActiveSession, ServerState},
     summary,
     telemetry::ServerMetrics,
     tool_caller::ToolCaller,
-    transport::{FailureClass, describe_request},
+    transport::FailureClass,
 };
 
 /// The time limit for subscribing to change notifications.
@@ -189,10 +190,16 @@ impl ConnectionTask {
     async fn run(mut self) {
         let stop = self.stop.clone();
         while let Some(opened) = stop.run_until_cancelled(self.connect()).await {
-            let Some((running, client, session)) = opened else { continue };
+            let Some(opened) = opened else { continue };
             let opened_at = Instant::now();
             let name = self.name();
-            match self.serve(running, &client, session).await {
+            let end = match opened {
+                Opened::Mcp(running, client, session) => {
+                    self.serve(running, &client, session).await
+                }
+                Opened::OpenApi(session) => self.serve_api(session).await,
+            };
+            match end {
                 SessionEnd::Stopped => break,
                 SessionEnd::OwnershipLost => {
                     warn!(server = %name, "server ownership lost");
@@ -245,7 +252,7 @@ impl ConnectionTask {
     }
 
     /// Waits for the back-off and for a permit to start, then connects. Returns `None` if connecting fails.
-    async fn connect(&mut self) -> Option<connect::OpenedSession> {
+    async fn connect(&mut self) -> Option<Opened> {
         sleep(self.backoff.delay()).await;
         self.acquire_ownership().await;
         let config = self.caller.config().clone();
@@ -257,7 +264,9 @@ impl ConnectionTask {
         drop(permit);
         match opened {
             Ok(opened) => {
-                self.era = Era::from_session(&opened.2);
+                if let Opened::Mcp(_, _, session) = &opened {
+                    self.era = Era::from_session(session);
+                }
                 Some(opened)
             }
             Err(failure) => {
@@ -334,11 +343,9 @@ impl ConnectionTask {
     /// Publishes the tools and keeps them up to date. Returns when the first listing fails, or when the server
     /// is unresponsive.
     async fn maintain(&self, session: &Arc<Session>, client: &Client) -> SessionEnd {
-        if let Err(error) = self.refresh_tools(session).await {
-            let reason = describe_request(&error);
+        if let Err(reason) = self.refresh_tools(session.clone()).await {
             return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
-        info!(server = %self.name(), protocol = %session.protocol_version, "server connected");
         let mut changes = ToolChanges::subscribe(session).await;
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -370,35 +377,76 @@ impl ConnectionTask {
             }
             sleep(DEBOUNCE).await;
             changes.drain();
-            if let Err(error) = self.refresh_tools(session).await {
+            if let Err(error) = self.refresh_tools(session.clone()).await {
                 // The previous tools stay.
-                let error = describe_request(&error);
                 warn!(server = %self.name(), error, "tool listing failed; keeping the previous tools");
             }
             sleep(LIST_INTERVAL - DEBOUNCE).await;
         }
     }
 
-    async fn refresh_tools(&self, session: &Arc<Session>) -> Result<(), rmcp::ServiceError> {
-        let config = self.caller.config();
-        let Definitions { tools, rejected } =
-            Definitions::from_listed(config, session.tools().await?);
-        self.publish(session, tools, rejected);
-        Ok(())
+    /// Serves the operations of a document until the server is stopped. Follows changes of the document.
+    async fn serve_api(&self, session: ApiSession) -> SessionEnd {
+        tokio::select! {
+            () = self.stop.cancelled() => SessionEnd::Stopped,
+            end = self.maintain_api(session) => end,
+        }
     }
 
-    fn publish(
-        &self,
-        session: &Arc<Session>,
-        tools: BTreeMap<String, McpToolDefinition>,
-        rejected: Vec<McpRejectedTool>,
-    ) {
+    /// Publishes the tools and keeps them up to date. Returns when the first listing fails.
+    async fn maintain_api(&self, session: ApiSession) -> SessionEnd {
+        let mut session = Arc::new(session);
+        let mut document = session.watch();
+        if let Err(reason) = self.refresh_tools(session.clone()).await {
+            return SessionEnd::Unusable(reason);
+        }
+        let summary = self.summarize();
+        tokio::pin!(summary);
+        let mut summarized = false;
+        loop {
+            tokio::select! {
+                () = document.changed() => {}
+                () = &mut summary, if !summarized => {
+                    summarized = true;
+                    continue;
+                }
+            }
+            let refreshed = async {
+                session = Arc::new(session.reopen(&self.name()).await?);
+                self.refresh_tools(session.clone()).await
+            };
+            if let Err(error) = refreshed.await {
+                warn!(server = %self.name(), error, "document is invalid; keeping the previous tools");
+                self.mark_outdated(&error);
+            }
+        }
+    }
+
+    /// Records in the state that the tools are not up to date.
+    fn mark_outdated(&self, reason: &str) {
+        self.state.send_modify(|state| {
+            if let ServerState::Ready(active) = state {
+                let (session, tools) = (active.session.clone(), active.tools.clone());
+                let outdated = Some(reason.into());
+                *active = Arc::new(ActiveSession { session, tools, outdated });
+            }
+        });
+    }
+
+    async fn refresh_tools(&self, session: Arc<dyn ServerSession>) -> Result<(), String> {
         let config = self.caller.config();
+        let Definitions { tools, rejected } = session.list(config).await?;
         debug!(server = %config.name, tools = tools.len(), "server tools updated");
         // Ready before the catalog is updated, so that every announced tool can be called.
-        let active = Arc::new(ActiveSession { session: session.clone(), tools });
-        self.state.send_replace(ServerState::Ready(active.clone()));
-        self.context.catalog.update(&config.name, session, &active.tools, rejected, &self.caller);
+        let tools = Arc::new(tools);
+        let active = Arc::new(ActiveSession { session, tools, outdated: None });
+        let before = self.state.send_replace(ServerState::Ready(active.clone()));
+        let info = active.session.info();
+        self.context.catalog.update(&config.name, info, &active.tools, rejected, &self.caller);
+        if !matches!(before, ServerState::Ready(_)) {
+            info!(server = %config.name, protocol = %info.protocol_version, "server connected");
+        }
+        Ok(())
     }
 
     /// Summarizes the server with the model, if there is one.

@@ -1,6 +1,10 @@
 //! The service behind `tool.invoke.mcp`.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rockbot_bus::{Bus, ConsumeError, Worker};
 use rockbot_contracts::{
@@ -99,8 +103,10 @@ async fn watch_file(bridge: Arc<Bridge>, path: PathBuf) {
     let mut watch = FileWatch::new(path.clone(), MAX_FILE_BYTES);
     loop {
         let content = watch.changed().await.map_err(ServersFileError::from);
-        let servers = content
-            .and_then(|content| ServersFile::parse(&content, |name| std::env::var(name).ok()));
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let servers = content.and_then(|content| {
+            ServersFile::parse_in(folder, &content, |name| std::env::var(name).ok())
+        });
         match servers {
             Ok(servers) => bridge.apply(servers).await,
             Err(error) => {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use rmcp::{
     RoleClient,
     model::{
@@ -26,9 +27,12 @@ use tracing::Instrument;
 use crate::{
     call_error::{CallError, failure, is_gone},
     client::Client,
-    definitions::MAX_TOOLS,
+    config::ServerConfig,
+    definitions::{Definitions, MAX_TOOLS},
     result::{readable_result, tool_result},
+    server_session::{ServerInfo, ServerSession},
     telemetry,
+    transport::describe_request,
 };
 
 /// The default idle timeout of a call: how long the server may send nothing.
@@ -47,12 +51,7 @@ pub(crate) struct Session {
     peer: Peer<RoleClient>,
     client: Client,
     calls: Arc<AtomicUsize>,
-    /// The display name that the server reports.
-    pub(crate) display_name: Option<String>,
-    /// The server's instructions.
-    pub(crate) instructions: Option<String>,
-    /// The protocol revision.
-    pub(crate) protocol_version: String,
+    info: ServerInfo,
     /// The session began with a handshake, as before 2026-07-28.
     pub(crate) has_handshake: bool,
 }
@@ -64,13 +63,16 @@ impl Session {
         let info = peer.peer_info();
         let info = info.as_deref();
         let version = info.map(|info| info.protocol_version.clone()).unwrap_or_default();
-        Self {
+        let server_info = ServerInfo {
             display_name: info
                 .and_then(|info| info.server_info.as_ref())
                 .map(|server| server.title.clone().unwrap_or_else(|| server.name.clone())),
             instructions: info.and_then(|info| info.instructions.clone()),
-            has_handshake: version.has_initialize(),
             protocol_version: version.to_string(),
+        };
+        Self {
+            info: server_info,
+            has_handshake: version.has_initialize(),
             peer,
             client,
             calls: Arc::default(),
@@ -91,7 +93,7 @@ impl Session {
     ///
     /// # Errors
     /// When a page is missing or invalid.
-    pub(crate) async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
+    async fn tools(&self) -> Result<Vec<Tool>, ServiceError> {
         let mut tools = Vec::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
@@ -127,15 +129,7 @@ impl Session {
         }
     }
 
-    /// Calls a tool. `idle` is the idle timeout; the deadline of the context applies as well.
-    ///
-    /// # Errors
-    /// See [`ToolFailure`], which reports whether the tool may have run; or the session has expired, and
-    /// the tool did not run.
-    ///
-    /// # Cancellation
-    /// The server is notified, also when the future is dropped.
-    pub(crate) async fn call(
+    async fn traced_call(
         &self,
         tool: &McpToolDefinition,
         arguments: &Value,
@@ -143,7 +137,7 @@ impl Session {
         idle: Duration,
     ) -> Result<ToolResult, CallError> {
         let _active = ActiveCall::start(&self.calls);
-        let span = telemetry::call_span(&self.protocol_version, tool, context);
+        let span = telemetry::call_span(&self.info.protocol_version, tool, context);
         let rounds = self.rounds(tool, arguments, context, idle);
         let outcome = Box::pin(rounds).instrument(span.clone()).await;
         match outcome {
@@ -236,6 +230,29 @@ impl Session {
             Err(error) if self.has_handshake && is_gone(&error) => Err(CallError::SessionExpired),
             Err(error) => Err(failure(error).into()),
         }
+    }
+}
+
+impl ServerSession for Session {
+    fn info(&self) -> &ServerInfo {
+        &self.info
+    }
+
+    fn list<'a>(&'a self, config: &'a ServerConfig) -> BoxFuture<'a, Result<Definitions, String>> {
+        Box::pin(async move {
+            let listed = self.tools().await.map_err(|error| describe_request(&error))?;
+            Ok(Definitions::from_listed(config, listed))
+        })
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a McpToolDefinition,
+        arguments: &'a Value,
+        context: &'a ToolContext,
+        idle: Duration,
+    ) -> BoxFuture<'a, Result<ToolResult, CallError>> {
+        Box::pin(self.traced_call(tool, arguments, context, idle))
     }
 }
 

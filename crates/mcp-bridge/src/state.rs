@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::mcp::McpToolDefinition;
 
-use crate::session::Session;
+use crate::server_session::ServerSession;
 
 /// The state of a server.
 #[derive(Clone)]
@@ -21,7 +21,9 @@ pub(crate) enum ServerState {
 
 /// An open session and its tools.
 pub(crate) struct ActiveSession {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<dyn ServerSession>,
     /// Definitions by the tools' names on the server.
-    pub(crate) tools: BTreeMap<String, McpToolDefinition>,
+    pub(crate) tools: Arc<BTreeMap<String, McpToolDefinition>>,
+    /// Why the tools are not up to date, if so.
+    pub(crate) outdated: Option<Arc<str>>,
 }

@@ -7,6 +7,8 @@ use rockbot_contracts::mcp::McpRejectedTool;
 pub struct ServerStatus {
     /// The name.
     pub name: String,
+    /// The transport: `stdio`, `http`, `sse`, `websocket` or `openapi`.
+    pub transport: &'static str,
     /// The bridge is not ready without this server.
     pub required: bool,
     /// It is connected, here or at another bridge.
@@ -15,8 +17,8 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Tools that it lists and that cannot be offered.
     pub rejected_tools: Vec<McpRejectedTool>,
-    /// The protocol revision, while it is connected here.
+    /// The protocol revision, or the version of an OpenAPI document, while it is connected here.
     pub protocol_version: Option<String>,
-    /// Why it is not connected here, if known.
+    /// Why it is not connected here, or why its tools are not up to date, if known.
     pub reason: Option<String>,
 }

@@ -22,12 +22,12 @@ pub(crate) struct Chunking {
 }
 
 impl Chunking {
-    /// Returns the hint for a page that was requested by this address.
-    pub(crate) fn hint(self, url: &Url, title: &str) -> ChunkHint {
+    /// Returns the hint for a page that was requested by this address. `whole`: with menus and footers.
+    pub(crate) fn hint(self, url: &Url, whole: bool, title: &str) -> ChunkHint {
         ChunkHint {
             threshold: self.threshold,
             chunk_chars: self.chunk_chars,
-            stem: format!("{PREFIX}{}", readable(url)),
+            stem: format!("{PREFIX}{}", readable(url, whole)),
             ttl: self.ttl,
             title: title.to_owned(),
             fragment: url.fragment().map(|fragment| {
@@ -37,16 +37,20 @@ impl Chunking {
     }
 }
 
-/// Returns the address in letters, digits, `.`, `-` and `_`. Ends in a hash where two addresses could become
-/// the same text.
-fn readable(url: &Url) -> String {
+/// Returns the address in letters, digits, `.`, `-` and `_`, after `http-` and `raw-` where these tell pages
+/// apart. Ends in a hash where two addresses could become the same text.
+fn readable(url: &Url, whole: bool) -> String {
     let mut url = url.clone();
     url.set_fragment(None);
     let text = url.as_str();
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);
     let text = text.strip_prefix("www.").unwrap_or(text);
+    let is_usual = !whole && url.scheme() == "https";
+    let scheme = if url.scheme() == "https" { "" } else { "http-" };
+    let text = format!("{}{scheme}{text}", if whole { "raw-" } else { "" });
     let is_kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-    let is_lossy = text.len() > MAX_BYTES || text.chars().any(|c| !is_kept(c) && c != '/');
+    let is_lossy =
+        !is_usual || text.len() > MAX_BYTES || text.chars().any(|c| !is_kept(c) && c != '/');
     let mut readable: String = text.chars().map(|c| if is_kept(c) { c } else { '_' }).collect();
     if is_lossy {
         readable.truncate(KEPT_BYTES);
@@ -65,14 +69,14 @@ mod tests {
     use super::*;
 
     fn readable(url: &str) -> String {
-        super::readable(&Url::parse(url).unwrap())
+        super::readable(&Url::parse(url).unwrap(), false)
     }
 
     #[test]
     fn address_becomes_a_key() {
         for (url, expected) in [
             ("https://example.com/docs/a", "example.com_docs_a"),
-            ("http://www.example.com/docs/a#part", "example.com_docs_a"),
+            ("https://www.example.com/docs/a#part", "example.com_docs_a"),
             ("https://example.com/", "example.com_"),
         ] {
             assert_eq!(readable(url), expected);
@@ -80,6 +84,11 @@ mod tests {
         let hashed = readable("https://example.com/a?b=1");
         assert!(hashed.starts_with("example.com_a_b_1-"), "{hashed}");
         assert_eq!(hashed.len(), "example.com_a_b_1".len() + 9);
+        assert!(readable("http://example.com/a").starts_with("http-example.com_a-"));
+        let whole = super::readable(&Url::parse("https://example.com/a").unwrap(), true);
+        assert!(whole.starts_with("raw-example.com_a-"), "{whole}");
+        // A host may be called like a mark.
+        assert_ne!(readable("http://example.com/a"), readable("https://http-example.com/a"));
     }
 
     #[test]
@@ -109,7 +118,7 @@ mod tests {
         let chunking =
             Chunking { threshold: 8000, chunk_chars: 4000, ttl: Duration::from_secs(1800) };
         let url = Url::parse("https://example.com/docs/a?x#%C3%9Cber-uns").unwrap();
-        let hint = chunking.hint(&url, "Title");
+        let hint = chunking.hint(&url, false, "Title");
         assert_eq!(hint.fragment.as_deref(), Some("Über-uns"));
         let details = serde_json::json!({ChunkHint::KEY: hint.to_value()});
         assert_eq!(ChunkHint::from_details(&details), Some(hint));

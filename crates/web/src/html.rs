@@ -1,6 +1,6 @@
 //! HTML as text for a model.
 //!
-//! 1. [`markup`] bounds the markup before it is parsed;
+//! 1. [`markup`] bounds the markup before it is parsed; of what exceeds the bounds, [`stripped`] reads the text;
 //! 2. [`parse`] builds the tree within limits;
 //! 3. [`hidden`] removes what people do not see, and [`links`] makes links absolute;
 //! 4. [`extract`] chooses the main content among [`candidates`];
@@ -14,8 +14,9 @@ mod links;
 mod markdown;
 mod markup;
 mod parse;
+mod stripped;
 mod style;
 mod words;
 
 pub use self::extract::{Extract, Extractor, HtmlPage, Part, TwoCandidates};
-pub(crate) use self::markup::stripped;
+pub(crate) use self::stripped::stripped;

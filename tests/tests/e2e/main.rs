@@ -53,6 +53,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod pool_changes;
 #[cfg(test)]
 mod pools;

@@ -116,7 +116,7 @@ async fn agent_reads_long_page_in_chunks() {
 
     let url = site.url("/guide");
     let hash: String = Sha256::digest(&url)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = format!("session/{session}/web-127.0.0.1_{}_guide-{hash}", site.port());
+    let key = format!("session/{session}/web-http-127.0.0.1_{}_guide-{hash}", site.port());
     let script = format!(
         r#"
 [[turn]]

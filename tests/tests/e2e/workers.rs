@@ -170,6 +170,15 @@ async fn tool_handler_of_a_pool_passes_worker_check() {
     assert_passed(&check, &[NEEDS_USERS, "trace", "large-result", "progress"]);
 }
 
+#[tokio::test]
+async fn query_of_the_python_worker_is_bounded() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/workers/python");
+    let mut tests = Command::new("python3");
+    tests.args(["-B", "-m", "unittest", "test_query_table"]).current_dir(folder).kill_on_drop(true);
+    let output = within_timeout("the tests of the query", tests.output()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// A model that calls the tool of the Python worker.
 const SUMS_A_TABLE: &str = r#"
 [[turn]]

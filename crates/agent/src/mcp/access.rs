@@ -22,7 +22,7 @@ use super::{
     server_cache::{CachedServer, CachedTool, ServerCache},
     session_tools::SessionTools,
 };
-use crate::definition::{AgentDefinition, McpRules};
+use crate::definition::{AgentDefinition, McpExposure, McpRules};
 
 /// Number of servers whose definitions are fetched concurrently.
 const CONCURRENT_FETCHES: usize = 8;
@@ -75,9 +75,16 @@ impl McpAccess {
         if let Some(known) = self.cache.get(&summary.name, &summary.fingerprint) {
             return Ok(known);
         }
-        let request = McpServerDetailsRequest { server_name: summary.name, tool_name: None };
+        let request =
+            McpServerDetailsRequest { server_name: summary.name, tool_name: None, after: None };
         let details = self.gateway.details(request).await.map_err(failure)?;
         Ok(self.cache.insert(details))
+    }
+
+    /// Returns whether a loaded server has more tools than a conversation can activate.
+    fn is_large(&self, name: &str) -> bool {
+        let loaded = self.summary(name).ok().and_then(|summary| self.loaded(&summary));
+        loaded.is_some_and(|server| server.tools.len() > self.sessions.max_activated())
     }
 
     /// Returns the servers that respond within `time`.
@@ -188,6 +195,11 @@ impl McpAccess {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         self.sessions.called(&context.session_id, &tool.server);
+        if self.rules.exposure == McpExposure::Pinned && self.is_large(&tool.server) {
+            // Its server is not offered as a whole.
+            let target = (tool.server.to_lowercase(), tool.definition.name.clone());
+            self.sessions.activate(&context.session_id, target);
+        }
         let name = &tool.definition.name;
         self.gateway.call(&tool.server, name, arguments, context).await
     }

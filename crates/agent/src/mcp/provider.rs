@@ -108,7 +108,13 @@ impl McpToolProvider {
             let server = server.name.to_lowercase();
             activated.iter().any(|(own, name)| *own == server && *name == tool.definition.name)
         };
-        let is_complete = |server: &CachedServer| complete.contains(&server.name.to_lowercase());
+        // A large server would displace everything else.
+        let is_eager = self.access.rules.exposure == McpExposure::Eager;
+        let max_tools = self.access.sessions.max_activated();
+        let is_complete = |server: &CachedServer| {
+            complete.contains(&server.name.to_lowercase())
+                && (is_eager || server.tools.len() <= max_tools)
+        };
         let mut selected = Vec::new();
         for server in &servers {
             let (usable, _) = self.access.usable(server, scope).await;

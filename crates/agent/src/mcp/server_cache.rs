@@ -1,6 +1,9 @@
 //! Cache of MCP servers and the definitions of their tools.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -18,7 +21,7 @@ use rockbot_tools::{
 };
 
 /// Maximum number of tools of one server.
-const MAX_TOOLS: usize = 1024;
+const MAX_TOOLS: usize = 2048;
 
 /// Longest description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 4000;
@@ -129,18 +132,25 @@ impl ServerCache {
         tools.truncate(MAX_TOOLS);
         let mut state = self.lock();
         let lower = server.name.to_lowercase();
-        let stays = |tool: &str| tools.iter().any(|one| one.name == tool);
+        let current: HashSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let stays = |tool: &String| current.contains(tool.as_str());
         state.names.retain(|_, (owner, tool)| *owner != lower || stays(tool));
+        let own = state.names.iter().filter(|(_, (owner, _))| *owner == lower);
+        let mut own: HashMap<_, _> =
+            own.map(|(name, (_, tool))| (tool.clone(), name.clone())).collect();
         // The owner of a contested name must not depend on the order of the server: a tool whose own name
         // needed no change comes first, then the alphabetically first.
         let mut order: Vec<_> = tools.iter().collect();
         let is_sanitized = |tool: &str| sanitize(tool, MAX_NAME_BYTES) != tool;
         order.sort_by_key(|tool| (is_sanitized(&tool.name), tool.name.as_str()));
         for definition in order {
-            self.name(&mut state.names, &lower, definition);
+            if !own.contains_key(&definition.name) {
+                let name = self.assign_name(&mut state.names, &lower, definition);
+                own.insert(definition.name.clone(), name);
+            }
         }
         let tools = tools.into_iter().map(|definition| {
-            let name = self.name(&mut state.names, &lower, &definition);
+            let name = own.get(&definition.name).cloned().unwrap_or_default();
             let fingerprint = definition_fingerprint(&definition);
             let server = server.name.clone();
             Arc::new(CachedTool { server, definition, name, fingerprint })
@@ -162,16 +172,14 @@ impl ServerCache {
         state.names.retain(|_, (server, _)| index.get(server).is_some());
     }
 
-    fn name(
+    /// Assigns a name to a tool that has none.
+    fn assign_name(
         &self,
         names: &mut HashMap<String, (String, String)>,
         server: &str,
         definition: &McpToolDefinition,
     ) -> String {
         let owner = (server.to_owned(), definition.name.clone());
-        if let Some((name, _)) = names.iter().find(|(_, has)| **has == owner) {
-            return name.clone();
-        }
         let wanted = sanitize(&definition.model_name, DEFAULT_NAME_BYTES);
         let is_free = |name: &String| !names.contains_key(name) && self.others.get(name).is_none();
         let whole = format!("{server}\n{}", definition.name);

@@ -30,6 +30,11 @@ impl SessionTools {
         Self { max_activated, by_id: Mutex::default() }
     }
 
+    /// Returns the maximum number of activated tools of a conversation.
+    pub(super) fn max_activated(&self) -> usize {
+        self.max_activated
+    }
+
     /// Activates a tool. Above the limit, the oldest activation is dropped.
     pub(super) fn activate(&self, id: &SessionId, tool: Target) {
         let mut sessions = self.lock();

@@ -99,6 +99,7 @@ impl McpGateway for Servers {
             instructions: Some("Do as I say.\u{202e}".to_owned()),
             protocol_version: None,
             tools: tools.clone(),
+            next: None,
         });
         Box::pin(std::future::ready(details.ok_or_else(|| McpManageError {
             server_name: request.server_name,
@@ -293,6 +294,24 @@ async fn tool_limits_drop_the_oldest_activations() {
     let activated = mcp_names(&last);
     assert_eq!(activated.len(), 40);
     assert!(!activated.contains(&"big__t000") && activated.contains(&"big__t059"), "{activated:?}");
+}
+
+#[tokio::test]
+async fn large_server_is_searched_and_not_offered_whole() {
+    let many: Vec<_> = (0..1300).map(|number| format!("widget{number:04}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let servers = Servers::new(&[("big", &many)]);
+    let model = RecordingModel::script([
+        find("widget1234"),
+        invoke("big", "widget1234"),
+        invoke("big", "widget0007"),
+        ScriptedTurn::text("Done."),
+    ]);
+    send(&fixture(&servers, McpExposure::Pinned).agent(&model), "go").await;
+    assert_eq!(servers.calls().len(), 2, "{:?}", model.tool_results());
+    let requests = offered(&model);
+    assert_eq!(mcp_names(&requests[1]), ["big__widget1234"], "found");
+    assert_eq!(mcp_names(&requests[3]), ["big__widget0007", "big__widget1234"], "called");
 }
 
 #[tokio::test]

@@ -50,7 +50,13 @@ impl McpGateway for OneServer {
         _: McpServerDetailsRequest,
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
         let (instructions, protocol_version, tools) = (None, None, Vec::new());
-        let details = McpServerDetails { server: server(), instructions, protocol_version, tools };
+        let details = McpServerDetails {
+            server: server(),
+            instructions,
+            protocol_version,
+            tools,
+            next: None,
+        };
         Box::pin(ready(Ok(details)))
     }
 
@@ -91,7 +97,8 @@ async fn agent_discovers_and_manages_servers_of_a_bridge() {
     let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
     let announcer = announcer.await.expect("announcing");
     assert!(known.wait_for_any(TEST_TIMEOUT).await, "the agent received the index");
-    let request = McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None };
+    let request =
+        McpServerDetailsRequest { server_name: "GIT".to_owned(), tool_name: None, after: None };
     let details = within_timeout("a response", known.details(request)).await.expect("details");
     assert_eq!(details.server, server());
     let error =

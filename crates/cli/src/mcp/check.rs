@@ -55,7 +55,7 @@ fn print_report(
         let servers = servers.iter().map(|server| {
             json!({
                 "name": server.name, "ready": server.ready, "tools": server.tools,
-                "required": server.required, "protocolVersion": server.protocol_version,
+                "transport": server.transport, "required": server.required, "protocolVersion": server.protocol_version,
                 "why": server.reason, "rejectedTools": server.rejected_tools,
             })
         });
@@ -72,12 +72,13 @@ fn print_report(
         vec![
             render::clean(&server.name),
             state,
+            server.transport.to_owned(),
             server.tools.to_string(),
             render::clean(&version),
             render::clean(&why),
         ]
     });
-    outln!("{}", render::table(&["server", "state", "tools", "protocol", ""], rows))?;
+    outln!("{}", render::table(&["server", "state", "transport", "tools", "protocol", ""], rows))?;
     for server in servers {
         super::print_rejected(&server.name, &server.rejected_tools)?;
     }

@@ -77,12 +77,17 @@ fn details_messages_match_golden_json() {
     let server_name = || "GitHub".to_owned();
     check(
         "mcp-server-details-request.json",
-        &McpServerDetailsRequest { server_name: server_name(), tool_name: None },
+        &McpServerDetailsRequest { server_name: server_name(), tool_name: None, after: None },
     );
     let tool_name = Some("create_issue".to_owned());
     check(
         "mcp-server-details-request-one.json",
-        &McpServerDetailsRequest { server_name: server_name(), tool_name },
+        &McpServerDetailsRequest { server_name: server_name(), tool_name, after: None },
+    );
+    let after = Some("create_issue".to_owned());
+    check(
+        "mcp-server-details-request-part.json",
+        &McpServerDetailsRequest { server_name: server_name(), tool_name: None, after },
     );
     let rejected = McpRejectedTool {
         name: "merge".to_owned(),
@@ -95,6 +100,7 @@ fn details_messages_match_golden_json() {
             instructions: Some("Ask for one repository at a time.".to_owned()),
             protocol_version: Some("2025-11-25".to_owned()),
             tools: vec![tool()],
+            next: Some("create_issue".to_owned()),
         },
     );
 }

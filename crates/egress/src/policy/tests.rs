@@ -84,6 +84,7 @@ fn default_policy_allows_only_tls_to_public_addresses() {
             ("https://100.100.100.200/", "forbidden"),
             ("https://168.63.129.16/", "forbidden"),
             ("https://[fd00:ec2::254]/", "forbidden"),
+            ("https://[fd20:ce::254]/", "forbidden"),
             // Not the address of a public host.
             ("https://0.0.0.0/", "forbidden"),
             ("https://0/", "forbidden"),

@@ -3,9 +3,13 @@
 use std::{collections::BTreeMap, path::Path};
 
 use rockbot_service::watch::{FileError, read_bounded};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use super::server::{KEYS, RawServer, ServerConfig};
+use super::{
+    openapi,
+    server::{KEYS, RawServer, ServerConfig},
+};
 
 /// The largest servers file, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -49,10 +53,11 @@ impl ServersFile {
         path: &Path,
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ServersFileError> {
-        Self::parse(&read_bounded(path, MAX_FILE_BYTES)?, lookup)
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse_in(folder, &read_bounded(path, MAX_FILE_BYTES)?, lookup)
     }
 
-    /// Parses the text of a file.
+    /// Parses the text of a file. Relative paths refer to the working directory.
     ///
     /// # Errors
     /// As for [`ServersFile::read`].
@@ -60,31 +65,58 @@ impl ServersFile {
         text: &[u8],
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ServersFileError> {
+        Self::parse_in(Path::new(""), text, lookup)
+    }
+
+    /// Parses the text of a file in `folder`, which the paths of OpenAPI documents refer to.
+    ///
+    /// # Errors
+    /// As for [`ServersFile::read`].
+    pub fn parse_in(
+        folder: &Path,
+        text: &[u8],
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ServersFileError> {
         let root: Value = serde_json::from_slice(text)?;
         let mut parsed = Self::default();
         for (name, entry) in entries(root)? {
-            parsed.add(&name, entry, &lookup);
+            parsed.add(&name, entry, folder, &lookup);
         }
         Ok(parsed)
     }
 
-    fn add(&mut self, name: &str, entry: Value, lookup: &impl Fn(&str) -> Option<String>) {
+    fn add(
+        &mut self,
+        name: &str,
+        entry: Value,
+        folder: &Path,
+        lookup: &impl Fn(&str) -> Option<String>,
+    ) {
         let shown: String = name.chars().take(80).collect();
         let mut report = |error: String| self.errors.push(format!("server {shown:?}: {error}"));
         let Value::Object(entry) = entry else { return report("it is not an object".into()) };
-        let unknown = entry.keys().filter(|key| !KEYS.contains(&key.to_lowercase().as_str()));
-        for key in unknown {
+        let entry = camel_case(entry);
+        let is_api = openapi::is_api(&entry);
+        let is_known = |key: &str| {
+            if is_api {
+                openapi::is_known(key)
+            } else {
+                KEYS.contains(&key.to_lowercase().as_str())
+            }
+        };
+        for key in entry.keys().filter(|key| !is_known(key)) {
             let key: String = key.chars().take(80).collect();
             self.warnings.push(format!("server {shown:?}: unknown key {key:?} has no effect"));
         }
-        let raw: RawServer = match serde_json::from_value(Value::Object(camel_case(entry))) {
+        let raw = match RawServer::deserialize(&entry) {
             Ok(raw) => raw,
             Err(error) => return report(error.to_string()),
         };
         if raw.is_disabled() {
             return;
         }
-        match raw.validate(name, lookup) {
+        let api = is_api.then(|| openapi::api(&entry, folder, lookup)).transpose();
+        match api.and_then(|api| raw.validate(name, api, lookup)) {
             Err(error) => report(error),
             Ok(_) if self.servers.len() >= MAX_SERVERS => {
                 report(format!("the limit is {MAX_SERVERS} servers"));
@@ -206,7 +238,11 @@ mod tests {
         }
     }
 
-    const USED_KEYS: [&str; 17] = [
+    const USED_KEYS: [&str; 21] = [
+        "openapi",
+        "auth",
+        "include",
+        "baseUrl",
         "type",
         "command",
         "args",
@@ -249,6 +285,37 @@ mod tests {
         });
         proptest::collection::btree_map("[A-Za-z /.]{0,6}", entry, 0..4)
             .prop_map(|entries| entries.into_iter().collect())
+    }
+
+    #[test]
+    fn openapi_entry_has_keys_of_rest_tools_and_of_servers() {
+        let read = parse(
+            r#"{"mcpServers": {
+                "GitHub": {"openapi": "github.json", "auth": {"key": {"token": "${TOKEN}"}},
+                    "include": {"tags": ["repos"]}, "toolsDenied": ["repos/delete"],
+                    "toolsReadOnly": ["search"], "requestTimeoutMs": 5000, "oauth": {}},
+                "two": {"openapi": "a.json", "url": "https://a"},
+                "times": {"openapi": "a.json", "timeoutMs": 500, "requestTimeoutMs": 500},
+                "unset": {"openapi": "a.json", "baseUrl": "${NONE}"},
+                "kind": {"openapi": "a.json", "type": "http"},
+                "keys": {"openapi": "a.json", "auth": {"key": {"colour": 1}}}}}"#,
+        );
+        let github = &read.servers["github"];
+        assert_eq!(github.transport.name(), "openapi");
+        assert!(!github.permits("repos/delete") && github.is_read_only("search"));
+        assert!(!github.requires_single_owner() && github.transport.remote().is_none());
+        assert!(!format!("{github:?}").contains("secret"));
+        assert_eq!(read.servers.len(), 1);
+        assert_eq!(read.errors.len(), 5, "{:?}", read.errors);
+        let is_oauth = |warning: &String| warning.contains("\"oauth\"");
+        assert!(read.warnings.iter().any(is_oauth), "{:?}", read.warnings);
+        let with = |token: &str| {
+            let entry =
+                r#"{"mcpServers": {"a": {"openapi": "a.json", "headers": {"K": "${TOKEN}"}}}}"#;
+            ServersFile::parse(entry.as_bytes(), |_| Some(token.to_owned())).unwrap()
+        };
+        assert_eq!(with("one"), with("one"));
+        assert_ne!(with("one"), with("two"), "a new secret restarts the server");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod file;
 mod oauth;
+mod openapi;
 mod server;
 
 pub(crate) use self::file::{MAX_FILE_BYTES, MAX_SERVERS};

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rockbot_contracts::{Period, period::optional_period_or_millis};
+use rockbot_rest::ApiEntry;
 use rockbot_service::expand::expand;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -58,6 +59,8 @@ pub enum Transport {
     Sse(Remote),
     /// WebSocket.
     WebSocket(Remote),
+    /// HTTP requests to an API that an OpenAPI document describes.
+    OpenApi(ApiEntry),
 }
 
 impl Transport {
@@ -71,11 +74,23 @@ impl Transport {
         }
     }
 
-    /// Returns the remote server, or `None` for a program.
+    /// Returns its name, as in the key `type`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stdio(_) => "stdio",
+            Self::Http(_) | Self::HttpOrSse(_) => "http",
+            Self::Sse(_) => "sse",
+            Self::WebSocket(_) => "websocket",
+            Self::OpenApi(_) => "openapi",
+        }
+    }
+
+    /// Returns the remote MCP server, or `None` for a program and an API.
     #[must_use]
     pub fn remote(&self) -> Option<&Remote> {
         match self {
-            Self::Stdio(_) => None,
+            Self::Stdio(_) | Self::OpenApi(_) => None,
             Self::Http(remote)
             | Self::HttpOrSse(remote)
             | Self::Sse(remote)
@@ -183,13 +198,15 @@ impl RawServer {
         self.disabled || self.enabled == Some(false)
     }
 
-    /// Validates it and expands its variables.
+    /// Validates it and expands its variables. `api` is the API of an entry that names an OpenAPI
+    /// document.
     ///
     /// # Errors
     /// A message for the operator.
     pub(super) fn validate(
         self,
         name: &str,
+        api: Option<ApiEntry>,
         lookup: &impl Fn(&str) -> Option<String>,
     ) -> Result<ServerConfig, String> {
         check_name(name)?;
@@ -199,10 +216,23 @@ impl RawServer {
                 .map(|(key, value)| Ok((key, SecretString::from(expand_in(&value)?))))
                 .collect()
         };
-        let transport = match (self.command, self.url) {
-            (Some(_), Some(_)) => return Err("it has both a command and a url; keep one".into()),
-            (None, None) => return Err("it has neither a command nor a url".into()),
-            (Some(command), None) => {
+        let transport = match (self.command, self.url, api) {
+            (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+                return Err("it has openapi and a command or a url; keep one".into());
+            }
+            (None, None, Some(api)) => {
+                if !matches!(self.kind.as_deref(), None | Some("openapi")) {
+                    return Err("with openapi, its type must be \"openapi\"".into());
+                }
+                Transport::OpenApi(api)
+            }
+            (Some(_), Some(_), None) => {
+                return Err("it has both a command and a url; keep one".into());
+            }
+            (None, None, None) => {
+                return Err("it has neither a command nor a url nor openapi".into());
+            }
+            (Some(command), None, None) => {
                 if !matches!(self.kind.as_deref(), None | Some("stdio")) {
                     return Err("with a command, its type must be \"stdio\"".into());
                 }
@@ -214,7 +244,7 @@ impl RawServer {
                 let env = secrets(self.env)?;
                 Transport::Stdio(Program { command, args, env, cwd: self.cwd })
             }
-            (None, Some(url)) => {
+            (None, Some(url), None) => {
                 let oauth = self.oauth.validate(expand_in)?;
                 let remote =
                     Remote { url: expand_in(&url)?, headers: secrets(self.headers)?, oauth };
@@ -329,6 +359,7 @@ impl PartialEq for Transport {
             | (Self::HttpOrSse(left), Self::HttpOrSse(right))
             | (Self::Sse(left), Self::Sse(right))
             | (Self::WebSocket(left), Self::WebSocket(right)) => left == right,
+            (Self::OpenApi(left), Self::OpenApi(right)) => left == right,
             _ => false,
         }
     }

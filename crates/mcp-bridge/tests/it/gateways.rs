@@ -139,6 +139,7 @@ async fn servers_are_described_added_and_removed() {
             gateway.details(McpServerDetailsRequest {
                 server_name: server.to_owned(),
                 tool_name: tool.map(ToOwned::to_owned),
+                after: None,
             })
         };
         assert_eq!(details("odd", None).await.unwrap().server.name, "Odd", "{label}");

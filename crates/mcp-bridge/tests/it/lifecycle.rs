@@ -60,7 +60,8 @@ async fn settled_servers_have_details() {
     bridge.apply(servers_file(&servers.into())).await;
     within_timeout("the settled servers", bridge.wait_until_settled(TEST_TIMEOUT * 2)).await;
     for server in bridge.servers() {
-        let request = McpServerDetailsRequest { server_name: server.name, tool_name: None };
+        let request =
+            McpServerDetailsRequest { server_name: server.name, tool_name: None, after: None };
         assert!(!bridge.details(request).await.unwrap().tools.is_empty());
     }
     bridge.stop().await;
@@ -182,6 +183,7 @@ async fn details_describe_server_and_tools() {
     let request = |tool: Option<&str>| McpServerDetailsRequest {
         server_name: "odd".to_owned(),
         tool_name: tool.map(ToOwned::to_owned),
+        after: None,
     };
     let details = bridge.details(request(None)).await.unwrap();
     assert_eq!(details.server.name, "Odd");

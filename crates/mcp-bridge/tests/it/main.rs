@@ -9,6 +9,7 @@ mod fixture;
 mod gateways;
 mod lifecycle;
 mod oauth;
+mod openapi;
 mod ownership;
 mod publication;
 mod rejections;

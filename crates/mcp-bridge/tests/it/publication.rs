@@ -53,7 +53,11 @@ async fn settled_server_has_details_every_time() {
     let url = serve(Router::new().route("/mcp", post(many_tools))).await + "/mcp";
     for round in 0..50 {
         let (bridge, status) = settled(json!({"url": url})).await;
-        let request = McpServerDetailsRequest { server_name: "clock".to_owned(), tool_name: None };
+        let request = McpServerDetailsRequest {
+            server_name: "clock".to_owned(),
+            tool_name: None,
+            after: None,
+        };
         let details = bridge.details(request).await;
         let tools = details.map(|details| details.tools.len());
         assert_eq!(tools.ok(), Some(MANY), "round {round}: {status:?}");

@@ -4,8 +4,8 @@ use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, LOCATION},
 };
-use reqwest::{RequestBuilder, Response};
-use rockbot_egress::{EgressError, GuardedClient};
+use reqwest::{Request, Response};
+use rockbot_egress::{ConnectionSignal, EgressError, GuardedClient};
 use url::Url;
 
 use super::{multipart, verdict::RequestFailure};
@@ -39,18 +39,22 @@ impl SendError {
 }
 
 /// Sends a request with `headers` in addition to its own, and follows redirects to the same origin that
-/// keep the method, or that only read.
+/// keep the method, or that only read. Sets `signal` when the request has a connection.
 pub(super) async fn send(
     client: &GuardedClient,
     parts: &RequestParts,
     headers: &HeaderMap,
+    signal: &ConnectionSignal,
 ) -> Result<Reply, SendError> {
     let mut url = parts.url.clone();
     let mut redirects = 0;
     loop {
-        let sent = async { build(client, parts, headers, &url)?.send().await.map_err(Into::into) };
-        let response = sent.await.map_err(|error: EgressError| SendError {
-            was_sent: redirects > 0 || error.was_sent(),
+        let sent = async {
+            client.execute_with_signal(build(client, parts, headers, &url)?, signal).await
+        };
+        let response = sent.await.map_err(|error| SendError {
+            // The time may end before there is a connection.
+            was_sent: redirects > 0 || error.was_sent() && signal.is_connected(),
             error,
         })?;
         match target(&response, &url, &parts.method).filter(|_| redirects < MAX_REDIRECTS) {
@@ -68,16 +72,23 @@ fn build(
     parts: &RequestParts,
     headers: &HeaderMap,
     url: &Url,
-) -> Result<RequestBuilder, EgressError> {
+) -> Result<Request, EgressError> {
     let request = client.request(parts.method.clone(), url.clone())?;
-    let request = request.headers(parts.headers.clone()).headers(headers.clone());
-    Ok(match &parts.body {
+    let mut all = parts.headers.clone();
+    all.extend(headers.clone());
+    if !matches!(parts.body, RequestBody::Empty) {
+        // The body has its own.
+        all.remove(CONTENT_TYPE);
+    }
+    let request = request.headers(all);
+    let request = match &parts.body {
         RequestBody::Empty => request,
         RequestBody::Bytes { content_type, bytes } => {
             request.header(CONTENT_TYPE, content_type).body(bytes.clone())
         }
         RequestBody::Multipart(parts) => request.multipart(multipart::form(parts)?),
-    })
+    };
+    Ok(request.build()?)
 }
 
 /// Returns the headers of the client itself. A header of the request takes precedence.
@@ -116,4 +127,36 @@ pub(super) fn location(response: &Response, url: &Url) -> Option<Url> {
     let mut to = url.join(location).ok().filter(|_| location.len() <= MAX_BYTES)?;
     to.set_fragment(None);
     (to.username().is_empty() && to.password().is_none()).then_some(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_egress::ClientOptions;
+
+    use super::*;
+
+    #[test]
+    fn body_has_one_content_type() {
+        let client = GuardedClient::new(Default::default(), ClientOptions::default()).unwrap();
+        let xml = HeaderValue::from_static("text/xml");
+        let bytes = RequestBody::Bytes {
+            content_type: HeaderValue::from_static("application/json"),
+            bytes: b"{}".to_vec(),
+        };
+        let multipart = RequestBody::Multipart(Vec::new());
+        for (body, expected) in [
+            (bytes, "application/json"),
+            (multipart, "multipart/form-data; boundary="),
+            (RequestBody::Empty, "text/xml"),
+        ] {
+            let url = Url::parse("https://example.com/").unwrap();
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, xml.clone())]);
+            let method = Method::POST;
+            let parts = RequestParts { method, url, headers, body, credentials: None };
+            let request = build(&client, &parts, &HeaderMap::new(), &parts.url).unwrap();
+            let sent: Vec<_> = request.headers().get_all(CONTENT_TYPE).iter().collect();
+            assert_eq!(sent.len(), 1, "{sent:?}");
+            assert!(sent[0].to_str().unwrap().starts_with(expected), "{sent:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue};
-use rockbot_egress::{EgressError, read_prefix};
+use rockbot_egress::{ConnectionSignal, EgressError, read_prefix};
 use rockbot_tools::{Executed, ToolContext, ToolFailure, ToolResult};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, warn};
@@ -16,6 +16,7 @@ use super::{
     client::RestClient,
     description::{describe, status_line},
     exposure::Exposure,
+    redaction::Redaction,
     retry_after::retry_after,
     tokens::Token,
     verdict::{RequestFailure, Verdict, judge, judge_last},
@@ -46,6 +47,12 @@ pub(crate) struct Execution<'a> {
     pub(crate) context: &'a ToolContext,
 }
 
+/// State of a running call.
+struct CallState<'a> {
+    exposure: Exposure,
+    redaction: Redaction<'a>,
+}
+
 /// A failed attempt, with the response if there was one.
 struct FailedAttempt {
     failure: RequestFailure,
@@ -62,7 +69,9 @@ impl Execution<'_> {
     /// Dropping the future closes the connection. On cancellation and at the deadline it returns by
     /// itself.
     pub(crate) async fn run(&self, parts: &RequestParts) -> Result<ToolResult, ToolFailure> {
-        let exposure = Exposure::default();
+        let state =
+            CallState { exposure: Exposure::default(), redaction: Redaction::new(self.secrets) };
+        let exposure = &state.exposure;
         let started = Instant::now();
         let deadline = self.context.deadline.min(started + self.settings.timeout);
         let outcome = tokio::select! {
@@ -70,7 +79,7 @@ impl Execution<'_> {
             () = self.context.cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: exposure.executed() })
             }
-            outcome = timeout_at(deadline, self.attempts(parts, &exposure, deadline)) => {
+            outcome = timeout_at(deadline, self.attempts(parts, &state, deadline)) => {
                 outcome.unwrap_or_else(|_| {
                     if exposure.is_running() {
                         metrics::count_request(self.tool_set, metrics::Outcome::Timeout);
@@ -80,8 +89,8 @@ impl Execution<'_> {
             }
         };
         let outcome = match outcome {
-            Ok(result) => Ok(self.secrets.redact_result(result.without_hidden_text())),
-            Err(failure) => Err(self.secrets.redact_failure(failure.without_hidden_text())),
+            Ok(result) => Ok(state.redaction.result(result)),
+            Err(failure) => Err(state.redaction.failure(failure)),
         };
         outcome.map_err(|failure| match exposure.executed() {
             Executed::No => failure,
@@ -92,9 +101,10 @@ impl Execution<'_> {
     async fn attempts(
         &self,
         parts: &RequestParts,
-        exposure: &Exposure,
+        state: &CallState<'_>,
         deadline: Instant,
     ) -> Result<ToolResult, ToolFailure> {
+        let CallState { exposure, redaction } = state;
         let mut headers = default_headers(parts, self.settings.stream.is_some());
         if let Some(name) = &self.settings.idempotency_key {
             // The same for every delivery of the call, so the server can recognize it.
@@ -111,8 +121,9 @@ impl Execution<'_> {
         let (mut retries, mut rejected) = (0, None);
         loop {
             let token = self.token(parts, rejected.as_ref(), &mut headers).await?;
-            exposure.begin();
-            let attempt = self.attempt(parts, &headers, token.as_deref()).await;
+            token.iter().for_each(|token| redaction.add(token));
+            let signal = exposure.begin();
+            let attempt = self.attempt(parts, &headers, &signal, redaction).await;
             let FailedAttempt { failure, reply } = match attempt {
                 Ok(result) => return Ok(result),
                 Err(Ok(failed)) => failed,
@@ -141,7 +152,7 @@ impl Execution<'_> {
                 }
                 verdict = judge_last(failure, self.settings.is_repeatable);
             }
-            return self.conclude(verdict, failure, reply).await;
+            return self.conclude(verdict, failure, reply, redaction).await;
         }
     }
 
@@ -164,9 +175,11 @@ impl Execution<'_> {
         &self,
         parts: &RequestParts,
         headers: &HeaderMap,
-        token: Option<&Token>,
+        signal: &ConnectionSignal,
+        redaction: &Redaction<'_>,
     ) -> Result<ToolResult, Result<FailedAttempt, ToolFailure>> {
-        let sent = send(&self.client.http, parts, headers).await;
+        let client = self.client.sender(self.settings.is_repeatable);
+        let sent = send(client, parts, headers, signal).await;
         let host = parts.url.host_str().unwrap_or_default();
         let reply = match sent {
             Ok(reply) => reply,
@@ -189,17 +202,13 @@ impl Execution<'_> {
         }
         let read = match &self.settings.stream {
             Some(config) if stream::is_stream(config, &reply.response) => {
-                self.read_stream(config, reply, token).await
+                self.read_stream(config, reply, redaction).await
             }
-            _ => self.read_body(reply, self.settings.max_response_bytes).await,
+            _ => self.read_body(reply, self.settings.max_response_bytes, redaction).await,
         };
         let outcome =
             read.as_ref().map_or_else(|failure| failure.outcome(), |_| metrics::Outcome::Ok);
         metrics::count_request(self.tool_set, outcome);
-        let read = read.map(|result| match token {
-            Some(token) => token.secrets.redact_result(result),
-            None => result,
-        });
         read.map_err(|failure| Ok(FailedAttempt { failure, reply: None }))
     }
 
@@ -207,6 +216,7 @@ impl Execution<'_> {
         &self,
         reply: Reply,
         max_bytes: usize,
+        redaction: &Redaction<'_>,
     ) -> Result<ToolResult, RequestFailure> {
         let Reply { response, url } = reply;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -219,22 +229,31 @@ impl Execution<'_> {
             is_complete: body.is_complete,
             next_page: next_page(&headers, &url),
         };
-        Ok(received.into_result(self.settings.select.as_deref()))
+        let mut result = received.into_result(self.settings.select.as_deref());
+        if !body.is_complete || result.is_error {
+            redaction.trim_cut(&mut result);
+        }
+        Ok(result)
     }
 
     async fn read_stream(
         &self,
         config: &stream::StreamConfig,
         reply: Reply,
-        token: Option<&Token>,
+        redaction: &Redaction<'_>,
     ) -> Result<ToolResult, RequestFailure> {
-        let secrets: Vec<_> =
-            [Some(self.secrets), token.map(|token| &token.secrets)].into_iter().flatten().collect();
+        let tokens = redaction.tokens();
+        let tokens = tokens.iter().map(|token| &token.secrets);
+        let secrets: Vec<_> = tokens.chain([self.secrets]).collect();
         let updates = stream::Updates::new(self.context, &secrets);
         let max_bytes = self.settings.max_response_bytes;
-        stream::read(config, reply.response, max_bytes, updates)
-            .await
-            .map_err(|error| failure_of(&error))
+        let read = stream::read(config, reply.response, max_bytes, updates).await;
+        let mut result = read.map_err(|error| failure_of(&error))?;
+        // A text with a note, or with an error before it, may end anywhere.
+        if result.is_error || result.content.len() > 1 {
+            redaction.trim_cut(&mut result);
+        }
+        Ok(result)
     }
 
     /// Returns the failure of a request that must not be sent, now or later.
@@ -258,11 +277,12 @@ impl Execution<'_> {
         verdict: Verdict,
         failure: RequestFailure,
         reply: Option<Reply>,
+        redaction: &Redaction<'_>,
     ) -> Result<ToolResult, ToolFailure> {
         let what = describe(failure);
         Err(match verdict {
             Verdict::Report | Verdict::CredentialsRefused | Verdict::Retry(_) => {
-                return Ok(self.report(verdict, reply).await);
+                return Ok(self.report(verdict, reply, redaction).await);
             }
             Verdict::Unreachable => ToolFailure::Unavailable {
                 message: "the API cannot be reached; nothing was sent; try again later".to_owned(),
@@ -286,7 +306,12 @@ impl Execution<'_> {
     }
 
     /// Reports an unsuccessful response with its body, so that the model can correct its call.
-    async fn report(&self, verdict: Verdict, reply: Option<Reply>) -> ToolResult {
+    async fn report(
+        &self,
+        verdict: Verdict,
+        reply: Option<Reply>,
+        redaction: &Redaction<'_>,
+    ) -> ToolResult {
         let Some(reply) = reply else { return ToolResult::error("the API did not respond") };
         let status = reply.response.status();
         let mut first = status_line(status);
@@ -302,7 +327,7 @@ impl Execution<'_> {
             return ToolResult::error(first);
         }
         let max_bytes = self.settings.max_response_bytes.min(MAX_ERROR_BYTES);
-        let body = self.read_body(reply, max_bytes).await.unwrap_or_default();
+        let body = self.read_body(reply, max_bytes, redaction).await.unwrap_or_default();
         let body = body.to_text();
         ToolResult::error(if body.is_empty() { first } else { format!("{first}\n{body}") })
     }

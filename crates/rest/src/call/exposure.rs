@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+use rockbot_egress::ConnectionSignal;
 use rockbot_tools::Executed;
 
 /// Attempts that a server may have executed.
@@ -9,27 +11,31 @@ use rockbot_tools::Executed;
 pub(super) struct Exposure {
     /// One of the earlier attempts.
     earlier: AtomicBool,
-    /// The current attempt.
-    current: AtomicBool,
+    /// The connection of the current attempt.
+    current: Mutex<Option<ConnectionSignal>>,
 }
 
 impl Exposure {
-    pub(super) fn begin(&self) {
-        self.current.store(true, Ordering::Relaxed);
+    /// Records the beginning of an attempt. A server may have executed it once it has a connection.
+    pub(super) fn begin(&self) -> ConnectionSignal {
+        let signal = ConnectionSignal::default();
+        *self.current.lock() = Some(signal.clone());
+        signal
     }
 
     /// Records the end of the attempt.
     pub(super) fn end(&self, may_have_run: bool) {
-        self.current.store(false, Ordering::Relaxed);
+        *self.current.lock() = None;
         self.earlier.fetch_or(may_have_run, Ordering::Relaxed);
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.current.load(Ordering::Relaxed)
+        self.current.lock().is_some()
     }
 
     pub(super) fn executed(&self) -> Executed {
         let earlier = self.earlier.load(Ordering::Relaxed);
-        if earlier || self.is_running() { Executed::Unknown } else { Executed::No }
+        let current = self.current.lock().as_ref().is_some_and(ConnectionSignal::is_connected);
+        if earlier || current { Executed::Unknown } else { Executed::No }
     }
 }

@@ -6,6 +6,7 @@ mod description;
 mod execution;
 mod exposure;
 mod multipart;
+mod redaction;
 mod retry_after;
 mod tokens;
 mod verdict;

@@ -101,7 +101,8 @@ impl Tokens {
                 Ok(Ok(response)) => return token(response),
                 Ok(Err(status)) => refused = Some(status),
                 Err(error) => {
-                    warn!(%error, client = client.client_id, "token request failed");
+                    let host = client.token_url.host_str().unwrap_or_default();
+                    warn!(%error, host, "token request failed");
                     return Err(unavailable("the API's token endpoint cannot be reached"));
                 }
             }

@@ -6,14 +6,14 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use rockbot_contracts::{Period, period::optional_period_or_millis};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
 use super::{
-    credentials::{literal_credential, secrets_in},
+    credentials::{credentials_in_header, credentials_in_url, secrets_in},
     entry,
     settings::CallSettings,
 };
@@ -23,8 +23,10 @@ use crate::{
 };
 
 /// A validated entry. Its document is read later.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ApiConfig {
+    /// Entry with the values of its variables.
+    pub(crate) expanded: Value,
     pub(crate) spec: SpecLocation,
     /// Headers of every request, marked as sensitive.
     pub(crate) headers: HeaderMap,
@@ -59,7 +61,7 @@ struct RawApi {
 }
 
 /// Keys of [`RawApi`] and of [`ImportOptions`], and `disabled`.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "spec",
     "headers",
     "idempotencyKey",
@@ -69,6 +71,7 @@ const KEYS: [&str; 18] = [
     "cache",
     "disabled",
     "baseUrl",
+    "credentialOrigins",
     "serverVariables",
     "toolNamePrefix",
     "include",
@@ -97,8 +100,13 @@ impl ApiConfig {
         let (raw, warnings) = entry::parse::<RawApi>(&expanded, &KEYS)?;
         let mut import = ImportOptions::deserialize(&expanded)
             .map_err(|error| TemplateError(error.to_string()))?;
-        secrets.extend(raw.headers.iter().filter_map(literal_credential));
+        secrets.extend(raw.headers.iter().flat_map(credentials_in_header));
         secrets.extend(auth_secrets(&expanded["auth"]));
+        let addresses = [Some(&raw.spec), import.base_url.as_ref()].into_iter().flatten();
+        secrets.extend(addresses.flat_map(|address| credentials_in_url(address)));
+        secrets.sort();
+        secrets.dedup();
+        import.check().map_err(TemplateError)?;
         let headers = headers(&raw.headers)?;
         import.configured_headers = headers.keys().map(|name| name.as_str().to_owned()).collect();
         let spec = spec(&raw.spec, folder)?;
@@ -108,7 +116,7 @@ impl ApiConfig {
         let settings = CallSettings::new(raw.timeout_ms, raw.max_response_bytes)?;
         let settings = settings.with_idempotency_key(raw.idempotency_key.as_deref())?;
         let settings = CallSettings { queue: raw.queue, cache: raw.cache, ..settings };
-        Ok(Self { spec, headers, settings, import, secrets, warnings })
+        Ok(Self { expanded, spec, headers, settings, import, secrets, warnings })
     }
 }
 
@@ -126,6 +134,12 @@ fn spec(spec: &str, folder: &Path) -> Result<SpecLocation, TemplateError> {
 fn headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, TemplateError> {
     let parsed = headers.iter().map(|(name, value)| -> Result<(HeaderName, _), _> {
         let name = header_name(name)?;
+        if name == CONTENT_TYPE {
+            return Err(TemplateError(
+                "headers: the body of an operation has its own Content-Type; remove this one"
+                    .to_owned(),
+            ));
+        }
         let mut value = HeaderValue::from_str(value)
             .map_err(|_| TemplateError(format!("headers: the value of {name} is not valid")))?;
         value.set_sensitive(true);
@@ -170,7 +184,7 @@ mod tests {
         let config = config.unwrap();
         assert_eq!(config.spec, SpecLocation::File("/etc/rockbot/github.json".into()));
         let basic = BASE64_STANDARD.encode("me:literal-password");
-        assert_eq!(config.secrets, ["secret-token", "literal-password", &basic]);
+        assert_eq!(config.secrets, [&basic, "literal-password", "secret-token"]);
         assert!(config.headers["x-key"].is_sensitive());
         assert!(config.import.configured_headers.contains("x-key"));
         assert!(matches!(config.warnings.as_slice(), [one] if one.contains("colour")));
@@ -184,10 +198,14 @@ mod tests {
             json!({"spec": "https://"}),
             json!({"spec": "a", "headers": {"Host": "x"}}),
             json!({"spec": "a", "headers": {"X": "a\nb"}}),
+            json!({"spec": "a", "headers": {"content-type": "text/xml"}}),
             json!({"spec": "${NONE}"}),
             json!({"spec": "${parameters.x}"}),
             json!({"spec": "a", "include": 7}),
             json!({"spec": "a", "timeoutMs": 0}),
+            json!({"spec": "a", "credentialOrigins": ["api.example.com"]}),
+            json!({"spec": "a", "credentialOrigins": ["https://api.example.com/v1"]}),
+            json!({"spec": "a", "overrides": {"x": {"readOnly": true, "idempotent": false}}}),
         ] {
             assert!(config(&entry).is_err(), "{entry}");
         }

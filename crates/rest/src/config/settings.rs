@@ -92,22 +92,33 @@ fn in_range<T: PartialOrd + std::fmt::Display>(
 }
 
 /// Returns the hints of a tool. What the entry does not state follows from the method.
+///
+/// # Errors
+/// When the entry says that a call changes nothing and that repeating it does harm.
 pub(crate) fn hints(
     method: &Method,
     read_only: Option<bool>,
     idempotent: Option<bool>,
-) -> ToolHints {
+) -> Result<ToolHints, TemplateError> {
     let reads = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "QUERY");
     let replaces = matches!(method.as_str(), "PUT" | "DELETE");
     // A GET that changes something is not idempotent by its method either.
     let by_method = replaces || reads && read_only != Some(false);
-    let read_only = read_only.unwrap_or(reads);
-    ToolHints {
+    // Of a method that reads, `idempotent: false` alone says that calls change something.
+    let read_only = read_only.unwrap_or(reads && idempotent != Some(false));
+    if read_only && idempotent == Some(false) {
+        return Err(TemplateError(
+            "readOnly is true and idempotent is false; a call that changes nothing can be repeated, so \
+             set readOnly to false or remove idempotent"
+                .to_owned(),
+        ));
+    }
+    Ok(ToolHints {
         read_only,
         destructive: !read_only,
         idempotent: idempotent.unwrap_or(read_only || by_method),
         open_world: true,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -118,7 +129,7 @@ mod tests {
     fn hints_follow_method_unless_stated() {
         let hints = |method: &str, read_only, idempotent| {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            let hints = hints(&method, read_only, idempotent);
+            let hints = hints(&method, read_only, idempotent).unwrap();
             assert!(hints.open_world && hints.destructive != hints.read_only);
             (hints.read_only, hints.idempotent)
         };
@@ -130,6 +141,8 @@ mod tests {
         assert_eq!(hints("POST", None, Some(true)), (false, true));
         assert_eq!(hints("GET", Some(false), None), (false, false));
         assert_eq!(hints("DELETE", None, Some(false)), (false, false));
+        assert_eq!(hints("GET", None, Some(false)), (false, false));
+        assert!(super::hints(&Method::POST, Some(true), Some(false)).is_err());
     }
 
     #[test]

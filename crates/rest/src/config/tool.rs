@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    credentials::{literal_credential, secrets_in},
+    credentials::{credentials_in_header, credentials_in_members, credentials_in_url, secrets_in},
     entry,
     settings::{CallSettings, hints},
 };
@@ -59,6 +59,17 @@ struct RawTool {
     queue: Option<String>,
     #[serde(default, deserialize_with = "optional_period_or_millis")]
     cache: Option<Period>,
+}
+
+impl RawTool {
+    /// Returns the credentials that are written into the file.
+    fn literal_credentials(&self) -> Vec<String> {
+        let headers = self.headers.iter().flatten().flat_map(credentials_in_header);
+        let query = self.query.clone().map(Value::Object).unwrap_or_default();
+        let body = self.body.as_ref().unwrap_or(&Value::Null);
+        let members = [&query, body].into_iter().flat_map(credentials_in_members);
+        headers.chain(members).chain(credentials_in_url(&self.url)).collect()
+    }
 }
 
 /// Keys of [`RawTool`], and `disabled`.
@@ -112,10 +123,12 @@ impl ToolConfig {
         let values = environment.finish()?;
         let request = request?;
         let mut secrets = secrets_in(values, request.origin().as_str());
-        secrets.extend(raw.headers.iter().flatten().filter_map(literal_credential));
+        secrets.extend(raw.literal_credentials());
+        secrets.sort();
+        secrets.dedup();
         let parameters = schema(raw.parameters_schema, &request)?;
         warnings.extend(unused(&parameters, &request));
-        let hints = hints(request.method(), raw.read_only, raw.idempotent);
+        let hints = hints(request.method(), raw.read_only, raw.idempotent)?;
         if raw.select.as_ref().is_some_and(|select| !select.is_empty() && !select.starts_with('/'))
         {
             return Err(TemplateError(
@@ -272,7 +285,15 @@ mod tests {
 
     #[test]
     fn literal_credentials_are_secrets() {
-        let config = config(&with("headers", json!({"authorization": "Bearer literal-token"})));
-        assert_eq!(config.unwrap().secrets, ["literal-token"]);
+        for (key, value) in [
+            ("headers", json!({"authorization": "Bearer literal-token"})),
+            ("headers", json!({"X-Api-Key": "literal-token"})),
+            ("query", json!({"api_key": "literal-token"})),
+            ("body", json!({"auth": {"token": "literal-token"}})),
+            ("url", json!("https://a/${parameters.city}?access_token=literal-token")),
+        ] {
+            let secrets = config(&with(key, value)).unwrap().secrets;
+            assert!(secrets.contains(&"literal-token".to_owned()), "{key}: {secrets:?}");
+        }
     }
 }

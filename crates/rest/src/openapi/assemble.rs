@@ -125,6 +125,10 @@ fn checked(schema: Value) -> Result<Option<(Value, usize)>, String> {
     if bytes > MAX_SCHEMA_BYTES {
         return Ok(None);
     }
+    // Texts of the document were checked one by one; names of properties were not.
+    if !keywords::is_visible(&schema) {
+        return Err("the name of a property has hidden characters".to_owned());
+    }
     ArgumentSchema::compile(&schema).map_err(|error| error.to_string())?;
     Ok(Some((schema, bytes)))
 }

@@ -5,14 +5,21 @@ use std::{fmt, str::FromStr};
 use rockbot_contracts::{json, outside_text};
 use serde_json::Value;
 
-use super::swagger;
+use super::{
+    json_shape::{self, ShapeError},
+    swagger,
+};
 
 /// Maximum size of a document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of values in a document.
 const MAX_NODES: usize = 4_000_000;
+/// Maximum memory of a document in JSON, in bytes, estimated before it is parsed.
+const MAX_MEMORY_BYTES: usize = 768 * 1024 * 1024;
 /// Maximum length of a title or a version, in characters.
 const MAX_TITLE_CHARS: usize = 200;
+/// Maximum length of the description of an API, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 2_000;
 
 /// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
 const MAX_YAML_DEPTH: usize = 64;
@@ -31,8 +38,11 @@ pub enum DocumentError {
         /// Size of the document.
         bytes: usize,
     },
-    /// It holds too many values.
-    #[error("document holds more than {MAX_NODES} values; import a part of it")]
+    /// It holds too many values, or needs too much memory.
+    #[error(
+        "document holds more than {MAX_NODES} values, or needs more than {} MiB of memory; import a part \
+         of it", MAX_MEMORY_BYTES >> 20
+    )]
     TooManyValues,
     /// It nests too deeply.
     #[error("document nests deeper than {} levels; flatten it with references", json::MAX_DEPTH)]
@@ -111,13 +121,19 @@ impl Document {
     /// Returns its title, at most 200 characters, or nothing.
     #[must_use]
     pub fn title(&self) -> String {
-        self.info("title")
+        self.info("title", MAX_TITLE_CHARS)
+    }
+
+    /// Returns the description of the API, at most 2,000 characters, or nothing.
+    #[must_use]
+    pub fn description(&self) -> String {
+        self.info("description", MAX_DESCRIPTION_CHARS)
     }
 
     /// Returns the version of the API, at most 200 characters, or nothing.
     #[must_use]
     pub fn api_version(&self) -> String {
-        self.info("version")
+        self.info("version", MAX_TITLE_CHARS)
     }
 
     /// Returns the URLs of its servers as written, with their variables.
@@ -138,9 +154,9 @@ impl Document {
         &self.root
     }
 
-    fn info(&self, field: &str) -> String {
+    fn info(&self, field: &str, max_chars: usize) -> String {
         match &self.root["info"][field] {
-            Value::String(text) => outside_text::plain(text.trim(), MAX_TITLE_CHARS),
+            Value::String(text) => outside_text::plain(text.trim(), max_chars),
             Value::Number(number) => number.to_string(),
             _ => String::new(),
         }
@@ -168,6 +184,10 @@ impl FromStr for Document {
 }
 
 fn from_json(text: &str) -> Result<Value, DocumentError> {
+    json_shape::check(text, MAX_NODES, MAX_MEMORY_BYTES).map_err(|error| match error {
+        ShapeError::TooDeep => DocumentError::TooDeep,
+        ShapeError::TooManyValues => DocumentError::TooManyValues,
+    })?;
     serde_json::from_str(text).map_err(|error| {
         if json::is_too_deep(&error) {
             return DocumentError::TooDeep;

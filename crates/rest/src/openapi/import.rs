@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use http::{HeaderName, Method};
 use rockbot_contracts::{ToolHints, outside_text};
 use serde_json::Value;
+use url::Url;
 
 use super::{
     arguments,
@@ -166,6 +167,9 @@ impl<'a> Importer<'a> {
         let base = servers::base_url(self.root, path_item, operation, options)?;
         let resolver = self.schemas.resolver;
         let security = security(&resolver, self.root, operation, &base, options)?;
+        if security.has_credentials() || !options.configured_headers.is_empty() {
+            self.check_recipient(&base)?;
+        }
         let declared = parameters::collect(&resolver, path_item, operation)?;
         let declared = offered(declared, path, &template, &security, options)?;
         let body = body(&mut self.schemas, operation, method)?;
@@ -196,6 +200,16 @@ impl<'a> Importer<'a> {
         })
     }
 
+    /// Checks that the server of an operation may receive credentials.
+    fn check_recipient(&self, base: &Url) -> Result<(), String> {
+        self.options.check_recipient(base).map_err(|origin| {
+            format!(
+                "the document wants the credentials at {origin}; if that is right, set baseUrl, or list \
+                 this origin in credentialOrigins"
+            )
+        })
+    }
+
     fn definition(&self, found: &Found<'a>, name: &str, schema: Assembled) -> Definition {
         let change = self.options.overrides.get(&found.id);
         let summary = text(&found.operation["summary"], MAX_LABEL_CHARS);
@@ -221,9 +235,10 @@ impl<'a> Importer<'a> {
         let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS" | "QUERY");
         let is_configured = self.read_only.matches(id);
         let read_only = (is_safe || is_configured) && !self.not_read_only.matches(id);
+        let own = change.and_then(|change| change.idempotent);
+        let read_only = read_only && own != Some(false);
         let read_only = change.and_then(|change| change.read_only).unwrap_or(read_only);
-        let is_idempotent = read_only || matches!(method, "PUT" | "DELETE");
-        let idempotent = change.and_then(|change| change.idempotent).unwrap_or(is_idempotent);
+        let idempotent = own.unwrap_or(read_only || matches!(method, "PUT" | "DELETE"));
         ToolHints { read_only, destructive: !read_only, idempotent, open_world: true }
     }
 }

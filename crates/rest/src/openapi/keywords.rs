@@ -62,10 +62,11 @@ pub(super) fn copy_simple(from: &Map<String, Value>, to: &mut Map<String, Value>
     for (keyword, value) in from {
         let copied = match keyword.as_str() {
             "description" => description(value).map(Value::from),
-            "default" | "const" => is_small(value).then(|| value.clone()),
-            "pattern" | "format" | "contentEncoding" | "contentMediaType" => {
-                value.as_str().filter(|text| text.len() <= MAX_PATTERN_BYTES).map(Value::from)
-            }
+            "default" | "const" => (is_small(value) && is_visible(value)).then(|| value.clone()),
+            "pattern" | "format" | "contentEncoding" | "contentMediaType" => value
+                .as_str()
+                .filter(|text| text.len() <= MAX_PATTERN_BYTES && is_visible_text(text))
+                .map(Value::from),
             "maxItems" | "maxLength" | "maxProperties" | "minItems" | "minLength"
             | "minProperties" => count(value),
             "maximum" | "minimum" => value.as_number().cloned().map(Value::Number),
@@ -108,6 +109,23 @@ pub(super) fn excerpt(text: &str) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// Returns whether no text and no name in a value has hidden characters: a model reads them, and the person
+/// who reviews the tool does not see them. Recurses; a document's nesting is limited.
+pub(super) fn is_visible(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_visible_text(text),
+        Value::Array(list) => list.iter().all(is_visible),
+        Value::Object(map) => {
+            map.iter().all(|(name, inner)| is_visible_text(name) && is_visible(inner))
+        }
+        _ => true,
+    }
+}
+
+fn is_visible_text(text: &str) -> bool {
+    outside_text::stripped(text).len() == text.len()
 }
 
 fn is_small(value: &Value) -> bool {
@@ -163,7 +181,7 @@ pub(super) enum Enumeration {
     TooLarge(String),
 }
 
-/// Returns the enumeration of a schema. Values are converted to a type of the schema where they were
+/// Returns the enumeration of a schema, unless a value has hidden characters. Values are converted to a type of the schema where they were
 /// written as another one, as YAML invites to.
 pub(super) fn enumeration(
     members: &Map<String, Value>,
@@ -177,6 +195,9 @@ pub(super) fn enumeration(
         let first: Vec<String> = first.map(ToString::to_string).collect();
         let first = outside_text::plain(&first.join(", "), 100);
         return Some(Enumeration::TooLarge(format!("One of {} values: {first}, …", listed.len())));
+    }
+    if !listed.iter().all(is_visible) {
+        return None;
     }
     let has = |name: &str| match types {
         Some(Value::String(only)) => only == name,

@@ -169,7 +169,9 @@ impl Plan {
         let (path, fixed) = expanded.map_err(|name| {
             let argument = self.arguments.iter().find(|argument| argument.name == name);
             let name = argument.map_or("a path parameter", |argument| &argument.argument);
-            InvalidArguments(format!("{name} must not be empty, \".\" or \"..\""))
+            InvalidArguments(format!(
+                "{name} is a part of a path and must be neither empty nor contain `.` or `..` as a step of it"
+            ))
         })?;
         let query = self.query(fixed, arguments)?;
         let mut text = format!("{}/{path}", self.base.as_str().trim_end_matches('/'));

@@ -13,6 +13,9 @@ use url::Url;
 pub struct ImportOptions {
     /// URL that replaces all servers of the document. Default: none.
     pub base_url: Option<String>,
+    /// Origins that may receive credentials, such as `https://api.example.com`, in addition to those of the
+    /// document and of `base_url`. Default: none.
+    pub credential_origins: Vec<String>,
     /// Values of variables in the URLs of servers. Default: those of the document.
     pub server_variables: BTreeMap<String, String>,
     /// Prefix of the names of all tools: `rest__{prefix}_{operation}`. Default: none.
@@ -31,7 +34,8 @@ pub struct ImportOptions {
     pub read_only: Vec<String>,
     /// Patterns of the ids of operations that may change something, whatever their method.
     pub not_read_only: Vec<String>,
-    /// URL of the document, which relative URLs of servers refer to. Default: none.
+    /// URL of the document, which relative URLs of servers refer to. Its origin may receive credentials.
+    /// Default: none.
     #[serde(skip)]
     pub document_url: Option<Url>,
     /// Permits servers without TLS. Default false.

@@ -1,6 +1,7 @@
 //! Path templates.
 
 use super::encoding::{encode_fixed_query, encode_template, is_dot_segment};
+use crate::template::is_unsafe;
 
 /// Maximum length of a path template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 4096;
@@ -67,7 +68,8 @@ impl PathTemplate {
     /// Returns the path without the first `/`, and the query, with encoded values.
     ///
     /// # Errors
-    /// Returns the name of the parameter whose value would make an empty or a dot segment.
+    /// Returns the name of the parameter whose value would make an empty segment, or a dot segment where a
+    /// server decodes slashes.
     pub(super) fn expand(
         &self,
         value: impl Fn(&str) -> String,
@@ -87,7 +89,7 @@ impl PathTemplate {
                 Piece::Fixed(_) => None,
             });
             if let Some(name) = parameter
-                && (text.is_empty() || is_dot_segment(&text))
+                && is_unsafe(&text)
             {
                 return Err(name.clone());
             }
@@ -167,6 +169,11 @@ mod tests {
         assert_eq!(expanded("/a/{id}", ".."), Err("id".to_owned()));
         assert_eq!(expanded("/a/.{id}", "."), Err("id".to_owned()));
         assert_eq!(expanded("/a/{id}/b", ""), Err("id".to_owned()));
+        for step in ["..%2F..%2Fx", "x%2F..", "..%5Cx", ".%2Fx", "%00", ";id=..%2F..%2Fx", "..%3Bx"]
+        {
+            assert_eq!(expanded("/a/{id}", step), Err("id".to_owned()), "{step}");
+        }
+        assert_eq!(expanded("/a/{id}", "a%2Fb..c").unwrap().0, "a/a%2Fb..c");
         for path in ["/a/../b", "/./b", "/%2E%2e", "b"] {
             assert!(PathTemplate::parse(path).is_err(), "{path}");
         }

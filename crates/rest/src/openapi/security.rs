@@ -48,6 +48,12 @@ impl Security {
         headers.chain(others).collect()
     }
 
+    /// Returns `true` if requests carry credentials.
+    pub(super) fn has_credentials(&self) -> bool {
+        let is_empty = self.headers.is_empty() && self.query.is_empty() && self.cookies.is_empty();
+        !is_empty || self.client.is_some()
+    }
+
     /// Returns whether it satisfies a parameter.
     pub(super) fn supplies(&self, location: Location, name: &str) -> bool {
         self.supplied.iter().any(|(place, supplied)| {
@@ -197,6 +203,15 @@ impl SchemeRequest<'_> {
         let token_url = token_url.ok_or_else(|| self.missing("tokenUrl or token"))?;
         let token_url = servers::endpoint(token_url, Some(self.base), self.options)
             .map_err(|error| format!("its token URL {error}; set auth.{}.tokenUrl", self.name))?;
+        if self.given.token_url.is_none() {
+            self.options.check_recipient(&token_url).map_err(|origin| {
+                let name = self.name;
+                format!(
+                    "the document wants the client secret at {origin}; if that is right, set \
+                     auth.{name}.tokenUrl, or list this origin in credentialOrigins"
+                )
+            })?;
+        }
         let scopes = if self.given.scopes.is_empty() {
             self.scopes.clone()
         } else {

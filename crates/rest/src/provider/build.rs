@@ -1,17 +1,16 @@
 //! Tools of one entry.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use http::HeaderMap;
 use rockbot_tools::{CallPolicy, ToolRegistration, ToolSource};
-use secrecy::ExposeSecret;
 use serde_json::Value;
 
-use super::{document, options::RestOptions, status::SkippedTool};
+use super::options::RestOptions;
 use crate::{
+    api::{self, ImportedApi, SkippedTool, Stamp},
     call::RestClient,
     config::{ApiConfig, CallSettings, EntryKind, SpecLocation, ToolConfig},
-    openapi::{self, Imported, Operation},
     secrets::Secrets,
     tool::RestTool,
 };
@@ -30,6 +29,14 @@ pub(super) struct BuildOutcome {
     pub(super) built: Result<Built, String>,
     /// Location of the document of an API, if the entry is valid.
     pub(super) spec: Option<SpecLocation>,
+    /// Stamp of the document from before it was read.
+    pub(super) stamp: Option<Stamp>,
+}
+
+impl BuildOutcome {
+    fn without_document(built: Result<Built, String>) -> Self {
+        Self { built, spec: None, stamp: None }
+    }
 }
 
 /// Builds the tools of an entry and reads the document of an API.
@@ -41,21 +48,22 @@ pub(super) async fn build(
     client: &RestClient,
 ) -> BuildOutcome {
     match kind {
-        EntryKind::Tool => BuildOutcome { built: tool(name, entry, options, client), spec: None },
+        EntryKind::Tool => BuildOutcome::without_document(build_tool(name, entry, options, client)),
         EntryKind::Api => {
             let folder = options.config.parent().unwrap_or(Path::new(""));
             let config = ApiConfig::new(entry, folder, &*options.variables);
             let config = match config {
                 Ok(config) => config,
-                Err(error) => return BuildOutcome { built: Err(error.to_string()), spec: None },
+                Err(error) => return BuildOutcome::without_document(Err(error.to_string())),
             };
-            let spec = Some(config.spec.clone());
-            BuildOutcome { built: api(name, config, options, client).await, spec }
+            let (spec, stamp) = (config.spec.clone(), api::stamp(&config.spec));
+            let built = build_api(name, config, options, client).await;
+            BuildOutcome { built, spec: Some(spec), stamp }
         }
     }
 }
 
-fn tool(
+fn build_tool(
     name: &str,
     entry: &Value,
     options: &RestOptions,
@@ -93,50 +101,17 @@ fn check_origin(config: &ToolConfig, options: &RestOptions) -> Result<(), String
     options.dial.check(config.request.origin()).map_err(|error| format!("url: {error}"))
 }
 
-async fn api(
+async fn build_api(
     name: &str,
-    mut config: ApiConfig,
+    config: ApiConfig,
     options: &RestOptions,
     client: &RestClient,
 ) -> Result<Built, String> {
-    config.import.allow_plain_http = options.dial.allow_plain_http;
     let policy = policy(&config.settings, options)?;
-    let document = document::read(&config.spec, client.http()).await?;
-    let import = config.import;
-    // Large documents take seconds.
-    let imported = tokio::task::spawn_blocking(move || openapi::import(&document, &import)).await;
-    let imported = imported.map_err(|_| "the document cannot be imported".to_owned())?;
-    let Imported { operations, skipped, notes, .. } = imported;
-    let tool_set: Arc<str> = name.into();
-    let credentials = operations.iter().flat_map(Operation::secrets);
-    let credentials = credentials.map(|secret| secret.expose_secret().to_owned());
-    let secrets: BTreeSet<_> = config.secrets.into_iter().chain(credentials).collect();
-    let secrets = Arc::new(Secrets::new(secrets));
-    let settings = config.settings;
-    let tools = operations.into_iter().map(|operation| {
-        let timeout_ms = u64::try_from(settings.timeout.as_millis()).ok();
-        let registration = operation.registration(timeout_ms);
-        let hints = registration.hints;
-        let is_repeatable = hints.read_only || hints.idempotent;
-        let idempotency_key = settings.idempotency_key.clone().filter(|_| !hints.read_only);
-        Arc::new(RestTool {
-            registration,
-            tool_set: tool_set.clone(),
-            request: Arc::new(operation),
-            headers: config.headers.clone(),
-            settings: CallSettings { is_repeatable, idempotency_key, ..settings.clone() },
-            secrets: secrets.clone(),
-            policy: policy.clone(),
-            client: client.clone(),
-        })
-    });
-    let skipped = skipped
-        .into_iter()
-        .map(|one| SkippedTool { operation: one.id, reason: one.reason })
-        .collect();
-    let mut warnings = config.warnings;
-    warnings.extend(notes);
-    Ok(Built { tools: tools.collect(), skipped, warnings })
+    let imported = ImportedApi::read(name, config, &policy, &options.dial, client).await?;
+    let ImportedApi { tools, skipped, warnings, .. } = imported;
+    let tools = tools.into_iter().map(|(_, tool)| Arc::new(tool)).collect();
+    Ok(Built { tools, skipped, warnings })
 }
 
 fn policy(settings: &CallSettings, options: &RestOptions) -> Result<CallPolicy, String> {

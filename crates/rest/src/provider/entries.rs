@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     build::{BuildOutcome, Built},
-    document::{self, Stamp},
     limits::Offered,
     status::{EntryStatus, RestStatus},
 };
 use crate::{
+    api::{self, Stamp},
     config::{EntryKind, RestFile, SpecLocation, is_disabled},
     tool::RestTool,
 };
@@ -28,7 +28,9 @@ pub(super) struct Entries(BTreeMap<EntryKey, Entry>);
 
 struct Entry {
     raw: Value,
-    built: Result<Built, String>,
+    /// The tools as they were built last without a problem.
+    built: Option<Built>,
+    problem: Option<String>,
     spec: Option<SpecLocation>,
     stamp: Option<Stamp>,
     retry_at: Option<Instant>,
@@ -39,7 +41,7 @@ impl Entry {
     fn is_current(&self, raw: &Value) -> bool {
         self.raw == *raw
             && self.retry_at.is_none_or(|at| Instant::now() < at)
-            && self.spec.as_ref().is_none_or(|spec| document::stamp(spec) == self.stamp)
+            && self.spec.as_ref().is_none_or(|spec| api::stamp(spec) == self.stamp)
     }
 }
 
@@ -61,23 +63,18 @@ impl Entries {
         file.entries.iter().filter(is_outdated).collect()
     }
 
-    /// Replaces an entry. `stamp` is that of its document from before it was read.
-    pub(super) fn insert(
-        &mut self,
-        key: EntryKey,
-        raw: Value,
-        outcome: BuildOutcome,
-        stamp: Option<Stamp>,
-    ) {
-        let BuildOutcome { built, spec } = outcome;
+    /// Replaces an entry. If it says the same as before and cannot be built, its tools stay: a document that
+    /// cannot be read for a while takes nothing away.
+    pub(super) fn insert(&mut self, key: EntryKey, raw: Value, outcome: BuildOutcome) {
+        let BuildOutcome { built, spec, stamp } = outcome;
         let is_remote = matches!(spec, Some(SpecLocation::Url(_)));
         let retry_at = (built.is_err() && is_remote).then(|| Instant::now() + RETRY_INTERVAL);
-        self.0.insert(key, Entry { raw, built, spec, stamp, retry_at });
-    }
-
-    /// Returns the stamp of the document of an entry as it is now.
-    pub(super) fn stamp(&self, key: &EntryKey) -> Option<Stamp> {
-        document::stamp(self.0.get(key)?.spec.as_ref()?)
+        let previous = self.0.remove(&key).filter(|entry| entry.raw == raw);
+        let (built, problem) = match built {
+            Ok(built) => (Some(built), None),
+            Err(problem) => (previous.and_then(|entry| entry.built), Some(problem)),
+        };
+        self.0.insert(key, Entry { raw, built, problem, spec, stamp, retry_at });
     }
 
     /// Returns the tools that are offered, and the status of all entries.
@@ -93,9 +90,15 @@ impl Entries {
                 problems: Vec::new(),
                 warnings: Vec::new(),
             };
+            match (&entry.built, &entry.problem) {
+                (Some(_), Some(problem)) => {
+                    report.problems.push(format!("{problem}; its last tools are still offered"));
+                }
+                (_, problem) => report.problems.extend(problem.clone()),
+            }
             match &entry.built {
-                Err(problem) => report.problems.push(problem.clone()),
-                Ok(built) => {
+                None => {}
+                Some(built) => {
                     let registrations = built.tools.iter().map(|tool| &tool.registration);
                     report.skipped.clone_from(&built.skipped);
                     report.warnings.clone_from(&built.warnings);

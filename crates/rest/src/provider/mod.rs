@@ -1,7 +1,7 @@
 //! The provider of REST tools, and the file that it follows.
 
 mod build;
-mod document;
+mod builds;
 mod entries;
 mod limits;
 mod options;
@@ -11,5 +11,5 @@ mod status;
 pub use self::{
     options::{RestOptions, Variables},
     rest::RestProvider,
-    status::{EntryStatus, RestStatus, SkippedTool},
+    status::{EntryStatus, RestStatus},
 };

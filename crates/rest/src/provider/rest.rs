@@ -5,24 +5,28 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::BoxFuture, stream};
+use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use rockbot_contracts::topology::stable_hash;
 use rockbot_egress::EgressError;
 use rockbot_tools::{Tool, ToolProvider, ToolSource, WarmUpError};
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    time::MissedTickBehavior,
+};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::{
     build::build,
+    builds::{Builds, FinishedBuild},
     entries::Entries,
     options::RestOptions,
     status::{EntryStatus, RestStatus},
 };
 use crate::{
     call::RestClient,
-    config::{RestFile, RestFileError},
+    config::{EntryKind, RestFile, RestFileError},
     tool::RestTool,
 };
 
@@ -30,31 +34,33 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for reading everything before the tools are offered.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of entries that are built at the same time.
-const CONCURRENT_BUILDS: usize = 4;
+/// Number of finished builds that wait to be used. More wait in their tasks.
+const FINISHED_BUILDS: usize = 16;
 
 /// The REST tools of a process, from the file. Changes of the file apply within about a second, and
-/// only to the tools that they concern.
+/// only to the tools that they concern: a document that takes long to read delays no other entry.
 ///
 /// An entry that is not valid is left out alone; [`status`](Self::status) says why. A file that cannot be
 /// read or parsed changes nothing.
 pub struct RestProvider {
-    options: RestOptions,
+    options: Arc<RestOptions>,
     client: RestClient,
     state: Mutex<State>,
     offered: RwLock<OfferedTools>,
     changes: watch::Sender<u64>,
+    /// Number of entries that are being built.
+    building: watch::Receiver<usize>,
     /// Follows the file until the provider is dropped.
     _watcher: AbortOnDropHandle<()>,
 }
 
-#[derive(Default)]
 struct State {
     /// Hash of the text, or of the error, that was read last.
     hash: Option<u64>,
     file: RestFile,
     problem: Option<String>,
     entries: Entries,
+    builds: Builds,
 }
 
 #[derive(Default)]
@@ -71,13 +77,23 @@ impl RestProvider {
     /// When the trusted certificates cannot be read.
     pub fn new(options: RestOptions) -> Result<Arc<Self>, EgressError> {
         let client = RestClient::new(Arc::new(options.dial.clone()), options.idle_timeout)?;
+        let (sender, finished) = mpsc::channel(FINISHED_BUILDS);
+        let (count, building) = watch::channel(0);
+        let state = State {
+            hash: None,
+            file: RestFile::default(),
+            problem: None,
+            entries: Entries::default(),
+            builds: Builds::new(sender, count),
+        };
         Ok(Arc::new_cyclic(|provider: &Weak<Self>| Self {
-            options,
+            options: Arc::new(options),
             client,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             offered: RwLock::default(),
             changes: watch::Sender::new(0),
-            _watcher: AbortOnDropHandle::new(tokio::spawn(follow(provider.clone()))),
+            building,
+            _watcher: AbortOnDropHandle::new(tokio::spawn(follow(provider.clone(), finished))),
         }))
     }
 
@@ -87,10 +103,10 @@ impl RestProvider {
         self.offered.read().status.clone()
     }
 
-    /// Applies the file as it is now.
+    /// Applies the file as it is now. Entries with documents follow when these are read.
     ///
     /// # Cancellation
-    /// Entries that were built are in use; the others follow with the next check.
+    /// The rest follows with the next check.
     async fn refresh(&self) {
         let mut state = self.state.lock().await;
         let path = self.options.config.clone();
@@ -100,36 +116,47 @@ impl RestProvider {
             Ok(text) => stable_hash(text),
             Err(error) => stable_hash(error.to_string().as_bytes()),
         };
-        let is_new = state.hash.replace(hash) != Some(hash);
-        if is_new {
+        let mut is_changed = state.hash.replace(hash) != Some(hash);
+        if is_changed {
             state.apply_file(read.and_then(|text| RestFile::parse(&text)));
         }
-        let State { file, entries, problem, .. } = &mut *state;
-        if entries.retain(file) || is_new {
-            self.publish(entries, file, problem.as_ref());
-        }
+        let State { file, entries, builds, .. } = &mut *state;
+        is_changed |= entries.retain(file);
+        builds.retain(file);
         let outdated: Vec<_> = entries
             .outdated(file)
             .into_iter()
-            .map(|(key, raw)| (key.clone(), raw.clone(), entries.stamp(key)))
+            .filter(|(key, raw)| !builds.is_running(key, raw))
+            .map(|(key, raw)| (key.clone(), raw.clone()))
             .collect();
-        let builds = outdated.into_iter().map(|(key, raw, stamp)| async move {
-            let outcome = build(key.0, &key.1, &raw, &self.options, &self.client).await;
-            (key, raw, outcome, stamp)
-        });
-        let mut builds = stream::iter(builds).buffer_unordered(CONCURRENT_BUILDS);
-        while let Some((key, raw, outcome, stamp)) = builds.next().await {
-            // The document of a new entry is known only now.
-            let stamp = stamp.or_else(|| super::document::stamp(outcome.spec.as_ref()?));
-            entries.insert(key, raw, outcome, stamp);
-            self.publish(entries, file, problem.as_ref());
+        for (key, raw) in outdated {
+            if key.0 == EntryKind::Api {
+                builds.start(key, raw, self.options.clone(), self.client.clone());
+            } else {
+                let outcome = build(key.0, &key.1, &raw, &self.options, &self.client).await;
+                entries.insert(key, raw, outcome);
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.publish(&state);
         }
     }
 
-    fn publish(&self, entries: &Entries, file: &RestFile, problem: Option<&String>) {
-        let (tools, mut status) = entries.offer(self.options.max_tools);
-        status.problems.extend(problem.cloned());
-        status.warnings.clone_from(&file.warnings);
+    /// Uses an entry whose document was read.
+    async fn use_build(&self, build: FinishedBuild) {
+        let mut state = self.state.lock().await;
+        if state.builds.finish(&build) {
+            state.entries.insert(build.key, build.raw, build.outcome);
+            self.publish(&state);
+        }
+        state.builds.publish_count();
+    }
+
+    fn publish(&self, state: &State) {
+        let (tools, mut status) = state.entries.offer(self.options.max_tools);
+        status.problems.extend(state.problem.clone());
+        status.warnings.clone_from(&state.file.warnings);
         let mut offered = self.offered.write();
         report(&offered.status, &status);
         let same = tools.len() == offered.tools.len()
@@ -145,7 +172,13 @@ impl RestProvider {
 
     async fn warm_up(&self) -> Result<(), WarmUpError> {
         let failed = |reason: String| WarmUpError { origin: ToolSource::Rest, reason };
-        if tokio::time::timeout(WARM_UP_TIMEOUT, self.refresh()).await.is_err() {
+        let mut building = self.building.clone();
+        let refreshed = async {
+            self.refresh().await;
+            // The sender is dropped with this provider only.
+            let _ = building.wait_for(|count| *count == 0).await;
+        };
+        if tokio::time::timeout(WARM_UP_TIMEOUT, refreshed).await.is_err() {
             let seconds = WARM_UP_TIMEOUT.as_secs();
             return Err(failed(format!(
                 "not all documents were read within {seconds} s; their tools follow"
@@ -188,12 +221,23 @@ impl ToolProvider for RestProvider {
     }
 }
 
-/// Checks the file until the provider is dropped.
-async fn follow(provider: Weak<RestProvider>) {
+/// Checks the file and uses what was built, until the provider is dropped.
+async fn follow(provider: Weak<RestProvider>, mut finished: mpsc::Receiver<FinishedBuild>) {
+    let mut check = tokio::time::interval(POLL_INTERVAL);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is immediate.
+    check.tick().await;
     loop {
-        tokio::time::sleep(POLL_INTERVAL).await;
-        let Some(provider) = provider.upgrade() else { return };
-        provider.refresh().await;
+        tokio::select! {
+            _ = check.tick() => {
+                let Some(provider) = provider.upgrade() else { return };
+                provider.refresh().await;
+            }
+            Some(build) = finished.recv() => {
+                let Some(provider) = provider.upgrade() else { return };
+                provider.use_build(build).await;
+            }
+        }
     }
 }
 

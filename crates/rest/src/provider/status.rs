@@ -2,6 +2,8 @@
 
 use rockbot_tools::ToolRegistration;
 
+use crate::api::SkippedTool;
+
 /// The entries of the file, their tools and their problems.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RestStatus {
@@ -28,15 +30,6 @@ pub struct EntryStatus {
     pub problems: Vec<String>,
     /// Parts without effect.
     pub warnings: Vec<String>,
-}
-
-/// An operation of a document that is not offered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkippedTool {
-    /// Operation, as the document names it.
-    pub operation: String,
-    /// Reason.
-    pub reason: String,
 }
 
 impl RestStatus {

@@ -32,6 +32,8 @@ pub(super) enum StreamEnd {
     Incomplete,
     NotJson,
     MessageTooLong,
+    /// It has too many bytes for its text.
+    TooLong,
     Full,
     Broken,
     Silent,
@@ -123,6 +125,9 @@ impl<'a> Collector<'a> {
             StreamEnd::MessageTooLong => {
                 format!("message {} of the stream exceeds 1 MiB", self.messages + 1)
             }
+            StreamEnd::TooLong => {
+                "the stream is too long for its text; the rest was not read".to_owned()
+            }
             StreamEnd::Broken => "the connection broke before the stream ended".to_owned(),
             StreamEnd::Silent => "the stream was silent for too long".to_owned(),
         };
@@ -199,6 +204,7 @@ mod tests {
             StreamEnd::Incomplete,
             StreamEnd::NotJson,
             StreamEnd::MessageTooLong,
+            StreamEnd::TooLong,
             StreamEnd::Broken,
             StreamEnd::Silent,
         ] {

@@ -12,6 +12,10 @@ use super::{
     updates::Updates,
 };
 
+/// Maximum size of a stream, as a multiple of the limit of its text. The message around a token of four bytes
+/// has a few hundred.
+const MAX_OVERHEAD: usize = 128;
+
 /// Returns `true` if the response is a stream: an API may answer with a whole JSON document instead of
 /// events.
 pub(crate) fn is_stream(config: &StreamConfig, response: &Response) -> bool {
@@ -20,7 +24,8 @@ pub(crate) fn is_stream(config: &StreamConfig, response: &Response) -> bool {
     config.mode != StreamMode::Sse || !essence.eq_ignore_ascii_case(b"application/json")
 }
 
-/// Reads a stream until its last message, and sends partial results.
+/// Reads a stream until its last message, and sends partial results. The text has at most `max_bytes`, the
+/// stream 128 times as many.
 ///
 /// A stream that fails after its first message is a result that reports an error and contains what came.
 ///
@@ -34,6 +39,7 @@ pub(crate) async fn read(
 ) -> Result<ToolResult, EgressError> {
     let mut decoder = Decoder::new(config);
     let mut collector = Collector::new(config, max_bytes);
+    let mut rest = max_bytes.saturating_mul(MAX_OVERHEAD);
     loop {
         let mut chunk = match response.chunk().await.map_err(EgressError::from) {
             Ok(Some(chunk)) => chunk,
@@ -42,6 +48,11 @@ pub(crate) async fn read(
             Err(EgressError::TimedOut) => return Ok(collector.into_result(StreamEnd::Silent)),
             Err(_) => return Ok(collector.into_result(StreamEnd::Broken)),
         };
+        // Of messages without a text, a stream could send any number.
+        let Some(left) = rest.checked_sub(chunk.len()) else {
+            return Ok(collector.into_result(StreamEnd::TooLong));
+        };
+        rest = left;
         while let Some(message) = decoder.next(&mut chunk) {
             if let Some(end) = step(&mut collector, &message, &mut updates) {
                 return Ok(collector.into_result(end));

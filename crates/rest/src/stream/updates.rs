@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rockbot_contracts::outside_text;
 use rockbot_tools::{ToolContext, ToolResult};
 use tokio::time::Instant;
 
@@ -32,6 +33,8 @@ impl<'a> Updates<'a> {
         if is_early || self.context.updates.is_none() {
             return;
         }
+        // Hidden characters could separate the parts of a secret.
+        let text = &*outside_text::stripped(text);
         let beginning = |text: &str, secrets: &&Secrets| secrets.without_beginning(text).len();
         let shown = self.secrets.iter().map(|secrets| beginning(text, secrets)).min();
         let shown = &text[..shown.unwrap_or(text.len())];
@@ -43,7 +46,7 @@ impl<'a> Updates<'a> {
             .iter()
             .fold(shown.to_owned(), |text, secrets| secrets.redact(&text).into_owned());
         self.sent = Some(now);
-        self.context.partial(ToolResult::text(end_of(&redacted)).without_hidden_text());
+        self.context.partial(ToolResult::text(end_of(&redacted)));
     }
 }
 
@@ -82,7 +85,7 @@ mod tests {
         updates.offer("x");
         updates.offer("xy");
         tokio::time::advance(INTERVAL).await;
-        updates.offer("xy hunter2hunter2 hun");
+        updates.offer("xy hunter2hun\u{200b}ter2 hun");
         tokio::time::advance(INTERVAL).await;
         updates.offer(&"é".repeat(MAX_BYTES));
         let sent = sent.lock();

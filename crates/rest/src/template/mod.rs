@@ -22,4 +22,5 @@ pub(crate) use self::{
     header::header_name,
     request::{RequestTemplate, RequestTemplateParts},
     text::ParameterPath,
+    url::is_unsafe,
 };

@@ -138,11 +138,11 @@ fn fill_segment(
 }
 
 /// Returns `true` if a server could read the segment as a step to another path: it is empty or a dot
-/// segment, or becomes one where encoded slashes are decoded.
-fn is_unsafe(encoded: &str) -> bool {
+/// segment, or becomes one where encoded slashes are decoded or what follows a `;` is ignored.
+pub(crate) fn is_unsafe(encoded: &str) -> bool {
     let decoded = percent_decode_str(encoded).decode_utf8_lossy();
     decoded.is_empty()
-        || decoded.split(['/', '\\']).any(|step| matches!(step, "." | ".."))
+        || decoded.split(['/', '\\']).any(|step| matches!(step.split(';').next(), Some("." | "..")))
         || decoded.contains('\0')
 }
 
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn arguments_that_leave_the_path_are_rejected() {
         let text = "https://a/v1/${parameters.x}/now";
-        for value in ["", ".", "..", "../b", "b/..", "b\\..\\c", "a/./b", "\0"] {
+        for value in ["", ".", "..", "..;x", "../b", "b/..", "b\\..\\c", "a/./b", "\0"] {
             assert!(fill(text, json!(value)).is_err(), "{value:?}");
         }
         assert!(fill(text, Value::Null).is_err());

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use rockbot_tools::ToolProvider;
+use rockbot_contracts::ToolErrorCode as Code;
+use rockbot_tools::{Executed, ToolProvider};
 use serde_json::{Value, json};
+use tokio::time::Instant;
+use url::Url;
 
 use crate::{
     fixture::{Fixture, context},
@@ -29,8 +32,11 @@ fn document(url: &str) -> Value {
 }
 
 async fn fixture(document: &Value) -> Fixture {
+    let server = Url::parse(document["servers"][0]["url"].as_str().unwrap()).unwrap();
+    let origin = server.origin().ascii_serialization();
     let folder_file = json!({"openApi": {"items": {
         "spec": "items.json", "toolNamePrefix": "items", "headers": {"X-Team": "blue"},
+        "credentialOrigins": [origin],
         "auth": {"oauth": {"clientId": "me", "clientSecret": "${SECRET}"}},
     }}});
     let fixture = Fixture::new(&json!({"restTools": {}})).await;
@@ -71,15 +77,73 @@ async fn operation_is_called_with_a_token_that_is_renewed_once() {
     assert_eq!(received[3].headers["x-team"], "blue");
 }
 
+/// An API that shows the token in an error, with a hidden character in it, and cut off.
+#[tokio::test]
+async fn token_is_in_no_result() {
+    let token = json!({"access_token": "secret-access-token", "expires_in": 3600}).to_string();
+    let kind = "content-type: text/plain; charset=utf-8\r\n";
+    for shown in
+        ["secret-access-token", "secret-acc\u{200b}ess-token", "\u{1b}[1msecret-access-token"]
+    {
+        for status in ["200 OK", "400 Bad Request", "403 Forbidden", "500 x"] {
+            let reply = Act::Send(response(status, kind, &format!("the token {shown} is bad")));
+            let server = Server::start([json_act(&token), reply]).await;
+            let fixture = fixture(&document(&server.url)).await;
+            let (context, _) = context("rest__items_getItem");
+            let result = fixture.call(json!({"id": "a"}), &context).await.unwrap();
+            let text = result.to_text();
+            assert!(text.contains("the token [secret] is bad"), "{status}: {text:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn refused_client_is_unavailable_and_not_executed() {
     let server = Server::start([Act::Send(response("401 x", "", ""))]).await;
     let fixture = fixture(&document(&server.url)).await;
     let (context, _) = context("rest__items_getItem");
     let failure = fixture.call(json!({"id": "a"}), &context).await.unwrap_err();
-    assert_eq!(failure.executed(), rockbot_tools::Executed::No);
+    assert_eq!(failure.executed(), Executed::No);
     assert!(failure.to_string().contains("refused the OAuth client (401)"), "{failure}");
     assert!(server.received().iter().all(|one| one.target == "/token"));
+}
+
+#[tokio::test]
+async fn silent_token_endpoint_ends_with_each_call() {
+    let server = Server::start([Act::Stall]).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let call = async || {
+        let (mut context, _) = context("rest__items_getItem");
+        context.deadline = Instant::now() + Duration::from_millis(200);
+        fixture.call(json!({"id": "a"}), &context).await.unwrap_err()
+    };
+    let (first, second, third) = tokio::join!(call(), call(), call());
+    for failure in [first, second, third] {
+        assert_eq!((failure.code(), failure.executed()), (Code::Timeout, Executed::No));
+    }
+    assert!(server.received().iter().all(|one| one.target == "/token"));
+}
+
+/// The next call obtains the token that a cancelled one was waiting for.
+#[tokio::test]
+async fn cancelled_call_leaves_the_token_to_the_next() {
+    let token = json!({"access_token": "access-token", "expires_in": 3600}).to_string();
+    let server = Server::start([Act::Stall, json_act(&token), json_act("{}")]).await;
+    let fixture = fixture(&document(&server.url)).await;
+    let (first, _) = context("rest__items_getItem");
+    let (second, _) = context("rest__items_getItem");
+    let then = async {
+        server.arrival().await;
+        let cancel = async { first.cancellation.cancel() };
+        tokio::join!(fixture.call(json!({"id": "b"}), &second), cancel).0
+    };
+    let (cancelled, result) = tokio::join!(fixture.call(json!({"id": "a"}), &first), then);
+    let failure = cancelled.unwrap_err();
+    assert_eq!((failure.code(), failure.executed()), (Code::Cancelled, Executed::No));
+    assert_eq!(result.unwrap().to_text(), "{}");
+    let received = server.received();
+    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
+    assert_eq!(targets, ["/token", "/token", "/v1/items/b"]);
 }
 
 #[tokio::test]
@@ -103,6 +167,74 @@ async fn document_change_replaces_its_tools() {
     changed.expect("within three seconds").unwrap();
     assert!(fixture.provider.has("rest__items_fetchItem"));
     assert!(!fixture.provider.has("rest__items_getItem"));
+}
+
+#[tokio::test]
+async fn document_that_chooses_recipients_of_credentials_is_an_error() {
+    let far = document("https://evil.example.com");
+    let mut entry = json!({"spec": "far.json",
+        "auth": {"oauth": {"clientId": "me", "clientSecret": "${SECRET}"}}});
+    let fixture = Fixture::new(&json!({"restTools": {}})).await;
+    std::fs::write(fixture.folder.path().join("far.json"), far.to_string()).unwrap();
+    fixture.write(&json!({"openApi": {"far": entry}}).to_string());
+    let error = fixture.provider.warm_up().await.unwrap_err().to_string();
+    assert!(error.contains("https://evil.example.com"), "{error}");
+    assert!(error.contains("credentialOrigins"), "{error}");
+    assert!(fixture.provider.list().is_empty());
+    entry["credentialOrigins"] = json!(["https://evil.example.com"]);
+    fixture.write(&json!({"openApi": {"far": entry}}).to_string());
+    fixture.provider.warm_up().await.unwrap();
+    assert!(fixture.provider.has("rest__getItem"));
+}
+
+#[tokio::test]
+async fn unreadable_document_keeps_its_last_tools() {
+    let document = document("http://127.0.0.1:1");
+    let fixture = fixture(&document).await;
+    let path = fixture.folder.path().join("items.json");
+    for text in ["{", "{\"openapi\": \"9.9\"}"] {
+        std::fs::write(&path, text).unwrap();
+        let error = fixture.provider.warm_up().await.unwrap_err().to_string();
+        assert!(error.contains("its last tools are still offered"), "{error}");
+        assert!(fixture.provider.has("rest__items_getItem"));
+    }
+    std::fs::write(&path, document.to_string()).unwrap();
+    fixture.provider.warm_up().await.unwrap();
+    // A changed entry does not keep tools that it may not have.
+    let entry = json!({"spec": "items.json", "include": {"methods": ["NONE"]}, "baseUrl": "x"});
+    fixture.write(&json!({"openApi": {"items": entry}}).to_string());
+    assert!(fixture.provider.warm_up().await.is_err() || fixture.provider.list().is_empty());
+    assert!(!fixture.provider.has("rest__items_getItem"));
+}
+
+#[tokio::test]
+async fn slow_document_delays_no_other_entry() {
+    let slow = Server::start([Act::Stall]).await;
+    let tool =
+        |description: &str| json!({"description": description, "url": "http://127.0.0.1:1/"});
+    let file = |description: &str| {
+        let slow = json!({"spec": format!("{}/openapi.json", slow.url)});
+        let other = json!({"spec": "items.json", "credentialOrigins": ["http://127.0.0.1:1"],
+            "auth": {"oauth": {"clientId": "me", "clientSecret": "${SECRET}"}}});
+        json!({"restTools": {"a": tool(description)}, "openApi": {"b": slow, "c": other}})
+    };
+    let fixture = Fixture::new(&json!({"restTools": {}})).await;
+    let document = document("http://127.0.0.1:1").to_string();
+    std::fs::write(fixture.folder.path().join("items.json"), document).unwrap();
+    let mut changes = fixture.provider.changes().unwrap();
+    for description in ["one", "two"] {
+        fixture.write(&file(description).to_string());
+        let is_offered = || {
+            let tool = fixture.provider.get("a");
+            tool.is_some_and(|tool| tool.registration().description == description)
+                && fixture.provider.has("rest__getItem")
+        };
+        while !is_offered() {
+            // Less than the time after which the slow server counts as lost.
+            let changed = tokio::time::timeout(Duration::from_millis(1_900), changes.changed());
+            changed.await.expect("within two seconds").unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -139,6 +139,30 @@ async fn unreachable_server_is_retried_for_every_method() {
     }
 }
 
+/// The server accepts connections and does not continue the TLS handshake.
+#[tokio::test]
+async fn request_without_a_connection_is_not_executed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let mut entry = entry("POST", &url);
+    entry["timeoutMs"] = json!(300);
+    let (result, _) = call_entry(entry.clone()).await;
+    let failure = result.unwrap_err();
+    assert_eq!((failure.code(), failure.executed()), (Code::Timeout, Executed::No));
+
+    entry["timeoutMs"] = json!(20_000);
+    let fixture = Fixture::with_tool(entry).await;
+    let (context, _) = context("tool");
+    let cancel = async {
+        let connection = listener.accept().await.unwrap();
+        context.cancellation.cancel();
+        connection
+    };
+    let (result, _connection) = tokio::join!(fixture.call(json!({}), &context), cancel);
+    let failure = result.unwrap_err();
+    assert_eq!((failure.code(), failure.executed()), (Code::Cancelled, Executed::No));
+}
+
 #[tokio::test]
 async fn redirect_keeps_method_and_body_within_its_origin() {
     let moved = Act::Send(response("307 x", "location: /other?a=1\r\n", ""));

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 use crate::{
     fixture::{Fixture, SECRET, context},
-    server::{Act, Server},
+    server::{Act, Server, response},
 };
 
 /// A log in memory.
@@ -84,6 +84,24 @@ async fn secret_is_in_no_result_error_log_span_or_definition() {
     assert!(log.contains("rest call"), "spans are recorded");
     let own = log.lines().filter(|line| !line.contains(" hyper") && !line.contains(" reqwest"));
     assert_clean(&own.collect::<Vec<_>>().join("\n"), "log");
+}
+
+#[tokio::test]
+async fn part_of_a_secret_at_a_cut_is_removed() {
+    let body = format!("{}: {SECRET}", "x".repeat(90));
+    for (status, hint) in [("200 OK", "the rest was not read"), ("404 Not Found", "404")] {
+        let kind = "content-type: text/plain\r\n";
+        let server = Server::start([Act::Send(response(status, kind, &body))]).await;
+        let entry = json!({
+            "description": "Cut.", "url": server.url, "query": {"key": "${SECRET}"},
+            "maxResponseBytes": 100,
+        });
+        let fixture = Fixture::with_tool(entry).await;
+        let (context, _) = context("tool");
+        let result = fixture.call(json!({}), &context).await.unwrap();
+        let text = result.to_text().into_owned();
+        assert!(text.contains(hint) && text.contains("xx: ") && !text.contains("hunter"), "{text}");
+    }
 }
 
 #[tokio::test]

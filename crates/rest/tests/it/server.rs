@@ -23,6 +23,8 @@ pub(crate) enum Act {
     Stall,
     /// Sends a head and then data until the client has enough.
     Endless,
+    /// Sends a head and then this line until the client has enough.
+    Repeat(Vec<u8>, &'static str),
     /// Sends the first bytes, and the others on the notification of the test.
     InTwo(Vec<u8>, Arc<Notify>, Vec<u8>),
     /// Answers with the request itself.
@@ -129,10 +131,9 @@ async fn serve(
         Act::Reset => reset(stream),
         Act::Stall => std::future::pending().await,
         Act::Endless => {
-            stream.write_all(&open_head("text/plain")).await.ok()?;
-            let block = [b'x'; 64 * 1024];
-            while stream.write_all(&block).await.is_ok() {}
+            repeat(&mut stream, &open_head("text/plain"), "x").await?;
         }
+        Act::Repeat(head, line) => repeat(&mut stream, &head, line).await?,
         Act::InTwo(first, go_on, second) => {
             stream.write_all(&first).await.ok()?;
             stream.flush().await.ok()?;
@@ -146,6 +147,13 @@ async fn serve(
             stream.shutdown().await.ok()?;
         }
     }
+    Some(())
+}
+
+async fn repeat(stream: &mut TcpStream, head: &[u8], line: &str) -> Option<()> {
+    stream.write_all(head).await.ok()?;
+    let block = line.repeat(64 * 1024 / line.len());
+    while stream.write_all(block.as_bytes()).await.is_ok() {}
     Some(())
 }
 

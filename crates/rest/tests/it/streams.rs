@@ -104,6 +104,24 @@ async fn silent_stream_ends_with_what_came() {
     assert_eq!(server.received().len(), 1);
 }
 
+/// Every mode can go on forever without a text: comments, other kinds of messages, blank lines.
+#[tokio::test]
+async fn stream_without_end_is_read_to_a_limit() {
+    for (stream, line) in [
+        (json!({"mode": "sse", "tokenField": "t"}), ": ping\n\n"),
+        (json!({"mode": "sse", "tokenField": "t"}), "data: {}\n\n"),
+        (json!({"mode": "json-stream", "linePrefix": "data:", "tokenField": "t"}), "other\n"),
+        (json!({"mode": "ndjson", "tokenField": "t"}), "\n"),
+    ] {
+        let server = Server::start([Act::Repeat(open_head("text/event-stream"), line)]).await;
+        let mut entry = streaming(&server.url, stream);
+        entry["maxResponseBytes"] = json!(10_000);
+        let result = call_entry(entry).await.0.unwrap();
+        assert!(result.is_error && result.to_text().contains("too long"), "{result:?}");
+        assert_eq!(server.received().len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn stream_that_fails_before_its_first_message_is_retried() {
     let broken = Act::Send(

@@ -19,7 +19,7 @@ const MAX_BRIDGES: usize = 64;
 const MAX_SERVERS: usize = 256;
 
 /// Maximum number of tool names of one server.
-const MAX_TOOL_NAMES: usize = 1024;
+const MAX_TOOL_NAMES: usize = 2048;
 
 /// Longest display name of a server, in characters.
 const MAX_NAME_CHARS: usize = 128;

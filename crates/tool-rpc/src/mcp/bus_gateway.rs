@@ -32,6 +32,7 @@ use super::{
     McpGateway, McpIndex,
     bridge_request::{manage_error, send_request},
     bridges::{Bridges, IndexUpdate},
+    details_parts::{DetailsParts, NextPart},
 };
 use crate::{catalog::EXPIRE_AFTER, remote::RemoteTool};
 
@@ -137,6 +138,32 @@ impl BusGateway {
         &self,
         request: McpServerDetailsRequest,
     ) -> Result<McpServerDetails, McpManageError> {
+        let deadline = Instant::now() + DETAILS_TIMEOUT;
+        if request.tool_name.is_some() || request.after.is_some() {
+            return self.request_part(request, deadline).await;
+        }
+        let mut parts = DetailsParts::default();
+        let mut after = String::new();
+        loop {
+            let part = McpServerDetailsRequest { after: Some(after), ..request.clone() };
+            after = match parts.add(self.request_part(part, deadline).await?) {
+                NextPart::Complete(details) => return Ok(*details),
+                NextPart::After(after) => after,
+                NextPart::TooMany => {
+                    let message =
+                        "the definitions of its tools are too large; request a single tool";
+                    let code = McpManageErrorCode::Unavailable;
+                    return Err(manage_error(&request.server_name, code, message));
+                }
+            };
+        }
+    }
+
+    async fn request_part(
+        &self,
+        request: McpServerDetailsRequest,
+        deadline: Instant,
+    ) -> Result<McpServerDetails, McpManageError> {
         let server = request.server_name.clone();
         let (owners, _) = self.owners(&server);
         // A bridge that is not discovered yet may have it.
@@ -144,7 +171,6 @@ impl BusGateway {
             [] => vec![mcp_manage()],
             owners => owners.iter().map(mcp_manage_at).collect(),
         };
-        let deadline = Instant::now() + DETAILS_TIMEOUT;
         let message = "no bridge has this server";
         let mut reply = Err(manage_error(&server, McpManageErrorCode::Unavailable, message));
         for key in keys {

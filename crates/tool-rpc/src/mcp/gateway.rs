@@ -18,7 +18,8 @@ pub trait McpGateway: Send + Sync + 'static {
     /// Returns the current index of servers, as a receiver of changes.
     fn index(&self) -> watch::Receiver<McpIndex>;
 
-    /// Returns the definitions of all tools of a server, or of one. Takes at most 30 s.
+    /// Returns the definitions of all tools of a server, or of one. Takes at most 30 s. A gateway may
+    /// ignore `after`, and return all tools instead of a part.
     ///
     /// # Errors
     /// When the server or tool does not exist, or no bridge replies.

@@ -20,7 +20,7 @@ use rockbot_contracts::{
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use super::{McpGateway, bridge_request::manage_error};
+use super::{McpGateway, bridge_request::manage_error, details_parts::part_after};
 
 /// Requests processed at once, in each of the two queues.
 const CONCURRENCY: u16 = 16;
@@ -135,9 +135,17 @@ impl ManageHandler {
                 Ok(with_timeout(removed, timeout, &server_name).await)
             }
             _ => {
-                let request: McpServerDetailsRequest = envelope.decode(limits)?;
+                let mut request: McpServerDetailsRequest = envelope.decode(limits)?;
                 let server = request.server_name.clone();
-                Ok(with_timeout(self.gateway.details(request), timeout, &server).await)
+                let after = request.after.take();
+                let details = async {
+                    let details = self.gateway.details(request).await?;
+                    Ok(match after {
+                        Some(after) => part_after(details, &after),
+                        None => details,
+                    })
+                };
+                Ok(with_timeout(details, timeout, &server).await)
             }
         }
     }

@@ -10,6 +10,7 @@ mod announcer;
 mod bridge_request;
 mod bridges;
 mod bus_gateway;
+mod details_parts;
 mod gateway;
 mod index;
 mod manage;

@@ -94,7 +94,13 @@ impl McpGateway for ScriptedGateway {
                 std::future::pending::<()>().await;
             }
             let tools = server.tool_names.iter().map(|tool| definition(tool)).collect();
-            Ok(McpServerDetails { server, instructions: None, protocol_version: None, tools })
+            Ok(McpServerDetails {
+                server,
+                instructions: None,
+                protocol_version: None,
+                tools,
+                next: None,
+            })
         })
     }
 
@@ -170,7 +176,7 @@ pub(crate) fn names(gateway: &dyn McpGateway) -> Vec<String> {
 }
 
 pub(crate) fn details_request(server: &str) -> McpServerDetailsRequest {
-    McpServerDetailsRequest { server_name: server.to_owned(), tool_name: None }
+    McpServerDetailsRequest { server_name: server.to_owned(), tool_name: None, after: None }
 }
 
 pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -63,6 +63,22 @@ async fn details_fall_back_to_another_bridge() {
 }
 
 #[tokio::test]
+async fn details_larger_than_a_message_arrive_in_parts() {
+    let bus = BusFixture::memory();
+    let tools: Vec<_> = (0..30_000).map(|number| format!("tool-{number}")).collect();
+    let tools: Vec<_> = tools.iter().map(String::as_str).collect();
+    let bridge = Bridge::start(&bus, "b", ScriptedGateway::new([server("big", &tools)])).await;
+    let agent = agent(&bus, "one").await;
+    wait_until("the server", || names(agent.as_ref()) == ["big"]).await;
+    let details = agent.details(details_request("big")).await.expect("details");
+    let bytes = serde_json::to_vec(&details.tools).expect("JSON").len();
+    assert!(bytes > Limits::default().bytes, "{bytes} bytes fit into a message");
+    let received: Vec<_> = details.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert!(received == tools, "all tools in their order");
+    assert!(bridge.gateway.requested.lock().unwrap().len() > 4);
+}
+
+#[tokio::test]
 async fn server_is_registered_and_removed_over_the_bus() {
     let bus = BusFixture::memory();
     let _bridge = Bridge::start(&bus, "b", ScriptedGateway::new([])).await;

@@ -34,6 +34,9 @@ pub(super) enum Permission {
     Unknown,
 }
 
+/// The deadline of a call passed before the rules of a site were read.
+struct DeadlinePassed;
+
 /// Rules of sites.
 #[derive(Debug, Default)]
 pub(super) struct Robots {
@@ -43,7 +46,7 @@ pub(super) struct Robots {
 #[derive(Debug, Clone)]
 struct Site {
     expires: Instant,
-    /// Filled by the first caller; the others wait for it. `None` inside: the rules are not known.
+    /// Filled by the first caller that has the time; the others wait for it. `None` inside: the rules are not known.
     rules: Arc<OnceCell<Option<RobotsRules>>>,
 }
 
@@ -57,18 +60,23 @@ impl Robots {
     ) -> Permission {
         let origin = page.origin();
         let rules = self.rules(&origin);
-        let known = rules.get_or_init(|| async {
-            let deadline = deadline.min(Instant::now() + TIMEOUT);
-            let read = timeout_at(deadline, read(client, page, deadline)).await.unwrap_or(None);
-            if read.is_none() {
-                self.expire_early(&origin);
+        let known = rules.get_or_try_init(|| async {
+            let limit = Instant::now() + TIMEOUT;
+            let until = deadline.min(limit);
+            match timeout_at(until, read(client, page, until)).await {
+                Ok(Some(rules)) => Ok(Some(rules)),
+                // That one caller has no more time says nothing about the site.
+                _ if until < limit && Instant::now() >= until => Err(DeadlinePassed),
+                _ => {
+                    self.expire_early(&origin);
+                    Ok(None)
+                }
             }
-            read
         });
-        match known.await {
-            None => Permission::Unknown,
-            Some(rules) if rules.allows(&path_and_query(page)) => Permission::Granted,
-            Some(_) => Permission::Denied,
+        match timeout_at(deadline, known).await {
+            Ok(Ok(Some(rules))) if rules.allows(&path_and_query(page)) => Permission::Granted,
+            Ok(Ok(Some(_))) => Permission::Denied,
+            Ok(Ok(None) | Err(DeadlinePassed)) | Err(_) => Permission::Unknown,
         }
     }
 

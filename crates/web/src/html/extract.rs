@@ -13,6 +13,7 @@ use super::{
     markdown::markdown,
     markup,
     parse::parse,
+    stripped::stripped,
     words::count_words,
 };
 
@@ -96,7 +97,7 @@ impl Extractor for TwoCandidates {
     fn extract(&self, page: HtmlPage<'_>) -> Extract {
         let parsed = markup::bounded(page.html).ok().and_then(|html| parse(&html).ok());
         let Some(document) = parsed else {
-            let markdown = markup::stripped(page.html);
+            let markdown = stripped(page.html);
             return Extract { markdown, part: Part::Stripped, ..Extract::default() };
         };
         let title = title(&document);

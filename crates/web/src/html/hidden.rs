@@ -21,46 +21,52 @@ pub(super) fn remove(document: &Document) {
 
 fn is_invisible(node: &NodeRef<'_>) -> bool {
     let Some(name) = node.node_name() else { return false };
-    if INVISIBLE.contains(&&*name) {
+    let attribute = |name: &str| node.attr(name).map(|value| value.to_string());
+    if hides(&name, attribute) {
         return true;
     }
-    let attribute = |name| node.attr(name);
-    if attribute("hidden").is_some() {
-        if is_streamed(node) {
-            node.remove_attr("hidden");
-            return false;
-        }
+    // It will be shown.
+    node.remove_attr("hidden");
+    false
+}
+
+/// Returns whether an element shows nothing, or nothing of its content. `name` is in lower case, and
+/// `attribute` returns the value of an attribute.
+pub(super) fn hides(name: &str, attribute: impl Fn(&str) -> Option<String>) -> bool {
+    if INVISIBLE.contains(&name) {
         return true;
+    }
+    if attribute("hidden").is_some() {
+        return !attribute("id").is_some_and(|id| is_streamed(&id));
     }
     attribute("aria-hidden").is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
         || attribute("style").is_some_and(|value| style::hides(&value))
-        || &*name == "dialog" && attribute("open").is_none()
-        || &*name == "img" && is_pixel(node)
+        || name == "dialog" && attribute("open").is_none()
+        || name == "img" && is_pixel(attribute)
 }
 
-/// Returns whether React will show the element: it streams late parts of a page as `<div hidden
+/// Returns whether React will show the element of this id: it streams late parts of a page as `<div hidden
 /// id="S:1">`.
-fn is_streamed(node: &NodeRef<'_>) -> bool {
-    let id = node.attr("id").unwrap_or_default();
+fn is_streamed(id: &str) -> bool {
     let number = id.strip_prefix("S:").unwrap_or_default();
     !number.is_empty() && number.chars().all(|c| c.is_ascii_hexdigit())
 }
 
 /// Returns whether an image is a tracking pixel.
-fn is_pixel(image: &NodeRef<'_>) -> bool {
+fn is_pixel(attribute: impl Fn(&str) -> Option<String>) -> bool {
     ["width", "height"].into_iter().any(|name| {
-        let size = image.attr(name).and_then(|size| size.trim().parse::<u32>().ok());
+        let size = attribute(name).and_then(|size| size.trim().parse::<u32>().ok());
         size.is_some_and(|size| size <= 1)
     })
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::html::parse::parse;
 
     /// Ways to hide the word `secret`.
-    const WAYS: [&str; 22] = [
+    pub(in crate::html) const WAYS: [&str; 22] = [
         "<!-- secret -->",
         "<p style='display:none'>secret</p>",
         "<p style='visibility:hidden'>secret</p>",

@@ -14,11 +14,6 @@ const MAX_TAG_BYTES: usize = 64 * 1024;
 /// Elements whose content is text for a parser, whatever it contains.
 const RAW_TEXT: [&str; 9] =
     ["script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript"];
-/// Elements that do not end a line of text.
-const INLINE: [&str; 22] = [
-    "a", "abbr", "b", "bdi", "bdo", "cite", "code", "em", "font", "i", "kbd", "mark", "q", "s",
-    "small", "span", "strong", "sub", "sup", "u", "var", "wbr",
-];
 
 /// Maximum cost of writing the texts of a page as HTML: for each text, its bytes times the characters in it
 /// that are escaped. The serializer searches the rest of a text after each of them.
@@ -93,27 +88,9 @@ pub(crate) fn bounded(html: &str) -> Result<Cow<'_, str>, TooComplex> {
     Ok(Cow::Owned(kept))
 }
 
-/// Returns the text between the tags, without scripts and styles: all that can be read of a page that
-/// is not parsed.
-pub(crate) fn stripped(html: &str) -> String {
-    let mut scanner = Scanner::new(html);
-    let mut text = String::with_capacity(html.len() / 2);
-    while let Some(piece) = scanner.next() {
-        match piece {
-            Piece::Text(range) => push_text(&mut text, &html[range]),
-            Piece::Tag(tag) if !is_one_of(&html[tag.name.clone()], &INLINE) => {
-                push_line_break(&mut text);
-            }
-            Piece::Tag(_) | Piece::Hidden => {}
-        }
-    }
-    text.truncate(text.trim_end().len());
-    text
-}
-
 /// Part of a page.
 #[derive(Debug)]
-enum Piece {
+pub(super) enum Piece {
     /// Text in the markup.
     Text(Range<usize>),
     /// A start or end tag.
@@ -123,16 +100,24 @@ enum Piece {
 }
 
 #[derive(Debug)]
-struct Tag {
+pub(super) struct Tag {
     bytes: Range<usize>,
-    name: Range<usize>,
-    is_start: bool,
+    pub(super) name: Range<usize>,
+    pub(super) is_start: bool,
     /// Position after the last permitted attribute, if there are more.
     cut: Option<usize>,
 }
 
+/// An attribute of a tag.
+struct Attribute {
+    name: Range<usize>,
+    /// Value without quotes.
+    value: Range<usize>,
+    end: usize,
+}
+
 /// Splits markup into pieces. Every byte is visited a bounded number of times.
-struct Scanner<'a> {
+pub(super) struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     /// Name of the element whose raw text comes next.
@@ -140,11 +125,11 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn new(html: &'a str) -> Self {
+    pub(super) fn new(html: &'a str) -> Self {
         Self { bytes: html.as_bytes(), at: 0, raw: None }
     }
 
-    fn next(&mut self) -> Option<Piece> {
+    pub(super) fn next(&mut self) -> Option<Piece> {
         if self.at >= self.bytes.len() {
             return None;
         }
@@ -218,7 +203,7 @@ impl<'a> Scanner<'a> {
                 }
                 Some(_) => {
                     attributes += 1;
-                    let end = self.attribute(at);
+                    let end = self.attribute(at).end;
                     let is_over = attributes > MAX_ATTRIBUTES || end - start > MAX_TAG_BYTES;
                     if is_over && cut.is_none() {
                         cut = Some(at);
@@ -234,21 +219,43 @@ impl<'a> Scanner<'a> {
         Piece::Tag(Tag { bytes: start..at, name, is_start, cut })
     }
 
-    /// Returns the end of the attribute at `at`.
-    fn attribute(&self, at: usize) -> usize {
+    /// Returns the value of an attribute of a tag as it is written: empty if it has none, and `None` without
+    /// the attribute. Attributes beyond the limits are not looked at.
+    pub(super) fn attribute_of(&self, tag: &Tag, name: &str) -> Option<&'a [u8]> {
+        let end = tag.cut.unwrap_or(tag.bytes.end);
+        let mut at = tag.name.end;
+        loop {
+            at = self.skip(at, |byte| byte.is_ascii_whitespace() || byte == b'/');
+            if at >= end || self.bytes.get(at) == Some(&b'>') {
+                return None;
+            }
+            let attribute = self.attribute(at);
+            if self.bytes[attribute.name].eq_ignore_ascii_case(name.as_bytes()) {
+                return Some(&self.bytes[attribute.value]);
+            }
+            at = attribute.end;
+        }
+    }
+
+    /// Returns the attribute at `at`.
+    fn attribute(&self, start: usize) -> Attribute {
         // A leading `=` is part of the name.
-        let at = self.skip(at + 1, |byte| !is_name_end(byte) && byte != b'=');
+        let at = self.skip(start + 1, |byte| !is_name_end(byte) && byte != b'=');
+        let name = start..at;
         let equals = self.skip(at, |byte| byte.is_ascii_whitespace());
         if self.bytes.get(equals) != Some(&b'=') {
-            return at;
+            return Attribute { name, value: at..at, end: at };
         }
         let value = self.skip(equals + 1, |byte| byte.is_ascii_whitespace());
         match self.bytes.get(value) {
             Some(quote @ (b'"' | b'\'')) => {
                 let end = self.skip(value + 1, |byte| byte != *quote);
-                (end + 1).min(self.bytes.len())
+                Attribute { name, value: value + 1..end, end: (end + 1).min(self.bytes.len()) }
             }
-            _ => self.skip(value, |byte| !byte.is_ascii_whitespace() && byte != b'>'),
+            _ => {
+                let end = self.skip(value, |byte| !byte.is_ascii_whitespace() && byte != b'>');
+                Attribute { name, value: value..end, end }
+            }
         }
     }
 
@@ -263,66 +270,8 @@ fn is_name_end(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'/' | b'>')
 }
 
-fn is_one_of(name: &str, names: &[&str]) -> bool {
+pub(super) fn is_one_of(name: &str, names: &[&str]) -> bool {
     names.iter().any(|known| name.eq_ignore_ascii_case(known))
-}
-
-/// Appends text with single spaces, and the character references that occur in plain text.
-fn push_text(text: &mut String, piece: &str) {
-    for (index, word) in piece.split(char::is_whitespace).enumerate() {
-        if index > 0 && !text.is_empty() && !text.ends_with([' ', '\n']) {
-            text.push(' ');
-        }
-        push_word(text, word);
-    }
-}
-
-fn push_word(text: &mut String, word: &str) {
-    let mut rest = word;
-    while let Some((before, after)) = rest.split_once('&') {
-        text.push_str(before);
-        // The longest reference that is known has nine bytes.
-        let reference = after.char_indices().take(10).find(|(_, c)| *c == ';');
-        let character = reference.and_then(|(end, _)| Some((end, character(&after[..end])?)));
-        match character {
-            Some((end, character)) => {
-                text.push(character);
-                rest = &after[end + 1..];
-            }
-            None => {
-                text.push('&');
-                rest = after;
-            }
-        }
-    }
-    text.push_str(rest);
-}
-
-/// Returns the character of a reference without `&` and `;`.
-fn character(reference: &str) -> Option<char> {
-    let code = match reference.strip_prefix('#') {
-        Some(code) => match code.strip_prefix(['x', 'X']) {
-            Some(hex) => u32::from_str_radix(hex, 16).ok(),
-            None => code.parse().ok(),
-        },
-        None => None,
-    };
-    match reference {
-        "amp" => Some('&'),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        "nbsp" => Some(' '),
-        _ => char::from_u32(code?),
-    }
-}
-
-fn push_line_break(text: &mut String) {
-    text.truncate(text.trim_end_matches(' ').len());
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
 }
 
 #[cfg(test)]
@@ -371,13 +320,6 @@ mod tests {
         assert!(bounded(&"words without special characters ".repeat(150_000)).is_ok());
     }
 
-    #[test]
-    fn stripped_text_has_lines_and_no_scripts() {
-        let html = "<title>T</title><style>p{}</style><h1>One &amp; two</h1><!-- no --><p>a <b>b</b>\n\
-                    c&#33;<script>var x = '<p>no</p>';</script><p>1 < 2 &unknown; &";
-        assert_eq!(stripped(html), "T\nOne & two\na b c!\n1 < 2 &unknown; &");
-    }
-
     proptest! {
         #[test]
         fn any_markup_is_scanned_completely(
@@ -389,7 +331,6 @@ mod tests {
             prop_assert!(pieces <= 2 * html.len());
             prop_assert_eq!(scanner.at, html.len());
             prop_assert_eq!(bounded(&html).unwrap(), html.as_str());
-            stripped(&html);
         }
     }
 }

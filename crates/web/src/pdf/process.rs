@@ -24,6 +24,8 @@ const CONCURRENCY: usize = 2;
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The largest output of the child: the text, the line before each page and the notes.
 const MAX_OUTPUT_BYTES: usize = MAX_TEXT_BYTES + (MAX_PAGES + 1) * 64;
+/// The running program on Linux, also without its file.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 /// mimalloc would reserve 1 GiB of address space at once, more than the child's limit.
 const ALLOCATOR_RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "32MiB");
 
@@ -42,12 +44,13 @@ impl PdfProcess {
         Self { program, permits: Arc::new(Semaphore::new(CONCURRENCY)) }
     }
 
-    /// Uses the running program.
+    /// Uses the running program. On Linux it stays usable when an upgrade replaces or deletes its file.
     ///
     /// # Errors
     /// When its path cannot be determined.
     pub fn current_program() -> io::Result<Self> {
-        Ok(Self::new(std::env::current_exe()?))
+        let own = PathBuf::from(OWN_PROGRAM);
+        Ok(Self::new(if cfg!(target_os = "linux") { own } else { std::env::current_exe()? }))
     }
 
     /// Returns the text of a document of at most 16 MiB: at most 300 pages and 1 MiB, each page after a

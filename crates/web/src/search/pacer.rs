@@ -1,19 +1,20 @@
 //! Pacing of requests: at most the announced rate, first come, first served.
 //!
-//! A search holds a permit from its first request to its last. There are as many permits as requests in
-//! a second, so at one request per second a search that is refused and sends again is not overtaken.
+//! A search holds a permit while it waits for its first request, and not while the provider works on it: a
+//! slow provider does not lower the rate. There are as many permits as requests in a second, so at one
+//! request per second at most one search is ahead of another that is refused and sends again.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
+    sync::{Mutex as AsyncMutex, Semaphore},
     time::{Instant, sleep_until},
 };
 
 use super::rate_limits::Window;
 
-/// Maximum number of requests in flight.
+/// Maximum number of searches that wait for their time at once.
 const MAX_PERMITS: usize = 64;
 /// Requests are spaced by this much more than the rate requires, in percent: requests that are sent a
 /// second apart may arrive less than a second apart.
@@ -24,7 +25,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// Paces the requests of one provider in one process.
 pub(super) struct Pacer {
     pace: Mutex<Pace>,
-    /// One for each request that may be in flight.
+    /// One for each search that may wait for its time.
     permits: Semaphore,
     /// Serves the holders of permits in the order in which they wait.
     line: AsyncMutex<()>,
@@ -50,7 +51,6 @@ pub(super) struct WaitTooLong {
 /// Permission to send the requests of one search, one after the other.
 pub(super) struct Turn<'a> {
     pacer: &'a Pacer,
-    _permit: Option<SemaphorePermit<'a>>,
 }
 
 impl Pacer {
@@ -72,9 +72,9 @@ impl Pacer {
         let waiting = self.enter(max_wait)?;
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.ok();
-        let turn = Turn { pacer: self, _permit: permit };
+        let turn = Turn { pacer: self };
         turn.next_request().await;
-        drop(waiting);
+        drop((permit, waiting));
         Ok(turn)
     }
 
@@ -141,7 +141,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Returns the interval between requests, and the number of requests in flight.
+/// Returns the interval between requests, and the number of permits.
 fn spacing(limit: u32, window: Duration) -> (Duration, usize) {
     let interval = window / limit.max(1);
     let interval = interval.saturating_add(interval.saturating_mul(MARGIN_PERCENT) / 100);
@@ -182,6 +182,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn slow_requests_do_not_lower_the_rate() {
+        let pacer = Pacer::new(1, SECOND);
+        let start = Instant::now();
+        let mut turns = Vec::new();
+        for _ in 0..4 {
+            // The requests of the earlier turns have no response yet.
+            let turn = tokio::time::timeout(SECOND * 2, pacer.turn(LONG)).await;
+            turns.push(turn.expect("within two seconds").expect("a turn"));
+        }
+        assert_eq!(start.elapsed().as_millis(), 3_150);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn long_line_is_refused_with_expected_wait() {
         let pacer = Pacer::new(1, SECOND);
         let first = pacer.turn(Duration::ZERO).await;
@@ -194,7 +207,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn abandoned_wait_leaves_the_line() {
         let pacer = Pacer::new(1, SECOND);
-        drop(pacer.turn(LONG).await.expect("a turn"));
+        pacer.turn(LONG).await.expect("a turn");
         for _ in 0..100 {
             tokio::select! {
                 biased;
@@ -209,17 +222,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn higher_rate_takes_effect_at_once() {
         let pacer = Pacer::new(1, SECOND);
-        drop(pacer.turn(LONG).await.expect("a turn"));
+        pacer.turn(LONG).await.expect("a turn");
         pacer.learn(&window(50));
         let start = Instant::now();
-        let turns: Vec<_> = [
-            pacer.turn(LONG).await.expect("a turn"),
-            pacer.turn(LONG).await.expect("a turn"),
-            pacer.turn(LONG).await.expect("a turn"),
-        ]
-        .into();
+        for _ in 0..3 {
+            pacer.turn(LONG).await.expect("a turn");
+        }
         assert!(start.elapsed() < Duration::from_millis(70), "{:?}", start.elapsed());
-        drop(turns);
         pacer.learn(&window(1));
         assert_eq!((pacer.permits.available_permits(), pacer.pace.lock().permits), (1, 1));
     }

@@ -29,7 +29,7 @@ async fn article_is_read_with_title_and_links() {
         (&json!("UTF-8"), &json!("text/html"))
     );
     let hint = ChunkHint::from_details(details).unwrap();
-    assert!(hint.stem.starts_with("web-127.0.0.1_"), "{hint:?}");
+    assert!(hint.stem.starts_with("web-http-127.0.0.1_"), "{hint:?}");
     assert_eq!((hint.threshold, hint.chunk_chars, hint.ttl.as_secs()), (8000, 4000, 1800));
     assert_eq!(hint.fragment.as_deref(), Some("history"));
 

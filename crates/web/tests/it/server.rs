@@ -118,12 +118,16 @@ pub(crate) fn tool(section: &WebSection, options: WebOptions) -> Arc<dyn Tool> {
     WebProvider::new(section, options).unwrap().get("web_browse").unwrap()
 }
 
+pub(crate) fn context() -> ToolContext {
+    let (session, agent) = (SessionId::new("abc").unwrap(), AgentName::new("tester").unwrap());
+    ToolContext::new("web_browse", session, agent)
+}
+
 pub(crate) async fn call(
     tool: &Arc<dyn Tool>,
     arguments: serde_json::Value,
 ) -> Result<ToolResult, ToolFailure> {
-    let (session, agent) = (SessionId::new("abc").unwrap(), AgentName::new("tester").unwrap());
-    tool.call(arguments, &ToolContext::new("web_browse", session, agent)).await
+    tool.call(arguments, &context()).await
 }
 
 /// Returns the text between the marks of a successful result.

@@ -141,3 +141,34 @@ async fn oversized_document_starts_no_child() {
     let error = absent.read(Vec::new(), deadline).await;
     assert!(matches!(error, Err(PdfFailure::Process(_))), "{error:?}");
 }
+
+/// An upgrade deletes the file of a program that runs.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn program_without_its_file_starts_its_children() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("deleted");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let mut command = tokio::process::Command::new(&copy);
+    command.args(["--exact", "deleted_program_is_started", "--nocapture"]);
+    let output = command.output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(!copy.exists());
+}
+
+/// Runs in the copy that the test above makes.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn deleted_program_is_started() {
+    let program = std::env::current_exe().unwrap();
+    if program.file_name().unwrap() != "deleted" {
+        return;
+    }
+    std::fs::remove_file(program).unwrap();
+    let reader = PdfProcess::current_program().unwrap();
+    let error = reader.read(Vec::new(), Instant::now() + Duration::from_secs(60)).await;
+    // The test program does not know the argument of the reader: it ran, and ended with an error.
+    let Err(PdfFailure::Process(error)) = error else { panic!("{error:?}") };
+    assert!(error.to_string().contains("ended with code"), "{error}");
+}

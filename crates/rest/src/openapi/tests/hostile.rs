@@ -203,3 +203,55 @@ fn texts_are_cleaned_and_bounded() {
     let description = argument(&operation, "q")["description"].clone();
     assert!(description.as_str().expect("text").chars().count() <= 300);
 }
+
+/// Tags of Unicode can spell sentences that a model reads and a person does not see.
+const HIDDEN: &str = "a\u{e0069}\u{e0067}\u{e006e}";
+
+#[test]
+fn values_with_hidden_characters_are_dropped() {
+    for schema in [
+        json!({"enum": ["x", HIDDEN]}),
+        json!({"enum": ["x", {HIDDEN: 1}]}),
+        json!({"const": HIDDEN}),
+        json!({"default": [HIDDEN]}),
+        json!({"pattern": HIDDEN}),
+        json!({"format": "a\u{1b}]0;title\u{7}"}),
+    ] {
+        let parameter = json!({"name": "q", "in": "query", "schema": schema});
+        let operation = only(&document("get", "/x", json!({"parameters": [parameter]})));
+        assert_eq!(argument(&operation, "q"), json!({}), "{schema}");
+    }
+    let parameter = json!({"name": "q", "in": "query", "schema": {"enum": ["two\nlines", "x"]}});
+    let operation = only(&document("get", "/x", json!({"parameters": [parameter]})));
+    assert_eq!(argument(&operation, "q")["enum"][0], "two\nlines");
+}
+
+#[test]
+fn names_with_hidden_characters_reach_no_model() {
+    let of = |schema: Value| with_body(json!({"A": schema}));
+    for schema in [
+        json!({"type": "object", "properties": {HIDDEN: {"type": "string"}}, "required": [HIDDEN]}),
+        json!({"type": "object", "required": [HIDDEN]}),
+        json!({"patternProperties": {HIDDEN: {}}}),
+        json!({"oneOf": [{"$ref": "#/components/schemas/A/x"}], "x": {},
+            "discriminator": {"propertyName": HIDDEN}}),
+    ] {
+        let reason = reason(&of(schema.clone()), &ImportOptions::default());
+        assert!(reason.contains("hidden characters"), "{schema}: {reason}");
+    }
+    let parameters = json!([{"name": HIDDEN, "in": "query"}, {"name": "bash", "in": "query"}]);
+    let operation = json!({"operationId": HIDDEN, "parameters": parameters});
+    let tool = only(&document("get", "/x", operation)).registration(None);
+    let text = serde_json::to_string(&tool).expect("JSON");
+    assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text}");
+}
+
+/// Names of imported tools begin with `rest__`, which no other family has.
+#[test]
+fn operation_cannot_take_the_name_of_another_tool() {
+    for id in ["bash", "web_search", "mcp__files__read", "rest__x", "../bash", " bash "] {
+        let tool = only(&document("get", "/x", json!({"operationId": id}))).registration(None);
+        assert!(tool.name.starts_with("rest__"), "{id}: {}", tool.name);
+        assert!(tool.name.len() <= 64, "{}", tool.name);
+    }
+}

@@ -25,7 +25,8 @@ fn secured(schemes: Value, security: Value) -> Value {
 
 fn with(name: &str, credentials: SchemeCredentials) -> ImportOptions {
     let auth = BTreeMap::from([(name.to_owned(), credentials)]);
-    ImportOptions { auth, ..ImportOptions::default() }
+    let credential_origins = vec!["https://api.test".to_owned()];
+    ImportOptions { auth, credential_origins, ..ImportOptions::default() }
 }
 
 fn secret(text: &str) -> Option<SecretString> {
@@ -110,7 +111,9 @@ fn first_alternative_with_all_credentials_is_used() {
     let missing = reason(&document, &ImportOptions::default());
     assert_eq!(missing, "it needs credentials; set value in auth.a");
     let configured_headers = BTreeSet::from(["b".to_owned()]);
-    let by_header = ImportOptions { configured_headers, ..ImportOptions::default() };
+    let credential_origins = vec!["https://api.test".to_owned()];
+    let by_header =
+        ImportOptions { configured_headers, credential_origins, ..ImportOptions::default() };
     assert_eq!(super::imported(&document, &by_header).operations.len(), 1);
 }
 
@@ -124,6 +127,43 @@ fn unsupported_and_unknown_schemes_are_reasons() {
         let reason = reason(&secured(scheme, json!([{"s": []}])), &ImportOptions::default());
         assert!(reason.contains(expected), "{reason}");
     }
+}
+
+#[test]
+fn document_does_not_choose_recipients_of_credentials() {
+    let value = SchemeCredentials { value: secret("v"), ..SchemeCredentials::default() };
+    let scheme = json!({"s": {"type": "apiKey", "in": "header", "name": "X-Key"}});
+    let mut document = secured(scheme, json!([{"s": []}]));
+    document["servers"] = json!([{"url": "https://evil.test/"}]);
+    let refused = reason(&document, &with("s", value.clone()));
+    assert!(refused.contains("https://evil.test") && refused.contains("baseUrl"), "{refused}");
+    let base_url = Some("https://api.test/".to_owned());
+    let fixed = ImportOptions { base_url, ..with("s", value) };
+    assert_eq!(imported(&document, &fixed).operations.len(), 1);
+    // An operation without credentials may be anywhere.
+    document["security"] = json!([]);
+    assert_eq!(imported(&document, &ImportOptions::default()).operations.len(), 1);
+    let configured_headers = BTreeSet::from(["x-key".to_owned()]);
+    let by_header = ImportOptions { configured_headers, ..ImportOptions::default() };
+    assert!(reason(&document, &by_header).contains("credentialOrigins"));
+}
+
+#[test]
+fn document_does_not_choose_the_token_endpoint() {
+    let flows = json!({"clientCredentials": {"tokenUrl": "https://evil.test/token", "scopes": {}}});
+    let document = secured(json!({"s": {"type": "oauth2", "flows": flows}}), json!([{"s": ["r"]}]));
+    let mut credentials = SchemeCredentials {
+        client_id: Some("id".to_owned()),
+        client_secret: secret("hidden-secret"),
+        ..SchemeCredentials::default()
+    };
+    let refused = reason(&document, &with("s", credentials.clone()));
+    assert!(
+        refused.contains("https://evil.test") && refused.contains("auth.s.tokenUrl"),
+        "{refused}"
+    );
+    credentials.token_url = Some("https://login.test/token".to_owned());
+    assert_eq!(imported(&document, &with("s", credentials)).operations.len(), 1);
 }
 
 fn any_value() -> impl Strategy<Value = Value> {

@@ -15,12 +15,14 @@ use crate::{
     openapi::{Document, MAX_DOCUMENT_BYTES},
 };
 
+/// Interval at which a file is checked for changes.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the document at a URL.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Properties of a file that change with its content. Comparing them needs no reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
     #[cfg(unix)]
@@ -28,7 +30,7 @@ pub(super) struct Stamp {
 }
 
 /// Returns the stamp of a document; `None` for a URL, and for a file that cannot be read.
-pub(super) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
+pub(crate) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
     let SpecLocation::File(path) = spec else { return None };
     let metadata = std::fs::metadata(path).ok()?;
     Some(Stamp {
@@ -39,21 +41,56 @@ pub(super) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
     })
 }
 
-/// Reads a document.
+/// Follows the document of an API.
+#[derive(Debug)]
+pub struct DocumentWatch {
+    spec: SpecLocation,
+    stamp: Option<Stamp>,
+}
+
+impl DocumentWatch {
+    pub(super) fn new(spec: SpecLocation, stamp: Option<Stamp>) -> Self {
+        Self { spec, stamp }
+    }
+
+    /// Completes within about a second after the file has changed, once for each change. Never completes
+    /// for a document at a URL.
+    ///
+    /// # Cancellation
+    /// Changes are not lost.
+    pub async fn changed(&mut self) {
+        if let SpecLocation::Url(_) = self.spec {
+            return std::future::pending().await;
+        }
+        loop {
+            let now = stamp(&self.spec);
+            if now != self.stamp {
+                self.stamp = now;
+                return;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// Reads the bytes of a document.
 ///
 /// # Errors
 /// A message for the operator.
-pub(super) async fn read(spec: &SpecLocation, client: &GuardedClient) -> Result<Document, String> {
-    let bytes = match spec {
-        SpecLocation::Url(url) => fetch(url, client).await?,
-        SpecLocation::File(path) => read_file(path).await?,
-    };
-    // Large documents take seconds.
-    let parsed = tokio::task::spawn_blocking(move || {
-        let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
-        text.parse::<Document>().map_err(|error| error.to_string())
-    });
-    parsed.await.unwrap_or_else(|_| Err("the document cannot be parsed".to_owned()))
+pub(super) async fn load(spec: &SpecLocation, client: &GuardedClient) -> Result<Vec<u8>, String> {
+    match spec {
+        SpecLocation::Url(url) => fetch(url, client).await,
+        SpecLocation::File(path) => read_file(path).await,
+    }
+}
+
+/// Parses a document. Large ones take seconds: call this on a blocking thread.
+///
+/// # Errors
+/// A message for the operator.
+pub(super) fn parse(bytes: Vec<u8>) -> Result<Document, String> {
+    let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
+    text.parse::<Document>().map_err(|error| error.to_string())
 }
 
 async fn read_file(path: &Path) -> Result<Vec<u8>, String> {

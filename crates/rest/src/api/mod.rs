@@ -1,0 +1,15 @@
+//! APIs: their documents, and the tools that are made of them.
+
+mod document;
+mod import;
+mod tools;
+
+pub use self::{
+    document::DocumentWatch,
+    import::SkippedTool,
+    tools::{ApiClient, ApiEntry, ApiTool, ApiTools},
+};
+pub(crate) use self::{
+    document::{Stamp, stamp},
+    import::ImportedApi,
+};
