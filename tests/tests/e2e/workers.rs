@@ -170,6 +170,27 @@ async fn tool_handler_of_a_pool_passes_worker_check() {
     assert_passed(&check, &[NEEDS_USERS, "trace", "large-result", "progress"]);
 }
 
+/// A handler declares the queue of its pool before a worker of the same pool does.
+async fn starts_beside_handler(example: Example) {
+    let fleet = Fleet::new();
+    let settings =
+        [("ROCKBOT_HANDLER__POOL", example.pool), ("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#)];
+    let mut handler = fleet.handler_with("handler-1", &settings).await;
+    let mut worker = example.start(&fleet);
+    worker.expect_log("ready").await;
+    assert!(handler.is_alive() && worker.is_alive());
+}
+
+#[tokio::test]
+async fn python_worker_starts_beside_tool_handler() {
+    starts_beside_handler(PYTHON).await;
+}
+
+#[tokio::test]
+async fn typescript_worker_starts_beside_tool_handler() {
+    starts_beside_handler(TYPESCRIPT).await;
+}
+
 /// A model that calls the tool of the Python worker.
 const SUMS_A_TABLE: &str = r#"
 [[turn]]
