@@ -120,7 +120,8 @@ impl<'a> Origin<'a> {
 }
 
 /// Returns whether the broker user `user` is an agent's.
-pub(crate) fn is_agent_user(user: &str) -> bool {
+#[must_use]
+pub fn is_agent_user(user: &str) -> bool {
     matches!(Origin::parse(user), Some(Origin::Agent(_)))
 }
 
