@@ -32,7 +32,8 @@ impl<S> PinCheck<S> {
 impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         if let Some(pins) = &self.pins {
-            let checked = check(pins, &call.tool).await;
+            // Boxed, so that running calls stay small.
+            let checked = Box::pin(check(pins, &call.tool)).await;
             if let Err(failure) = checked {
                 let tool = &call.tool.registration().name;
                 tracing::warn!(%tool, reason = %failure, "call rejected; tool definition not trusted");
