@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
+use rockbot_bus::{
+    Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
+};
 use rockbot_contracts::{
     Envelope, QueueSpec, ToolCatalog, ToolCatalogRefresh,
     envelope::unix_ms,
@@ -40,7 +42,8 @@ impl CatalogDirectory {
         let bus = requester.bus().clone();
         let instance = requester.address().instance();
         let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
-        let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
+        let subscription = Subscription::on_receipt(queue, 64);
+        let mut announcements = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         request_announcements(bus.as_ref()).await;
         let (sender, handlers) = watch::channel(Arc::default());
         let task = tokio::spawn(async move {
