@@ -395,3 +395,6 @@ async fn embed_bridge(settings: &Settings, layers: LayerOptions) -> Result<Arc<B
     }
     Ok(bridge)
 }
+
+#[cfg(test)]
+mod tests;

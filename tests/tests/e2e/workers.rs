@@ -211,6 +211,7 @@ async fn chat_uses_tool_of_python_worker() {
     agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
     let mut agent = Running::start(agent);
     agent.expect_log("handler announced its tools").await;
+    agent.expect_log("ready").await;
     let chat = fleet.run(&["chat", "How many people live there?"]).await;
     chat.assert_code(0);
     assert_contains(&chat.stdout, &["← query_table ran on tables-worker/", "all_people\n42"]);
