@@ -103,7 +103,7 @@ struct PendingReply {
     request: Option<Box<PendingRequest>>,
 }
 
-/// Who receives a message, by its correlation id.
+/// Receiver of a message, by its correlation id.
 enum Recipient {
     /// The caller, which waits for this reply.
     Reply(oneshot::Sender<Envelope>),
@@ -186,7 +186,7 @@ impl Pending {
     }
 
     /// Delivers a received message to the caller that waits for it. Drops one whose sender does not serve
-    /// the request, which stays pending: whoever knows a correlation id must not end a call of others.
+    /// the request, which stays pending: a process that learned a correlation id must not end the call of another.
     pub(crate) fn deliver(&self, envelope: Envelope) {
         let undelivered = match self.recipient(&envelope) {
             Recipient::Reply(reply) => {
@@ -211,7 +211,7 @@ impl Pending {
         }
     }
 
-    /// Returns who receives a message. A request that gets its reply is no longer pending.
+    /// Returns the receiver of a message. A request that gets its reply is no longer pending.
     fn recipient(&self, envelope: &Envelope) -> Recipient {
         let id = envelope.correlation_id.as_deref().unwrap_or_default();
         let mut replies = self.lock();

@@ -12,11 +12,11 @@ use rockbot_contracts::{
 /// for dead-lettering. Handlers run what the operator resends in the name of the source that it carries.
 #[derive(Debug)]
 pub(super) struct SenderCheck {
-    /// Whether the queue is the inbox of an agent.
+    /// Set when the queue is the inbox of an agent.
     is_inbox: bool,
     /// The service that consumes the queue.
     consumer: Option<User>,
-    /// Whether the services of the fleet have broker users.
+    /// Set when the services of the fleet have broker users.
     has_users: bool,
 }
 

@@ -9,7 +9,7 @@ use rockbot_contracts::{HandlerPool, ToolRegistration, ToolSource, outside_text:
 use rockbot_tools::outputs::TOOL_OUTPUT;
 use tracing::{info, warn};
 
-use super::snapshot::CatalogSnapshot;
+use super::{handler_list::HandlerList, tool_owners::ToolOwners};
 
 /// Maximum number of conflicts in a log line.
 const MAX_LOGGED: usize = 20;
@@ -47,9 +47,9 @@ pub struct PoolConflict {
 }
 
 /// Returns the names that several pools announce, in order.
-pub(super) fn pool_conflicts(catalog: &CatalogSnapshot) -> Vec<PoolConflict> {
+pub(super) fn pool_conflicts(handlers: &HandlerList, owners: &ToolOwners) -> Vec<PoolConflict> {
     let mut tools: BTreeMap<&str, BTreeMap<&HandlerPool, &ToolRegistration>> = BTreeMap::new();
-    for handler in catalog.handlers() {
+    for handler in handlers.iter() {
         for tool in handler.tools.iter() {
             tools.entry(&tool.name).or_default().entry(&handler.pool).or_insert(tool);
         }
@@ -64,7 +64,7 @@ pub(super) fn pool_conflicts(catalog: &CatalogSnapshot) -> Vec<PoolConflict> {
             source: tool.source.clone(),
             pool: pool.clone(),
         };
-        let offered = origin(pools.remove_entry(catalog.owner(name)?)?);
+        let offered = origin(pools.remove_entry(owners.owner(name)?)?);
         let refused: Vec<_> = pools.into_iter().map(origin).collect();
         let conflict = PoolConflict { name: name.to_owned(), offered, refused };
         (!conflict.refused.is_empty()).then_some(conflict)
@@ -79,8 +79,7 @@ pub(super) struct ConflictReport {
 }
 
 impl ConflictReport {
-    pub(super) fn update(&mut self, catalog: &CatalogSnapshot) {
-        let conflicts = catalog.conflicts();
+    pub(super) fn update(&mut self, conflicts: Vec<PoolConflict>) {
         gauge!("rockbot_catalog_conflicting_tools").set(conflicts.len() as f64);
         if conflicts == self.last {
             return;

@@ -130,7 +130,7 @@ impl Catalog {
             // Before the notification: an observer of a handler can call its tools.
             self.registry.update(&snapshot);
             self.mismatches.update(snapshot.handlers());
-            self.conflicts.update(&snapshot);
+            self.conflicts.update(snapshot.conflicts());
         }
         let snapshot = Arc::new(snapshot);
         self.snapshots.send_if_modified(|current| {

@@ -47,6 +47,6 @@ impl CatalogSnapshot {
     /// store offers it, and reads what the others stored.
     #[must_use]
     pub fn conflicts(&self) -> Vec<PoolConflict> {
-        conflict::pool_conflicts(self)
+        conflict::pool_conflicts(&self.handlers, &self.owners)
     }
 }
