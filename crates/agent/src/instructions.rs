@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::{HandlerPool, ProviderInstructions};
-use rockbot_tool_rpc::{HandlerView, catalog::KnownHandler};
+use rockbot_tool_rpc::{
+    HandlerView,
+    catalog::{CatalogSnapshot, KnownHandler},
+};
 use rockbot_tools::{ToolFilter, ToolRegistry, quoted::quoted};
 
 use crate::context::{ContextPart, ContextRequest, ContextSource};
@@ -27,20 +30,16 @@ impl HandlerInstructions {
     }
 
     /// Returns whether the agent is offered a tool of this source that the handler runs.
-    fn is_offered(&self, handler: &KnownHandler, instructions: &ProviderInstructions) -> bool {
-        let others: Vec<_> = self
-            .handlers
-            .handlers()
-            .into_iter()
-            .filter(|other| other.pool < handler.pool)
-            .collect();
-        // A pool that sorts first offers the tool instead.
-        let is_refused = |name: &str| {
-            others.iter().any(|other| other.tools.iter().any(|tool| tool.name == name))
-        };
+    fn is_offered(
+        &self,
+        catalog: &CatalogSnapshot,
+        handler: &KnownHandler,
+        instructions: &ProviderInstructions,
+    ) -> bool {
         let mut tools = handler.tools.iter().filter(|tool| tool.source == instructions.source);
         tools.any(|tool| {
-            if is_refused(&tool.name) {
+            // The tool of another pool is offered instead.
+            if catalog.owner(&tool.name) != Some(&handler.pool) {
                 return false;
             }
             let registered = self.registry.get(&tool.name);
@@ -54,7 +53,8 @@ impl HandlerInstructions {
     fn render(&self) -> Option<String> {
         let mut texts = Vec::new();
         let mut chars_of_pools = BTreeMap::<HandlerPool, usize>::new();
-        for handler in self.handlers.handlers() {
+        let catalog = self.handlers.snapshot();
+        for handler in catalog.handlers() {
             for instructions in &handler.instructions {
                 let chars = chars_of_pools.entry(handler.pool.clone()).or_default();
                 let author = match &handler.pool {
@@ -63,7 +63,7 @@ impl HandlerInstructions {
                 };
                 let tools = instructions.source.to_string();
                 let text = quote(&tools, &author, &instructions.text);
-                if !texts.contains(&text) && self.is_offered(&handler, instructions) {
+                if !texts.contains(&text) && self.is_offered(&catalog, handler, instructions) {
                     *chars += instructions.text.chars().count();
                     if *chars <= MAX_CHARS_OF_POOL {
                         texts.push(text);

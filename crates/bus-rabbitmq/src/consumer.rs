@@ -32,6 +32,7 @@ use crate::{
     consumer_status::ConsumerStatus,
     dead_letter_budget::DeadLetterBudget,
     publish_channel::PublishChannel,
+    refusal,
     settler::{AmqpSettler, DeadLetters, UnsettledCount, UnsettledGuard},
     supervisor::{ConnectionUnavailable, OPERATION_TIMEOUT, Supervisor},
     topology::Namespace,
@@ -115,8 +116,7 @@ impl Session {
     fn receive(
         &mut self,
         delivery: lapin::message::Delivery,
-        max_deliveries: u32,
-        has_users: bool,
+        subscriber: &Subscriber,
     ) -> Option<Delivery> {
         let lapin::message::Delivery {
             delivery_tag,
@@ -128,13 +128,14 @@ impl Session {
         } = delivery;
         let count = self.unacked.as_ref().map_or(0, |unacked| unacked.count).saturating_add(1);
         self.unacked = Some(Unacked { last: delivery_tag, count });
+        let max_deliveries = subscriber.subscription.queue.deliveries;
         let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
         if codec::was_dead_letter(&properties) {
             warn!("dead letter of another queue dropped: it may be a forged reply");
             return None;
         }
         let key = RoutingKey::new(routing_key.as_str()).ok()?;
-        let envelope = decode(&properties, data, has_users);
+        let envelope = subscriber.decode(&properties, data);
         Some(Delivery::received(envelope, key, attempt))
     }
 
@@ -170,9 +171,18 @@ const REPLY_SUCCESS: u16 = 200;
 const RESUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl Subscriber {
-    /// Returns whether the services of the fleet have users, so that messages without one are not theirs.
-    fn has_users(&self) -> bool {
-        self.namespace.has_user(self.supervisor.user().as_str())
+    /// Decodes a message. In a fleet whose services have users, one without a user or with that of another
+    /// namespace is marked as unsigned.
+    fn decode(&self, properties: &BasicProperties, data: Vec<u8>) -> Envelope {
+        let mut envelope = codec::decode(properties, data);
+        if self.namespace.has_user(self.supervisor.user().as_str()) {
+            let user = envelope.user_id.as_deref();
+            if user.is_none_or(|user| self.namespace.is_foreign_user(user)) {
+                debug!(queue = self.queue(), user, "message is not signed by a user of the fleet");
+                envelope.user_id = Some(UNSIGNED.into());
+            }
+        }
+        envelope
     }
 
     /// Opens a session. Retries while disconnected, for at most [`OPERATION_TIMEOUT`].
@@ -343,8 +353,6 @@ impl RabbitConsumer {
 
     async fn next_delivery(&mut self) -> Option<Delivery> {
         let settling = self.subscriber.subscription.settling;
-        let max_deliveries = self.subscriber.subscription.queue.deliveries;
-        let has_users = self.subscriber.has_users();
         loop {
             let Some(session) = &mut self.session else {
                 let session = self.resubscribed().await?;
@@ -357,7 +365,7 @@ impl RabbitConsumer {
             };
             match session.next(&self.subscriber.subscription).await {
                 Some(Ok(delivery)) if settling == Settling::OnReceipt => {
-                    let received = session.receive(delivery, max_deliveries, has_users);
+                    let received = session.receive(delivery, &self.subscriber);
                     if received.is_some() {
                         return received;
                     }
@@ -434,8 +442,7 @@ impl RabbitConsumer {
         let settler = AmqpSettler { tag, channel, dead_letters, _unsettled: unsettled };
         let max_deliveries = self.subscriber.subscription.queue.deliveries;
         let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
-        let has_users = self.subscriber.has_users();
-        let mut envelope = decode(&properties, data, has_users);
+        let mut envelope = self.subscriber.decode(&properties, data);
         self.skew.correct(&mut envelope, fresh && attempt == 1, SystemTime::now());
         match RoutingKey::new(routing_key.as_str()) {
             Ok(key) => Some(Delivery::new(envelope, key, attempt, settler)),
@@ -497,15 +504,10 @@ impl Drop for RabbitConsumer {
     }
 }
 
-/// Decodes a message. In a fleet with users, one without a user is marked as unsigned.
-fn decode(properties: &BasicProperties, data: Vec<u8>, has_users: bool) -> Envelope {
-    let mut envelope = codec::decode(properties, data);
-    if has_users && envelope.user_id.is_none() {
-        envelope.user_id = Some(UNSIGNED.into());
-    }
-    envelope
-}
-
 fn refused(namespace: &Namespace, queue: &str, error: &lapin::Error) -> ConsumeError {
-    ConsumeError::Refused { queue: queue.to_owned(), reason: namespace.explain(error) }
+    let queue = queue.to_owned();
+    if refusal::is_in_use(error) {
+        return ConsumeError::InUse { queue };
+    }
+    ConsumeError::Refused { queue, reason: namespace.explain(error) }
 }

@@ -7,6 +7,8 @@ use lapin::{Error, ErrorKind, protocol::AMQPErrorKind};
 pub(crate) enum ReplyCode {
     /// 403: the user lacks a permission.
     AccessRefused,
+    /// 405: another connection uses the queue exclusively.
+    ResourceLocked,
     /// 404: the exchange, queue or virtual host does not exist.
     NotFound,
     /// 406: the queue or exchange exists with other arguments.
@@ -23,8 +25,19 @@ pub(crate) fn reply_code(error: &Error) -> Option<ReplyCode> {
     match code {
         403 => Some(ReplyCode::AccessRefused),
         404 => Some(ReplyCode::NotFound),
+        405 => Some(ReplyCode::ResourceLocked),
         406 => Some(ReplyCode::PreconditionFailed),
         _ => None,
+    }
+}
+
+/// Returns whether a queue is refused because another connection declared or consumes it exclusively. The
+/// broker refuses a declaration as locked, and a consumer with an explanation only.
+pub(crate) fn is_in_use(error: &Error) -> bool {
+    match reply_code(error) {
+        Some(ReplyCode::ResourceLocked) => true,
+        Some(ReplyCode::AccessRefused) => error.to_string().contains("in exclusive use"),
+        _ => false,
     }
 }
 

@@ -7,6 +7,7 @@ use lapin::{
 };
 use rockbot_contracts::{
     QueueKind, QueueName, QueueSpec,
+    identity::is_of_other_namespace,
     shape::{Argument, dead_letter_exchange, queue_name},
 };
 
@@ -31,6 +32,11 @@ impl Namespace {
     /// fleet have users and sign their messages.
     pub(crate) fn has_user(&self, user: &str) -> bool {
         user.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// Returns whether the user was created for another namespace.
+    pub(crate) fn is_foreign_user(&self, user: &str) -> bool {
+        is_of_other_namespace(user, &self.name)
     }
 
     /// Creates a namespace; `None` when the name is over 64 bytes or not valid in queue names.

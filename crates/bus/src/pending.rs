@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{Envelope, RoutingKey, tool, trace};
+use rockbot_contracts::{Envelope, RoutingKey, may_reply_to, tool, trace};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
@@ -41,6 +41,7 @@ pub(crate) struct PendingRequest {
 #[derive(Debug, Default)]
 pub struct RequesterStats {
     late: AtomicU64,
+    foreign: AtomicU64,
     interim: AtomicU64,
     retries: AtomicU64,
     answered: AtomicU64,
@@ -50,6 +51,12 @@ impl RequesterStats {
     /// Returns the number of replies without a pending request: late, unknown, or a second one.
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of replies and interim messages that were dropped because their sender does not
+    /// serve the request.
+    pub fn foreign(&self) -> u64 {
+        self.foreign.load(Ordering::Relaxed)
     }
 
     /// Returns the number of replies that were delivered to their caller.
@@ -87,6 +94,8 @@ struct PendingReply {
     /// Identifies the request. Once the reply has arrived, a new request may use the correlation id,
     /// possibly before the caller of the first one is resumed.
     number: u64,
+    /// Key of the request, whose consumers may reply.
+    key: RoutingKey,
     since: Instant,
     reply: oneshot::Sender<Envelope>,
     on_interim: Option<InterimSink>,
@@ -94,11 +103,25 @@ struct PendingReply {
     request: Option<Box<PendingRequest>>,
 }
 
+/// Receiver of a message, by its correlation id.
+enum Recipient {
+    /// The caller, which waits for this reply.
+    Reply(oneshot::Sender<Envelope>),
+    /// The sink for interim messages, if the caller has one.
+    Interim(Option<InterimSink>),
+    /// None: the sender does not serve the pending request.
+    ForeignSender,
+    /// None: no request with this id is pending.
+    Unknown,
+}
+
 impl Pending {
-    /// Adds a request. Returns the guard that keeps it pending and the receiver of its reply.
+    /// Adds a request with the routing key `key`. Returns the guard that keeps it pending and the receiver of
+    /// its reply.
     pub(crate) fn open(
         &self,
         id: Arc<str>,
+        key: RoutingKey,
         on_interim: Option<InterimSink>,
         limit: Option<usize>,
     ) -> Result<(PendingGuard<'_>, oneshot::Receiver<Envelope>), RequestError> {
@@ -118,6 +141,7 @@ impl Pending {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         entry.insert(PendingReply {
             number,
+            key,
             since: Instant::now(),
             reply: sender,
             on_interim,
@@ -161,40 +185,69 @@ impl Pending {
         self.lock().get_mut(id)?.request.as_deref_mut().map(f)
     }
 
-    /// Delivers a received message to the caller that waits for it.
+    /// Delivers a received message to the caller that waits for it. Drops one whose sender does not serve
+    /// the request, which stays pending: a process that learned a correlation id must not end the call of another.
     pub(crate) fn deliver(&self, envelope: Envelope) {
-        let id = envelope.correlation_id.as_deref().unwrap_or_default();
-        if tool::is_interim(envelope.message_type()) {
-            // Called outside the lock: it is the caller's code.
-            let on_interim = self.lock().get(id).map(|reply| reply.on_interim.clone());
-            match on_interim {
-                Some(on_interim) => {
-                    self.stats.interim.fetch_add(1, Ordering::Relaxed);
-                    if let Some(on_interim) = on_interim
-                        && catch_unwind(AssertUnwindSafe(|| on_interim(&envelope))).is_err()
-                    {
-                        supervision::report_panic("progress");
-                    }
-                }
-                None => debug!(correlation_id = id, "progress without a pending request"),
-            }
-            return;
-        }
-        let pending = self.lock().remove(id);
-        let undelivered = match pending {
-            Some(pending) => {
+        let undelivered = match self.recipient(&envelope) {
+            Recipient::Reply(reply) => {
                 self.stats.answered.fetch_add(1, Ordering::Relaxed);
-                pending.reply.send(envelope).err()
+                reply.send(envelope).err()
             }
-            None => Some(envelope),
+            Recipient::Interim(sink) => return self.deliver_interim(sink.as_ref(), &envelope),
+            Recipient::ForeignSender => return self.drop_foreign(&envelope),
+            Recipient::Unknown => Some(envelope),
         };
         if let Some(envelope) = undelivered {
+            if tool::is_interim(envelope.message_type()) {
+                let id = envelope.correlation_id.as_deref();
+                return debug!(correlation_id = id, "progress without a pending request");
+            }
             self.stats.late.fetch_add(1, Ordering::Relaxed);
             warn!(
                 correlation_id = envelope.correlation_id.as_deref(),
                 r#type = envelope.message_type(),
                 "reply without a pending request dropped"
             );
+        }
+    }
+
+    /// Returns the receiver of a message. A request that gets its reply is no longer pending.
+    fn recipient(&self, envelope: &Envelope) -> Recipient {
+        let id = envelope.correlation_id.as_deref().unwrap_or_default();
+        let mut replies = self.lock();
+        let Some(pending) = replies.get(id) else { return Recipient::Unknown };
+        if !may_reply_to(&pending.key, envelope.user_id.as_deref()) {
+            return Recipient::ForeignSender;
+        }
+        if tool::is_interim(envelope.message_type()) {
+            return Recipient::Interim(pending.on_interim.clone());
+        }
+        replies.remove(id).map_or(Recipient::Unknown, |pending| Recipient::Reply(pending.reply))
+    }
+
+    /// Calls the sink of a request, outside the lock because it is the caller's code.
+    fn deliver_interim(&self, on_interim: Option<&InterimSink>, envelope: &Envelope) {
+        self.stats.interim.fetch_add(1, Ordering::Relaxed);
+        if let Some(on_interim) = on_interim
+            && catch_unwind(AssertUnwindSafe(|| on_interim(envelope))).is_err()
+        {
+            supervision::report_panic("progress");
+        }
+    }
+
+    /// Counts a message of a foreign sender. Only the first is a warning: its sender decides how many there
+    /// are.
+    fn drop_foreign(&self, envelope: &Envelope) {
+        let (id, user) = (envelope.correlation_id.as_deref(), envelope.user_id.as_deref());
+        if self.stats.foreign.fetch_add(1, Ordering::Relaxed) == 0 {
+            warn!(
+                correlation_id = id,
+                user,
+                "reply dropped because its user does not serve the request; further ones are counted in \
+                 rockbot_requests_foreign_replies_total"
+            );
+        } else {
+            debug!(correlation_id = id, user, "reply of a foreign user dropped");
         }
     }
 
@@ -241,6 +294,8 @@ impl Drop for PendingGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rockbot_contracts::{Message, ToolProgress, identity::UNSIGNED};
+
     use super::*;
 
     fn request() -> Box<PendingRequest> {
@@ -258,10 +313,11 @@ mod tests {
     #[test]
     fn completed_request_keeps_next_one_with_its_id() {
         let (pending, id) = (Pending::default(), Arc::<str>::from("r1"));
-        let (first, _reply) = pending.open(id.clone(), None, None).expect("open");
+        let key = || RoutingKey::new("tool.invoke").expect("a key");
+        let (first, _reply) = pending.open(id.clone(), key(), None, None).expect("open");
         let reply = Envelope::raw("Any", Vec::new()).with_correlation_id("r1");
         pending.deliver(reply);
-        let (second, _reply) = pending.open(id, None, None).expect("open");
+        let (second, _reply) = pending.open(id, key(), None, None).expect("open");
         first.keep(request());
         assert!(pending.request_ids(|_| true).is_empty(), "attached to another request");
         drop(first);
@@ -270,5 +326,35 @@ mod tests {
         assert_eq!(pending.request_ids(|_| true).len(), 1);
         drop(second);
         assert_eq!(pending.len(), 0);
+    }
+
+    #[test]
+    fn message_of_foreign_user_leaves_request_pending() {
+        let pending = Pending::default();
+        let key = RoutingKey::new("tool.invoke.pool.web").expect("a key");
+        let interim = Arc::new(AtomicU64::new(0));
+        let count = interim.clone();
+        let sink: InterimSink = Arc::new(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let (guard, mut reply) =
+            pending.open(Arc::from("r1"), key, Some(sink), None).expect("open");
+        let deliver = |kind: &str, user: &str| {
+            let mut envelope = Envelope::raw(kind, Vec::new()).with_correlation_id("r1");
+            envelope.user_id = Some(user.into());
+            pending.deliver(envelope);
+        };
+        for user in ["rockbot.tool-handler.files", "rockbot.agent.web", UNSIGNED] {
+            deliver("ToolInvokeResponse", user);
+            deliver(ToolProgress::TYPE, user);
+        }
+        assert!(reply.try_recv().is_err(), "a foreign reply was delivered");
+        assert_eq!((pending.stats.foreign(), pending.stats.answered()), (6, 0));
+        assert_eq!((pending.len(), interim.load(Ordering::Relaxed)), (1, 0));
+        deliver(ToolProgress::TYPE, "rockbot.tool-handler.web");
+        deliver("ToolInvokeResponse", "rockbot.tool-handler.web");
+        assert!(reply.try_recv().is_ok());
+        assert_eq!((interim.load(Ordering::Relaxed), pending.stats.late()), (1, 0));
+        guard.close(true);
     }
 }

@@ -220,6 +220,16 @@ pub enum ConsumeError {
         /// Error of the broker, and the remedy.
         reason: String,
     },
+    /// Another connection uses the exclusive queue: that of a process with the same name, or a lost one of
+    /// this process that the broker has not noticed yet.
+    #[error(
+        "queue {queue} is in exclusive use by another connection; stop the other process with this \
+         service.instance"
+    )]
+    InUse {
+        /// Bare name of the queue.
+        queue: String,
+    },
     /// The bus was closed.
     #[error("the bus is closed")]
     Closed,

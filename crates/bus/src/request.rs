@@ -153,6 +153,7 @@ impl Requester {
             gauge!("rockbot_bus_reply_consumers").set(f64::from(u8::from(consumes)));
             let stats = requester.stats();
             counter!("rockbot_requests_late_replies_total").absolute(stats.late());
+            counter!("rockbot_requests_foreign_replies_total").absolute(stats.foreign());
             counter!("rockbot_requests_retries_total").absolute(stats.retries());
         }
     }
@@ -163,7 +164,8 @@ impl Requester {
         &self.pending.stats
     }
 
-    /// Sends a request and waits for its reply.
+    /// Sends a request and waits for its reply. Messages of broker users that
+    /// [may not reply](rockbot_contracts::may_reply_to) to its key are dropped and counted.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -179,7 +181,7 @@ impl Requester {
     }
 
     /// Sends a request regardless of the limits on pending requests and requests in flight. For health
-    /// probes, which matter most when all permits are taken; one at a time.
+    /// probes, which matter most when all permits are taken; a bounded number at a time.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -209,8 +211,9 @@ impl Requester {
                 Box::pin(timeout_at(deadline, self.listen())).await.map_err(late)??;
             }
             let id = request.envelope.correlation_id.clone().unwrap_or_default();
+            let key = request.key.clone();
             let limit = bounded.then_some(self.max_pending);
-            let (guard, reply) = self.pending.open(id, request.on_interim.take(), limit)?;
+            let (guard, reply) = self.pending.open(id, key, request.on_interim.take(), limit)?;
             let permit = if bounded {
                 Some(match self.in_flight.try_acquire() {
                     Ok(permit) => permit,

@@ -1,4 +1,4 @@
-//! Subscribing while the connection may be down for a moment.
+//! Subscribing while the connection may be down for a moment, or a lost one still holds the queue.
 
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ pub const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Starts to consume. While there is no connection, tries again for up to `limit`: a service that
-/// starts during a restart of the broker then need not be restarted too.
+/// Starts to consume. While there is no connection, or another one uses the exclusive queue, tries again for up
+/// to `limit`: a service that starts during a restart of the broker, or before the broker has noticed the loss
+/// of its last connection, then need not be restarted too.
 ///
 /// # Errors
-/// When the broker refuses the queue, the bus is closed, or the connection stays down.
+/// When the broker refuses the queue, the bus is closed, the connection stays down, or the queue stays in use.
 ///
 /// # Cancellation
 /// Dropping the future stops the attempts.
@@ -30,9 +31,11 @@ pub async fn subscribe(
     let mut is_first = true;
     loop {
         match bus.consume(subscription.clone()).await {
-            Err(ConsumeError::Disconnected { reason }) if Instant::now() < give_up => {
+            Err(error @ (ConsumeError::Disconnected { .. } | ConsumeError::InUse { .. }))
+                if Instant::now() < give_up =>
+            {
                 if std::mem::take(&mut is_first) {
-                    warn!(queue = %subscription.queue.name, reason, "broker unavailable; retrying");
+                    warn!(queue = %subscription.queue.name, %error, "queue unavailable; retrying");
                 }
                 sleep(RETRY_DELAY).await;
             }
@@ -55,15 +58,16 @@ mod tests {
         report::BusReport,
     };
 
-    /// A bus without a connection for a number of attempts to consume.
+    /// A bus that fails a number of attempts to consume.
     struct Unreachable {
         bus: MemoryBus,
+        error: ConsumeError,
         failures: AtomicU32,
     }
 
     impl Unreachable {
-        async fn subscribe(failures: u32) -> Result<Consumer, ConsumeError> {
-            let bus = Self { bus: MemoryBus::new(), failures: failures.into() };
+        async fn subscribe(error: ConsumeError, failures: u32) -> Result<Consumer, ConsumeError> {
+            let bus = Self { bus: MemoryBus::new(), error, failures: failures.into() };
             let queue = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
             subscribe(&bus, queue, Duration::from_secs(60)).await
         }
@@ -80,8 +84,7 @@ mod tests {
         ) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
             let fails = |left: u32| left.checked_sub(1);
             if self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
-                let reason = "connection reset".to_owned();
-                return Box::pin(std::future::ready(Err(ConsumeError::Disconnected { reason })));
+                return Box::pin(std::future::ready(Err(self.error.clone())));
             }
             self.bus.consume(subscription)
         }
@@ -102,14 +105,28 @@ mod tests {
         }
     }
 
+    fn disconnected() -> ConsumeError {
+        ConsumeError::Disconnected { reason: "connection reset".to_owned() }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn subscription_waits_for_the_connection() {
-        Unreachable::subscribe(100).await.unwrap();
+    async fn subscription_waits_for_connection_and_queue() {
+        Unreachable::subscribe(disconnected(), 100).await.unwrap();
+        let in_use = ConsumeError::InUse { queue: "tool.cancel.one".to_owned() };
+        Unreachable::subscribe(in_use, 100).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn wait_for_the_connection_is_limited() {
-        let error = Unreachable::subscribe(u32::MAX).await.unwrap_err();
+        let error = Unreachable::subscribe(disconnected(), u32::MAX).await.unwrap_err();
         assert!(matches!(error, ConsumeError::Disconnected { .. }), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_queue_is_not_retried() {
+        let (queue, reason) = ("jobs".to_owned(), "no permission".to_owned());
+        let refused = ConsumeError::Refused { queue, reason };
+        let error = Unreachable::subscribe(refused, 1).await.unwrap_err();
+        assert!(matches!(error, ConsumeError::Refused { .. }), "{error}");
     }
 }

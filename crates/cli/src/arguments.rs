@@ -453,6 +453,9 @@ pub(crate) enum Dlq {
     /// next attempt number. The dead letter is removed when the broker has confirmed the new message. The
     /// handler's journal prevents repeated runs: a finished call returns its recorded result, and a
     /// started call that is not idempotent fails with outcome_unknown.
+    ///
+    /// Where the broker knows the users of the fleet, a dead letter is resent only if it is from the caller
+    /// that it names; the others stay, and are reported.
     #[command(after_help = "Examples:
   rockbot dlq replay tool.invoke --dry-run
   rockbot dlq replay tool.invoke --limit 1
@@ -465,6 +468,9 @@ pub(crate) enum Dlq {
         /// Maximum number of dead letters to resend, oldest first [default: all]
         #[arg(long, value_name = "N", conflicts_with = "ids", value_parser = letter_limit())]
         limit: Option<u32>,
+        /// Resend dead letters of other senders too; they run in the name of the caller that they claim
+        #[arg(long)]
+        any_sender: bool,
     },
     /// Delete dead letters permanently
     #[command(after_help = "Examples:

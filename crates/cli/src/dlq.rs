@@ -3,6 +3,7 @@
 mod dead_letters;
 mod purge;
 mod replay;
+mod sender;
 mod show;
 
 use rockbot_bus::{Bus, QueueState, report::QueueDepth};
@@ -10,6 +11,7 @@ use rockbot_contracts::{QueueName, identity::User};
 use rockbot_service::exit;
 use serde_json::json;
 
+use self::sender::SenderCheck;
 use crate::{
     arguments::Dlq,
     failure::{Failure, Outcome},
@@ -39,24 +41,27 @@ pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcom
     }
     let fleet = Fleet::open(settings).await?;
     let namespace = &settings.bus.namespace;
-    let outcome = dispatch(fleet.bus.as_ref(), namespace, &names, command, json).await;
+    let outcome = dispatch(&fleet, namespace, &names, command, json).await;
     fleet.close().await;
     outcome
 }
 
 async fn dispatch(
-    bus: &dyn Bus,
+    fleet: &Fleet,
     namespace: &str,
     names: &[QueueName],
     command: Dlq,
     json: bool,
 ) -> Outcome {
+    let bus = fleet.bus.as_ref();
     match (command, names) {
         (Dlq::Show { limit, id, body, .. }, [queue]) => {
             show::run(bus, queue, limit, id, body, json).await
         }
-        (Dlq::Replay { selection, limit, .. }, [queue]) => {
-            replay::run(bus, queue, &selection, limit, json).await
+        (Dlq::Replay { selection, limit, any_sender, .. }, [queue]) => {
+            let senders = SenderCheck::new(queue, namespace, fleet.user());
+            let senders = (!any_sender).then_some(&senders);
+            replay::run(bus, queue, senders, &selection, limit, json).await
         }
         (Dlq::Purge { selection, yes, .. }, [queue]) => {
             purge::run(bus, queue, &selection, yes, json).await

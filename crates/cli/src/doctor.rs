@@ -106,7 +106,7 @@ fn pool_name(pool: &HandlerPool) -> Option<&str> {
 fn handlers_by_tool(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> {
     let mut tools: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for handler in handlers {
-        for tool in &handler.tools {
+        for tool in handler.tools.iter() {
             tools.entry(tool.name.clone()).or_default().push(handler.name());
         }
     }

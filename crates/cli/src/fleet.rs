@@ -206,8 +206,9 @@ impl Fleet {
         Ok(Discovered { registry, directory, name })
     }
 
-    /// Discovers the tools of the fleet until `tool` is among them, or all handlers have had the time to
-    /// announce theirs.
+    /// Discovers the tools of the fleet until `tool` is among them and no further announcement arrives, so that
+    /// it is that of the pool that other callers offer, or until all handlers have had the time to announce
+    /// theirs.
     pub(crate) async fn discover_tool(
         &self,
         name: &str,
@@ -216,8 +217,12 @@ impl Fleet {
         let discovered = self.discover(name).await?;
         let registry = &discovered.registry;
         let mut changes = registry.subscribe();
-        let found =
-            async { while registry.get(tool).is_none() && changes.changed().await.is_ok() {} };
+        let found = async {
+            while registry.get(tool).is_none() && changes.changed().await.is_ok() {}
+            if self.embedded.is_none() {
+                discovered.directory.view().settle(ANNOUNCE_TIME).await;
+            }
+        };
         // A missing tool is reported by the caller.
         let _ = tokio::time::timeout(DISCOVER_ALL_TIMEOUT, found).await;
         Ok(discovered)
@@ -390,3 +395,6 @@ async fn embed_bridge(settings: &Settings, layers: LayerOptions) -> Result<Arc<B
     }
     Ok(bridge)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,9 @@ use std::{
 };
 
 use anyhow::Context;
-use rockbot_contracts::{AgentName, HandlerPool, SessionId, ToolRegistration};
+use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{Interrupts, exit};
-use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict, mismatched_tools, pool_conflicts};
+use rockbot_tool_rpc::catalog::{KnownHandler, MismatchedTool, PoolConflict, mismatched_tools};
 use rockbot_tools::{
     ArgumentSchema, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry,
     ToolResult, ToolUpdate,
@@ -75,9 +75,9 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
 
 fn list(discovered: &Discovered, json: bool) -> Outcome {
     let tools = discovered.registry.list();
-    let handlers = discovered.directory.handlers();
-    let mismatched = mismatched_tools(&handlers);
-    let conflicts = pool_conflicts(&handlers);
+    let catalog = discovered.directory.view().snapshot();
+    let mismatched = mismatched_tools(catalog.handlers());
+    let conflicts = catalog.conflicts();
     let mismatch_of = |tool: &ToolRegistration| mismatched.iter().find(|one| one.name == tool.name);
     let conflict_of = |tool: &ToolRegistration| conflicts.iter().find(|one| one.name == tool.name);
     if json {
@@ -123,7 +123,7 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
 /// Returns the announced tools that the registry does not accept, with the reason.
 fn rejected(discovered: &Discovered) -> BTreeMap<String, String> {
     let handlers = discovered.directory.handlers();
-    let announced = handlers.iter().flat_map(|handler| &handler.tools);
+    let announced = handlers.iter().flat_map(|handler| handler.tools.iter());
     let missing = announced.filter(|tool| discovered.registry.get(&tool.name).is_none());
     let described = missing.map(|tool| {
         let reason = match ArgumentSchema::compile(&tool.parameters) {
@@ -187,15 +187,14 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let bold = anstyle::Style::new().bold();
     outln!("{bold}{}{bold:#} — {}", tool.name, render::clean(tool.display_label()))?;
     outln!("{}\n", render::clean(&tool.description))?;
-    let handlers = discovered.directory.handlers();
-    let providing: Vec<_> = handlers
-        .iter()
+    let catalog = discovered.directory.view().snapshot();
+    let pool = catalog.owner(&tool.name).cloned().unwrap_or_default();
+    let providers: Vec<String> = catalog
+        .handlers()
+        .filter(|handler| handler.pool == pool)
         .filter(|handler| handler.tools.iter().any(|one| one.name == tool.name))
+        .map(KnownHandler::name)
         .collect();
-    // A tool of the first pool is offered; handlers are ordered by pool.
-    let pool = providing.first().map_or(HandlerPool::Unnamed, |handler| handler.pool.clone());
-    let providers = providing.iter().filter(|handler| handler.pool == pool);
-    let providers: Vec<String> = providers.map(|handler| handler.name()).collect();
     let timeout =
         tool.timeout_ms.map_or_else(|| "set by caller".to_owned(), |ms| format!("{ms} ms"));
     let yes_no = |value: bool| if value { "yes" } else { "no" }.to_owned();

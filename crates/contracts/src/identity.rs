@@ -12,8 +12,8 @@ use crate::{
     topology::{caller_of, key_segment},
 };
 
-/// User of a message without one, in a fleet whose services have users: the sender omitted the property
-/// that the broker validates.
+/// User of a message that no user of the fleet signed, in a fleet whose services have users: the sender
+/// omitted the property that the broker validates, or belongs to another namespace.
 pub const UNSIGNED: &str = "";
 
 /// Caller name of the command line program.
@@ -119,8 +119,22 @@ impl<'a> Origin<'a> {
     }
 }
 
+/// Returns whether the broker user `user` is named like an agent or a service of another namespace than
+/// `namespace`. Users such as `guest` belong to no namespace.
+#[must_use]
+pub fn is_of_other_namespace(user: &str, namespace: &str) -> bool {
+    let is_fleet_user = is_agent_user(user) || User::service_of(user).is_some();
+    let own = user.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('.'));
+    let is_own = own.is_some_and(|name| match name.rsplit_once('.') {
+        Some((kind, _)) => matches!(kind, AGENT | TOOL_HANDLER),
+        None => true,
+    });
+    is_fleet_user && !is_own
+}
+
 /// Returns whether the broker user `user` is an agent's.
-pub(crate) fn is_agent_user(user: &str) -> bool {
+#[must_use]
+pub fn is_agent_user(user: &str) -> bool {
     matches!(Origin::parse(user), Some(Origin::Agent(_)))
 }
 
@@ -362,6 +376,28 @@ mod tests {
         }
         for foreign in ["rockbot.tool-handler.WEB", "rockbot.tool-handler.", "tool-handler.web"] {
             assert_eq!(User::service_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn users_of_other_namespaces_are_recognized() {
+        let users = [
+            User::Agent(agent("assistant")),
+            User::Agent(agent("a.b")),
+            User::PoolHandler(PoolName::new("web").unwrap()),
+            User::ToolHandler,
+            User::Cli,
+        ];
+        for user in users {
+            for namespace in ["rockbot", "rockbot.b", "agent", "tool-handler", "x.agent"] {
+                let name = user.name(namespace);
+                for own in ["rockbot", "rockbot.b", "agent", "tool-handler", "x.agent"] {
+                    assert_eq!(is_of_other_namespace(&name, own), own != namespace, "{name} {own}");
+                }
+            }
+        }
+        for foreign in ["guest", "admin", "company.user", UNSIGNED] {
+            assert!(!is_of_other_namespace(foreign, "rockbot"), "{foreign}");
         }
     }
 }

@@ -19,6 +19,8 @@ pub const PASSWORD: &str = "secret";
 pub const PASSWORD_HASH: &str = "cm9ja6TXSQv3vBDrIc/k2TfGCf+ERgx3dlDhS8hEVGCoipZu";
 /// The end of the name of a user with every permission, which is no user of a fleet.
 const FOREIGN: &str = "foreign";
+/// A user of another namespace, with every permission.
+pub const OTHER_NAMESPACE_USER: &str = "elsewhere.tool-handler";
 
 /// A virtual host with the broker definitions of a fleet. Dropping it removes the virtual host and all in
 /// it; the users remain, without a permission.
@@ -28,8 +30,9 @@ pub struct FleetVhost {
 }
 
 impl FleetVhost {
-    /// Creates the virtual host and imports the definitions of a fleet with these agents, and of the user
-    /// `<namespace>.foreign`, which has every permission and is no caller.
+    /// Creates the virtual host and imports the definitions of a fleet with these agents, of the user
+    /// `<namespace>.foreign`, which has every permission and is no caller, and of
+    /// [`OTHER_NAMESPACE_USER`].
     ///
     /// # Panics
     /// When there is no test broker, or it refuses the import.
@@ -50,16 +53,17 @@ impl FleetVhost {
         let hashes: BTreeMap<_, _> =
             fleet.users().map(|user| (user, PASSWORD_HASH.to_owned())).collect();
         let mut definitions = fleet.definitions(&hashes);
-        let foreign = format!("{namespace}.{FOREIGN}");
-        let user = json!({
-            "name": foreign, "password_hash": PASSWORD_HASH, "tags": "",
-            "hashing_algorithm": "rabbit_password_hashing_sha256",
-        });
-        let permission = json!({
-            "user": foreign, "vhost": vhost.name, "configure": ".*", "write": ".*", "read": ".*",
-        });
-        for (kind, object) in [("users", user), ("permissions", permission)] {
-            definitions[kind].as_array_mut().expect("a list").push(object);
+        for name in [format!("{namespace}.{FOREIGN}"), OTHER_NAMESPACE_USER.to_owned()] {
+            let user = json!({
+                "name": name, "password_hash": PASSWORD_HASH, "tags": "",
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+            });
+            let permission = json!({
+                "user": name, "vhost": vhost.name, "configure": ".*", "write": ".*", "read": ".*",
+            });
+            for (kind, object) in [("users", user), ("permissions", permission)] {
+                definitions[kind].as_array_mut().expect("a list").push(object);
+            }
         }
         let definitions = definitions.to_string();
         let import =

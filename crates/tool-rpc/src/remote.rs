@@ -100,6 +100,10 @@ impl Tool for RemoteTool {
         true
     }
 
+    fn invoke_key(&self) -> Option<&RoutingKey> {
+        Some(&self.key)
+    }
+
     fn call<'a>(
         &'a self,
         arguments: Value,

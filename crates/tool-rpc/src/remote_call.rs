@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
     ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
-    ToolProgress, json::Limits, may_reply_to, topology::tool_cancel,
+    ToolProgress, json::Limits, topology::tool_cancel,
 };
 use rockbot_tools::{
     context::{ToolContext, ToolUpdate},
@@ -57,7 +57,7 @@ impl RemoteCall<'_> {
             envelope,
             timeout: budget,
             grace: GRACE,
-            on_interim: context.updates.is_some().then(|| on_progress(self.key, context)),
+            on_interim: context.updates.is_some().then(|| on_progress(context)),
             // Handlers recognize a repeated request by its call id.
             retry: true,
             abandoned: Some(context.cancellation.clone()),
@@ -83,13 +83,6 @@ impl RemoteCall<'_> {
             match replied {
                 Ok(reply) => {
                     cancel.disarm();
-                    if !is_from_server_of(self.key, &reply) {
-                        let call = &context.tool_call_id;
-                        return Err(unreadable_reply(
-                            call,
-                            &"its sender does not serve the request",
-                        ));
-                    }
                     decode(&reply, &context.tool_call_id)
                 }
                 Err(RequestError::NeverSent { .. }) if context.cancellation.is_cancelled() => {
@@ -185,16 +178,9 @@ pub fn unreadable_reply(call: &ToolCallId, error: &dyn std::fmt::Display) -> Too
     ToolFailure::OutcomeUnknown { message: "the reply could not be read".to_owned() }
 }
 
-/// Returns whether a message may answer a request with this key: it must be from the service that consumes
-/// the requests.
-fn is_from_server_of(key: &RoutingKey, message: &Envelope) -> bool {
-    may_reply_to(key, message.user_id.as_deref())
-}
-
-fn on_progress(key: &RoutingKey, context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
-    let (key, context) = (key.clone(), context.clone());
+fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
+    let context = context.clone();
     Arc::new(move |envelope| match envelope.decode::<ToolProgress>(Limits::default()) {
-        _ if !is_from_server_of(&key, envelope) => debug!("progress ignored: foreign sender"),
         Ok(ToolProgress { text: Some(text), .. }) => context.progress(text),
         Ok(ToolProgress { partial: Some(partial), .. }) => {
             if let Some(updates) = &context.updates {

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use metrics::{gauge, histogram};
 use rockbot_bus::{PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
@@ -46,23 +46,23 @@ pub struct ReplyProbe {
 }
 
 impl ReplyProbe {
-    /// Starts to send a probe every 5 s, to the consumers of the key that `key` returns at that time. Sets `rockbot_reply_probe_up`, and
-    /// logs when replies stop and when they arrive again.
+    /// Starts to send a probe every 5 s to the consumers of each key that `keys` returns at that time, at the
+    /// same time. Sets `rockbot_reply_probe_up`, and logs when replies stop and when they arrive again.
     ///
-    /// A probe without a reply counts as successful if replies to other requests arrive meanwhile: it
-    /// only waits in a long queue.
+    /// One reply shows that replies arrive: other probes wait in a long queue, or nothing consumes it. A reply
+    /// to another request meanwhile shows it too.
     #[must_use]
-    pub fn start(requester: Arc<Requester>, key: impl Fn() -> RoutingKey + Send + 'static) -> Self {
+    pub fn start(
+        requester: Arc<Requester>,
+        keys: impl Fn() -> Vec<RoutingKey> + Send + 'static,
+    ) -> Self {
         let (sender, state) = watch::channel(ReplyState::Unknown);
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let before = sender.borrow().to_owned();
-                let now = probe(&requester, &key()).await.unwrap_or(before);
-                report(before, now);
-                sender.send_replace(now);
+                probe_all(&requester, &keys(), |now| report(sender.send_replace(now), now)).await;
             }
         });
         Self { state, task }
@@ -92,6 +92,24 @@ impl ReplyProbe {
 impl Drop for ReplyProbe {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// Sends a probe to each key and waits for all replies, so that none comes late. Reports the first reply at
+/// once, and missing ones only when none arrived; nothing if no result is conclusive.
+async fn probe_all(requester: &Requester, keys: &[RoutingKey], mut report: impl FnMut(ReplyState)) {
+    let mut probes: FuturesUnordered<_> = keys.iter().map(|key| probe(requester, key)).collect();
+    let mut result = None;
+    while let Some(next) = probes.next().await {
+        if result != Some(ReplyState::Arriving) && next.is_some() {
+            result = next;
+            if next == Some(ReplyState::Arriving) {
+                report(ReplyState::Arriving);
+            }
+        }
+    }
+    if result == Some(ReplyState::Missing) {
+        report(ReplyState::Missing);
     }
 }
 
@@ -158,6 +176,10 @@ fn unsampled_trace(id: &ToolCallId) -> TraceContext {
 
 #[cfg(test)]
 mod tests {
+    use rockbot_bus::{Bus, MemoryBus, Publication, Settlement, Subscription};
+    use rockbot_contracts::{AgentName, InstanceId, QueueSpec, topology::ReplyAddress};
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -170,5 +192,61 @@ mod tests {
             !rockbot_contracts::trace::id_of(&TraceContext { parent: Some(parent), state: None })
                 .is_empty()
         );
+    }
+
+    /// Replies to the requests with `key` as `user`.
+    async fn serve(bus: MemoryBus, key: RoutingKey, user: &'static str) {
+        let subscription = Subscription::new(QueueSpec::work(&key), 4);
+        let mut requests = bus.consume(subscription).await.unwrap();
+        tokio::spawn(async move {
+            while let Some(request) = requests.next().await {
+                let envelope = request.envelope();
+                let id = envelope.correlation_id.clone().unwrap();
+                let to = envelope.reply_to.clone().unwrap();
+                let mut reply = Envelope::raw("ToolError", Vec::new()).with_correlation_id(id);
+                reply.user_id = Some(user.into());
+                bus.publish(Publication::mandatory(to, reply)).await.unwrap();
+                request.settle(Settlement::Ack).await.unwrap();
+            }
+        });
+    }
+
+    fn pool_key(name: &str) -> RoutingKey {
+        RoutingKey::new(format!("tool.invoke.pool.{name}")).unwrap()
+    }
+
+    fn start(bus: &MemoryBus, keys: Vec<RoutingKey>) -> ReplyProbe {
+        let agent = AgentName::new("assistant").unwrap();
+        let address = ReplyAddress::new(agent, InstanceId::new("one").unwrap());
+        let requester = Arc::new(Requester::new(Arc::new(bus.clone()), address));
+        ReplyProbe::start(requester, move || keys.clone())
+    }
+
+    async fn first_state(probe: &ReplyProbe) -> ReplyState {
+        *probe.state().wait_for(|state| *state != ReplyState::Unknown).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reply_of_any_pool_shows_that_replies_arrive() {
+        let bus = MemoryBus::new();
+        // A queue without a consumer, which sorts first.
+        let hung = Subscription::new(QueueSpec::work(&pool_key("a")), 1);
+        let _hung = bus.consume(hung).await.unwrap();
+        serve(bus.clone(), pool_key("web"), "rockbot.tool-handler.web").await;
+        let started = Instant::now();
+        let probe = start(&bus, vec![pool_key("a"), pool_key("web")]);
+        assert_eq!(first_state(&probe).await, ReplyState::Arriving);
+        assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
+        let mut state = probe.state();
+        let changed = timeout(INTERVAL * 5, state.wait_for(|now| *now == ReplyState::Missing));
+        assert!(changed.await.is_err(), "one pool without replies is not the agent's fault");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reply_of_a_foreign_user_does_not_count() {
+        let bus = MemoryBus::new();
+        serve(bus.clone(), pool_key("web"), "rockbot.tool-handler.files").await;
+        let probe = start(&bus, vec![pool_key("web")]);
+        assert_eq!(first_state(&probe).await, ReplyState::Missing);
     }
 }

@@ -26,7 +26,7 @@ use tracing::warn;
 
 use crate::{
     family::Family,
-    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, server_queue_key},
+    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, policy_queue_key, server_queue_key},
 };
 
 /// Section `[handler]`.
@@ -243,7 +243,8 @@ impl HandlerSection {
             let in_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
             let servers = self.servers.iter().filter(|(_, server)| in_queue(server));
             let servers = servers.map(|(server, _)| server_queue_key(server));
-            (tools.chain(servers).collect(), limits)
+            let in_policy = std::iter::once(policy_queue_key(name));
+            (tools.chain(servers).chain(in_policy).collect(), limits)
         }));
         if self.require_identity {
             options.callers = CallerPolicy::Known;
@@ -265,10 +266,11 @@ impl HandlerSection {
     /// Returns the layers that every call passes through. `fleet` stores the limits that all handlers
     /// share, and `redactor` removes the secrets of this process from errors.
     ///
-    /// Queues are not included: a handler's admission control applies them.
+    /// Queues are not included, those of the tools' own policies neither: a handler's admission control
+    /// applies them.
     #[must_use]
     pub fn layers(&self, fleet: Option<&FleetStore>, redactor: Arc<Redactor>) -> LayerOptions {
-        self.build_layers(&BTreeMap::new(), fleet, redactor)
+        self.build_layers(None, fleet, redactor)
     }
 
     /// Returns the layers with the queues, for calls that do not pass a handler's admission control.
@@ -278,7 +280,7 @@ impl HandlerSection {
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
-        self.build_layers(&self.queues(), fleet, redactor)
+        self.build_layers(Some(&self.queues()), fleet, redactor)
     }
 
     /// Creates the configured queues, by name.
@@ -296,11 +298,16 @@ impl HandlerSection {
 
     fn build_layers(
         &self,
-        queues: &BTreeMap<String, Arc<Queue>>,
+        queues: Option<&BTreeMap<String, Arc<Queue>>>,
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
         let mut policies = CallPolicies::default();
+        if queues.is_none() {
+            policies.ignore_queues();
+        }
+        let none = BTreeMap::new();
+        let queues = queues.unwrap_or(&none);
         let sections = self.tools.iter().chain(&self.servers);
         let ignored = sections.filter(|(_, section)| section.fleet.is_some() && fleet.is_none());
         for (name, _) in ignored {
@@ -400,7 +407,10 @@ mod tests {
             ["handler.tools.echo.queue: section [handler.queues.fast] is missing"]
         );
         let queues = section.options().admission.queues;
-        assert_eq!(queues[0].0, ["bash", "search", &server_queue_key("github")]);
+        assert_eq!(
+            queues[0].0,
+            ["bash", "search", &server_queue_key("github"), &policy_queue_key("slow")]
+        );
     }
 
     /// Returns the effective policy of a tool with the definition `own`, from a `tool` and a `server`

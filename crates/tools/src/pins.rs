@@ -4,7 +4,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{AgentName, ToolHints, ToolRegistration, topology::key_segment};
+use rockbot_contracts::{
+    AgentName, RoutingKey, ToolHints, ToolRegistration, topology::key_segment,
+};
 use rockbot_store::{Entry, Expected, Key, Prefix, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,14 +26,17 @@ const MAX_PENDING: usize = 1000;
 /// Records the definition that each tool had when it was first used, so that a server cannot change
 /// the description or effects of a tool without notice.
 ///
-/// The first definition is trusted. A tool whose definition changes later is neither offered nor
-/// called until an operator approves the change, from any process on the same store. Each agent has
-/// its own pins.
+/// The first definition is trusted. A tool whose definition changes later, or that another pool of handlers
+/// runs, is neither offered nor called until an operator approves the change, from any process on the same
+/// store. Each agent has its own pins.
 pub struct ToolPins {
     store: Arc<dyn Store>,
     agent: AgentName,
-    trusted: Mutex<HashMap<(Key, String), Instant>>,
+    trusted: Mutex<HashMap<Trusted, Instant>>,
 }
+
+/// A definition by its tool, fingerprint and routing key.
+type Trusted = (Key, String, Option<RoutingKey>);
 
 /// The parts of a definition that a model and a caller rely on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +50,10 @@ pub struct PinnedDefinition {
     pub parameters: Value,
     /// Side effects of a call.
     pub hints: ToolHints,
+    /// Routing key of the calls, which belongs to the pool of handlers that runs the tool. `None` for tools of
+    /// MCP servers. A pin of an earlier version has none either; it gets that of the next check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invoke_key: Option<RoutingKey>,
 }
 
 /// A tool whose definition is pinned.
@@ -73,6 +82,8 @@ pub struct PinnedTool<'a> {
     pub source: &'a str,
     /// Name for models.
     pub name: &'a str,
+    /// Routing key of its calls; `None` when it is not part of the definition.
+    pub invoke_key: Option<&'a RoutingKey>,
 }
 
 impl PinnedTool<'_> {
@@ -82,7 +93,7 @@ impl PinnedTool<'_> {
 }
 
 impl PinnedDefinition {
-    /// Returns the definition in a registration.
+    /// Returns the definition in a registration, without a routing key.
     #[must_use]
     pub fn from_registration(tool: &ToolRegistration) -> Self {
         Self {
@@ -90,6 +101,7 @@ impl PinnedDefinition {
             description: tool.model_description().to_owned(),
             parameters: tool.parameters.clone(),
             hints: tool.hints,
+            invoke_key: None,
         }
     }
 }
@@ -101,25 +113,25 @@ impl ToolPins {
         Self { store, agent, trusted: Mutex::default() }
     }
 
-    /// Returns `true` if the tool may be used with the definition that has this fingerprint. The first
-    /// definition of a tool is pinned and trusted. `definition` creates the definition if it must be
-    /// stored.
+    /// Returns `true` if the tool may be used with the definition that has this fingerprint, at its routing
+    /// key. The first definition of a tool is pinned and trusted. `definition` creates the definition if it
+    /// must be stored; the routing key is added.
     ///
     /// # Errors
     /// When the store cannot be used. Trust is then unknown.
     pub async fn is_trusted(
         &self,
-        PinnedTool { namespace, tool, source, name }: PinnedTool<'_>,
+        tool: PinnedTool<'_>,
         fingerprint: &str,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
-        let key = self.key(namespace, tool)?;
-        let known = (key, fingerprint.to_owned());
+        let key = self.key(tool.namespace, tool.tool)?;
+        let known = (key, fingerprint.to_owned(), tool.invoke_key.cloned());
         let now = Instant::now();
         if self.trusted().get(&known).is_some_and(|since| now - *since < TRUST_TTL) {
             return Ok(true);
         }
-        let trusts = self.look_up(&known, (source, name), definition).await?;
+        let trusts = self.look_up(&known, &tool, definition).await?;
         if trusts {
             let mut trusted = self.trusted();
             if trusted.len() >= MAX_CACHED {
@@ -132,14 +144,15 @@ impl ToolPins {
 
     async fn look_up(
         &self,
-        (key, fingerprint): &(Key, String),
-        (source, name): (&str, &str),
+        (key, fingerprint, invoke_key): &Trusted,
+        tool: &PinnedTool<'_>,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
+        let definition = || PinnedDefinition { invoke_key: invoke_key.clone(), ..definition() };
         let found = match self.store.get(key).await? {
             Some(found) => found,
             None => {
-                let (name, source) = (name.to_owned(), source.to_owned());
+                let (name, source) = (tool.name.to_owned(), tool.source.to_owned());
                 let first = Pin { name, source, approved: definition(), pending: None };
                 match self.write(key.clone(), &first, Expected::Absent).await? {
                     Written::Done(_) => return Ok(true),
@@ -149,10 +162,21 @@ impl ToolPins {
             }
         };
         let mut pin = read(&found)?;
-        if pin.approved.fingerprint == *fingerprint {
+        let is_current = |known: &PinnedDefinition| {
+            known.fingerprint == *fingerprint && known.invoke_key == *invoke_key
+        };
+        let approved = &mut pin.approved;
+        let lacks_key = approved.invoke_key.is_none() && invoke_key.is_some();
+        if lacks_key && approved.fingerprint == *fingerprint {
+            // A pin of an earlier version.
+            approved.invoke_key.clone_from(invoke_key);
+            let written = self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
+            return Ok(matches!(written, Written::Done(_)));
+        }
+        if is_current(approved) {
             return Ok(true);
         }
-        if pin.pending.as_ref().is_none_or(|pending| pending.fingerprint != *fingerprint) {
+        if !pin.pending.as_ref().is_some_and(is_current) {
             pin.pending = Some(definition());
             // After a conflict the other writer stored the same definition, or the next check stores it.
             self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
@@ -230,7 +254,7 @@ impl ToolPins {
         Key::new([kind, agent, hash]).map_err(|error| unusable(&error))
     }
 
-    fn trusted(&self) -> MutexGuard<'_, HashMap<(Key, String), Instant>> {
+    fn trusted(&self) -> MutexGuard<'_, HashMap<Trusted, Instant>> {
         self.trusted.lock()
     }
 }
@@ -267,7 +291,8 @@ mod tests {
     async fn trusts(pins: &ToolPins, tool: &str, description: &str) -> bool {
         let now = definition(description);
         let namespace = "mcp:git";
-        let tool = PinnedTool { namespace, tool, source: namespace, name: "git__log" };
+        let (source, name, invoke_key) = (namespace, "git__log", None);
+        let tool = PinnedTool { namespace, tool, source, name, invoke_key };
         pins.is_trusted(tool, &now.fingerprint, || now.clone()).await.unwrap()
     }
 
@@ -310,5 +335,44 @@ mod tests {
         tokio::time::advance(TRUST_TTL).await;
         assert!(!trusts(&pins, "log", "one").await);
         assert!(trusts(&pins, "log", "two").await);
+    }
+
+    /// Returns whether the tool `read` of a pool is trusted with its first definition.
+    async fn trusts_pool(pins: &ToolPins, pool: &str) -> bool {
+        let now = definition("one");
+        let key = RoutingKey::new(format!("tool.invoke.pool.{pool}")).unwrap();
+        let (namespace, invoke_key) = (PinnedTool::HANDLERS, Some(&key));
+        let tool =
+            PinnedTool { namespace, tool: "read", source: "files", name: "read", invoke_key };
+        pins.is_trusted(tool, &now.fingerprint, || now.clone()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn same_definition_of_another_pool_waits_for_approval() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let pins = ToolPins::new(store, AgentName::new("tester").unwrap());
+        assert!(trusts_pool(&pins, "files").await);
+        assert!(!trusts_pool(&pins, "web").await);
+        assert!(trusts_pool(&pins, "files").await);
+        assert!(!trusts_pool(&pins, "web").await);
+        let waiting = pins.pending().await.unwrap();
+        let pending = waiting[0].pending.as_ref().unwrap();
+        assert_eq!(pending.invoke_key.as_ref().unwrap().as_str(), "tool.invoke.pool.web");
+        assert_eq!(pending.fingerprint, waiting[0].approved.fingerprint);
+        assert!(pins.approve(&waiting[0]).await.unwrap());
+        assert!(trusts_pool(&pins, "web").await);
+    }
+
+    #[tokio::test]
+    async fn pin_without_pool_gets_that_of_the_next_check() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let pins = ToolPins::new(store.clone(), AgentName::new("tester").unwrap());
+        let key = pins.key(PinnedTool::HANDLERS, "read").unwrap();
+        let approved = serde_json::to_value(definition("one")).unwrap();
+        assert_eq!(approved.get("invokeKey"), None);
+        let old = serde_json::json!({"name": "read", "source": "files", "approved": approved});
+        store.write(Write::new(key, serde_json::to_vec(&old).unwrap())).await.unwrap();
+        assert!(trusts_pool(&pins, "files").await);
+        assert!(!trusts_pool(&pins, "web").await);
     }
 }

@@ -1,7 +1,7 @@
 //! The interface of a tool.
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::ToolRegistration;
+use rockbot_contracts::{RoutingKey, ToolRegistration};
 use serde_json::Value;
 
 use crate::{context::ToolContext, failure::ToolFailure, limits::CallPolicy, result::ToolResult};
@@ -39,6 +39,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Default `false`.
     fn is_announced(&self) -> bool {
         false
+    }
+
+    /// Returns the routing key of the calls, if another process runs the tool. Default `None`.
+    fn invoke_key(&self) -> Option<&RoutingKey> {
+        None
     }
 
     /// Returns the tool's own policy for its calls. The operator's policy takes precedence. Read on

@@ -71,7 +71,7 @@
 {{- $serving := dict -}}
 {{- $handlers := list -}}
 {{- if .Values.toolHandler.enabled -}}
-{{- $handlers = append $handlers (dict "key" "toolHandler" "families" (list "files") "values" .Values.toolHandler) -}}
+{{- $handlers = append $handlers (dict "key" "toolHandler" "families" (list "files" "scripts") "values" .Values.toolHandler) -}}
 {{- end -}}
 {{- range .Values.toolHandlers -}}
 {{- $key := printf "toolHandlers.%s" .name -}}

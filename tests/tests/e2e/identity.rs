@@ -137,6 +137,44 @@ async fn processes_use_own_users_and_handler_rejects_impostor() {
 }
 
 #[tokio::test]
+async fn operator_does_not_replay_forged_request() {
+    let secured = SecuredFleet::start().await;
+    let mut handler = Running::start(secured.program("rockbot-tool-handler", "tool-handler"));
+    handler.expect_log("ready").await;
+    let mallory = secured.bus("agent.mallory").await;
+    let forged = request("assistant", "mallory");
+    mallory.publish(Publication::mandatory(tool_invoke(), forged)).await.expect("queued");
+    // The dead letter is signed by the handler, which refused the request.
+    handler.expect_log("source does not belong to").await;
+    let operator = |arguments: &'static [&str]| {
+        let mut command = secured.program("rockbot", "operator");
+        command.args(arguments);
+        Running::start(command).wait()
+    };
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    within_timeout("a dead letter", async {
+        while secured.waiting(mallory.as_ref(), "tool.invoke.dlq").await == 0 {
+            ticks.tick().await;
+        }
+    })
+    .await;
+
+    let replayed = operator(&["--json", "dlq", "replay", "tool.invoke"]).await;
+    replayed.assert_code(1);
+    let report = replayed.json();
+    assert_eq!((&report["left"], &report["replayed"]), (&1.into(), &serde_json::json!([])));
+    let handler_user = format!("{}.tool-handler", secured.fleet.namespace);
+    assert_eq!(report["refused"][0]["user"], *handler_user);
+    assert_contains(&replayed.stderr, &["dlq show tool.invoke", "--any-sender"]);
+    let shown = operator(&["dlq", "show", "tool.invoke"]).await;
+    assert_contains(&shown.stdout, &[&handler_user, "source does not belong to"]);
+    assert!(!secured.fleet.path("forged").exists(), "the forged request ran");
+
+    operator(&["dlq", "replay", "tool.invoke", "--any-sender"]).await.assert_code(0);
+    secured.fleet.wait_for_file("forged").await;
+}
+
+#[tokio::test]
 async fn handler_may_quarantine_request_under_own_user() {
     let secured = SecuredFleet::start().await;
     let crashed = secured.bus("tool-handler").await;

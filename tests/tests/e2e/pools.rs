@@ -167,6 +167,18 @@ async fn pool_user_serves_and_announces_only_its_own_pool() {
     agent.expect_log("announcement ignored: its user does not serve this pool").await;
     assert!(agent.is_alive() && handler.is_alive());
 
+    // A command without the check of its own user, so that the broker decides.
+    let mut serving = secured.program("rockbot", "tool-handler.files");
+    serving.envs([
+        ("ROCKBOT_HANDLER__POOL", "web"),
+        ("ROCKBOT_HANDLER__FAMILIES", r#"["web"]"#),
+        ("ROCKBOT_STORE__URL", "memory:"),
+    ]);
+    serving.arg("up");
+    let serving = Running::start(serving).wait().await;
+    serving.assert_code(64);
+    assert_contains(&serving.stderr, &["refused queue tool.invoke.pool.web", "ACCESS_REFUSED"]);
+
     let mut wrong = secured.program("rockbot-tool-handler", "tool-handler.web");
     wrong.envs(FILES);
     let wrong = Running::start(wrong).wait().await;

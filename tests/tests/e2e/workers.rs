@@ -179,6 +179,27 @@ async fn query_of_the_python_worker_is_bounded() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A handler declares the queue of its pool before a worker of the same pool does.
+async fn starts_beside_handler(example: Example) {
+    let fleet = Fleet::new();
+    let settings =
+        [("ROCKBOT_HANDLER__POOL", example.pool), ("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#)];
+    let mut handler = fleet.handler_with("handler-1", &settings).await;
+    let mut worker = example.start(&fleet);
+    worker.expect_log("ready").await;
+    assert!(handler.is_alive() && worker.is_alive());
+}
+
+#[tokio::test]
+async fn python_worker_starts_beside_tool_handler() {
+    starts_beside_handler(PYTHON).await;
+}
+
+#[tokio::test]
+async fn typescript_worker_starts_beside_tool_handler() {
+    starts_beside_handler(TYPESCRIPT).await;
+}
+
 /// A model that calls the tool of the Python worker.
 const SUMS_A_TABLE: &str = r#"
 [[turn]]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::fleet::{Fleet, GITHUB_TOKEN};
 use super::traces;
@@ -37,6 +37,7 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("only the pool web reaches other networks", || networks(fleet))?;
     step("a tool call runs unprivileged", || tool_call(fleet))?;
     step("a command cannot read a key of the pool web", || keys_of_web(fleet))?;
+    step("the queue of the pool web refuses other handlers", || queue_of_web(fleet))?;
     step("the pool web offers no search without a provider", || tools_of_web(fleet))?;
     step("a call is counted once", || counted_once(fleet))?;
     step("an MCP call succeeds", || mcp_call(fleet))?;
@@ -115,6 +116,24 @@ fn keys_of_web(fleet: &Fleet<'_>) -> Result<()> {
         !output.contains(GITHUB_TOKEN),
         "a command of the pool without a name reads a key of web"
     );
+    Ok(())
+}
+
+/// Serves the pool web with the broker user of `tool-handler`, which every command there can read.
+fn queue_of_web(fleet: &Fleet<'_>) -> Result<()> {
+    let variables = [
+        ("ROCKBOT_HANDLER__POOL", "web"),
+        ("ROCKBOT_HANDLER__FAMILIES", "[\"web\"]"),
+        ("ROCKBOT_STORE__URL", "memory:"),
+    ];
+    let served = fleet.rockbot_as("tool-handler", &variables, &["up"]);
+    let refused = match served {
+        Ok(output) => bail!("another pool's user served the queue of web:\n{output}"),
+        Err(error) => format!("{error:#}"),
+    };
+    for expected in ["refused queue tool.invoke.pool.web", "ACCESS_REFUSED"] {
+        ensure!(refused.contains(expected), "no {expected:?} in:\n{refused}");
+    }
     Ok(())
 }
 

@@ -72,6 +72,25 @@ impl<'a> Fleet<'a> {
         process::run_captured(&mut command, COMMAND_TIMEOUT)
     }
 
+    /// Runs `rockbot` with the broker user of the service `user` and additional variables.
+    pub(super) fn rockbot_as(
+        &self,
+        user: &str,
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+    ) -> Result<String> {
+        const URL_FILE: &str = "/run/broker-url-of-another";
+        let url = self.files.path().join(format!("secrets/{user}-broker-url"));
+        let mut command = self.compose();
+        command.args(["run", "--rm", "-T", "--volume"]);
+        command.arg(format!("{}:{URL_FILE}:ro", url.display()));
+        command.args(["--env", &format!("ROCKBOT_BUS__URL_FILE={URL_FILE}")]);
+        for (name, value) in variables {
+            command.args(["--env", &format!("{name}={value}")]);
+        }
+        process::run_captured(command.arg("cli").args(arguments), COMMAND_TIMEOUT)
+    }
+
     /// Returns Docker's command line without arguments.
     pub(super) fn docker(&self) -> Command {
         self.engine.docker()

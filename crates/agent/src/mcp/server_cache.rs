@@ -89,9 +89,10 @@ impl CachedTool {
             description: self.definition.description.clone(),
             parameters: self.definition.parameters.clone(),
             hints: self.definition.hints,
+            invoke_key: None,
         };
         let (place, tool, name) = (source.as_str(), &self.definition.name, &self.name);
-        let tool = PinnedTool { namespace: place, tool, source: place, name };
+        let tool = PinnedTool { namespace: place, tool, source: place, name, invoke_key: None };
         pins.is_trusted(tool, &self.fingerprint, pinned).await
     }
 }

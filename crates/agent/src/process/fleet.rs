@@ -49,8 +49,8 @@ impl FleetClient {
 
     /// Starts to probe the replies of handlers and makes readiness depend on them.
     pub(crate) fn start_reply_probe(&self, handlers: HandlerView, health: &Health) -> ReplyProbe {
-        let key = move || handlers.first_invoke_key();
-        let probe = ReplyProbe::start(self.requester.clone(), key);
+        let keys = move || handlers.invoke_keys();
+        let probe = ReplyProbe::start(self.requester.clone(), keys);
         health.needs("replies", probe.health_check());
         probe
     }

@@ -1,6 +1,6 @@
 //! Instructions of tool handlers and MCP servers in model requests.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{ContextSource, HandlerInstructions, McpExposure, McpParts};
 use rockbot_bus::Requester;
@@ -30,6 +30,14 @@ fn last_message(model: &RecordingModel) -> String {
 
 /// Starts a handler of the pool `web` with the tool `search` and these instructions.
 async fn start_handler(bus: &BusFixture, texts: &[(ToolSource, &str)]) -> CatalogAnnouncer {
+    start_handler_in(bus, "web", texts).await
+}
+
+async fn start_handler_in(
+    bus: &BusFixture,
+    pool: &str,
+    texts: &[(ToolSource, &str)],
+) -> CatalogAnnouncer {
     let registry = Arc::new(ToolRegistry::new());
     registry.register(ProbeTool::with_source("search", ToolSource::Web).as_tool()).unwrap();
     let instructions: Vec<_> = texts
@@ -42,7 +50,7 @@ async fn start_handler(bus: &BusFixture, texts: &[(ToolSource, &str)]) -> Catalo
     let handler = AnnouncedHandler {
         service: "tool-handler".to_owned(),
         instance: InstanceId::generate(),
-        pool: HandlerPool::Named(PoolName::new("web").unwrap()),
+        pool: HandlerPool::Named(PoolName::new(pool).unwrap()),
         registry,
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(move || instructions.clone()),
@@ -83,6 +91,26 @@ async fn instructions_of_usable_tools_accompany_the_message() {
         assert_eq!(text.matches("Search first.").count(), 1, "{text}");
         assert!(!text.contains("It has no such tool."), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn instructions_of_pool_with_taken_tool_are_left_out() {
+    let bus = BusFixture::memory();
+    let _owner = start_handler(&bus, &[(ToolSource::Web, "Search first.")]).await;
+    let mut fixture = AgentFixture::new();
+    let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("tester", "one")));
+    let registry = fixture.registry.clone();
+    let directory = CatalogDirectory::start(requester, registry.clone()).await.unwrap();
+    wait_until("the owner", || directory.handlers().len() == 1).await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let _later = start_handler_in(&bus, "a", &[(ToolSource::Web, "Obey the pool a.")]).await;
+    wait_until("both handlers", || directory.handlers().len() == 2).await;
+    let source = HandlerInstructions::new(directory.view(), registry, ToolFilter::default());
+    fixture.context = vec![Arc::new(source) as Arc<dyn ContextSource>];
+    let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+    send(&fixture.agent(&model), "go").await;
+    let text = last_message(&model);
+    assert!(text.contains("Search first.") && !text.contains("Obey the pool a."), "{text}");
 }
 
 #[tokio::test]

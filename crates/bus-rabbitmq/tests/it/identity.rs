@@ -13,12 +13,14 @@ use lapin::{
 };
 use rockbot_bus::{Bus, Publication, Request, Requester, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::{QueueSpec, RoutingKey, topology::tool_invoke};
+use rockbot_contracts::{QueueSpec, RoutingKey, identity::UNSIGNED, topology::tool_invoke};
 use rockbot_testkit::{
     FleetVhost,
     fixture::{
-        TEST_TIMEOUT, assert_never, next_delivery, reply_address, text_message, within_timeout,
+        TEST_TIMEOUT, assert_never, next_delivery, reply_address, text_message, wait_until,
+        within_timeout,
     },
+    vhost::OTHER_NAMESPACE_USER,
 };
 
 /// A broker with the users of all services and of the agents `assistant` and `mallory`.
@@ -80,6 +82,7 @@ impl Intruder {
         let channel = self.channel().await;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let mut properties = BasicProperties::default();
+        properties = properties.with_correlation_id("the-call".into());
         if let Some(user) = user {
             properties = properties.with_user_id(ShortString::try_new(user).expect("short"));
         }
@@ -258,4 +261,49 @@ async fn unknown_agent_gets_an_error_with_the_remedy() {
     let refused = bus.consume(Subscription::new(work, 1)).await;
     let refused = refused.expect_err("no dead-letter queue").to_string();
     assert!(refused.contains("rockbot admin broker-users"), "{refused}");
+}
+
+#[tokio::test]
+async fn message_of_no_fleet_user_is_unsigned() {
+    let broker = SecuredBroker::start().await;
+    let handler = broker.bus("rockbot.tool-handler").await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let mut requests = handler.consume(work).await.expect("a handler may consume");
+    let mallory = Intruder(broker.connection("rockbot.agent.mallory").await);
+    let elsewhere = Intruder(broker.connection(OTHER_NAMESPACE_USER).await);
+    let foreign = Intruder(broker.connection("rockbot.foreign").await);
+    for (sender, user, expected) in [
+        (&mallory, None, UNSIGNED),
+        (&mallory, Some("rockbot.agent.mallory"), "rockbot.agent.mallory"),
+        (&elsewhere, Some(OTHER_NAMESPACE_USER), UNSIGNED),
+        (&foreign, Some("rockbot.foreign"), "rockbot.foreign"),
+    ] {
+        sender.publishes("rockbot", "tool.invoke", user).await.expect("published");
+        let request = next_delivery(&mut requests).await;
+        assert_eq!(request.envelope().user_id.as_deref(), Some(expected), "{user:?}");
+        request.settle(Settlement::Ack).await.expect("settled");
+    }
+
+    let agent = broker.bus("rockbot.agent.assistant").await;
+    let requester = Requester::new(agent, reply_address("assistant", "victim"));
+    let stats = requester.stats().clone();
+    let mut pending = Box::pin(requester.request(request_to(tool_invoke())));
+    let request = tokio::select! {
+        request = next_delivery(&mut requests) => request,
+        reply = &mut pending => panic!("a reply before the request was received: {reply:?}"),
+    };
+    let reply_to = request.envelope().reply_to.clone().expect("an address");
+    request.settle(Settlement::Ack).await.expect("settled");
+    for (sender, user) in [(&foreign, None), (&elsewhere, Some(OTHER_NAMESPACE_USER))] {
+        sender.publishes("rockbot", reply_to.as_str(), user).await.expect("published");
+    }
+    let dropped = wait_until("the forged replies", || stats.foreign() == 2);
+    tokio::select! {
+        () = dropped => {}
+        reply = &mut pending => panic!("a forged reply was accepted: {reply:?}"),
+    }
+    let honest = text_message("honest").with_correlation_id("the-call");
+    handler.publish(Publication::mandatory(reply_to, honest)).await.expect("replied");
+    let reply = within_timeout("the honest reply", pending).await.expect("a reply");
+    assert_eq!(reply.body, text_message("honest").body);
 }

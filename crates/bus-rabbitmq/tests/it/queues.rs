@@ -6,7 +6,7 @@ use lapin::{
     options::{QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
-use rockbot_bus::{Bus, ConsumeError, Request, Requester, Subscription};
+use rockbot_bus::{Bus, ConsumeError, Request, Requester, Subscription, subscribe};
 use rockbot_testkit::fixture::{
     TEST_TIMEOUT, ack_next, exclusive_queue, key, reply_address, test_broker_url, text_message,
     work_queue,
@@ -99,4 +99,21 @@ async fn queue_with_other_arguments_is_refused_with_both_values() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn exclusive_queue_of_a_lost_connection_is_waited_for() {
+    let url = test_broker_url();
+    let before = TestProcess::connect(&url).await;
+    let queue = || Subscription::new(exclusive_queue("one", "news"), 1);
+    let _held = before.bus.consume(queue()).await.expect("subscribed");
+    let restarted = before.join(&url).await;
+    match restarted.bus.consume(queue()).await {
+        Err(ConsumeError::InUse { queue }) => assert!(queue.contains("one"), "{queue}"),
+        other => panic!("{other:?}"),
+    }
+    let bus = restarted.bus.clone();
+    let waiting = tokio::spawn(async move { subscribe(&*bus, queue(), TEST_TIMEOUT).await });
+    before.bus.close().await;
+    waiting.await.expect("no panic").expect("subscribed once the connection is gone");
 }

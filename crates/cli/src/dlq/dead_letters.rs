@@ -37,9 +37,14 @@ impl<'a> Selection<'a> {
 pub(super) enum Purpose {
     /// Each is settled before the next is taken.
     Settle,
+    /// Each is settled, or held until the end: at most [`MAX_HELD`].
+    Resend,
     /// All are held until they are returned together: at most [`MAX_LETTERS`].
     Inspect,
 }
+
+/// The number of letters that may be held while others are resent; each may have 4 MiB.
+pub(super) const MAX_HELD: u16 = 100;
 
 /// A dead letter and its position in the queue.
 #[derive(Debug)]
@@ -75,12 +80,17 @@ impl DeadLetters {
     ) -> Result<Self, Failure> {
         let waiting = count(bus, queue).await?;
         let remaining = match selection {
-            Selection::Oldest(limit) if purpose == Purpose::Settle => limit.min(waiting),
+            Selection::Oldest(limit) if purpose != Purpose::Inspect => limit.min(waiting),
             Selection::Oldest(limit) => limit.min(waiting).min(MAX_LETTERS),
             Selection::ByIds(_) => waiting.min(MAX_LETTERS),
         };
-        let one_by_one = purpose == Purpose::Settle && matches!(selection, Selection::Oldest(_));
-        let prefetch = if one_by_one { 1 } else { u16::try_from(remaining).unwrap_or(u16::MAX) };
+        let most = match (purpose, selection) {
+            (Purpose::Settle, Selection::Oldest(_)) => 1,
+            // Held letters count too.
+            (Purpose::Resend, Selection::Oldest(_)) => MAX_HELD + 1,
+            (_, _) => u16::MAX,
+        };
+        let prefetch = u16::try_from(remaining).unwrap_or(u16::MAX).min(most).max(1);
         let subscription = Subscription::new(QueueSpec::dead_letters_of(queue), prefetch);
         let consumer = bus.consume(subscription).await.or_exit(exit::UNAVAILABLE)?;
         let (found, returned) = (VecDeque::new(), Vec::new());
@@ -211,17 +221,25 @@ pub(super) mod tests {
             let bus = MemoryBus::new();
             let key = RoutingKey::new("jobs").unwrap();
             let spec = QueueSpec::work(&key);
-            let mut work = bus.consume(Subscription::new(spec.clone(), 1)).await.unwrap();
+            let work = bus.consume(Subscription::new(spec.clone(), 1)).await.unwrap();
+            let mut fixture = Self { bus, queue: spec.name, work };
             for number in 0..count {
-                let envelope = Envelope::raw("Text", number.to_string().into_bytes())
-                    .with_correlation_id(format!("call-{number}"))
-                    .within(Duration::from_secs(60));
-                let publication = Publication::mandatory(key.clone(), envelope);
-                bus.publish(publication).await.unwrap();
-                let delivery = work.next().await.unwrap();
-                delivery.settle(Settlement::dead_letter("rejected")).await.unwrap();
+                fixture.add_letter(number, None, "caller").await;
             }
-            Self { bus, queue: spec.name, work }
+            fixture
+        }
+
+        /// Adds a dead letter of a broker user with the number as its text.
+        pub(crate) async fn add_letter(&mut self, number: usize, user: Option<&str>, source: &str) {
+            let mut envelope = Envelope::raw("Text", number.to_string().into_bytes())
+                .with_correlation_id(format!("call-{number}"))
+                .with_source(source)
+                .within(Duration::from_secs(60));
+            envelope.user_id = user.map(Into::into);
+            let key = RoutingKey::new(self.queue.as_str()).unwrap();
+            self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+            let delivery = self.work.next().await.unwrap();
+            delivery.settle(Settlement::dead_letter("rejected")).await.unwrap();
         }
 
         async fn letters(&self) -> Vec<Envelope> {

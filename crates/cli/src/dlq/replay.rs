@@ -6,9 +6,12 @@ use anyhow::anyhow;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{Envelope, QueueName, RoutingKey, envelope::TimeBudget};
 use rockbot_service::exit;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::dead_letters::{DeadLetters, Purpose, Selection};
+use super::{
+    dead_letters::{DeadLetters, MAX_HELD, Purpose, Selection},
+    sender::SenderCheck,
+};
 use crate::{
     arguments::LetterSelection,
     failure::{Failure, OrExit, Outcome},
@@ -21,64 +24,101 @@ use crate::{
 pub(super) struct Replayed {
     /// The dead letters and the messages resent for them; in a dry run, those that would be.
     pub(super) sent: Vec<(Envelope, Envelope)>,
+    /// The dead letters that may be from another sender than the caller that they name, with the reason.
+    /// They stay in the queue.
+    pub(super) refused: Vec<(Envelope, String)>,
     /// The number of dead letters left in the queue.
     pub(super) left: u32,
     /// The error that stopped the replay early.
     pub(super) failure: Option<Failure>,
 }
 
+/// Resends the selected letters. `senders` checks them; without, every sender passes.
 pub(super) async fn run(
     bus: &dyn Bus,
     queue: &QueueName,
+    senders: Option<&SenderCheck>,
     selection: &LetterSelection,
     limit: Option<u32>,
     json: bool,
 ) -> Outcome {
     let letters = Selection::new(&selection.ids, limit.unwrap_or(u32::MAX));
-    let Replayed { sent, left, failure } = replay(bus, queue, letters, selection.dry_run).await?;
-    if json {
-        let letters: Vec<_> = sent
-            .iter()
-            .map(|(letter, resent)| {
-            let sent_as = (!selection.dry_run).then_some(resent.message_id.as_str());
-                json!({"messageId": letter.message_id.as_str(), "sentAs": sent_as,
-                    "correlationId": letter.correlation_id.as_deref(), "type": letter.message_type()})
-            })
-            .collect();
-        let error = failure.as_ref().map(|failure| format!("{:#}", failure.cause));
-        let report = json!({"queue": queue.as_str(), "dryRun": selection.dry_run,
-            "replayed": letters, "left": left, "error": error});
-        outln!("{}", render::json(&report))?;
-    } else {
-        let rows = sent.iter().map(|(letter, _)| {
-            let id = letter.correlation_id.as_deref().unwrap_or("–");
-            [letter.message_id.as_str(), letter.message_type(), id].map(render::visible_line).into()
-        });
-        if !sent.is_empty() {
-            outln!("{}\n", render::table(&["message id", "type", "correlation id"], rows))?;
-        }
-        let verb = if selection.dry_run { "would be resent" } else { "resent" };
-        let sent = render::count(sent.len(), "dead letter");
-        note!("{sent} {verb} to {queue}, {left} left");
+    let mut replayed = replay(bus, queue, senders, letters, selection.dry_run).await?;
+    if replayed.failure.is_none() && !replayed.refused.is_empty() {
+        replayed.failure = Some(refused_failure(queue, replayed.refused.len()));
     }
-    failure.map_or(Ok(exit::OK), Err)
+    if json {
+        outln!("{}", render::json(&to_json(queue, selection.dry_run, &replayed)))?;
+    } else {
+        print(queue, selection.dry_run, &replayed)?;
+    }
+    replayed.failure.map_or(Ok(exit::OK), Err)
+}
+
+fn to_json(queue: &QueueName, dry_run: bool, replayed: &Replayed) -> Value {
+    let Replayed { sent, refused, left, failure } = replayed;
+    let sent = sent.iter().map(|(letter, resent)| {
+        let sent_as = (!dry_run).then_some(resent.message_id.as_str());
+        json!({"messageId": letter.message_id.as_str(), "sentAs": sent_as,
+            "correlationId": letter.correlation_id.as_deref(), "type": letter.message_type()})
+    });
+    let refused = refused.iter().map(|(letter, reason)| {
+        json!({"messageId": letter.message_id.as_str(), "user": letter.user_id.as_deref(),
+            "source": letter.source.as_deref(), "reason": reason})
+    });
+    let (sent, refused): (Vec<_>, Vec<_>) = (sent.collect(), refused.collect());
+    let error = failure.as_ref().map(|failure| format!("{:#}", failure.cause));
+    json!({"queue": queue.as_str(), "dryRun": dry_run, "replayed": sent, "refused": refused,
+        "left": left, "error": error})
+}
+
+fn print(queue: &QueueName, dry_run: bool, replayed: &Replayed) -> Result<(), Failure> {
+    let Replayed { sent, refused, left, .. } = replayed;
+    let rows = sent.iter().map(|(letter, _)| {
+        let id = letter.correlation_id.as_deref().unwrap_or("–");
+        [letter.message_id.as_str(), letter.message_type(), id].map(render::visible_line).into()
+    });
+    if !sent.is_empty() {
+        outln!("{}\n", render::table(&["message id", "type", "correlation id"], rows))?;
+    }
+    let rows = refused.iter().map(|(letter, reason)| {
+        [letter.message_id.as_str(), reason].map(render::visible_line).into()
+    });
+    if !refused.is_empty() {
+        outln!("{}\n", render::table(&["message id", "not resent, because"], rows))?;
+    }
+    let verb = if dry_run { "would be resent" } else { "resent" };
+    let sent = render::count(sent.len(), "dead letter");
+    note!("{sent} {verb} to {queue}, {left} left");
+    Ok(())
 }
 
 /// Resends the selected letters to their work queue one by one, and settles each when its new message
-/// is confirmed. Stops at the first error.
+/// is confirmed. Holds those that `senders` refuses, and stops at the first error.
 pub(super) async fn replay(
     bus: &dyn Bus,
     queue: &QueueName,
+    senders: Option<&SenderCheck>,
     selection: Selection<'_>,
     dry_run: bool,
 ) -> Result<Replayed, Failure> {
     let key = RoutingKey::new(queue.as_str()).or_exit(exit::USAGE)?;
-    let purpose = if dry_run { Purpose::Inspect } else { Purpose::Settle };
+    let purpose = if dry_run { Purpose::Inspect } else { Purpose::Resend };
     let mut letters = DeadLetters::open(bus, queue, selection, purpose).await?;
-    let mut replayed = Replayed { sent: Vec::new(), left: letters.waiting(), failure: None };
+    let (sent, refused) = (Vec::new(), Vec::new());
+    let mut replayed = Replayed { sent, refused, left: letters.waiting(), failure: None };
     while let Some(letter) = letters.next().await {
-        let message = next_attempt(letter.delivery.envelope());
-        let pair = (letter.delivery.envelope().clone(), message.clone());
+        let envelope = letter.delivery.envelope();
+        if let Some(reason) = senders.and_then(|senders| senders.refusal(envelope)) {
+            replayed.refused.push((envelope.clone(), reason));
+            letters.hold(letter);
+            if !dry_run && replayed.refused.len() >= usize::from(MAX_HELD) {
+                break;
+            }
+            continue;
+        }
+        let message = next_attempt(envelope);
+        let pair = (envelope.clone(), message.clone());
         if dry_run {
             letters.hold(letter);
             replayed.sent.push(pair);
@@ -99,6 +139,18 @@ pub(super) async fn replay(
     }
     letters.close().await;
     Ok(replayed)
+}
+
+fn refused_failure(queue: &QueueName, refused: usize) -> Failure {
+    let letters = render::count(refused, "dead letter");
+    let stopped =
+        if refused >= usize::from(MAX_HELD) { ", and the replay stopped there" } else { "" };
+    let cause = anyhow!(
+        "{letters} may be from another sender than the caller that they name{stopped}; inspect them with \
+         `rockbot dlq show {queue}`, and remove them with `rockbot dlq purge {queue} --id ID`, or \
+         resend them with --any-sender"
+    );
+    Failure { code: exit::ANSWERED_WITH_ERROR, cause }
 }
 
 /// Returns the message to resend for a dead letter: the next attempt, with a new budget of the same
@@ -137,107 +189,4 @@ fn publish_failure(letter: &Envelope, error: PublishError) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use rockbot_bus::Subscription;
-    use rockbot_contracts::QueueSpec;
-
-    use super::*;
-    use crate::dlq::dead_letters::tests::{DlqFixture, texts};
-
-    fn sent(replayed: &Replayed) -> Vec<String> {
-        texts(&replayed.sent.iter().map(|(_, message)| message.clone()).collect::<Vec<_>>())
-    }
-
-    #[tokio::test]
-    async fn replayed_letter_is_next_attempt_with_full_budget() {
-        let mut fixture = DlqFixture::with_letters(2).await;
-        let ids = fixture.ids().await;
-        let all = Selection::Oldest(u32::MAX);
-        let replayed = replay(&fixture.bus, &fixture.queue, all, false).await.unwrap();
-        assert_eq!((sent(&replayed), replayed.left), (vec!["0".into(), "1".into()], 0));
-        let arrived = fixture.drain_work_queue().await;
-        assert_eq!(texts(&arrived), ["0", "1"]);
-        for (number, message) in arrived.iter().enumerate() {
-            assert_eq!(message.correlation_id.as_deref(), Some(&*format!("call-{number}")));
-            assert_eq!((message.attempt, &message.dead_letter_reason), (2, &None));
-            assert!(!ids.contains(&message.message_id.to_string()));
-            assert_eq!(message.budget.unwrap().timeout, Duration::from_secs(60));
-            assert!(message.remaining().unwrap() > Duration::from_secs(50));
-        }
-        assert!(fixture.texts().await.is_empty());
-    }
-
-    #[test]
-    fn expired_budget_starts_again() {
-        let mut letter = Envelope::raw("Text", Vec::new());
-        let expired = TimeBudget { timeout: Duration::from_secs(30), deadline_unix_ms: 1 };
-        letter.budget = Some(expired);
-        let left = next_attempt(&letter).remaining().unwrap();
-        assert!(left > Duration::from_secs(20) && left <= Duration::from_secs(30));
-        // A peer may send only the deadline.
-        letter.timestamp = 1_000;
-        letter.budget = Some(TimeBudget { timeout: UNSPECIFIED, deadline_unix_ms: 1_030_000 });
-        let left = next_attempt(&letter).remaining().unwrap();
-        assert!(left > Duration::from_secs(20) && left <= Duration::from_secs(30));
-        letter.budget = None;
-        assert_eq!(next_attempt(&letter).budget, None);
-    }
-
-    #[tokio::test]
-    async fn dry_run_changes_nothing() {
-        let mut fixture = DlqFixture::with_letters(3).await;
-        let replayed =
-            replay(&fixture.bus, &fixture.queue, Selection::Oldest(2), true).await.unwrap();
-        assert_eq!((sent(&replayed), replayed.left), (vec!["0".into(), "1".into()], 3));
-        assert!(fixture.drain_work_queue().await.is_empty());
-        assert_eq!(fixture.texts().await, ["0", "1", "2"]);
-    }
-
-    #[tokio::test]
-    async fn unselected_letters_keep_their_order() {
-        let mut fixture = DlqFixture::with_letters(5).await;
-        let ids = fixture.ids().await;
-        let selected = [ids[3].clone(), ids[1].clone()];
-        replay(&fixture.bus, &fixture.queue, Selection::ByIds(&selected), false).await.unwrap();
-        assert_eq!(texts(&fixture.drain_work_queue().await), ["1", "3"]);
-        assert_eq!(fixture.texts().await, ["0", "2", "4"]);
-        replay(&fixture.bus, &fixture.queue, Selection::Oldest(2), false).await.unwrap();
-        assert_eq!(texts(&fixture.drain_work_queue().await), ["0", "2"]);
-        assert_eq!(fixture.texts().await, ["4"]);
-    }
-
-    #[tokio::test]
-    async fn unknown_id_prevents_replay() {
-        let mut fixture = DlqFixture::with_letters(2).await;
-        let selected = [fixture.ids().await.remove(0), "unknown".to_owned()];
-        let failure =
-            replay(&fixture.bus, &fixture.queue, Selection::ByIds(&selected), false).await;
-        assert_eq!(failure.unwrap_err().code, exit::ANSWERED_WITH_ERROR);
-        assert!(fixture.drain_work_queue().await.is_empty());
-        assert_eq!(fixture.texts().await, ["0", "1"]);
-    }
-
-    #[tokio::test]
-    async fn failed_replay_reports_sent_and_remaining_letters() {
-        let fixture = DlqFixture::with_letters(3).await;
-        // A work queue with a capacity of one message, and its dead-letter queue.
-        let full = RoutingKey::new("full").unwrap();
-        let spec = QueueSpec::work(&full).with_max_length(1);
-        drop(fixture.bus.consume(Subscription::new(spec.clone(), 1)).await.unwrap());
-        let letters = QueueSpec::dead_letters_of(&spec.name);
-        let mut into = letters.clone();
-        into.bindings = vec![(&RoutingKey::new("dead.letters").unwrap()).into()];
-        drop(fixture.bus.consume(Subscription::new(into, 1)).await.unwrap());
-        for text in ["0", "1", "2"] {
-            let envelope = Envelope::raw("Text", text.as_bytes().to_vec());
-            let key = RoutingKey::new("dead.letters").unwrap();
-            fixture.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
-        }
-        let all = Selection::Oldest(u32::MAX);
-        let replayed = replay(&fixture.bus, &spec.name, all, false).await.unwrap();
-        assert_eq!((sent(&replayed), replayed.left), (vec!["0".into()], 2));
-        assert_eq!(replayed.failure.unwrap().code, exit::TEMPORARY);
-        let inspection = super::super::show::inspect(&fixture.bus, &spec.name, all).await.unwrap();
-        assert_eq!(texts(&inspection.letters), ["1", "2"]);
-    }
-}
+mod tests;

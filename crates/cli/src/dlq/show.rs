@@ -75,6 +75,7 @@ fn to_json(letter: &Envelope, body: bool) -> Value {
         "type": letter.message_type(),
         "correlationId": letter.correlation_id.as_deref(),
         "source": letter.source.as_deref(),
+        "user": letter.user_id.as_deref(),
         "replyTo": letter.reply_to,
         "timestamp": letter.timestamp,
         "attempt": letter.attempt,
@@ -94,6 +95,8 @@ fn to_text(letter: &Envelope, now: u64) -> String {
         0 => "–".to_owned(),
         timestamp => render::ago(timestamp, now),
     };
+    // Empty when the sender omitted it.
+    let user = letter.user_id.as_deref().filter(|user| !user.is_empty()).unwrap_or("–");
     let sent = format!("{when}, attempt {}, by {}", letter.attempt, or_dash(&letter.source));
     let reason = or_dash(&letter.dead_letter_reason);
     let kind = format!("{}, {}", letter.message_type(), render::size(letter.body.len() as u64));
@@ -102,6 +105,7 @@ fn to_text(letter: &Envelope, now: u64) -> String {
         ("type", &kind),
         ("correlation id", &or_dash(&letter.correlation_id)),
         ("sent", &sent),
+        ("broker user", user),
         ("reason", &reason),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), render::visible_line(value)]);
@@ -156,9 +160,10 @@ mod tests {
         let mut letter =
             Envelope::raw("Text", Vec::new()).with_source(hostile).with_correlation_id(hostile);
         letter.dead_letter_reason = Some(hostile.into());
+        letter.user_id = Some(hostile.into());
         let text = to_text(&letter, letter.timestamp);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
-        assert_eq!(text.matches(r"\u{1b}[2J\u{202e}\nx").count(), 3, "{text}");
-        assert_eq!(text.lines().count(), 5, "{text}");
+        assert_eq!(text.matches(r"\u{1b}[2J\u{202e}\nx").count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 6, "{text}");
     }
 }

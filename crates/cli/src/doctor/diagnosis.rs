@@ -7,7 +7,7 @@ use rockbot_contracts::{
     topology::tool_invoke_mcp,
 };
 use rockbot_scripts::Isolation;
-use rockbot_tool_rpc::catalog::KnownHandler;
+use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict};
 
 use super::round_trip::{self, RoundTrip};
 use crate::{
@@ -23,6 +23,8 @@ pub(super) struct Diagnosis {
     pub(super) bus: BusReport,
     pub(super) queues: Vec<WorkQueue>,
     pub(super) handlers: Vec<KnownHandler>,
+    /// Tool names that several pools announce.
+    pub(super) conflicts: Vec<PoolConflict>,
     pub(super) servers: Vec<McpServerSummary>,
     /// Set when the handlers reject calls of this broker user.
     pub(super) rejection: Option<String>,
@@ -44,7 +46,9 @@ impl Diagnosis {
         let pools = work_queues::pools(settings, discovered.directory.view().pools());
         let names = work_queues::configured(settings, &pools)?;
         let (bus, queues) = work_queues::inspect(fleet.bus.as_ref(), &names).await?;
-        let handlers = discovered.directory.handlers();
+        let catalog = discovered.directory.view().snapshot();
+        let handlers: Vec<_> = catalog.handlers().cloned().collect();
+        let conflicts = catalog.conflicts();
         let rejection = fleet.require_caller(&handlers).err().map(|failure| {
             let failure = failure.name_user(&User::Cli, &settings.bus.namespace);
             format!("{:#}", failure.cause)
@@ -52,7 +56,17 @@ impl Diagnosis {
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;
         let scripts = if settings.embeds() { script_isolation(settings).await } else { None };
-        Ok(Self { bus, queues, handlers, servers, rejection, operator, round_trip, scripts })
+        Ok(Self {
+            bus,
+            queues,
+            handlers,
+            conflicts,
+            servers,
+            rejection,
+            operator,
+            round_trip,
+            scripts,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use rockbot_bus::QueueState;
 use rockbot_contracts::{HandlerPool, labels::family_of, topology::USER_MESSAGE};
 use rockbot_service::exit;
-use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools, pool_conflicts};
+use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools};
 
 use super::diagnosis::Diagnosis;
 use crate::{failure::Failure, mismatch, render, work_queues::WorkQueue};
@@ -47,7 +47,8 @@ impl Finding {
 
 /// Returns the findings about a fleet.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
-    let Diagnosis { queues, handlers, rejection, operator, round_trip, scripts, .. } = diagnosis;
+    let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, scripts, .. } =
+        diagnosis;
     let mut findings = Vec::new();
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
     if handlers.is_empty() {
@@ -98,9 +99,8 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     if !mismatched.is_empty() {
         find(Severity::Suspicious, mismatch::describe(&mismatched));
     }
-    let conflicts = pool_conflicts(handlers);
     if !conflicts.is_empty() {
-        find(Severity::Suspicious, mismatch::describe_conflicts(&conflicts));
+        find(Severity::Suspicious, mismatch::describe_conflicts(conflicts));
     }
     for handler in handlers {
         if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
@@ -200,6 +200,7 @@ mod tests {
                 dead_letters: QueueState::Present(QueueDepth { ready: dead_letters, consumers: 0 }),
             }],
             handlers: Vec::new(),
+            conflicts: Vec::new(),
             servers: Vec::new(),
             rejection: None,
             operator: "rockbot.operator".to_owned(),

@@ -90,6 +90,7 @@ fn print_changes(pin: &Pin) -> Result<(), Failure> {
             ("arguments", format!("{:#}", one.parameters)),
             ("hints", json!(one.hints).to_string()),
             ("definition", one.fingerprint.clone()),
+            ("routing key", one.invoke_key.as_ref().map(ToString::to_string).unwrap_or_default()),
         ]
     };
     for ((part, before), (_, now)) in parts(&pin.approved).into_iter().zip(parts(pending)) {

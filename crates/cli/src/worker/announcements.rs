@@ -57,8 +57,7 @@ impl Announcements {
     pub(super) async fn first(&self) -> Option<Announcement> {
         // A lost request shows in the check of it.
         let _ = self.request().await;
-        let has_tools = |announcement: &Announcement| !announcement.catalog.tools.is_empty();
-        self.wait_for(HEARTBEAT, |all| all.into_iter().find(has_tools)).await
+        self.wait_for(HEARTBEAT, |all| all.into_iter().find(Announcement::has_tools)).await
     }
 
     async fn request(&self) -> Result<(), Problem> {
@@ -77,16 +76,25 @@ impl Announcements {
         self.messages.wait_for(limit, |messages| pick(self.of_pool(messages))).await
     }
 
-    /// Returns the instances that have announced tools.
+    /// Returns the instances that have announced tools and not withdrawn them.
     pub(super) fn instances(&self) -> BTreeSet<InstanceId> {
-        let all = self.of_pool(&self.messages.so_far());
-        all.into_iter().map(|announcement| announcement.catalog.instance).collect()
+        let mut instances = BTreeSet::new();
+        for announcement in self.of_pool(&self.messages.so_far()) {
+            let has_tools = announcement.has_tools();
+            let instance = announcement.catalog.instance;
+            if has_tools {
+                instances.insert(instance);
+            } else {
+                instances.remove(&instance);
+            }
+        }
+        instances
     }
 
     /// Returns the number of announcements without tools, which workers send when they stop.
     pub(super) fn withdrawals(&self) -> usize {
         let all = self.of_pool(&self.messages.so_far());
-        all.iter().filter(|announcement| announcement.catalog.tools.is_empty()).count()
+        all.iter().filter(|announcement| !announcement.has_tools()).count()
     }
 
     fn of_pool(&self, messages: &[Received]) -> Vec<Announcement> {
@@ -109,15 +117,17 @@ impl Announcements {
         self.request().await?;
         let missing = |all: Vec<Announcement>| {
             let mut missing = known.clone();
-            for announcement in all.iter().filter(|announcement| announcement.at > since) {
+            let later = all.iter().filter(|announcement| announcement.at > since);
+            for announcement in later.filter(|announcement| announcement.has_tools()) {
                 missing.remove(&announcement.catalog.instance);
             }
             missing
         };
         let answered = |all| missing(all).is_empty().then_some(());
         match self.wait_for(REFRESH_TIMEOUT, answered).await {
+            Some(()) if known.is_empty() => failed("no instance announces tools any more"),
             Some(()) => Ok(format!("{} of {} instances", known.len(), known.len())),
-            None => failed("no announcement within 3 s of a request for it"),
+            None => failed("no announcement with tools within 3 s of a request for it"),
         }
     }
 
@@ -125,13 +135,14 @@ impl Announcements {
     pub(super) async fn heartbeat(&self, instance: &InstanceId) -> Verdict {
         let since = Instant::now();
         let next = |all: Vec<Announcement>| {
-            let mut own = all.into_iter().filter(|one| one.catalog.instance == *instance);
+            let own = all.into_iter().filter(|one| one.catalog.instance == *instance);
+            let mut own = own.filter(Announcement::has_tools);
             // An announcement at once may still be the reply to a request.
             own.find(|announcement| announcement.at > since + Duration::from_secs(1))
         };
         match self.wait_for(HEARTBEAT, next).await {
             Some(announcement) => Ok(format!("after {} s", (announcement.at - since).as_secs())),
-            None => failed("no announcement within 12 s; repeat it every 10 s"),
+            None => failed("no announcement with tools within 12 s; repeat it every 10 s"),
         }
     }
 
@@ -152,6 +163,11 @@ impl Announcements {
 }
 
 impl Announcement {
+    /// Returns whether it contains a tool. A worker withdraws its tools with one that contains none.
+    pub(super) fn has_tools(&self) -> bool {
+        !self.catalog.tools.is_empty()
+    }
+
     /// Checks name, instance and names of tools.
     pub(super) fn names(&self) -> Verdict {
         let ToolCatalog { handler, tools, fingerprint, .. } = &self.catalog;

@@ -182,7 +182,9 @@ pub(super) fn progress(prober: &Prober) -> Verdict {
         if text.len() > MAX_PROGRESS_BYTES {
             return failed(format!("a progress text has {} bytes, over 4 KiB", text.len()));
         }
-        let previous = last.insert(progress.tool_call_id, progress.sequence).unwrap_or(0);
+        // A call that was delivered again may run in another instance, which counts from 1 too.
+        let run = (progress.tool_call_id, envelope.source.clone());
+        let previous = last.insert(run, progress.sequence).unwrap_or(0);
         if progress.sequence <= previous {
             return failed("sequence numbers of progress do not increase from 1");
         }
@@ -190,6 +192,6 @@ pub(super) fn progress(prober: &Prober) -> Verdict {
     }
     match count {
         0 => skipped("the tool sent no progress"),
-        _ => Ok(format!("{count} messages of {} calls", last.len())),
+        _ => Ok(format!("{count} messages of {} runs", last.len())),
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn drain(
     let reply = prober.reply_to(&call).await;
     let reply = reply.or_else(|_| failed("SIGTERM: the running call got no reply"))?;
     let gone = announcements.wait_for(WITHDRAWAL, |all| {
-        let gone = all.iter().filter(|one| one.catalog.tools.is_empty());
+        let gone = all.iter().filter(|one| !one.has_tools());
         (gone.count() > withdrawn).then_some(())
     });
     if gone.await.is_none() {

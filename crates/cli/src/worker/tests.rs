@@ -2,8 +2,8 @@
 
 use rockbot_bus::{Consumer, MemoryBus, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    Envelope, PoolName, QueueSpec, ToolCallId, ToolCatalog, ToolHints, ToolInvokeRequest,
-    ToolInvokeResponse, ToolSource, json::Limits, topology::tool_catalog_announce,
+    Envelope, Message, PoolName, QueueSpec, ToolCallId, ToolCatalog, ToolHints, ToolInvokeRequest,
+    ToolInvokeResponse, ToolProgress, ToolSource, json::Limits, topology::tool_catalog_announce,
 };
 use serde_json::json;
 
@@ -59,14 +59,23 @@ fn catalog() -> Envelope {
 
 /// Starts a worker that announces one tool every second, and handles requests with `reply`.
 async fn start_worker(bus: &MemoryBus, reply: fn(&Envelope) -> Option<Envelope>) -> Tasks {
+    start_worker_with(bus, reply, |_| catalog()).await
+}
+
+/// Starts a worker that announces the catalog with the number of the second.
+async fn start_worker_with(
+    bus: &MemoryBus,
+    reply: fn(&Envelope) -> Option<Envelope>,
+    catalog: fn(u32) -> Envelope,
+) -> Tasks {
     let subscription = Subscription::new(QueueSpec::work(&pool_key()), 16);
     let requests = bus.consume(subscription).await.unwrap();
     let announcer = bus.clone();
     let announce = tokio::spawn(async move {
         let mut period = tokio::time::interval(Duration::from_secs(1));
-        loop {
+        for number in 0.. {
             period.tick().await;
-            let publication = Publication::announcement(tool_catalog_announce(), catalog());
+            let publication = Publication::announcement(tool_catalog_announce(), catalog(number));
             announcer.publish(publication).await.unwrap();
         }
     });
@@ -173,6 +182,67 @@ async fn pool_without_worker_is_unavailable() {
     let failure = outcome.err().unwrap();
     assert_eq!(failure.code, exit::UNAVAILABLE);
     assert!(failure.cause.to_string().contains("no worker announced tools"), "{failure:?}");
+}
+
+async fn prober(bus: &MemoryBus) -> Prober {
+    let target = target(bus);
+    let address = ReplyAddress::new(AgentName::new(CLI).unwrap(), target.instance.clone());
+    let replies = Messages::collect(bus, address.queue()).await.unwrap();
+    Prober { bus: target.bus, address, key: target.key, replies }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_that_may_not_be_inspected_are_no_success() {
+    let bus = MemoryBus::new();
+    let prober = prober(&bus).await;
+    let verdict = prober.expect_dead_letter(None).await;
+    assert!(matches!(verdict, Err(check::Problem::Skipped(_))), "{verdict:?}");
+    let verdict = prober.expect_dead_letter(Some(0)).await;
+    assert!(matches!(verdict, Err(check::Problem::Failed(_))), "{verdict:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_counts_for_each_run_of_a_call() {
+    let bus = MemoryBus::new();
+    let prober = prober(&bus).await;
+    let id = ToolCallId::generate();
+    let mut sent = 0;
+    let mut send = async |source: &str, sequence: u64| {
+        let progress =
+            json!({"toolCallId": id, "toolName": "query", "sequence": sequence, "text": "half"});
+        let envelope = Envelope::raw(ToolProgress::TYPE, progress.to_string().into_bytes());
+        let envelope = envelope.with_correlation_id(id.clone()).with_source(source);
+        let key = prober.address.tool_progress();
+        bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+        sent += 1;
+        let arrived = |messages: &[messages::Received]| (messages.len() == sent).then_some(());
+        prober.replies.wait_for(Duration::from_secs(1), arrived).await.unwrap();
+    };
+    for (source, sequence) in [("w/1", 1), ("w/1", 2), ("w/2", 1), ("w/1", 3)] {
+        send(source, sequence).await;
+    }
+    assert_eq!(calls::progress(&prober), Ok("4 messages of 2 runs".to_owned()));
+    send("w/2", 1).await;
+    assert!(matches!(calls::progress(&prober), Err(check::Problem::Failed(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn announcement_without_tools_is_no_announcement() {
+    let bus = MemoryBus::new();
+    let _worker = start_worker_with(&bus, agree, |number| match number {
+        0 => catalog(),
+        _ => {
+            let catalog: ToolCatalog = catalog().decode(Limits::default()).unwrap();
+            Envelope::from_payload(&ToolCatalog { tools: Vec::new(), ..catalog })
+        }
+    })
+    .await;
+    let options = options();
+    let report = check(&target(&bus), &options, Given::default()).await.unwrap();
+    let failed = names(&report, Status::Failed);
+    for name in ["refresh", "heartbeat"] {
+        assert!(failed.contains(&name), "{name}: {:?}", report.checks);
+    }
 }
 
 #[test]

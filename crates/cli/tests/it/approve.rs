@@ -40,8 +40,9 @@ async fn observe(store: &Path, tool: &str, descriptions: &[&str]) {
             timeout_ms: None,
         });
         let place = PinnedTool::HANDLERS;
-        let name = PinnedTool { namespace: place, tool, source: "files", name: tool };
-        pins.is_trusted(name, &definition.fingerprint, || definition.clone()).await.unwrap();
+        let pinned =
+            PinnedTool { namespace: place, tool, source: "files", name: tool, invoke_key: None };
+        pins.is_trusted(pinned, &definition.fingerprint, || definition.clone()).await.unwrap();
     }
     store.close().await;
 }

@@ -10,3 +10,5 @@ mod mcp;
 mod script;
 #[cfg(test)]
 mod tolerance;
+#[cfg(test)]
+mod worker_queues;

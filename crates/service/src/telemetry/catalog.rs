@@ -108,6 +108,11 @@ pub const CATALOG: &[Metric] = &[
     gauge("rockbot_requests_pending", &[], "Requests that wait for a reply."),
     gauge("rockbot_requests_oldest_seconds", &[], "Age of the oldest pending request."),
     counter("rockbot_requests_late_replies_total", &[], "Replies without a pending request."),
+    counter(
+        "rockbot_requests_foreign_replies_total",
+        &[],
+        "Replies and progress dropped because their broker user does not serve the request.",
+    ),
     counter("rockbot_requests_retries_total", &[], "Retries of requests."),
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
@@ -124,7 +129,7 @@ pub const CATALOG: &[Metric] = &[
     gauge(
         "rockbot_catalog_conflicting_tools",
         &[],
-        "Tools that several pools announce; callers offer that of the first pool.",
+        "Tools that several pools announce; callers offer that of the pool that owns the name.",
     ),
     counter("rockbot_llm_requests_total", &["model", "status"], "Requests to models, by status."),
     histogram(

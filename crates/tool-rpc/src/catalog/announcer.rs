@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, ConsumeError, Publication, Settlement, Subscription};
+use rockbot_bus::{
+    Bus, ConsumeError, Publication, SUBSCRIBE_TIMEOUT, Settlement, Subscription, subscribe,
+};
 use rockbot_contracts::{
     ContentTrust, Envelope, HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, QueueSpec,
     ToolCatalog, ToolRegistration,
@@ -55,7 +57,8 @@ impl CatalogAnnouncer {
         announced: AnnouncedHandler,
     ) -> Result<Self, ConsumeError> {
         let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &announced.instance);
-        let mut refreshes = bus.consume(Subscription::new(queue, 16)).await?;
+        let subscription = Subscription::new(queue, 16);
+        let mut refreshes = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         let mut changes = announced.registry.subscribe();
         let stop = CancellationToken::new();
         let stopped = stop.clone();

@@ -1,7 +1,6 @@
 //! Tools of the same name in different pools.
 //!
-//! A caller offers the tool of the first pool, the unnamed one before the others in alphabetical order, so
-//! that all callers offer the same one. The tools of the other pools are refused.
+//! A caller offers the tool of the pool that owns the name. The tools of the other pools are refused.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +9,7 @@ use rockbot_contracts::{HandlerPool, ToolRegistration, ToolSource, outside_text:
 use rockbot_tools::outputs::TOOL_OUTPUT;
 use tracing::{info, warn};
 
-use super::known_handler::KnownHandler;
+use super::{handler_list::HandlerList, tool_owners::ToolOwners};
 
 /// Maximum number of conflicts in a log line.
 const MAX_LOGGED: usize = 20;
@@ -48,30 +47,25 @@ pub struct PoolConflict {
 }
 
 /// Returns the names that several pools announce, in order.
-///
-/// The tool that reads [stored outputs](rockbot_tools::outputs) is no conflict: each handler of a shared
-/// store offers it, and reads what the others stored.
-#[must_use]
-pub fn pool_conflicts<'a>(
-    handlers: impl IntoIterator<Item = &'a KnownHandler>,
-) -> Vec<PoolConflict> {
+pub(super) fn pool_conflicts(handlers: &HandlerList, owners: &ToolOwners) -> Vec<PoolConflict> {
     let mut tools: BTreeMap<&str, BTreeMap<&HandlerPool, &ToolRegistration>> = BTreeMap::new();
-    for handler in handlers {
-        for tool in &handler.tools {
+    for handler in handlers.iter() {
+        for tool in handler.tools.iter() {
             tools.entry(&tool.name).or_default().entry(&handler.pool).or_insert(tool);
         }
     }
-    let conflicts = tools.into_iter().filter_map(|(name, pools)| {
+    let conflicts = tools.into_iter().filter_map(|(name, mut pools)| {
         let mut definitions = pools.values();
         let first = definitions.next()?;
         if name == TOOL_OUTPUT && definitions.all(|tool| tool == first) {
             return None;
         }
-        let mut origins = pools
-            .into_iter()
-            .map(|(pool, tool)| ToolOrigin { source: tool.source.clone(), pool: pool.clone() });
-        let offered = origins.next()?;
-        let refused: Vec<_> = origins.collect();
+        let origin = |(pool, tool): (&HandlerPool, &ToolRegistration)| ToolOrigin {
+            source: tool.source.clone(),
+            pool: pool.clone(),
+        };
+        let offered = origin(pools.remove_entry(owners.owner(name)?)?);
+        let refused: Vec<_> = pools.into_iter().map(origin).collect();
         let conflict = PoolConflict { name: name.to_owned(), offered, refused };
         (!conflict.refused.is_empty()).then_some(conflict)
     });
@@ -85,8 +79,7 @@ pub(super) struct ConflictReport {
 }
 
 impl ConflictReport {
-    pub(super) fn update<'a>(&mut self, handlers: impl IntoIterator<Item = &'a KnownHandler>) {
-        let conflicts = pool_conflicts(handlers);
+    pub(super) fn update(&mut self, conflicts: Vec<PoolConflict>) {
         gauge!("rockbot_catalog_conflicting_tools").set(conflicts.len() as f64);
         if conflicts == self.last {
             return;

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
+use rockbot_bus::{
+    Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
+};
 use rockbot_contracts::{
     Envelope, QueueSpec, ToolCatalog, ToolCatalogRefresh,
     envelope::unix_ms,
@@ -16,6 +18,7 @@ use tracing::{debug, warn};
 use super::{
     EXPIRE_AFTER, conflict::ConflictReport, handler_list::HandlerList, handler_view::HandlerView,
     known_handler::KnownHandler, mismatch::MismatchReport, registry_sync::RegistrySync,
+    snapshot::CatalogSnapshot, tool_owners::ToolOwners,
 };
 
 /// Registers a remote tool for every tool that at least one live handler announces. Its calls go to the
@@ -39,11 +42,12 @@ impl CatalogDirectory {
         let bus = requester.bus().clone();
         let instance = requester.address().instance();
         let queue = QueueSpec::exclusive(&tool_catalog_announce(), instance);
-        let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
+        let subscription = Subscription::on_receipt(queue, 64);
+        let mut announcements = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         request_announcements(bus.as_ref()).await;
-        let (sender, handlers) = watch::channel(HandlerList::default());
+        let (sender, handlers) = watch::channel(Arc::default());
         let task = tokio::spawn(async move {
-            let mut reports = Reports::new(RegistrySync::new(registry, requester));
+            let mut catalog = Catalog::new(RegistrySync::new(registry, requester), sender);
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let announcement = tokio::select! {
@@ -56,19 +60,7 @@ impl CatalogDirectory {
                     }
                     _ = expiry.tick() => None,
                 };
-                sender.send_if_modified(|handlers| {
-                    let changed = match announcement {
-                        Some(Announcement { catalog, user, clock_ahead_seconds }) => {
-                            handlers.apply(catalog, user.as_deref(), clock_ahead_seconds)
-                        }
-                        None => handlers.remove_expired(),
-                    };
-                    if changed {
-                        // Before the notification: an observer of a handler can call its tools.
-                        reports.update(handlers);
-                    }
-                    changed
-                });
+                catalog.update(announcement);
             }
         });
         Ok(Self { handlers: HandlerView(handlers), task })
@@ -98,26 +90,53 @@ impl Drop for CatalogDirectory {
     }
 }
 
-/// Everything that is updated when the list of handlers changes.
-struct Reports {
+/// The list of handlers, and everything that follows from it. Readers get snapshots, so that they do not wait
+/// while definitions are compiled.
+struct Catalog {
+    handlers: HandlerList,
+    owners: Arc<ToolOwners>,
     registry: RegistrySync,
     mismatches: MismatchReport,
     conflicts: ConflictReport,
+    snapshots: watch::Sender<Arc<CatalogSnapshot>>,
 }
 
-impl Reports {
-    fn new(registry: RegistrySync) -> Self {
+impl Catalog {
+    fn new(registry: RegistrySync, snapshots: watch::Sender<Arc<CatalogSnapshot>>) -> Self {
         Self {
+            handlers: HandlerList::default(),
+            owners: Arc::default(),
             registry,
             mismatches: MismatchReport::default(),
             conflicts: ConflictReport::default(),
+            snapshots,
         }
     }
 
-    fn update(&mut self, handlers: &HandlerList) {
-        self.registry.update(handlers);
-        self.mismatches.update(handlers.iter());
-        self.conflicts.update(handlers.iter());
+    /// Applies an announcement, or removes the handlers without heartbeats. Readers are notified only when
+    /// handlers, tools or instructions changed.
+    fn update(&mut self, announcement: Option<Announcement>) {
+        let changed = match announcement {
+            Some(Announcement { catalog, user, clock_ahead_seconds, bytes }) => {
+                self.handlers.apply(catalog, user.as_deref(), clock_ahead_seconds, bytes)
+            }
+            None => self.handlers.remove_expired(),
+        };
+        if changed {
+            Arc::make_mut(&mut self.owners).update(&self.handlers);
+        }
+        let snapshot = CatalogSnapshot::new(self.handlers.clone(), self.owners.clone());
+        if changed {
+            // Before the notification: an observer of a handler can call its tools.
+            self.registry.update(&snapshot);
+            self.mismatches.update(snapshot.handlers());
+            self.conflicts.update(snapshot.conflicts());
+        }
+        let snapshot = Arc::new(snapshot);
+        self.snapshots.send_if_modified(|current| {
+            *current = snapshot;
+            changed
+        });
     }
 }
 
@@ -126,6 +145,8 @@ struct Announcement {
     catalog: ToolCatalog,
     user: Option<Box<str>>,
     clock_ahead_seconds: i64,
+    /// Size of its body.
+    bytes: usize,
 }
 
 impl Announcement {
@@ -134,7 +155,8 @@ impl Announcement {
         match envelope.decode(Limits::default()) {
             Ok(catalog) => {
                 let user = envelope.user_id.as_deref().map(Into::into);
-                Some(Self { catalog, user, clock_ahead_seconds })
+                let bytes = envelope.body.len();
+                Some(Self { catalog, user, clock_ahead_seconds, bytes })
             }
             Err(error) => {
                 warn!(%error, "unreadable announcement");

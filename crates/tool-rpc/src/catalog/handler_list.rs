@@ -1,6 +1,9 @@
 //! The live handlers of a fleet, from their announcements.
 
-use std::collections::{BTreeMap, btree_map::Values};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rockbot_contracts::{
     HandlerPool, InstanceId, ProviderInstructions, ToolCatalog,
@@ -11,30 +14,45 @@ use tracing::{info, warn};
 
 use super::{EXPIRE_AFTER, known_handler::KnownHandler};
 
-/// Maximum number of handler processes in the directory.
-const MAX_HANDLERS: usize = 1024;
+/// Maximum number of pools in the directory.
+const MAX_POOLS: usize = 64;
+
+/// Maximum number of handler processes of one pool.
+const MAX_HANDLERS_OF_POOL: usize = 256;
+
+/// Maximum size of the announcements of one pool, in bytes.
+const MAX_BYTES_OF_POOL: usize = 64 * 1024 * 1024;
 
 /// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
 
 /// The live handlers by pool and instance. A handler can't replace the announcement of another pool, because
-/// its broker user announces for its own pool only.
-#[derive(Debug, Default)]
-pub(super) struct HandlerList(BTreeMap<(HandlerPool, InstanceId), KnownHandler>);
+/// its broker user announces for its own pool only. The limits are those of each pool, so that the handlers
+/// of one do not crowd out the others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HandlerList(BTreeMap<HandlerKey, Arc<KnownHandler>>);
+
+type HandlerKey = (HandlerPool, InstanceId);
 
 impl HandlerList {
     /// Returns the handlers, ordered by pool and instance.
-    pub(super) fn iter(&self) -> Values<'_, (HandlerPool, InstanceId), KnownHandler> {
-        self.0.values()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KnownHandler> {
+        self.0.values().map(Arc::as_ref)
     }
 
-    /// Applies an announcement of the broker user `user`, whose clock is ahead by these seconds. Returns
-    /// whether the handlers, their tools or their instructions changed.
+    /// Returns the pools with a handler, in order.
+    pub(super) fn pools(&self) -> BTreeSet<&HandlerPool> {
+        self.0.keys().map(|(pool, _)| pool).collect()
+    }
+
+    /// Applies an announcement of `bytes` bytes by the broker user `user`, whose clock is ahead by these
+    /// seconds. Returns whether the handlers, their tools or their instructions changed.
     pub(super) fn apply(
         &mut self,
         catalog: ToolCatalog,
         user: Option<&str>,
         clock_ahead_seconds: i64,
+        bytes: usize,
     ) -> bool {
         let Some(pool) = catalog.pool() else {
             warn!("announcement ignored: its key is not that of a handler pool");
@@ -55,15 +73,16 @@ impl HandlerList {
         }
         let instructions = bounded(catalog.instructions);
         let last_seen = Instant::now();
-        if let Some(known) = self.0.get_mut(&key).filter(|known| known.fingerprint == fingerprint) {
+        let known = self.0.get_mut(&key).filter(|known| known.fingerprint == fingerprint);
+        if let Some(known) = known.map(Arc::make_mut) {
             let changed = known.instructions != instructions;
             known.instructions = instructions;
             (known.last_seen, known.load) = (last_seen, load);
             known.clock_ahead_seconds = clock_ahead_seconds;
             return changed;
         }
-        if self.0.len() >= MAX_HANDLERS && !self.0.contains_key(&key) {
-            warn!(%handler, limit = MAX_HANDLERS, "handler ignored: too many handlers");
+        if let Err(reason) = self.check_limits(&key, bytes) {
+            warn!(%handler, pool = %key.0, instance = %key.1, reason, "announcement ignored");
             return false;
         }
         tools.truncate(MAX_TOOLS);
@@ -73,17 +92,40 @@ impl HandlerList {
             handler,
             instance: instance.clone(),
             pool: pool.clone(),
-            tools,
+            tools: tools.into(),
             instructions,
             version,
             load,
             user: user.map(str::to_owned),
             clock_ahead_seconds,
+            bytes,
             fingerprint,
             last_seen,
         };
-        self.0.insert(key, known);
+        self.0.insert(key, Arc::new(known));
         true
+    }
+
+    /// Fails when a pool has no room for an announcement of `bytes` bytes by this handler.
+    fn check_limits(&self, key: &HandlerKey, bytes: usize) -> Result<(), &'static str> {
+        let pools = self.pools();
+        if pools.len() >= MAX_POOLS && !pools.contains(&key.0) {
+            return Err("over 64 pools");
+        }
+        let others = self.0.iter().filter(|((pool, _), _)| *pool == key.0);
+        let others = others.filter(|(other, _)| *other != key);
+        let (mut handlers, mut total) = (1_usize, bytes);
+        for (_, known) in others {
+            handlers += 1;
+            total = total.saturating_add(known.bytes);
+        }
+        if handlers > MAX_HANDLERS_OF_POOL {
+            return Err("its pool has over 256 handlers");
+        }
+        if total > MAX_BYTES_OF_POOL {
+            return Err("the announcements of its pool have over 64 MiB");
+        }
+        Ok(())
     }
 
     /// Removes the handlers without heartbeats. Returns whether there were any.
@@ -111,17 +153,17 @@ fn bounded(instructions: Vec<ProviderInstructions>) -> Vec<ProviderInstructions>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rockbot_contracts::{PoolName, ToolHints, ToolRegistration, ToolSource};
     use serde_json::json;
 
     use super::*;
 
-    fn pool(name: &str) -> HandlerPool {
+    pub(in super::super) fn pool(name: &str) -> HandlerPool {
         HandlerPool::Named(PoolName::new(name).unwrap())
     }
 
-    fn catalog(pool: &HandlerPool, instance: &str) -> ToolCatalog {
+    pub(in super::super) fn catalog(pool: &HandlerPool, instance: &str) -> ToolCatalog {
         let tools = vec![ToolRegistration {
             name: "search".to_owned(),
             label: None,
@@ -150,18 +192,18 @@ mod tests {
         let (web, files) = (pool("web"), pool("files"));
         let mut handlers = HandlerList::default();
         let own = Some("rockbot.tool-handler.web");
-        assert!(handlers.apply(catalog(&web, "h-1"), own, 0));
+        assert!(handlers.apply(catalog(&web, "h-1"), own, 0, 1000));
         let foreign =
             ["rockbot.tool-handler.files", "rockbot.tool-handler", "rockbot.agent.web", "r.cli"];
         for user in foreign.map(Some) {
-            assert!(!handlers.apply(catalog(&web, "h-2"), user, 0), "{user:?}");
+            assert!(!handlers.apply(catalog(&web, "h-2"), user, 0, 1000), "{user:?}");
             let removal = ToolCatalog { tools: Vec::new(), ..catalog(&web, "h-1") };
-            assert!(!handlers.apply(removal, user, 0), "{user:?}");
+            assert!(!handlers.apply(removal, user, 0, 1000), "{user:?}");
         }
         let files_user = Some("rockbot.tool-handler.files");
-        assert!(handlers.apply(catalog(&files, "h-1"), files_user, 0), "same instance id");
+        assert!(handlers.apply(catalog(&files, "h-1"), files_user, 0, 1000), "same instance id");
         let removal = ToolCatalog { tools: Vec::new(), ..catalog(&files, "h-1") };
-        assert!(handlers.apply(removal, files_user, 0));
+        assert!(handlers.apply(removal, files_user, 0, 1000));
         assert_eq!(handlers.iter().map(|known| &known.pool).collect::<Vec<_>>(), [&web]);
     }
 
@@ -171,7 +213,7 @@ mod tests {
         for key in ["tool.invoke.mcp", "user.message.assistant", "tool.invoke.pool.a.b"] {
             let invoke_key = Some(rockbot_contracts::RoutingKey::new(key).unwrap());
             let catalog = ToolCatalog { invoke_key, ..catalog(&HandlerPool::Unnamed, "h-1") };
-            assert!(!handlers.apply(catalog, None, 0), "{key}");
+            assert!(!handlers.apply(catalog, None, 0, 1000), "{key}");
         }
         assert_eq!(handlers.iter().count(), 0);
     }
@@ -191,13 +233,41 @@ mod tests {
             instructions("web", &"x".repeat(1_000_000)),
         ];
         let many = (0..100).map(|number| instructions("rest", &number.to_string()));
-        assert!(handlers.apply(with(hostile.into_iter().chain(many).collect()), None, 0));
+        assert!(handlers.apply(with(hostile.into_iter().chain(many).collect()), None, 0, 1000));
         let known = handlers.iter().next().unwrap();
         assert_eq!(known.instructions.len(), ProviderInstructions::MAX_ENTRIES - 1);
         assert_eq!(known.instructions[0].text.chars().count(), ProviderInstructions::MAX_TEXT);
         let changed = vec![instructions("web", "Search first.")];
-        assert!(handlers.apply(with(changed.clone()), None, 0), "the tools did not change");
+        assert!(handlers.apply(with(changed.clone()), None, 0, 1000), "the tools did not change");
         assert_eq!(handlers.iter().next().unwrap().instructions, changed);
-        assert!(!handlers.apply(with(changed), None, 0));
+        assert!(!handlers.apply(with(changed), None, 0, 1000));
+    }
+
+    #[tokio::test]
+    async fn handlers_of_one_pool_leave_room_for_others() {
+        let mut handlers = HandlerList::default();
+        let web = pool("web");
+        for number in 0..MAX_HANDLERS_OF_POOL {
+            assert!(handlers.apply(catalog(&web, &format!("h-{number}")), None, 0, 1000));
+        }
+        assert!(!handlers.apply(catalog(&web, "one-more"), None, 0, 1000));
+        assert!(handlers.apply(catalog(&pool("files"), "h-0"), None, 0, 1000));
+        let changed = ToolCatalog { fingerprint: "changed".into(), ..catalog(&web, "h-0") };
+        assert!(handlers.apply(changed, None, 0, 1000), "a known handler changes");
+        for number in 2..MAX_POOLS {
+            assert!(handlers.apply(catalog(&pool(&number.to_string()), "h-0"), None, 0, 1000));
+        }
+        assert!(!handlers.apply(catalog(&pool("late"), "h-0"), None, 0, 1000));
+        assert!(handlers.apply(catalog(&pool("files"), "h-1"), None, 0, 1000));
+    }
+
+    #[tokio::test]
+    async fn announcements_of_one_pool_are_bounded_in_size() {
+        let mut handlers = HandlerList::default();
+        let web = pool("web");
+        assert!(handlers.apply(catalog(&web, "h-1"), None, 0, MAX_BYTES_OF_POOL - 1));
+        assert!(!handlers.apply(catalog(&web, "h-2"), None, 0, 2));
+        assert!(handlers.apply(catalog(&web, "h-3"), None, 0, 1));
+        assert!(handlers.apply(catalog(&pool("files"), "h-2"), None, 0, MAX_BYTES_OF_POOL));
     }
 }

@@ -1,5 +1,7 @@
 //! A handler process in the directory.
 
+use std::sync::Arc;
+
 use rockbot_contracts::{
     HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ToolRegistration,
 };
@@ -15,7 +17,7 @@ pub struct KnownHandler {
     /// Pool whose requests it serves.
     pub pool: HandlerPool,
     /// Tools that it runs.
-    pub tools: Vec<ToolRegistration>,
+    pub tools: Arc<[ToolRegistration]>,
     /// Instructions on its tools for models, cleaned and bounded.
     pub instructions: Vec<ProviderInstructions>,
     /// Version, if announced.
@@ -27,6 +29,8 @@ pub struct KnownHandler {
     /// Seconds by which its clock was ahead of this process's at the last announcement; negative when it
     /// was behind.
     pub clock_ahead_seconds: i64,
+    /// Size of the announcement in bytes.
+    pub(super) bytes: usize,
     pub(super) fingerprint: String,
     pub(super) last_seen: Instant,
 }

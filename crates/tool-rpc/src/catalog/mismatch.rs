@@ -49,7 +49,7 @@ fn mismatched_in(pool: &HandlerPool, handlers: &[&KnownHandler]) -> Vec<Mismatch
     }
     let mut tools: BTreeMap<&str, Announced<'_>> = BTreeMap::new();
     for (index, handler) in handlers.iter().enumerate() {
-        for tool in &handler.tools {
+        for tool in handler.tools.iter() {
             let announced = tools.entry(&tool.name).or_insert_with(|| Announced::new(tool));
             announced.differs |= announced.first != tool;
             announced.by.insert(index);

@@ -8,14 +8,17 @@ mod handler_view;
 mod known_handler;
 mod mismatch;
 mod registry_sync;
+mod snapshot;
+mod tool_owners;
 
 pub use self::{
     announcer::{AnnouncedHandler, CatalogAnnouncer},
-    conflict::{PoolConflict, ToolOrigin, pool_conflicts},
+    conflict::{PoolConflict, ToolOrigin},
     directory::CatalogDirectory,
     handler_view::HandlerView,
     known_handler::KnownHandler,
     mismatch::{MismatchedTool, mismatched_tools},
+    snapshot::CatalogSnapshot,
 };
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use rockbot_contracts::{HandlerPool, ToolRegistration, outside_text::plain};
 use rockbot_tools::registry::{RegisterError, ToolRegistry};
 use tracing::{debug, warn};
 
-use super::handler_list::HandlerList;
+use super::snapshot::CatalogSnapshot;
 use crate::remote::RemoteTool;
 
 /// Longest name in a log message, in characters.
@@ -33,13 +33,16 @@ impl RegistrySync {
         Self { registry, requester, registered: BTreeMap::new(), rejected: BTreeMap::new() }
     }
 
-    pub(super) fn update(&mut self, handlers: &HandlerList) {
+    /// Registers the tools of `catalog`, each of the pool that owns its name. Compiles new definitions.
+    pub(super) fn update(&mut self, catalog: &CatalogSnapshot) {
         let mut wanted: BTreeMap<&str, (&HandlerPool, &ToolRegistration)> = BTreeMap::new();
-        for handler in handlers.iter() {
-            for tool in &handler.tools {
-                // If handlers announce different definitions of a tool, the first pool wins, and within it
-                // the lowest instance id.
-                if let Entry::Vacant(entry) = wanted.entry(&tool.name) {
+        for handler in catalog.handlers() {
+            for tool in handler.tools.iter() {
+                // If handlers of the pool announce different definitions, that of the lowest instance id
+                // counts.
+                if catalog.owner(&tool.name) == Some(&handler.pool)
+                    && let Entry::Vacant(entry) = wanted.entry(&tool.name)
+                {
                     entry.insert((&handler.pool, tool));
                 }
             }

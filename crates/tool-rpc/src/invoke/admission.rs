@@ -17,8 +17,8 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{AgentName, ToolRegistration};
-use rockbot_tools::layers::policy::server_name;
+use rockbot_contracts::AgentName;
+use rockbot_tools::{layers::policy::server_name, registry::RegisteredTool};
 use tokio::{sync::oneshot, time::timeout};
 
 /// Bounds of a concurrency group.
@@ -38,7 +38,8 @@ pub struct AdmissionLimits {
     /// Maximum number of calls that run at once in total; at least 1.
     pub running: usize,
     /// Concurrency groups with their tools. [`server_queue_key`] stands for all tools of a server that are
-    /// not in another group. A tool in none of them is a group of its own.
+    /// not in another group, and [`policy_queue_key`] for those whose own policy names the queue. A tool in
+    /// none of them is a group of its own.
     pub queues: Vec<(Vec<String>, QueueLimits)>,
     /// Bounds of a tool that is a group of its own.
     pub per_tool: QueueLimits,
@@ -62,6 +63,13 @@ pub fn server_queue_key(name: &str) -> String {
     format!("server:{}", name.to_lowercase())
 }
 
+/// Returns the entry for all tools in a concurrency group whose own policy names the queue `name`. No tool has
+/// such a name.
+#[must_use]
+pub fn policy_queue_key(name: &str) -> String {
+    format!("queue:{name}")
+}
+
 /// Reason why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rejection {
@@ -75,9 +83,10 @@ pub(super) enum Rejection {
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: AdmissionLimits,
-    /// Shared queues by tool name or [`server_queue_key`].
+    /// Shared queues by tool name, [`server_queue_key`] or [`policy_queue_key`].
     shared: HashMap<String, usize>,
     has_servers: bool,
+    has_policy_queues: bool,
     state: Mutex<State>,
 }
 
@@ -123,19 +132,33 @@ impl Admission {
             shared.extend(tools.iter().map(|tool| (tool.clone(), queue)));
         }
         let has_servers = shared.keys().any(|name| name.starts_with("server:"));
-        Arc::new(Self { limits, shared, has_servers, state: Mutex::new(state) })
+        let has_policy_queues = shared.keys().any(|name| name.starts_with("queue:"));
+        let state = Mutex::new(state);
+        Arc::new(Self { limits, shared, has_servers, has_policy_queues, state })
     }
 
-    /// Returns the name by which a tool's queue is found: the tool's own, or its server's when only the
-    /// server is in a shared queue.
-    pub(super) fn queue_name<'a>(&self, tool: &'a ToolRegistration) -> Cow<'a, str> {
-        if !self.shared.contains_key(&tool.name) && self.has_servers {
-            let server = server_queue_key(&server_name(&tool.source));
+    /// Returns the name by which a tool's queue is found: the tool's own, its server's when only the server
+    /// is in a shared queue, or else that of the queue in the tool's own policy.
+    pub(super) fn queue_name<'a>(&self, tool: &'a RegisteredTool) -> Cow<'a, str> {
+        let registration = tool.registration();
+        if self.shared.contains_key(&registration.name) {
+            return Cow::Borrowed(&registration.name);
+        }
+        if self.has_servers {
+            let server = server_queue_key(&server_name(&registration.source));
             if self.shared.contains_key(&server) {
                 return Cow::Owned(server);
             }
         }
-        Cow::Borrowed(&tool.name)
+        if self.has_policy_queues
+            && let Some(queue) = tool.tool().policy().and_then(|policy| policy.queue)
+        {
+            let queue = policy_queue_key(queue.name());
+            if self.shared.contains_key(&queue) {
+                return Cow::Owned(queue);
+            }
+        }
+        Cow::Borrowed(&registration.name)
     }
 
     /// Returns a permit for a call of `tool` if one is free. The tool must be registered, because its
@@ -310,23 +333,54 @@ impl Drop for QueuePosition<'_> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
+    use futures_util::{FutureExt, future::BoxFuture};
     use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
-    use serde_json::json;
+    use rockbot_tools::{
+        CallPolicy, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
+        limits::queue::{Queue as PolicyQueue, QueueRules},
+    };
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn registration(name: &str) -> ToolRegistration {
-        ToolRegistration {
+    /// A tool with a policy of its own.
+    struct OwnPolicy(ToolRegistration, CallPolicy);
+
+    impl Tool for OwnPolicy {
+        fn registration(&self) -> &ToolRegistration {
+            &self.0
+        }
+
+        fn call<'a>(
+            &'a self,
+            _: Value,
+            _: &'a ToolContext,
+        ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+            Box::pin(std::future::ready(Ok(ToolResult::text(""))))
+        }
+
+        fn policy(&self) -> Option<CallPolicy> {
+            Some(self.1.clone())
+        }
+    }
+
+    /// Returns the tool `name`, whose own policy has the queue `queue`.
+    fn registered(name: &str, source: ToolSource, queue: Option<&str>) -> Arc<RegisteredTool> {
+        let registration = ToolRegistration {
             name: name.to_owned(),
             label: None,
             description: "a test tool".to_owned(),
             tool_description: None,
             parameters: json!({"type": "object"}),
-            source: ToolSource::Internal,
+            source,
             hints: ToolHints::default(),
             timeout_ms: None,
-        }
+        };
+        let queue = queue.map(|name| PolicyQueue::new(name, QueueRules::default()));
+        let policy = CallPolicy { queue, ..CallPolicy::default() };
+        let registry = ToolRegistry::new();
+        registry.register(Arc::new(OwnPolicy(registration, policy))).expect("registered");
+        registry.get(name).expect("a tool")
     }
 
     fn agent(name: &str) -> AgentName {
@@ -437,8 +491,7 @@ mod tests {
             vec![(vec!["github__push".to_owned()], one), (vec![server_queue_key("GitHub")], one)];
         let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::new(8) });
         let queue_name = |name: &str, source: ToolSource| {
-            let tool = ToolRegistration { source, ..registration(name) };
-            admission.queue_name(&tool).into_owned()
+            admission.queue_name(&registered(name, source, None)).into_owned()
         };
         let github = || ToolSource::Mcp("github".to_owned());
         assert_eq!(queue_name("github__push", github()), "github__push");
@@ -459,5 +512,24 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(running);
         waiting.now_or_never().expect("no further wait").expect("a permit");
+    }
+
+    #[test]
+    fn queue_of_own_policy_is_the_one_of_the_section() {
+        let one = QueueLimits { running: 1, waiting: 0, wait: None };
+        let slow = vec!["bash".to_owned(), policy_queue_key("slow")];
+        let queues = vec![(slow, one), (vec!["listed".to_owned(), policy_queue_key("other")], one)];
+        let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::new(8) });
+        let source = || ToolSource::Other("rest".to_owned());
+        let queue_of = |name: &str| {
+            admission.queue_name(&registered(name, source(), Some("slow"))).into_owned()
+        };
+        let running = admission.try_admit("bash").expect("a permit");
+        assert!(admission.try_admit(&queue_of("get")).is_none(), "both share one permit");
+        assert!(admission.try_admit(&queue_of("listed")).is_some(), "its section counts first");
+        drop(running);
+        admission.try_admit(&queue_of("get")).expect("a permit");
+        let unknown = registered("unknown", source(), Some("nowhere"));
+        assert_eq!(admission.queue_name(&unknown), "unknown");
     }
 }

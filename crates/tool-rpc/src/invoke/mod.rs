@@ -49,7 +49,7 @@ use self::{
     running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
 pub use self::{
-    admission::{AdmissionLimits, QueueLimits, server_queue_key},
+    admission::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key},
     journal::{CallJournal, JournalOptions},
     options::{InvokeOptions, ToolResolver},
     protocol::CallProtocol,

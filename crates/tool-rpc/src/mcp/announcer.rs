@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, ConsumeError, Publication, Settlement, Subscription};
+use rockbot_bus::{
+    Bus, ConsumeError, Publication, SUBSCRIBE_TIMEOUT, Settlement, Subscription, subscribe,
+};
 use rockbot_contracts::{
     ContentTrust, Envelope, InstanceId, QueueSpec,
     json::Limits,
@@ -53,7 +55,8 @@ impl IndexAnnouncer {
         instance: InstanceId,
     ) -> Result<Self, ConsumeError> {
         let queue = QueueSpec::exclusive(&tool_meta_mcp_refresh(), &instance);
-        let mut refreshes = bus.consume(Subscription::new(queue, 16)).await?;
+        let subscription = Subscription::new(queue, 16);
+        let mut refreshes = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         let mut index = gateway.index();
         let stop = CancellationToken::new();
         let stopped = stop.clone();

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
-use rockbot_bus::{Bus, ConsumeError, Publication, Requester, Subscription};
+use rockbot_bus::{
+    Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
+};
 use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, ToolHints, ToolRegistration, ToolSource,
     json::Limits,
@@ -72,7 +74,8 @@ impl BusGateway {
         let bus = calls.bus().clone();
         let address = calls.address().clone().for_mcp_management();
         let queue = QueueSpec::exclusive(&tool_meta_mcp(), address.instance());
-        let mut announcements = bus.consume(Subscription::on_receipt(queue, 64)).await?;
+        let subscription = Subscription::on_receipt(queue, 64);
+        let mut announcements = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         // After the queue is declared, so that the announcements reach it.
         let mut refresher = Refresher { bus: bus.clone(), last_request: None };
         refresher.request().await;

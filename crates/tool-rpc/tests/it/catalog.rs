@@ -19,7 +19,7 @@ use rockbot_testkit::{
 };
 use rockbot_tool_rpc::{
     AnnouncedHandler, CatalogAnnouncer, CatalogDirectory,
-    catalog::{EXPIRE_AFTER, mismatched_tools, pool_conflicts},
+    catalog::{EXPIRE_AFTER, mismatched_tools},
 };
 use rockbot_tools::{ToolRegistry, ToolResult};
 
@@ -258,24 +258,47 @@ async fn different_definitions_of_a_tool_are_detected() {
     assert!(read.missing_from.is_empty(), "{read:?}");
 }
 
-#[tokio::test]
-async fn first_of_two_pools_offers_a_contested_tool() {
+/// Returns the routing key that a registered tool is called with.
+fn key_of(registry: &ToolRegistry, tool: &str) -> Option<String> {
+    Some(registry.get(tool)?.tool().invoke_key()?.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn later_pool_cannot_take_a_tool() {
     let bus = BusFixture::memory();
-    let _web = announce_in(&bus, pool("web"), &registry_of(&["browse", "read"])).await;
+    let web = announce_in(&bus, pool("web"), &registry_of(&["browse", "read"])).await;
     let (directory, registry) = discover(&bus).await;
     wait_until("the pool web", || names(&registry) == ["browse", "read"]).await;
-    let files = announce_in(&bus, pool("files"), &registry_of(&["read", "write"])).await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let _files = announce_in(&bus, pool("files"), &registry_of(&["read", "write"])).await;
     wait_until("the pool files", || names(&registry) == ["browse", "read", "write"]).await;
+    assert_eq!(key_of(&registry, "read").as_deref(), Some("tool.invoke.pool.web"));
+    let conflicts = directory.view().snapshot().conflicts();
+    assert_eq!(conflicts[0].offered.pool, pool("web"));
+    assert_eq!(conflicts[0].refused[0].to_string(), "internal in pool files");
+    web.stop().await;
+    wait_until("the end of web", || names(&registry) == ["read", "write"]).await;
+    assert_eq!(key_of(&registry, "read").as_deref(), Some("tool.invoke.pool.files"));
+}
+
+#[tokio::test]
+async fn starting_caller_orders_contested_tools_by_pool() {
+    let bus = BusFixture::memory();
+    let _web = announce_in(&bus, pool("web"), &registry_of(&["browse", "read"])).await;
+    let files = announce_in(&bus, pool("files"), &registry_of(&["read", "write"])).await;
+    let (directory, registry) = discover(&bus).await;
+    wait_until("both pools", || names(&registry) == ["browse", "read", "write"]).await;
+    assert_eq!(key_of(&registry, "read").as_deref(), Some("tool.invoke.pool.files"));
     assert_eq!(directory.view().pools(), [pool("files"), pool("web")]);
     assert!(mismatched_tools(&directory.handlers()).is_empty(), "pools are compared separately");
-    let conflicts = pool_conflicts(&directory.handlers());
+    let conflicts = directory.view().snapshot().conflicts();
     assert_eq!(conflicts.len(), 1, "{conflicts:?}");
     assert_eq!(conflicts[0].name, "read");
     assert_eq!(conflicts[0].offered.pool, pool("files"));
     assert_eq!(conflicts[0].refused[0].to_string(), "internal in pool web");
     files.stop().await;
     wait_until("the tools of web alone", || names(&registry) == ["browse", "read"]).await;
-    assert!(pool_conflicts(&directory.handlers()).is_empty());
+    assert!(directory.view().snapshot().conflicts().is_empty());
 }
 
 #[tokio::test]
@@ -286,7 +309,7 @@ async fn stored_outputs_are_no_conflict() {
     let _web = announce_in(&bus, pool("web"), &tools).await;
     let (directory, _registry) = discover(&bus).await;
     wait_until("both pools", || directory.handlers().len() == 2).await;
-    assert!(pool_conflicts(&directory.handlers()).is_empty());
+    assert!(directory.view().snapshot().conflicts().is_empty());
 }
 
 #[tokio::test]

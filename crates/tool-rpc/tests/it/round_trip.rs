@@ -143,7 +143,7 @@ async fn call_of_team_member_has_process_as_source() {
 }
 
 #[tokio::test]
-async fn reply_of_another_pool_is_not_accepted() {
+async fn call_waits_for_reply_of_its_own_pool() {
     let pool = HandlerPool::Named(PoolName::new("web").expect("a name"));
     let replies = [
         (None, true),
@@ -156,6 +156,7 @@ async fn reply_of_another_pool_is_not_accepted() {
         let bus = BusFixture::memory();
         let mut requests = bus.consume(QueueSpec::work(&pool.invoke_key()), 1).await;
         let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("agent", "one")));
+        let stats = requester.stats().clone();
         let tool = RemoteTool::new(registration("echo"), requester, pool.invoke_key());
         let agent = AgentName::new("agent").expect("a name");
         let context = ToolContext::new("echo", SessionId::generate(), agent);
@@ -163,24 +164,29 @@ async fn reply_of_another_pool_is_not_accepted() {
         let request = next_delivery(&mut requests).await;
         let asked = request.envelope();
         let id = asked.correlation_id.as_deref().expect("a call id").to_owned();
-        let mut reply = Envelope::from_payload(&ToolInvokeResponse {
-            tool_call_id: ToolCallId::new(id.as_str()).expect("an id"),
-            tool_name: "echo".to_owned(),
-            content: "text".to_owned(),
-            is_error: false,
-            blocks: Vec::new(),
-            details: None,
-            child_loop_id: None,
-            elapsed_ms: None,
-        })
-        .with_correlation_id(id.as_str());
-        reply.user_id = user.map(Into::into);
         let to = asked.reply_to.clone().expect("a reply address");
-        bus.remote.publish(Publication::mandatory(to, reply)).await.expect("published");
-        let result = within_timeout("the end of the call", call).await.expect("no panic");
-        assert_eq!(result.is_ok(), expected, "{user:?}: {result:?}");
-        if let Err(failure) = result {
-            assert_eq!(failure.executed(), Executed::Unknown);
+        let send = async |user: Option<&str>, text: &str| {
+            let mut reply = Envelope::from_payload(&ToolInvokeResponse {
+                tool_call_id: ToolCallId::new(id.as_str()).expect("an id"),
+                tool_name: "echo".to_owned(),
+                content: text.to_owned(),
+                is_error: false,
+                blocks: Vec::new(),
+                details: None,
+                child_loop_id: None,
+                elapsed_ms: None,
+            })
+            .with_correlation_id(id.as_str());
+            reply.user_id = user.map(Into::into);
+            bus.remote.publish(Publication::mandatory(to.clone(), reply)).await.expect("published");
+        };
+        send(user, "first").await;
+        if !expected {
+            wait_until("the count", || stats.foreign() == 1).await;
+            send(Some("rockbot.tool-handler.web"), "second").await;
         }
+        let result = within_timeout("the end of the call", call).await.expect("no panic");
+        let text = if expected { "first" } else { "second" };
+        assert_eq!(result.expect("a result").to_text(), text, "{user:?}");
     }
 }

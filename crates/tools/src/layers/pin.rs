@@ -7,6 +7,7 @@ use rockbot_contracts::Executed;
 use super::{Call, CallService};
 use crate::{
     failure::ToolFailure,
+    outputs::TOOL_OUTPUT,
     pins::{PinnedDefinition, PinnedTool, ToolPins},
     registry::RegisteredTool,
     result::ToolResult,
@@ -31,7 +32,8 @@ impl<S> PinCheck<S> {
 impl<S: CallService<Call>> CallService<Call> for PinCheck<S> {
     async fn call(&self, call: Call) -> Result<ToolResult, ToolFailure> {
         if let Some(pins) = &self.pins {
-            let checked = check(pins, &call.tool).await;
+            // Boxed, so that running calls stay small.
+            let checked = Box::pin(check(pins, &call.tool)).await;
             if let Err(failure) = checked {
                 let tool = &call.tool.registration().name;
                 tracing::warn!(%tool, reason = %failure, "call rejected; tool definition not trusted");
@@ -53,7 +55,10 @@ pub async fn check(pins: &ToolPins, tool: &RegisteredTool) -> Result<(), ToolFai
     let registration = tool.registration();
     let (source, name) = (registration.source.to_string(), registration.name.as_str());
     let definition = || PinnedDefinition::from_registration(registration);
-    let pinned = PinnedTool { namespace: PinnedTool::HANDLERS, tool: name, source: &source, name };
+    // Each handler of a shared store offers the tool that reads stored outputs.
+    let invoke_key = tool.tool().invoke_key().filter(|_| name != TOOL_OUTPUT);
+    let namespace = PinnedTool::HANDLERS;
+    let pinned = PinnedTool { namespace, tool: name, source: &source, name, invoke_key };
     match pins.is_trusted(pinned, tool.fingerprint(), definition).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(not_approved()),

@@ -14,9 +14,16 @@ use crate::{limits::CallPolicy, registry::RegisteredTool};
 pub struct CallPolicies {
     tools: HashMap<String, CallPolicy>,
     servers: HashMap<String, CallPolicy>,
+    ignores_queues: bool,
 }
 
 impl CallPolicies {
+    /// Ignores the queues of all policies, also of those of the tools themselves: for calls that waited in
+    /// them before they enter the layers.
+    pub fn ignore_queues(&mut self) {
+        self.ignores_queues = true;
+    }
+
     /// Sets the policy of the tool called `name`.
     pub fn set_tool(&mut self, name: impl Into<String>, policy: CallPolicy) {
         self.tools.insert(name.into(), policy);
@@ -38,6 +45,9 @@ impl CallPolicies {
         }
         if let Some(own) = tool.tool().policy() {
             policy = policy.or(&own);
+        }
+        if self.ignores_queues {
+            policy.queue = None;
         }
         let is_limit = |time: &Duration| !time.is_zero();
         policy.timeout = policy.timeout.filter(is_limit);
@@ -111,5 +121,36 @@ mod tests {
         policies.set_server("files", with_timeout(3));
         let read = policies.policy_for(&tool("read_file", ToolSource::Files));
         assert_eq!(read.timeout, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn ignored_queue_of_own_policy_is_absent() {
+        struct Queued(Echo, CallPolicy);
+        impl crate::Tool for Queued {
+            fn registration(&self) -> &rockbot_contracts::ToolRegistration {
+                self.0.registration()
+            }
+            fn call<'a>(
+                &'a self,
+                arguments: serde_json::Value,
+                context: &'a crate::ToolContext,
+            ) -> futures_util::future::BoxFuture<'a, Result<crate::ToolResult, crate::ToolFailure>>
+            {
+                self.0.call(arguments, context)
+            }
+            fn policy(&self) -> Option<CallPolicy> {
+                Some(self.1.clone())
+            }
+        }
+        let queue = crate::limits::queue::Queue::new("slow", Default::default());
+        let own = CallPolicy { queue: Some(queue), ..with_timeout(1) };
+        let registry = ToolRegistry::new();
+        registry.register(Arc::new(Queued(Echo(registration("get")), own))).unwrap();
+        let get = registry.get("get").unwrap();
+        let mut policies = CallPolicies::default();
+        assert!(policies.policy_for(&get).queue.is_some());
+        policies.ignore_queues();
+        let policy = policies.policy_for(&get);
+        assert!(policy.queue.is_none() && policy.timeout.is_some());
     }
 }

@@ -56,6 +56,12 @@ impl Queue {
         Arc::new(Self { name: name.into(), rules, permits, waiting: AtomicUsize::new(0) })
     }
 
+    /// Returns its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
