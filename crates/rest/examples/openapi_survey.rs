@@ -131,7 +131,9 @@ fn options(document: &Document) -> ImportOptions {
         ..SchemeCredentials::default()
     };
     let schemes = document.security_schemes().into_iter();
+    let servers = document.servers().into_iter().filter_map(|server| Url::parse(server).ok());
     ImportOptions {
+        credential_origins: servers.map(|url| url.origin().ascii_serialization()).collect(),
         auth: schemes.map(|name| (name.to_owned(), credentials())).collect(),
         document_url: Url::parse("https://api.example.com/openapi.json").ok(),
         deprecated: true,

@@ -21,6 +21,8 @@ const MAX_TITLE_CHARS: usize = 200;
 /// Maximum length of the description of an API, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
 
+/// Maximum number of values in YAML: in small objects they need about 700 MiB.
+const MAX_YAML_NODES: usize = 3_000_000;
 /// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
 const MAX_YAML_DEPTH: usize = 64;
 /// Limits of aliases in YAML: their number, and the size of all that they can repeat.
@@ -200,8 +202,8 @@ fn from_yaml(text: &str) -> Result<Value, DocumentError> {
     use serde_saphyr::options::DuplicateKeyPolicy;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_events: 2 * MAX_NODES,
-            max_nodes: MAX_NODES,
+            max_events: 2 * MAX_YAML_NODES,
+            max_nodes: MAX_YAML_NODES,
             max_depth: MAX_YAML_DEPTH,
             flow_nesting_limit: MAX_YAML_DEPTH,
             max_documents: 1,
