@@ -13,15 +13,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::Api};
 use rockbot_contracts::trace;
 use rockbot_scripts::{
-    InvalidRequirement, Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner,
+    InvalidRequirement, Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner, with_output,
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, debug, info_span};
 
 use crate::{
-    deletions::DeletionQueue, pod::build_pod, pod_guard::PodGuard, run::Run, section::PodsSection,
-    sweep::Sweep,
+    deletions::DeletionQueue, output::PodLog, pod::build_pod, pod_guard::PodGuard, run::Run,
+    section::PodsSection, sweep::Sweep,
 };
 
 /// The gap in the isolation where the network is not known to be closed.
@@ -120,12 +120,16 @@ impl KubernetesRunner {
             otel.kind = "client",
             k8s.pod.name = pod.metadata.name.as_deref(),
         );
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let log = PodLog::new(self.pods.clone(), name, self.section.max_output_bytes);
         let run = Run {
             pods: &self.pods,
             section: &self.section,
             isolation,
             script,
             guard: &guard,
+            log: &log,
+            context,
             adopt_only,
         };
         let result = tokio::select! {
@@ -141,7 +145,12 @@ impl KubernetesRunner {
             }),
         };
         guard.mark_finished();
-        result
+        result.map_err(|failure| match failure {
+            ToolFailure::TimedOut { .. } | ToolFailure::Cancelled { .. } => {
+                with_output(failure, &log.followed().into_text(), "")
+            }
+            other => other,
+        })
     }
 }
 

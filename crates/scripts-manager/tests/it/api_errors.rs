@@ -24,9 +24,9 @@ use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
 use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
 use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::build_pod};
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::fixture::reply_address;
+use rockbot_testkit::fixture::{reply_address, within_timeout};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{ToolContext, ToolFailure};
+use rockbot_tools::{ToolContext, ToolFailure, ToolUpdate};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -314,6 +314,34 @@ async fn deleted_pod_is_unknown_outcome() {
     let (result, _) = run_script(FakeApi { watched, ..FakeApi::default() }).await;
     let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
+}
+
+#[tokio::test]
+async fn output_of_running_script_is_reported_and_kept_when_cancelled() {
+    let watched = vec![event("MODIFIED", &pod(&running()))];
+    let api = Arc::new(FakeApi { watched, ..FakeApi::default() });
+    let (runner, mut context, script) = (runner(&api), call(), script(CODE));
+    let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
+    context.updates = Some(Arc::new(move |update| drop(sender.send(update))));
+    let cancel = context.cancellation.clone();
+    let (result, ()) = tokio::join!(runner.run(&script, &context), async {
+        let update = within_timeout("the output", updates.recv()).await;
+        assert_eq!(update, Some(ToolUpdate::Progress("ok".to_owned())));
+        cancel.cancel();
+    });
+    let failure = result.unwrap_err();
+    assert_eq!(failure.to_string(), "cancelled\nstdout until then:\nok");
+    assert_eq!(failure.executed(), Executed::Yes);
+    runner.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn timeout_reports_printed_output() {
+    let watched = vec![event("MODIFIED", &pod(&exited("timeout 124 1000 3\nslow\n")))];
+    let failure = run_script(FakeApi { watched, ..FakeApi::default() }).await.0.unwrap_err();
+    let expected = "timeout\nstdout until then:\nok\nstderr until then:\nslow";
+    assert_eq!(failure.to_string(), expected);
+    assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Yes));
 }
 
 #[tokio::test]
