@@ -12,7 +12,7 @@ use tracing::debug;
 
 use crate::{
     api::{ApiError, request},
-    pod::CONTAINER,
+    pod_parts::CONTAINER,
 };
 
 /// The longest accepted line of the log. `run.py` writes lines of base64 of at most 64 KiB; longer lines

@@ -30,7 +30,7 @@ const EXIT_REPORT_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum wait for the rest of the log of a pod that the cluster terminated.
 const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts, with jitter.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Run<'a> {
     pub(crate) pods: &'a Api<Pod>,
@@ -209,7 +209,7 @@ fn id_in_use() -> ToolFailure {
 }
 
 /// The pod does not exist, and the cluster rejects its creation.
-fn rejected(failure: &ApiError, kind: &FailureKind) -> ToolFailure {
+pub(crate) fn rejected(failure: &ApiError, kind: &FailureKind) -> ToolFailure {
     if *kind == FailureKind::QuotaFull {
         info!(error = %failure, "namespace quota exhausted");
         return ToolFailure::Overloaded { message: NO_CAPACITY.to_owned() };
