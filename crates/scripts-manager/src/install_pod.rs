@@ -15,7 +15,8 @@ use crate::{
     section::PodsSection,
 };
 
-/// The label that the network policy of installations selects. Pods of scripts have another value.
+/// The labels of installations. Their network policy selects the first, which scripts have with another
+/// value.
 const LABELS: [(&str, &str); 3] = [
     ("app.kubernetes.io/name", "rockbot-script-packages"),
     ("app.kubernetes.io/part-of", "rockbot"),
@@ -93,8 +94,11 @@ fn spec(set: &str, section: &PodsSection) -> PodSpec {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
+    use serde_json::Value;
+
     use super::*;
-    use crate::section::PackagesSection;
+    use crate::{policies::find_openings, section::PackagesSection};
 
     fn section() -> PodsSection {
         let packages =
@@ -125,6 +129,24 @@ mod tests {
         let mut other_index = section();
         other_index.packages.index_url = "https://index.test/simple".to_owned();
         assert_ne!(name(&["a"], &usual), name(&["a"], &other_index));
+    }
+
+    #[test]
+    fn network_policy_opens_installations_only() {
+        let policies = |text: &str| -> Vec<NetworkPolicy> {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+            let policies = objects.into_iter().filter(|one| one["kind"] == "NetworkPolicy");
+            policies.map(|one| serde_json::from_value(one).unwrap()).collect()
+        };
+        let scripts = include_str!("../../../deploy/kubernetes/scripts/2-network-policy.yaml");
+        let packages = include_str!("../../../deploy/kubernetes/packages/1-packages.yaml");
+        let (scripts, packages) = (policies(scripts), policies(packages));
+        let spec = packages[0].spec.clone().unwrap();
+        let selected = spec.pod_selector.unwrap().match_labels.unwrap();
+        let pod = build_install_pod(&Requirements::parse(&["numpy"]).unwrap(), &section());
+        let labels = pod.metadata.labels.unwrap();
+        assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)), "{labels:?}");
+        assert_eq!(find_openings(&[scripts, packages].concat()), Vec::<String>::new());
     }
 
     #[test]

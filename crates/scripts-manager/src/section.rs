@@ -278,6 +278,13 @@ mod tests {
             namespace: "Scripts/".to_owned(),
             image: String::new(),
             image_pull_policy: "sometimes".to_owned(),
+            packages: PackagesSection {
+                claim: Some("A claim".to_owned()),
+                index_url: "https://index.test/$(TOKEN)".to_owned(),
+                timeout: Duration::ZERO,
+                memory: "1Mi".to_owned(),
+                max_sets: 0,
+            },
             cpu: "fast".to_owned(),
             memory: "64Mi".to_owned(),
             disk: "64Mi".to_owned(),
