@@ -309,6 +309,11 @@ mod tests {
             "processes",
             "max_output_bytes",
             "start_timeout",
+            "packages.claim",
+            "packages.index_url",
+            "packages.timeout",
+            "packages.memory",
+            "packages.max_sets",
             "images",
         ];
         assert_eq!(errors.len(), keys.len(), "{errors:#?}");
