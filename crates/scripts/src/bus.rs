@@ -248,8 +248,8 @@ mod tests {
     async fn progress_and_cancellation_cross_the_bus() {
         let fixture = Fixture::new().await;
         let (runner, mut context) = (fixture.runner(), context());
-        let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
-        context.updates = Some(Arc::new(move |update| drop(sender.send(update))));
+        let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+        context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
         let script = Script::new("forever").unwrap();
         let cancellation = context.cancellation.clone();
         let cancel = async {

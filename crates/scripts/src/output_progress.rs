@@ -103,11 +103,14 @@ mod tests {
 
     use super::*;
 
-    /// A progress, and the updates that it sends with their times in milliseconds.
-    fn observed() -> (OutputProgress, Arc<Mutex<Vec<(u128, String)>>>) {
+    /// Updates with their times in milliseconds.
+    type Updates = Arc<Mutex<Vec<(u128, String)>>>;
+
+    /// Returns a progress, and the updates that it sends.
+    fn observed() -> (OutputProgress, Updates) {
         let agent = AgentName::new("assistant").unwrap();
         let mut context = ToolContext::new("script", SessionId::generate(), agent);
-        let updates: Arc<Mutex<Vec<(u128, String)>>> = Arc::default();
+        let updates = Updates::default();
         let (sink, started) = (updates.clone(), Instant::now());
         context.updates = Some(Arc::new(move |update| {
             let ToolUpdate::Progress(text) = update else { return };

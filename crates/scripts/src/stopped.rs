@@ -22,13 +22,15 @@ pub fn with_output(failure: ToolFailure, stdout: &str, stderr: &str) -> ToolFail
         if text.trim().is_empty() {
             continue;
         }
-        let (separator, end) = (if output.is_empty() { "" } else { "\n" }, end_of(text, limit));
-        let _ = match end.len() < text.len() {
-            true => {
-                let (shown, all) = (end.len(), text.len());
-                write!(output, "{separator}{name} until then, the last {shown} of {all} bytes:\n")
-            }
-            false => write!(output, "{separator}{name} until then:\n"),
+        if !output.is_empty() {
+            output.push('\n');
+        }
+        let end = end_of(text, limit);
+        let _ = if end.len() < text.len() {
+            let (shown, all) = (end.len(), text.len());
+            writeln!(output, "{name} until then, the last {shown} of {all} bytes:")
+        } else {
+            writeln!(output, "{name} until then:")
         };
         output.push_str(end.trim_end());
     }

@@ -334,8 +334,8 @@ async fn output_of_running_script_is_reported_and_kept_when_cancelled() {
     let watched = vec![event("MODIFIED", &pod(&running()))];
     let api = Arc::new(FakeApi { watched, ..FakeApi::default() });
     let (runner, mut context, script) = (runner(&api), call(), script(CODE));
-    let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
-    context.updates = Some(Arc::new(move |update| drop(sender.send(update))));
+    let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+    context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
     let cancel = context.cancellation.clone();
     let (result, ()) = tokio::join!(runner.run(&script, &context), async {
         let update = within_timeout("the output", updates.recv()).await;

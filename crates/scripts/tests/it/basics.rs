@@ -162,8 +162,8 @@ async fn output_of_running_script_is_reported() {
     for warm in INTERPRETERS {
         let runner = plain(warm).await;
         let mut context = context();
-        let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
-        context.updates = Some(Arc::new(move |update| drop(sender.send(update))));
+        let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+        context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
         let code = "import time\nprint('one', flush=True)\ntime.sleep(60)";
         let script = script(code);
         let cancel = context.cancellation.clone();

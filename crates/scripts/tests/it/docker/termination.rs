@@ -27,8 +27,8 @@ async fn timeout_stops_script() {
 #[tokio::test]
 async fn output_of_running_script_is_reported_and_kept_when_cancelled() {
     let (fixture, mut context) = (Fixture::new(), context());
-    let (sender, mut updates) = tokio::sync::mpsc::unbounded_channel();
-    context.updates = Some(Arc::new(move |update| drop(sender.send(update))));
+    let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+    context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
     let script = script("import time; print('one', flush=True); time.sleep(600)");
     let cancel = async {
         let update = within_timeout("the output", updates.recv()).await;
