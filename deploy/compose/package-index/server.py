@@ -16,8 +16,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?")
 PATH = re.compile(r"[A-Za-z0-9_.+!/-]{1,300}")
 # Fields of a file that installers use. Others, such as the size, are optional.
 FIELDS = ("filename", "hashes", "requires-python", "yanked")
-SECONDS, CONNECTIONS, CHUNK = 20, 32, 64 * 1024
-LIST_BYTES, FILE_BYTES, KNOWN_FILES = 32 << 20, 1 << 30, 100_000
+SECONDS, CONNECTIONS, CHUNK = 20, 8, 64 * 1024
+LIST_BYTES, FILE_BYTES, KNOWN_FILES = 16 << 20, 1 << 30, 100_000
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -37,6 +37,8 @@ class Index(ThreadingHTTPServer):
         self.upstream = urllib.request.build_opener(NoRedirect)
         self.connections = threading.BoundedSemaphore(CONNECTIONS)
         self.lock, self.known = threading.Lock(), OrderedDict()
+        # A parsed list takes several times its size: one at a time.
+        self.parsing = threading.Lock()
 
     def process_request(self, request, address):
         """Handles a connection in a thread, unless too many are open."""
@@ -57,13 +59,17 @@ class Index(ThreadingHTTPServer):
         )
 
     def list(self, name):
-        """Returns the list of a package, with our own addresses of its wheels."""
+        """Returns the list of a package as JSON, with our own addresses of its wheels."""
         with self.open(f"{INDEX}/{name}/", JSON) as response:
             text = response.read(LIST_BYTES + 1)
         if len(text) > LIST_BYTES:
             raise ValueError(f"the list of {name} is larger than {LIST_BYTES} bytes")
+        with self.parsing:
+            return json.dumps(self.rewrite(name, json.loads(text))).encode()
+
+    def rewrite(self, name, listed):
         wheels = []
-        for file in json.loads(text)["files"]:
+        for file in listed["files"]:
             path = file["url"].removeprefix(FILES)
             if path == file["url"] or not file["filename"].endswith(".whl"):
                 continue
@@ -96,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.path == "/healthz":
                 self.reply(b"ok\n", "text/plain")
             elif self.path == f"/simple/{name}/" and NAME.fullmatch(name):
-                self.reply(json.dumps(self.server.list(name)).encode(), JSON)
+                self.reply(self.server.list(name), JSON)
             elif self.server.is_known(self.path):
                 self.forward(FILES + self.path.removeprefix("/files/"))
             else:
