@@ -119,14 +119,16 @@ fn run_fleet(source: &Source<'_>) -> Result<()> {
     stand_ins::build(&engine, &stand_ins::FOR_FLEETS)?;
     stand_ins::build(&engine, &stand_ins::FOR_COMPOSE)?;
     images::build(&engine, source)?;
-    let example = folder().join("example-mcp");
-    engine.build(&Build {
-        file: example.join("Dockerfile"),
-        context: example,
-        target: None,
-        tag: format!("rockbot-example-mcp:{}", images::VERSION),
-        arguments: Vec::new(),
-    })?;
+    for name in ["example-mcp", "package-index"] {
+        let context = folder().join(name);
+        engine.build(&Build {
+            file: context.join("Dockerfile"),
+            context,
+            target: None,
+            tag: format!("rockbot-{name}:{}", images::VERSION),
+            arguments: Vec::new(),
+        })?;
+    }
     let fleet = Fleet::up(&engine, &tool)?;
     checks::run(&fleet).inspect_err(|_| fleet.print_logs())
 }

@@ -221,8 +221,8 @@ mod tests {
         let compose = file("deploy/compose/compose.yaml");
         let images = compose.matches("ghcr.io/rockbot/").count();
         let defaults = compose.matches(&format!("${{ROCKBOT_VERSION:-{VERSION}}}")).count();
-        // The example MCP server has a local image.
-        assert_eq!(defaults, images + 1);
+        // The example MCP server and the package index have local images.
+        assert_eq!(defaults, images + 2);
     }
 
     #[test]

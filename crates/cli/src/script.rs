@@ -3,7 +3,7 @@
 mod tool_runner;
 
 use std::{
-    io::{IsTerminal, Read, Write},
+    io::{self, IsTerminal, Read, Write},
     path::Path,
     sync::Arc,
     time::Duration,
@@ -20,7 +20,7 @@ use rockbot_scripts::{
     runner::{MAX_INPUT_BYTES, MAX_SCRIPT_BYTES},
 };
 use rockbot_service::{Interrupts, exit};
-use rockbot_tools::{ToolContext, ToolFailure};
+use rockbot_tools::{ToolContext, ToolFailure, ToolUpdate};
 use serde_json::json;
 
 use self::tool_runner::ToolRunner;
@@ -29,7 +29,7 @@ use crate::{
     call_failure,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::Fleet,
-    print::note,
+    print::{note, outln},
     render,
     settings::Settings,
 };
@@ -142,7 +142,7 @@ fn read(path: &Path, limit: usize) -> Result<String, Failure> {
     let max_bytes = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(max_bytes).read_to_string(&mut text)
+        io::stdin().lock().take(max_bytes).read_to_string(&mut text)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(max_bytes).read_to_string(&mut text))
     };
@@ -158,6 +158,13 @@ async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> 
     let caller = AgentName::new(CALLER).or_exit(exit::USAGE)?;
     let mut context = ToolContext::new(EXECUTE_PYTHON_SCRIPT, SessionId::generate(), caller);
     context.deadline = tokio::time::Instant::now() + START_TIMEOUT + script.timeout();
+    if !json {
+        context.updates = Some(Arc::new(|update| {
+            if let ToolUpdate::Progress(output) = update {
+                note!("{}", render::dim(&render::clean(&output)));
+            }
+        }));
+    }
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let running = runner.run(script, &context);
     tokio::pin!(running);
@@ -168,38 +175,40 @@ async fn execute(runner: Arc<dyn ScriptRunner>, script: &Script, json: bool) -> 
             running.await
         }
     };
-    if json {
-        writeln!(anstream::stdout(), "{}", render::json(&to_json(&context, &result)))?;
-    }
-    match result {
-        Ok(outcome) => {
-            if !json {
-                print(&outcome)?;
-                if outcome.exit_code != 0
-                    && let Some(hint) = input_hint(script)
-                {
-                    note!("{} {hint}", render::bad("hint:"));
-                }
-            }
-            let succeeded = outcome.exit_code == 0 && outcome.ended_by.is_none();
-            Ok(if succeeded { exit::OK } else { exit::ANSWERED_WITH_ERROR })
-        }
-        Err(failure) if json => Ok(exit_code(&failure.code())),
-        Err(failure) => Err(call_failure::failed(&failure)),
+    let code = match &result {
+        Ok(outcome) if outcome.exit_code == 0 && outcome.ended_by.is_none() => exit::OK,
+        Ok(_) => exit::ANSWERED_WITH_ERROR,
+        Err(failure) => exit_code(&failure.code()),
+    };
+    let printed = match &result {
+        _ if json => outln!("{}", render::json(&to_json(&context, &result))),
+        Ok(outcome) => print(script, outcome),
+        Err(failure) => return Err(call_failure::failed(failure)),
+    };
+    match printed {
+        // A reader that closed the output early, such as `head`, does not change the outcome.
+        Err(error) if exit::unwritten(&error) != exit::OK => Err(error.into()),
+        _ => Ok(code),
     }
 }
 
-/// Passes the script's output through and prints a summary to standard error.
-fn print(outcome: &ScriptOutcome) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
+/// Passes the script's output through, and prints a summary to standard error whether or not the output
+/// could be written.
+fn print(script: &Script, outcome: &ScriptOutcome) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
     // Control characters are removed only for a terminal.
     let shown = |text: &str, terminal| if terminal { render::clean(text) } else { text.to_owned() };
-    stdout.write_all(shown(&outcome.stdout, stdout.is_terminal()).as_bytes())?;
-    stdout.flush()?;
-    let mut stderr = anstream::stderr().lock();
-    write!(stderr, "{}", render::clean(&outcome.stderr))?;
-    if !outcome.stderr.is_empty() && !outcome.stderr.ends_with('\n') {
-        writeln!(stderr)?;
+    let text = shown(&outcome.stdout, stdout.is_terminal());
+    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    summarize(script, outcome);
+    printed
+}
+
+/// Prints the script's stderr, and how it ended.
+fn summarize(script: &Script, outcome: &ScriptOutcome) {
+    if !outcome.stderr.is_empty() {
+        let stderr = render::clean(&outcome.stderr);
+        note!("{}", stderr.strip_suffix('\n').unwrap_or(&stderr));
     }
     let status = match outcome.ended_by {
         Some(limit) => format!("limit exceeded ({})", json!(limit).as_str().unwrap_or("other")),
@@ -207,12 +216,16 @@ fn print(outcome: &ScriptOutcome) -> Result<(), Failure> {
     };
     let elapsed = render::duration(outcome.elapsed);
     let isolation = render::clean(&outcome.isolation.mechanism);
-    writeln!(stderr, "{}", render::dim(&format!("{status}, {elapsed}, isolated by: {isolation}")))?;
+    note!("{}", render::dim(&format!("{status}, {elapsed}, isolated by: {isolation}")));
     if !outcome.isolation.is_complete() {
         let missing = render::clean(&outcome.isolation.gaps.join(", "));
-        writeln!(stderr, "{} not isolated from: {missing}", render::bad("warning:"))?;
+        note!("{} not isolated from: {missing}", render::bad("warning:"));
     }
-    Ok(())
+    if outcome.exit_code != 0
+        && let Some(hint) = input_hint(script)
+    {
+        note!("{} {hint}", render::bad("hint:"));
+    }
 }
 
 fn to_json(

@@ -133,10 +133,13 @@ pub fn is_user_reply(key: &RoutingKey) -> bool {
     key.is_in(USER_RESPONSE)
 }
 
-/// Returns the progress address for a reply address; `None` for the default reply address, since no
-/// process owns it.
+/// Returns the progress address for a reply address: that of its process for tool progress or, for
+/// scripts, the reply address itself. `None` for the default reply address, since no process owns it.
 #[must_use]
 pub fn progress_key(reply_to: &RoutingKey) -> Option<RoutingKey> {
+    if is_script_reply(reply_to) {
+        return Some(reply_to.clone());
+    }
     let rest = reply_to.as_str().strip_prefix(TOOL_RESULT)?.strip_prefix('.')?;
     RoutingKey::new(format!("{TOOL_PROGRESS}.{rest}")).ok()
 }
@@ -154,6 +157,8 @@ mod tests {
         assert!(!is_tool_reply(&key("tool.invoke")));
         assert_eq!(progress_key(&key("tool.result.a.b")), Some(key("tool.progress.a.b")));
         assert_eq!(progress_key(&key("tool.result")), None);
+        assert_eq!(progress_key(&key("script.result.a.b")), Some(key("script.result.a.b")));
+        assert_eq!(progress_key(&key("script.result")), None);
         assert_eq!(caller_of(&key("tool.result.a.b")), Some("a"));
         assert_eq!(caller_of(&key("tool.progress.a.b")), Some("a"));
         assert_eq!(caller_of(&key("tool.result")), None);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rockbot_contracts::Executed;
-use rockbot_scripts::{Isolation, Script, ScriptLimit, ScriptOutcome};
+use rockbot_scripts::{Isolation, Script, ScriptLimit, ScriptOutcome, with_output};
 use rockbot_tools::ToolFailure;
 use tracing::warn;
 
@@ -21,8 +21,6 @@ pub(crate) struct OutcomeBuilder<'a> {
     pub(crate) script: &'a Script,
     pub(crate) isolation: Isolation,
     pub(crate) log: &'a PodLog,
-    /// The part of its log that was read while it ran.
-    pub(crate) followed: Output,
     /// The time since it was observed running.
     pub(crate) run_time: Duration,
 }
@@ -30,7 +28,7 @@ pub(crate) struct OutcomeBuilder<'a> {
 impl OutcomeBuilder<'_> {
     /// Builds the outcome of an exited container.
     pub(crate) async fn describe_exit(
-        mut self,
+        self,
         exit: ContainerExit,
     ) -> Result<ScriptOutcome, ToolFailure> {
         let Some(message) = TerminationMessage::parse(&exit.message) else {
@@ -45,7 +43,10 @@ impl OutcomeBuilder<'_> {
         // The message is more precise, but can be forged; the cluster's times are in whole seconds.
         let elapsed = message.elapsed.min(exit.elapsed + Duration::from_secs(1));
         let limit = match message.stopped_by {
-            StoppedBy::Timeout => return Err(timed_out(self.script)),
+            StoppedBy::Timeout => {
+                let stdout = self.complete_output(Some(message.output_bytes)).await.into_text();
+                return Err(with_output(timed_out(self.script), &stdout, &message.stderr));
+            }
             StoppedBy::Output => Some(ScriptLimit::Output),
             StoppedBy::Memory => Some(ScriptLimit::Memory),
             StoppedBy::None if exit.out_of_memory && message.code == KILLED => {
@@ -65,7 +66,7 @@ impl OutcomeBuilder<'_> {
 
     /// Builds the outcome of a pod that the cluster terminated.
     pub(crate) async fn describe_termination(
-        mut self,
+        self,
         reason: &str,
         message: &str,
         started: bool,
@@ -95,13 +96,13 @@ impl OutcomeBuilder<'_> {
     }
 
     /// Builds the outcome of a script that printed too much.
-    pub(crate) async fn describe_output_limit(mut self) -> ScriptOutcome {
+    pub(crate) async fn describe_output_limit(self) -> ScriptOutcome {
         let (output, run_time) = (self.complete_output(None).await, self.run_time);
         self.build(output, KILLED, String::new(), run_time, Some(ScriptLimit::Output))
     }
 
-    async fn complete_output(&mut self, expected: Option<usize>) -> Output {
-        self.log.complete(std::mem::take(&mut self.followed), expected).await
+    async fn complete_output(&self, expected: Option<usize>) -> Output {
+        self.log.complete(expected).await
     }
 
     fn build(
@@ -114,9 +115,14 @@ impl OutcomeBuilder<'_> {
     ) -> ScriptOutcome {
         let isolation = self.isolation;
         let ended_by = ended_by.or(output.is_over_limit.then_some(ScriptLimit::Output));
-        let stdout = String::from_utf8(output.bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        ScriptOutcome { stdout, stderr, exit_code, ended_by, elapsed, isolation }
+        ScriptOutcome {
+            stdout: output.into_text(),
+            stderr,
+            exit_code,
+            ended_by,
+            elapsed,
+            isolation,
+        }
     }
 }
 

@@ -7,11 +7,12 @@ use futures_util::{AsyncRead, AsyncReadExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use parking_lot::Mutex;
+use rockbot_scripts::OutputProgress;
 use tracing::debug;
 
 use crate::{
     api::{ApiError, request},
-    pod::CONTAINER,
+    pod_parts::CONTAINER,
 };
 
 /// The longest accepted line of the log. `run.py` writes lines of base64 of at most 64 KiB; longer lines
@@ -19,11 +20,19 @@ use crate::{
 const MAX_LINE_BYTES: usize = 128 * 1024;
 
 /// The output that was read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     /// Set when the output exceeds the limit.
     pub(crate) is_over_limit: bool,
+}
+
+impl Output {
+    /// Returns the text, with replacement characters for invalid bytes.
+    pub(crate) fn into_text(self) -> String {
+        String::from_utf8(self.bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
 }
 
 /// The log of a pod.
@@ -32,29 +41,36 @@ pub(crate) struct PodLog {
     pods: Api<Pod>,
     name: String,
     limit: usize,
+    /// The log that was read while the script ran.
+    followed: Arc<Mutex<LineDecoder>>,
 }
 
 impl PodLog {
     pub(crate) fn new(pods: Api<Pod>, name: String, limit: usize) -> Self {
-        Self { pods, name, limit }
+        let followed = Arc::new(Mutex::new(LineDecoder::new(limit)));
+        Self { pods, name, limit, followed }
     }
 
-    /// Reads the log while the script runs.
-    pub(crate) fn follow(&self) -> LogFollower {
-        let decoder = Arc::new(Mutex::new(LineDecoder::new(self.limit)));
-        let (log, target) = (self.clone(), decoder.clone());
+    /// Reads the log while the script runs, once, and reports the output as progress.
+    pub(crate) fn follow(&self, mut progress: OutputProgress) -> LogFollower {
+        let log = self.clone();
         let reading = Box::pin(async move {
             match log.open(true).await {
-                Ok(stream) => log.read(stream, &target).await,
+                Ok(stream) => log.read(stream, &log.followed, &mut progress).await,
                 Err(error) => debug!(%error, pod = log.name, "following a pod log failed"),
             }
         });
-        LogFollower { decoder, reading }
+        LogFollower { reading }
+    }
+
+    /// Returns the output that was read while the script ran.
+    pub(crate) fn followed(&self) -> Output {
+        self.followed.lock().output_so_far()
     }
 
     /// Reads the rest of an exited script's output, of which `expected` bytes exist if that is known.
-    pub(crate) async fn complete(&self, followed: Output, expected: Option<usize>) -> Output {
-        let mut output = followed;
+    pub(crate) async fn complete(&self, expected: Option<usize>) -> Output {
+        let mut output = self.followed();
         for _ in 0..3 {
             if output.is_over_limit
                 || expected.is_some_and(|expected| output.bytes.len() >= expected)
@@ -77,11 +93,11 @@ impl PodLog {
         let stream = self.open(false).await?;
         let decoder = Mutex::new(LineDecoder::new(self.limit));
         let reading = async {
-            self.read(stream, &decoder).await;
+            self.read(stream, &decoder, &mut OutputProgress::disabled()).await;
             Ok(())
         };
         request(reading).await?;
-        Ok(decoder.into_inner().finish())
+        Ok(decoder.into_inner().output_so_far())
     }
 
     async fn open(&self, follow: bool) -> Result<Pin<Box<dyn AsyncRead + Send>>, ApiError> {
@@ -90,10 +106,19 @@ impl PodLog {
         Ok(Box::pin(request(self.pods.log_stream(&self.name, &params)).await?))
     }
 
-    async fn read(&self, mut stream: Pin<Box<dyn AsyncRead + Send>>, decoder: &Mutex<LineDecoder>) {
+    async fn read(
+        &self,
+        mut stream: Pin<Box<dyn AsyncRead + Send>>,
+        decoder: &Mutex<LineDecoder>,
+        progress: &mut OutputProgress,
+    ) {
         let mut chunk = vec![0; 16 * 1024];
         loop {
-            let count = match stream.read(&mut chunk).await {
+            let read = tokio::select! {
+                read = stream.read(&mut chunk) => read,
+                () = progress.report() => continue,
+            };
+            let count = match read {
                 Ok(0) => return,
                 Ok(count) => count,
                 Err(error) => {
@@ -102,7 +127,9 @@ impl PodLog {
                 }
             };
             let mut decoder = decoder.lock();
+            let known = decoder.output.bytes.len();
             decoder.push(&chunk[..count]);
+            progress.push(&decoder.output.bytes[known..]);
             if decoder.output.is_over_limit {
                 return;
             }
@@ -112,7 +139,6 @@ impl PodLog {
 
 /// Reads a log while the script runs. Cancelling a read loses no output.
 pub(crate) struct LogFollower {
-    decoder: Arc<Mutex<LineDecoder>>,
     reading: BoxFuture<'static, ()>,
 }
 
@@ -123,13 +149,6 @@ impl LogFollower {
     /// A closed connection does not imply that the script has exited: see [`PodLog::complete`].
     pub(crate) async fn read_to_end(&mut self) {
         (&mut self.reading).await;
-    }
-
-    /// Returns the output read so far.
-    pub(crate) fn into_output(self) -> Output {
-        let mut decoder = self.decoder.lock();
-        let limit = decoder.limit;
-        std::mem::replace(&mut *decoder, LineDecoder::new(limit)).finish()
     }
 }
 
@@ -154,28 +173,28 @@ impl LineDecoder {
             self.line.extend_from_slice(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.line);
-            self.decode(&line);
+            self.foreign += decode(&line, &mut self.output, self.limit);
         }
         self.line.extend_from_slice(bytes);
         self.output.is_over_limit |= self.line.len() > MAX_LINE_BYTES || self.foreign > self.limit;
     }
 
-    /// Returns the output, including an incomplete last line of a killed script.
-    fn finish(mut self) -> Output {
-        let line = std::mem::take(&mut self.line);
-        self.decode(&line[..line.len() / 4 * 4]);
-        self.output
+    /// Returns the output, including an incomplete last line, such as of a killed script.
+    fn output_so_far(&self) -> Output {
+        let mut output = self.output.clone();
+        decode(&self.line[..self.line.len() / 4 * 4], &mut output, self.limit);
+        output
     }
+}
 
-    fn decode(&mut self, line: &[u8]) {
-        let Ok(decoded) = BASE64_STANDARD.decode(line) else {
-            self.foreign += line.len() + 1;
-            return;
-        };
-        let capacity = self.limit - self.output.bytes.len();
-        self.output.bytes.extend_from_slice(&decoded[..decoded.len().min(capacity)]);
-        self.output.is_over_limit |= decoded.len() > capacity;
-    }
+/// Appends a decoded line to the output, as far as the limit permits. Returns the bytes of a line that is
+/// not base64.
+fn decode(line: &[u8], output: &mut Output, limit: usize) -> usize {
+    let Ok(decoded) = BASE64_STANDARD.decode(line) else { return line.len() + 1 };
+    let capacity = limit - output.bytes.len();
+    output.bytes.extend_from_slice(&decoded[..decoded.len().min(capacity)]);
+    output.is_over_limit |= decoded.len() > capacity;
+    0
 }
 
 #[cfg(test)]
@@ -185,7 +204,7 @@ mod tests {
     fn read(chunks: &[&str]) -> (String, bool) {
         let mut decoder = LineDecoder::new(8);
         chunks.iter().for_each(|chunk| decoder.push(chunk.as_bytes()));
-        let Output { bytes, is_over_limit } = decoder.finish();
+        let Output { bytes, is_over_limit } = decoder.output_so_far();
         (String::from_utf8(bytes).unwrap(), is_over_limit)
     }
 

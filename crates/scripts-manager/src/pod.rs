@@ -1,28 +1,21 @@
 //! The pod of a script, built by a pure function.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{
-        Capabilities, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource,
-        EmptyDirVolumeSource, EnvVar, LocalObjectReference, ObjectFieldSelector, Pod, PodDNSConfig,
-        PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
-        Toleration, Volume, VolumeMount,
-    },
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::core::v1::{Container, Pod, PodDNSConfig, PodSpec, Volume, VolumeMount};
 use kube::api::ObjectMeta;
 use rockbot_contracts::{AgentName, ToolCallId};
 use rockbot_scripts::{Script, runner::MAX_ENVIRONMENT_INPUT_BYTES};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    quantity::thousandths,
-    section::{PodsSection, TolerationSection},
+    pod_parts::{
+        PACKAGES_VOLUME, annotation_volume, base_container, base_spec, claim_volume, hex, mount,
+        resources, tmp_volume, whole_seconds,
+    },
+    section::PodsSection,
 };
 
-/// The name of the script's container.
-pub(crate) const CONTAINER: &str = "script";
 /// The label selector of the pods of all managers.
 pub(crate) const MANAGED_BY_SELECTOR: &str = "app.kubernetes.io/managed-by=rockbot-scripts-manager";
 /// The largest script with its input, in bytes. Kubernetes limits the annotations of an object to
@@ -41,8 +34,6 @@ const SCRIPT: &str = "rockbot.dev/script";
 const INPUT: &str = "rockbot.dev/input";
 /// The wrapper, which reads script and input from `/rockbot`.
 const RUN: &str = include_str!("run.py");
-/// The space on the node for a pod's log, beside its temporary folder.
-const LOG_BYTES: u128 = 32 * 1024 * 1024;
 /// The time that a pod may exist beyond its start and its script's timeout, in seconds.
 const END_SECONDS: u64 = 15;
 
@@ -60,7 +51,8 @@ pub struct ScriptTooLarge {
 ///
 /// The name of the pod is derived from the call, so a request that is sent again finds the running pod.
 /// No part of the request is in a name, a label, an argument or a variable: script and input are
-/// annotations, which the pod sees as files.
+/// annotations, which the pod sees as files. `package_set` is the folder of its packages in the claim of the
+/// configuration, named by a digest.
 ///
 /// # Errors
 /// When script and input are too large for Kubernetes.
@@ -69,6 +61,7 @@ pub fn build_pod(
     call: &ToolCallId,
     agent: &AgentName,
     image: &str,
+    package_set: Option<&str>,
     section: &PodsSection,
 ) -> Result<Pod, ScriptTooLarge> {
     let bytes = script.code().len() + script.input().map_or(0, str::len);
@@ -92,7 +85,7 @@ pub fn build_pod(
             annotations: Some(annotations),
             ..ObjectMeta::default()
         },
-        spec: Some(spec(script, user(&identity), image, section)),
+        spec: Some(spec(script, user(&identity), image, package_set, section)),
         status: None,
     })
 }
@@ -109,104 +102,55 @@ pub(crate) fn runs_same_script(one: &Pod, other: &Pod) -> bool {
     request(one).is_some_and(|one| Some(one) == request(other))
 }
 
-fn spec(script: &Script, user: i64, image: &str, section: &PodsSection) -> PodSpec {
+fn spec(
+    script: &Script,
+    user: i64,
+    image: &str,
+    package_set: Option<&str>,
+    section: &PodsSection,
+) -> PodSpec {
     let seconds = seconds(script) + whole_seconds(section.start_timeout) + END_SECONDS;
-    let secrets = section.image_pull_secrets.iter();
-    let secrets: Vec<_> = secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
+    let claim = section.packages.claim.as_deref().unwrap_or_default();
+    let packages = package_set.map(|_| claim_volume(claim, true));
     PodSpec {
         active_deadline_seconds: i64::try_from(seconds).ok(),
-        automount_service_account_token: Some(false),
-        containers: vec![container(script, image, section)],
+        containers: vec![container(script, image, package_set, section)],
         // No name server: a script has no network.
         dns_policy: Some("None".to_owned()),
         dns_config: Some(PodDNSConfig {
             nameservers: Some(vec!["127.0.0.1".to_owned()]),
             ..PodDNSConfig::default()
         }),
-        enable_service_links: Some(false),
-        hostname: Some("script".to_owned()),
-        image_pull_secrets: (!secrets.is_empty()).then_some(secrets),
-        node_selector: (!section.node_selector.is_empty()).then(|| section.node_selector.clone()),
-        priority_class_name: section.priority_class.clone(),
-        restart_policy: Some("Never".to_owned()),
-        runtime_class_name: section.runtime_class.clone(),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(user),
-            run_as_group: Some(user),
-            fs_group: Some(user),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                ..SeccompProfile::default()
-            }),
-            ..PodSecurityContext::default()
-        }),
-        // The first process exits at once on SIGTERM.
-        termination_grace_period_seconds: Some(1),
-        tolerations: (!section.tolerations.is_empty())
-            .then(|| section.tolerations.iter().map(toleration).collect()),
-        volumes: Some(vec![script_volume(script), tmp_volume(section)]),
-        ..PodSpec::default()
+        volumes: Some(
+            [script_volume(script), tmp_volume(section)].into_iter().chain(packages).collect(),
+        ),
+        ..base_spec(user, "script", section)
     }
 }
 
-fn container(script: &Script, image: &str, section: &PodsSection) -> Container {
-    let command = ["python3", "-I", "-S", "-B", "-c", RUN];
+fn container(
+    script: &Script,
+    image: &str,
+    package_set: Option<&str>,
+    section: &PodsSection,
+) -> Container {
     let limits = [
         seconds(script).to_string(),
         section.max_output_bytes.to_string(),
         section.processes.to_string(),
         MAX_ENVIRONMENT_INPUT_BYTES.to_string(),
     ];
-    let variable = |name: &str| EnvVar {
-        name: name.to_owned(),
-        value: Some("/tmp".to_owned()),
-        ..EnvVar::default()
-    };
-    let mount = |name: &str, path: &str, read_only| VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: Some(read_only),
-        ..VolumeMount::default()
-    };
+    let packages = package_set.map(|set| VolumeMount {
+        // Without the other sets, whose names are those of other requests.
+        sub_path: Some(set.to_owned()),
+        ..mount(PACKAGES_VOLUME, "/rockbot-packages", true)
+    });
+    let mounts = [mount("rockbot", "/rockbot", true), mount("tmp", "/tmp", false)];
     Container {
-        name: CONTAINER.to_owned(),
-        image: Some(image.to_owned()),
-        image_pull_policy: Some(section.image_pull_policy.clone()),
-        command: Some(command.into_iter().map(ToOwned::to_owned).collect()),
         args: Some(limits.into()),
-        env: Some(vec![variable("HOME"), variable("TMPDIR")]),
-        working_dir: Some("/tmp".to_owned()),
-        resources: Some(resources(section)),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                ..Capabilities::default()
-            }),
-            privileged: Some(false),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            ..SecurityContext::default()
-        }),
-        volume_mounts: Some(vec![mount("rockbot", "/rockbot", true), mount("tmp", "/tmp", false)]),
-        ..Container::default()
-    }
-}
-
-/// Requests equal limits, so that scripts do not compete for resources.
-fn resources(section: &PodsSection) -> ResourceRequirements {
-    let on_disk =
-        if section.disk_in_memory { 0 } else { thousandths(&section.disk).unwrap_or(0) / 1000 };
-    let amounts = BTreeMap::from([
-        ("cpu".to_owned(), Quantity(section.cpu.clone())),
-        ("memory".to_owned(), Quantity(section.memory.clone())),
-        ("ephemeral-storage".to_owned(), Quantity((on_disk + LOG_BYTES).to_string())),
-    ]);
-    ResourceRequirements {
-        requests: Some(amounts.clone()),
-        limits: Some(amounts),
-        ..ResourceRequirements::default()
+        resources: Some(resources(&section.memory, section)),
+        volume_mounts: Some(mounts.into_iter().chain(packages).collect()),
+        ..base_container(image, RUN, section)
     }
 }
 
@@ -215,48 +159,10 @@ fn seconds(script: &Script) -> u64 {
     whole_seconds(script.timeout())
 }
 
-/// Rounds up to seconds.
-fn whole_seconds(length: Duration) -> u64 {
-    length.as_secs() + u64::from(length.subsec_nanos() > 0)
-}
-
 /// The volume with script and input as files.
 fn script_volume(script: &Script) -> Volume {
-    let file = |path: &str, annotation: &str| DownwardAPIVolumeFile {
-        path: path.to_owned(),
-        field_ref: Some(ObjectFieldSelector {
-            field_path: format!("metadata.annotations['{annotation}']"),
-            ..ObjectFieldSelector::default()
-        }),
-        ..DownwardAPIVolumeFile::default()
-    };
-    let mut items = vec![file("script.py", SCRIPT)];
-    items.extend(script.input().map(|_| file("input", INPUT)));
-    Volume {
-        name: "rockbot".to_owned(),
-        downward_api: Some(DownwardAPIVolumeSource {
-            items: Some(items),
-            ..DownwardAPIVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
-fn tmp_volume(section: &PodsSection) -> Volume {
-    Volume {
-        name: "tmp".to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: section.disk_in_memory.then(|| "Memory".to_owned()),
-            size_limit: Some(Quantity(section.disk.clone())),
-        }),
-        ..Volume::default()
-    }
-}
-
-fn toleration(section: &TolerationSection) -> Toleration {
-    let operator = Some(section.operator().to_owned());
-    let TolerationSection { key, value, effect, .. } = section.clone();
-    Toleration { key, operator, value, effect, ..Toleration::default() }
+    let input = script.input().map(|_| ("input", INPUT));
+    annotation_volume([("script.py", SCRIPT)].into_iter().chain(input))
 }
 
 /// Returns a user id for this pod alone: the kernel counts processes per user and node.
@@ -277,25 +183,21 @@ fn fingerprint(script: &Script) -> String {
     hex(&digest.finalize())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use rockbot_scripts::Requirements;
 
     use super::*;
+    use std::time::Duration;
+
     use rockbot_scripts::PreparedImage;
+
+    use crate::section::{PackagesSection, TolerationSection};
 
     fn made(script: &Script, call: &str, section: &PodsSection) -> Pod {
         let call = ToolCallId::new(call).unwrap();
         let agent = AgentName::new("agent").unwrap();
-        build_pod(script, &call, &agent, &section.image, section).unwrap()
+        build_pod(script, &call, &agent, &section.image, None, section).unwrap()
     }
 
     /// Returns the pod as JSON without the text of `run.py`.
@@ -348,8 +250,27 @@ mod tests {
                 },
             ],
             probe_network: false,
+            packages: PackagesSection::default(),
         };
         insta::assert_snapshot!(manifest(&made(&script, "../é 😀 \"$(id)\"/", &section)));
+    }
+
+    #[test]
+    fn package_set_is_mounted_read_only() {
+        let claim = Some("set-volume".to_owned());
+        let packages = PackagesSection { claim, ..PackagesSection::default() };
+        let section = PodsSection { packages, ..PodsSection::default() };
+        let (call, agent) = (ToolCallId::new("a").unwrap(), AgentName::new("agent").unwrap());
+        let script = Script::new("pass").unwrap();
+        let pod = build_pod(&script, &call, &agent, "i", Some("0a1b"), &section).unwrap();
+        let spec = pod.spec.unwrap();
+        let volume = spec.volumes.unwrap().pop().unwrap();
+        let claim = volume.persistent_volume_claim.unwrap();
+        assert_eq!((claim.claim_name.as_str(), claim.read_only), ("set-volume", Some(true)));
+        let mount = spec.containers[0].volume_mounts.clone().unwrap().pop().unwrap();
+        assert_eq!((mount.name, mount.read_only), (volume.name, Some(true)));
+        assert_eq!(mount.sub_path.as_deref(), Some("0a1b"));
+        assert!(RUN.contains(&format!("\"{}\"", mount.mount_path)), "{}", mount.mount_path);
     }
 
     #[test]
@@ -366,7 +287,7 @@ mod tests {
         assert_ne!(name("a"), name("b"));
         let call = ToolCallId::new("a").unwrap();
         let other = AgentName::new("other").unwrap();
-        let others = build_pod(&script, &call, &other, "i", &section).unwrap();
+        let others = build_pod(&script, &call, &other, "i", None, &section).unwrap();
         assert_ne!(Some(name("a")), others.metadata.name);
         assert!(name("a").len() <= 63);
     }
@@ -396,7 +317,7 @@ mod tests {
         let section = PodsSection::default();
         let call = ToolCallId::new("a").unwrap();
         let agent = AgentName::new("agent").unwrap();
-        let build = |script: &Script| build_pod(script, &call, &agent, "i", &section);
+        let build = |script: &Script| build_pod(script, &call, &agent, "i", None, &section);
         assert!(build(&script(MAX_TEXT_BYTES - 1)).is_ok());
         assert_eq!(
             build(&script(MAX_TEXT_BYTES)).unwrap_err(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use rockbot_contracts::Executed;
 
-use crate::pod::CONTAINER;
+use crate::pod_parts::CONTAINER;
 
 /// The phase of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ container has one line of facts, including the limit that stopped the script, an
 import binascii, fcntl, os, resource, select, signal, sys, time
 
 SCRIPT, INPUT = "/rockbot/script.py", "/rockbot/input"
+PACKAGES = "/rockbot-packages"
 TERMINATION_LOG, MAX_STDERR = "/dev/termination-log", 3968
 LINE, FLUSH_SECONDS = 12000, 0.1
 SECONDS, OUTPUT, PROCESSES, VARIABLE = (int(argument) for argument in sys.argv[1:5])
@@ -28,7 +29,12 @@ def become_script(out, err):
         if os.path.getsize(INPUT) <= VARIABLE:
             with open(INPUT, encoding="utf-8", newline="") as file:
                 env["ROCKBOT_INPUT"] = file.read()
-    os.execve(sys.executable, ["python3", "-I", "-B", "-X", "utf8", SCRIPT], env)
+    isolated = "-I"
+    if os.path.isdir(PACKAGES):
+        # Isolated mode would ignore the variable; it also ignores those of the image.
+        env = {k: v for k, v in env.items() if not k.startswith("PYTHON")}
+        env["PYTHONPATH"], isolated = PACKAGES, "-s"
+    os.execve(sys.executable, ["python3", isolated, "-B", "-X", "utf8", SCRIPT], env)
 
 
 def take(pipe):

@@ -7,15 +7,15 @@ use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use rockbot_contracts::Executed;
-use rockbot_scripts::{Isolation, Script, ScriptOutcome};
-use rockbot_tools::ToolFailure;
+use rockbot_scripts::{Isolation, OutputProgress, Script, ScriptOutcome};
+use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
     api::{ApiError, FailureKind, request, retry_pauses},
     outcome::{NO_CAPACITY, OutcomeBuilder, pod_lost, timed_out},
-    output::{LogFollower, Output, PodLog},
+    output::{LogFollower, PodLog},
     pod::runs_same_script,
     pod_guard::PodGuard,
     pod_phase::PodPhase,
@@ -30,7 +30,7 @@ const EXIT_REPORT_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum wait for the rest of the log of a pod that the cluster terminated.
 const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts, with jitter.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Run<'a> {
     pub(crate) pods: &'a Api<Pod>,
@@ -38,6 +38,8 @@ pub(crate) struct Run<'a> {
     pub(crate) isolation: Isolation,
     pub(crate) script: &'a Script,
     pub(crate) guard: &'a PodGuard<'a>,
+    pub(crate) log: &'a PodLog,
+    pub(crate) context: &'a ToolContext,
     /// Permits only an existing pod, because the script may have run with effects.
     pub(crate) adopt_only: bool,
 }
@@ -54,11 +56,9 @@ impl Run<'_> {
         };
         self.guard.mark_created(&pod);
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let log = PodLog::new(self.pods.clone(), name.clone(), self.section.max_output_bytes);
         let mut watch = PodWatch::new(self.pods.clone(), name, pod.metadata.uid.clone());
         let mut phase = PodPhase::from_pod(&pod);
         let mut running_since: Option<Instant> = None;
-        let mut followed = Output::default();
         let mut follower: Option<LogFollower> = None;
         loop {
             self.guard.set_executed(phase.executed(running_since.is_some()));
@@ -68,7 +68,7 @@ impl Run<'_> {
                 PodPhase::Broken { reason } => return Err(broken(reason)),
                 PodPhase::Running if running_since.is_none() => {
                     running_since = Some(Instant::now());
-                    follower = Some(log.follow());
+                    follower = Some(self.log.follow(OutputProgress::new(self.context)));
                     debug!(after = ?timing.mark_running(), "script running");
                 }
                 PodPhase::Running => {}
@@ -81,9 +81,8 @@ impl Run<'_> {
                     };
                     if let Some(mut follower) = follower.take() {
                         let _ = timeout(drain, follower.read_to_end()).await;
-                        followed = follower.into_output();
                     }
-                    let outcome = self.outcome(&log, followed, run_time);
+                    let outcome = self.outcome(run_time);
                     return match phase {
                         PodPhase::Exited(exit) => outcome.describe_exit(exit).await,
                         PodPhase::Terminated { reason, message, started } => {
@@ -104,9 +103,9 @@ impl Run<'_> {
                     PodChange::Deleted => return Err(pod_lost(self.guard.executed())),
                 },
                 Some(()) = OptionFuture::from(follower.as_mut().map(LogFollower::read_to_end)) => {
-                    followed = follower.take().map(LogFollower::into_output).unwrap_or_default();
-                    if followed.is_over_limit {
-                        return Ok(self.outcome(&log, followed, run_time).describe_output_limit().await);
+                    follower = None;
+                    if self.log.followed().is_over_limit {
+                        return Ok(self.outcome(run_time).describe_output_limit().await);
                     }
                 }
                 () = sleep_until(limit) => return Err(match phase {
@@ -199,14 +198,9 @@ impl Run<'_> {
         }
     }
 
-    fn outcome<'a>(
-        &'a self,
-        log: &'a PodLog,
-        followed: Output,
-        run_time: Duration,
-    ) -> OutcomeBuilder<'a> {
+    fn outcome(&self, run_time: Duration) -> OutcomeBuilder<'_> {
         let isolation = self.isolation.clone();
-        OutcomeBuilder { script: self.script, isolation, log, followed, run_time }
+        OutcomeBuilder { script: self.script, isolation, log: self.log, run_time }
     }
 }
 
@@ -215,7 +209,7 @@ fn id_in_use() -> ToolFailure {
 }
 
 /// The pod does not exist, and the cluster rejects its creation.
-fn rejected(failure: &ApiError, kind: &FailureKind) -> ToolFailure {
+pub(crate) fn rejected(failure: &ApiError, kind: &FailureKind) -> ToolFailure {
     if *kind == FailureKind::QuotaFull {
         info!(error = %failure, "namespace quota exhausted");
         return ToolFailure::Overloaded { message: NO_CAPACITY.to_owned() };

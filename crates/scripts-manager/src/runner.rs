@@ -11,21 +11,28 @@ use std::{
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::Api};
-use rockbot_contracts::trace;
+use rockbot_contracts::{Executed, trace};
 use rockbot_scripts::{
-    InvalidRequirement, Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner,
+    InvalidRequirement, Isolation, PreparedImages, Script, ScriptOutcome, ScriptRunner, with_output,
 };
 use rockbot_tools::{ToolContext, ToolFailure};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, debug, info_span};
 
 use crate::{
-    deletions::DeletionQueue, pod::build_pod, pod_guard::PodGuard, run::Run, section::PodsSection,
-    sweep::Sweep,
+    deletions::DeletionQueue, install_pod::set_name, output::PodLog, package_sets::PackageSets,
+    pod::build_pod, pod_guard::PodGuard, run::Run, section::PodsSection, sweep::Sweep,
 };
 
 /// The gap in the isolation where the network is not known to be closed.
 pub(crate) const NETWORK: &str = "the network";
+
+/// The pod of a script.
+struct PreparedPod {
+    pod: Pod,
+    /// Set when the pod mounts a package set.
+    needs_packages: bool,
+}
 
 /// Runs every script in its own pod, which is deleted when the script has finished or was cancelled.
 ///
@@ -35,6 +42,7 @@ pub struct KubernetesRunner {
     pods: Api<Pod>,
     section: PodsSection,
     images: PreparedImages,
+    package_sets: PackageSets,
     deletions: Arc<DeletionQueue>,
     _sweep: Sweep,
     is_detaching: AtomicBool,
@@ -51,8 +59,18 @@ impl KubernetesRunner {
         let images = PreparedImages::try_new(&section.images)?;
         let deletions = Arc::new(DeletionQueue::start(pods.clone()));
         let sweep = Sweep::start(pods.clone(), deletions.clone());
+        let package_sets = PackageSets::new(pods.clone(), section.clone(), deletions.clone());
         let (is_detaching, gaps) = (AtomicBool::new(false), OnceLock::new());
-        Ok(Self { pods, section, images, deletions, _sweep: sweep, is_detaching, gaps })
+        Ok(Self {
+            pods,
+            section,
+            images,
+            package_sets,
+            deletions,
+            _sweep: sweep,
+            is_detaching,
+            gaps,
+        })
     }
 
     /// From now on, keeps the pod of a script whose future is dropped, for the next manager that gets the
@@ -92,16 +110,44 @@ impl KubernetesRunner {
         }
     }
 
-    fn pod(&self, script: &Script, context: &ToolContext) -> Result<Pod, ToolFailure> {
-        let image = if script.packages().is_empty() {
-            &self.section.image
+    fn pod(&self, script: &Script, context: &ToolContext) -> Result<PreparedPod, ToolFailure> {
+        let packages = script.packages();
+        let (image, package_set) = if packages.is_empty() {
+            (self.section.image.as_str(), None)
         } else {
-            self.images
-                .find(script.packages())
-                .map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?
+            match self.images.find(packages) {
+                Ok(image) => (image, None),
+                Err(_) if self.section.packages.claim.is_some() => {
+                    (self.section.image.as_str(), Some(set_name(packages, &self.section)))
+                }
+                Err(error) => return Err(ToolFailure::NotPermitted { reason: error.to_string() }),
+            }
         };
-        build_pod(script, &context.tool_call_id, &context.agent, image, &self.section)
-            .map_err(|error| ToolFailure::invalid(error.to_string()))
+        let (call, set) = (&context.tool_call_id, package_set.as_deref());
+        let pod = build_pod(script, call, &context.agent, image, set, &self.section)
+            .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+        Ok(PreparedPod { pod, needs_packages: package_set.is_some() })
+    }
+
+    /// Installs the script's packages, if necessary, within the call's deadline.
+    async fn install_packages(
+        &self,
+        script: &Script,
+        context: &ToolContext,
+    ) -> Result<(), ToolFailure> {
+        let started = Instant::now();
+        tokio::select! {
+            biased;
+            () = context.cancellation.cancelled() => {
+                Err(ToolFailure::Cancelled { executed: Executed::No })
+            }
+            installed = self.package_sets.provide(script.packages()) => installed,
+            () = sleep_until(context.deadline) => Err(ToolFailure::TimedOut {
+                after: context.deadline.saturating_duration_since(started),
+                executed: Executed::No,
+                repeatable: true,
+            }),
+        }
     }
 
     async fn execute(
@@ -109,23 +155,30 @@ impl KubernetesRunner {
         script: &Script,
         context: &ToolContext,
     ) -> Result<ScriptOutcome, ToolFailure> {
-        let pod = self.pod(script, context)?;
+        let PreparedPod { pod, needs_packages } = self.pod(script, context)?;
         let started = Instant::now();
         let guard = PodGuard::new(&self.deletions, &self.is_detaching, &pod);
         let isolation = self.isolation();
         let adopt_only = context.may_have_run && !isolation.is_complete();
+        if needs_packages && !adopt_only {
+            self.install_packages(script, context).await?;
+        }
         let span = info_span!(
             target: trace::TARGET,
             "run_script",
             otel.kind = "client",
             k8s.pod.name = pod.metadata.name.as_deref(),
         );
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let log = PodLog::new(self.pods.clone(), name, self.section.max_output_bytes);
         let run = Run {
             pods: &self.pods,
             section: &self.section,
             isolation,
             script,
             guard: &guard,
+            log: &log,
+            context,
             adopt_only,
         };
         let result = tokio::select! {
@@ -141,7 +194,12 @@ impl KubernetesRunner {
             }),
         };
         guard.mark_finished();
-        result
+        result.map_err(|failure| match failure {
+            ToolFailure::TimedOut { .. } | ToolFailure::Cancelled { .. } => {
+                with_output(failure, &log.followed().into_text(), "")
+            }
+            other => other,
+        })
     }
 }
 

@@ -53,6 +53,68 @@ pub struct PodsSection {
     /// Enables a script at startup that tries to reach the cluster's API. If it succeeds, if the probe
     /// fails, or if this is false, every result reports the network as a gap. Default true.
     pub probe_network: bool,
+    /// Packages that are installed on request.
+    pub packages: PackagesSection,
+}
+
+/// `[scripts.packages]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PackagesSection {
+    /// The persistent volume claim in the namespace that keeps installed packages. Default none: only
+    /// images have packages.
+    pub claim: Option<String>,
+    /// The package index, as for pip. Default PyPI.
+    pub index_url: String,
+    /// Time limit of an installation, beside that for the start of its pod. Default 120 s.
+    #[serde(deserialize_with = "duration")]
+    pub timeout: Duration,
+    /// The memory of an installation, request and limit. Default `512Mi`.
+    pub memory: String,
+    /// The most package sets to keep; the least recently installed or requested are removed, except those
+    /// of the last day. Default 50.
+    pub max_sets: u32,
+}
+
+impl Default for PackagesSection {
+    fn default() -> Self {
+        Self {
+            claim: None,
+            index_url: "https://pypi.org/simple".to_owned(),
+            timeout: Duration::from_secs(120),
+            memory: "512Mi".to_owned(),
+            max_sets: 50,
+        }
+    }
+}
+
+impl PackagesSection {
+    /// Returns the errors, each with its key.
+    fn validate(&self) -> Vec<(&'static str, String)> {
+        let mut errors = Vec::new();
+        let mut check = |valid: bool, key, error: String| {
+            if !valid {
+                errors.push((key, error));
+            }
+        };
+        if let Some(claim) = &self.claim {
+            let error = format!("{claim:?} is not a Kubernetes object name");
+            check(is_object_name(claim), "packages.claim", error);
+        }
+        let url = &self.index_url;
+        let is_url = url.starts_with("https://") || url.starts_with("http://");
+        // Kubernetes would replace `$(…)` in an argument.
+        let is_plain = !url.contains(|c: char| c.is_whitespace() || c.is_control() || c == '$');
+        check(is_url && is_plain, "packages.index_url", format!("{url:?} is not an http(s) URL"));
+        let range = Duration::from_secs(10)..=Duration::from_secs(600);
+        check(range.contains(&self.timeout), "packages.timeout", "must be 10s to 10m".to_owned());
+        let memory = thousandths(&self.memory) >= thousandths("64Mi");
+        let error = format!("{:?}: must be an amount of at least 64Mi, such as 512Mi", self.memory);
+        check(memory, "packages.memory", error);
+        let sets = (1..=10_000).contains(&self.max_sets);
+        check(sets, "packages.max_sets", "must be 1 to 10000".to_owned());
+        errors
+    }
 }
 
 /// `[[scripts.tolerations]]`.
@@ -121,6 +183,7 @@ impl Default for PodsSection {
             node_selector: BTreeMap::new(),
             tolerations: Vec::new(),
             probe_network: true,
+            packages: PackagesSection::default(),
         }
     }
 }
@@ -187,6 +250,9 @@ impl PodsSection {
         for error in self.tolerations.iter().flat_map(TolerationSection::validate) {
             add("tolerations", &error);
         }
+        for (key, error) in self.packages.validate() {
+            add(key, &error);
+        }
         if let Err(error) = PreparedImages::try_new(&self.images) {
             add("images", &error.to_string());
         }
@@ -212,6 +278,13 @@ mod tests {
             namespace: "Scripts/".to_owned(),
             image: String::new(),
             image_pull_policy: "sometimes".to_owned(),
+            packages: PackagesSection {
+                claim: Some("A claim".to_owned()),
+                index_url: "https://index.test/$(TOKEN)".to_owned(),
+                timeout: Duration::ZERO,
+                memory: "1Mi".to_owned(),
+                max_sets: 0,
+            },
             cpu: "fast".to_owned(),
             memory: "64Mi".to_owned(),
             disk: "64Mi".to_owned(),
@@ -236,6 +309,11 @@ mod tests {
             "processes",
             "max_output_bytes",
             "start_timeout",
+            "packages.claim",
+            "packages.index_url",
+            "packages.timeout",
+            "packages.memory",
+            "packages.max_sets",
             "images",
         ];
         assert_eq!(errors.len(), keys.len(), "{errors:#?}");

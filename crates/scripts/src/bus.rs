@@ -97,8 +97,9 @@ mod tests {
     use rockbot_contracts::{
         AgentName, Executed, InstanceId, RoutingKey, SessionId, ToolErrorCode, script::ScriptLimit,
     };
+    use rockbot_testkit::fixture::within_timeout;
     use rockbot_tool_rpc::{InvokeOptions, ToolInvokeHandler, invoke::InvokeWorkers};
-    use rockbot_tools::{ToolExecutor, ToolRegistry};
+    use rockbot_tools::{ToolExecutor, ToolRegistry, ToolUpdate};
     use serde_json::json;
     use tokio::time::Instant;
 
@@ -106,6 +107,7 @@ mod tests {
     use crate::{
         requirement::Requirements,
         served::{RunScript, ScriptProtocol},
+        stopped::with_output,
         tool::ExecutePythonScript,
     };
 
@@ -124,8 +126,10 @@ mod tests {
             Box::pin(async move {
                 self.runs.fetch_add(1, Ordering::Relaxed);
                 if script.code() == "forever" {
+                    context.progress("so far");
                     context.cancellation.cancelled().await;
-                    return Err(ToolFailure::Cancelled { executed: Executed::Yes });
+                    let failure = ToolFailure::Cancelled { executed: Executed::Yes };
+                    return Err(with_output(failure, "so far\n", ""));
                 }
                 let seconds = script.timeout().as_secs();
                 let received =
@@ -241,21 +245,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cancellation_reaches_runner() {
+    async fn progress_and_cancellation_cross_the_bus() {
         let fixture = Fixture::new().await;
-        let (runner, context) = (fixture.runner(), context());
+        let (runner, mut context) = (fixture.runner(), context());
+        let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+        context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
         let script = Script::new("forever").unwrap();
-        let echo = fixture.echo.clone();
+        let cancellation = context.cancellation.clone();
         let cancel = async {
-            while echo.runs.load(Ordering::Relaxed) == 0 {
-                tokio::task::yield_now().await;
-            }
-            context.cancellation.cancel();
+            let update = within_timeout("progress", updates.recv()).await;
+            assert_eq!(update, Some(ToolUpdate::Progress("so far".to_owned())));
+            cancellation.cancel();
         };
         let (result, ()) = tokio::join!(runner.run(&script, &context), cancel);
         let failure = result.unwrap_err();
         assert_eq!(failure.code(), ToolErrorCode::Cancelled);
         assert_eq!(failure.executed(), Executed::Yes);
+        assert_eq!(failure.to_string(), "cancelled\nstdout until then:\nso far");
     }
 
     #[tokio::test]

@@ -35,6 +35,7 @@ pub use self::{
     options::{DockerOptions, Pull},
 };
 use crate::{
+    output_progress::OutputProgress,
     permits::RunPermits,
     prepared::PreparedImages,
     requirement::InvalidRequirement,
@@ -138,14 +139,20 @@ impl DockerRunner {
         let arguments = run_arguments(&self.options, &spec);
         let container = Container::start(&self.docker, &arguments, run, permit, &self.cleanups)
             .map_err(|error| error.into_failure(Executed::No))?;
-        let mut run = Run::new(script, &self.options, container, context.deadline);
+        let mut run = Run::new(
+            script,
+            &self.options,
+            container,
+            context.deadline,
+            OutputProgress::new(context),
+        );
         let finished = tokio::select! {
             biased;
             () = context.cancellation.cancelled() => None,
             finished = run.follow() => Some(finished),
         };
         let Some(finished) = finished else {
-            return Err(ToolFailure::Cancelled { executed: run.executed() });
+            return Err(run.cancelled());
         };
         finished.map(|finished| finished.into_outcome(isolation))
     }

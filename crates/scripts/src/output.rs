@@ -1,4 +1,4 @@
-//! Bounded buffers for the output of a running script.
+//! Bounded buffers for the output of a running script, and bounded parts of it.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl HeadBuffer {
 }
 
 /// Returns the length without an incomplete character at the end, if the bytes may have been cut.
-fn complete_length(bytes: &[u8], cut: bool) -> usize {
+pub(crate) fn complete_length(bytes: &[u8], cut: bool) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if cut && error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),
@@ -64,6 +64,11 @@ impl TailBuffer {
         let half = if self.cut { bytes.iter().take(3).take_while(continues).count() } else { 0 };
         String::from_utf8_lossy(&bytes[half..]).into_owned()
     }
+}
+
+/// Returns the end of a text, at most `max_bytes` long.
+pub(crate) fn end_of(text: &str, max_bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(max_bytes))..]
 }
 
 #[cfg(test)]

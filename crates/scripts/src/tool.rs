@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    output::end_of,
     requirement::{MAX_REQUIREMENTS, Requirements},
     runner::{
         DEFAULT_TIMEOUT, INPUT_FILE_VARIABLE, INPUT_VARIABLE, InvalidScript,
@@ -210,7 +211,7 @@ fn failure_text(script: &Script, outcome: &ScriptOutcome) -> String {
         if !stream.is_empty() {
             let shown = match name {
                 "stderr" => stream.as_str(),
-                _ => tail(stream, MAX_SHOWN_BYTES),
+                _ => end_of(stream, MAX_SHOWN_BYTES),
             };
             let _ = write!(text, "\n{name}:\n{shown}");
         }
@@ -227,15 +228,6 @@ pub fn input_hint(script: &Script) -> Option<String> {
          read the file named by {INPUT_FILE_VARIABLE}",
         input.len()
     ))
-}
-
-/// Returns the end of a text, at most `max_bytes` long.
-fn tail(text: &str, max_bytes: usize) -> &str {
-    let mut start = text.len().saturating_sub(max_bytes);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    &text[start..]
 }
 
 #[cfg(test)]

@@ -74,6 +74,14 @@ pub enum ToolFailure {
         /// Cause.
         message: String,
     },
+    /// The call was stopped after it had produced output.
+    #[error("{failure}\n{output}")]
+    WithOutput {
+        /// The failure, such as [`TimedOut`](Self::TimedOut).
+        failure: Box<ToolFailure>,
+        /// The output until then, for the model. Untrusted; bounded by the tool.
+        output: String,
+    },
     /// The tool handler replied with an error.
     #[error("{}", .error.message)]
     Remote {
@@ -142,6 +150,7 @@ impl ToolFailure {
             Self::OutcomeUnknown { .. } => {
                 (ToolErrorCode::OutcomeUnknown, Executed::Unknown, false)
             }
+            Self::WithOutput { failure, .. } => failure.classify(),
             Self::Remote { error, .. } => (error.code.clone(), error.executed, error.is_retryable),
         }
     }
@@ -160,6 +169,11 @@ impl ToolFailure {
             Self::Remote { error, .. } => {
                 error.executed = Executed::Unknown;
                 error.is_retryable = false;
+            }
+            Self::WithOutput { failure, output } => {
+                let failure = std::mem::replace(&mut **failure, Self::failed(""));
+                let (failure, output) = (failure.into_possibly_executed(), std::mem::take(output));
+                return Self::WithOutput { failure: Box::new(failure), output };
             }
             // These codes state that the tool did not run.
             _ => {
@@ -191,6 +205,10 @@ impl ToolFailure {
                 Self::Unavailable { message: message.clone(), executed: *executed }
             }
             Self::OutcomeUnknown { message } => Self::OutcomeUnknown { message: message.clone() },
+            Self::WithOutput { failure, output } => {
+                let failure = Box::new(failure.clone_for_caller());
+                Self::WithOutput { failure, output: output.clone() }
+            }
             Self::Remote { error, ran_on } => {
                 Self::Remote { error: error.clone(), ran_on: ran_on.clone() }
             }
@@ -207,7 +225,8 @@ impl ToolFailure {
         self
     }
 
-    /// Returns the message for models and callers, if the failure has one.
+    /// Returns the message for models and callers, if the failure has one; of a failure with output, the
+    /// output.
     pub(crate) fn message_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::NotFound { name: message }
@@ -216,7 +235,8 @@ impl ToolFailure {
             | Self::NotPermitted { reason: message }
             | Self::Overloaded { message }
             | Self::Unavailable { message, .. }
-            | Self::OutcomeUnknown { message } => Some(message),
+            | Self::OutcomeUnknown { message }
+            | Self::WithOutput { output: message, .. } => Some(message),
             Self::Remote { error, .. } => Some(&mut error.message),
             Self::TimedOut { .. } | Self::Cancelled { .. } => None,
         }
@@ -350,6 +370,21 @@ mod tests {
         }
         let failure = ToolFailure::failed("reason").into_possibly_executed();
         assert_eq!(failure.executed(), Executed::Yes);
+    }
+
+    #[test]
+    fn failure_with_output_keeps_classification() {
+        let cancelled = ToolFailure::Cancelled { executed: Executed::No };
+        let failure = ToolFailure::WithOutput {
+            failure: Box::new(cancelled),
+            output: "stdout:\n\u{1b}[31mone".to_owned(),
+        };
+        let failure = failure.without_hidden_text().clone_for_caller();
+        assert_eq!(failure.model_text(), "(tool failed: cancelled\nstdout:\none)");
+        assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Cancelled, Executed::No));
+        let failure = failure.into_possibly_executed();
+        assert_eq!(failure.executed(), Executed::Unknown);
+        assert_eq!(failure.to_string(), "cancelled\nstdout:\none");
     }
 
     #[test]

@@ -107,3 +107,15 @@ async fn script_runs_in_a_handler_without_scripts_managers() {
     let message = managers.json()["message"].as_str().expect("text").to_owned();
     assert_contains(&message, &["no scripts manager", "omit --runner"]);
 }
+
+#[tokio::test]
+async fn output_of_stopped_script_crosses_the_bus() {
+    let fleet = Fleet::new();
+    fleet.write("slow.py", "import time\nprint('begun', flush=True)\ntime.sleep(60)\n");
+    let _handler = fleet.handler_with("handler-1", &[("ROCKBOT_SCRIPTS__RUNNER", "local")]).await;
+    let stopped = fleet.run(&["script", "run", "slow.py", "--timeout", "4"]).await;
+    stopped.assert_code(75);
+    // First as progress, and again with the failure.
+    assert_eq!(stopped.stderr.matches("begun").count(), 2, "{}", stopped.stderr);
+    assert_contains(&stopped.stderr, &["stdout until then:\nbegun (timeout, executed: yes)"]);
+}

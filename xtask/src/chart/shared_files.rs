@@ -10,7 +10,8 @@ use super::{chart, files, stdout};
 use crate::{console, workspace};
 
 /// Folders of the chart, the folders that they link to, and the extension of the files.
-const SHARED: [(&str, &str, &str); 3] = [
+const SHARED: [(&str, &str, &str); 4] = [
+    ("files/packages", "deploy/kubernetes/packages", "yaml"),
     ("files/scripts", "deploy/kubernetes/scripts", "yaml"),
     ("files/rules", "deploy/observability/prometheus/rules", "yaml"),
     ("files/dashboards", "deploy/observability/grafana/dashboards", "json"),

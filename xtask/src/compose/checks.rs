@@ -10,8 +10,8 @@ use crate::broker::wait_before_poll;
 use crate::{console, process};
 
 /// Services that run unprivileged on a read-only root.
-const OWN_SERVICES: [&str; 5] =
-    ["agent", "tool-handler", "web-handler", "mcp-bridge", "example-mcp"];
+const OWN_SERVICES: [&str; 6] =
+    ["agent", "tool-handler", "web-handler", "mcp-bridge", "example-mcp", "package-index"];
 /// The port of our admin servers and of Prometheus.
 const ADMIN_PORT: u16 = 9090;
 const JAEGER_PORT: u16 = 16686;
@@ -20,12 +20,13 @@ const AGENT_TRACES: &str = "/api/traces?service=rockbot-agent&limit=100";
 const TIMEOUT: Duration = Duration::from_secs(90);
 const NONROOT: &str = "65532:65532";
 /// The secrets that each service mounts.
-const SECRETS: [(&str, &[&str]); 5] = [
+const SECRETS: [(&str, &[&str]); 6] = [
     ("agent", &["broker-url", "model-key", "store-url"]),
     ("tool-handler", &["broker-url", "store-url"]),
     ("web-handler", &["brave-key", "broker-url", "github-token", "store-url", "tavily-key"]),
     ("mcp-bridge", &["broker-url", "store-url"]),
     ("example-mcp", &[]),
+    ("package-index", &[]),
 ];
 /// The networks of the two handlers, without the project's name.
 const NETWORKS: [(&str, &[&str]); 2] =
@@ -35,6 +36,7 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("services run unprivileged on a read-only root", || unprivileged(fleet))?;
     step("services mount their own secrets only", || secrets(fleet))?;
     step("only the pool web reaches other networks", || networks(fleet))?;
+    step("the package index serves the handler", || package_index(fleet))?;
     step("a tool call runs unprivileged", || tool_call(fleet))?;
     step("a command cannot read a key of the pool web", || keys_of_web(fleet))?;
     step("the queue of the pool web refuses other handlers", || queue_of_web(fleet))?;
@@ -133,6 +135,19 @@ fn queue_of_web(fleet: &Fleet<'_>) -> Result<()> {
     };
     for expected in ["refused queue tool.invoke.pool.web", "ACCESS_REFUSED"] {
         ensure!(refused.contains(expected), "no {expected:?} in:\n{refused}");
+    }
+    Ok(())
+}
+
+/// Requests from the handler what the index answers without the internet, and a path that it refuses.
+fn package_index(fleet: &Fleet<'_>) -> Result<()> {
+    let command = "for path in healthz files/a; do python3 -c 'import sys, urllib.request as r; \
+         print(r.urlopen(sys.argv[1], timeout=9).status)' http://package-index:8080/$path 2>&1 \
+         | tail -n 1; done; touch /var/lib/rockbot/kept && echo writable";
+    let arguments = serde_json::json!({ "command": command }).to_string();
+    let output = fleet.rockbot(&["tools", "call", "bash", &arguments])?;
+    for expected in ["200", "HTTP Error 404", "writable"] {
+        ensure!(output.contains(expected), "no {expected:?} in:\n{output}");
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `rockbot script run`, on this machine.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
 use crate::sandbox::{CommandOutput, Sandbox, assert_contains};
@@ -33,6 +35,38 @@ fn json_output_describes_outcome() {
     let spins = ["--json", "script", "run", "spins.py", "--timeout", "1"];
     let output = sandbox.check(&spins, 75).json();
     assert_eq!((&output["code"], &output["executed"]), (&json!("timeout"), &json!("yes")));
+}
+
+#[test]
+fn output_is_shown_while_script_runs() {
+    let sandbox = Sandbox::new();
+    sandbox.write("slow.py", "import time\nprint('begun', flush=True)\ntime.sleep(60)\n");
+    let slow = ["script", "run", "slow.py", "--timeout", "3"];
+    let output = sandbox.check(&slow, 75);
+    assert_eq!(output.out, "");
+    let lines: Vec<_> = output.err.lines().collect();
+    assert_eq!(lines[0], "begun");
+    assert_contains(&output.err, &["error: timeout\nstdout until then:\nbegun (timeout"]);
+    let output = sandbox.check(&["--json", "script", "run", "slow.py", "--timeout", "1"], 75);
+    assert_eq!(output.json()["message"], "timeout\nstdout until then:\nbegun");
+}
+
+#[test]
+fn closed_output_keeps_exit_code() {
+    let sandbox = Sandbox::new();
+    sandbox.write("fails.py", "print('x' * 500_000)\nraise ValueError('no')\n");
+    sandbox.write("works.py", "print('x' * 500_000)\n");
+    for (file, code) in [("fails.py", 1), ("works.py", 0)] {
+        for arguments in [&["script", "run", file][..], &["--json", "script", "run", file]] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = sandbox.std_command(arguments);
+            let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+            assert!(!stderr.contains("panicked"), "{stderr}");
+        }
+    }
 }
 
 #[test]

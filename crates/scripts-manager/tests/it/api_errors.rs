@@ -21,12 +21,14 @@ use futures_util::{StreamExt, stream};
 use kube::Client;
 use rockbot_bus::MemoryBus;
 use rockbot_contracts::{Executed, InstanceId, ToolErrorCode};
-use rockbot_scripts::{BusRunner, ScriptOutcome, ScriptRunner};
-use rockbot_scripts_manager::{KubernetesRunner, PodsSection, ScriptsManager, pod::build_pod};
+use rockbot_scripts::{BusRunner, Requirements, ScriptOutcome, ScriptRunner};
+use rockbot_scripts_manager::{
+    KubernetesRunner, PackagesSection, PodsSection, ScriptsManager, pod::build_pod,
+};
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::fixture::reply_address;
+use rockbot_testkit::fixture::{reply_address, within_timeout};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{ToolContext, ToolFailure};
+use rockbot_tools::{ToolContext, ToolFailure, ToolUpdate};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -81,7 +83,7 @@ fn pod(status: &Value) -> Value {
 fn existing_pod(status: &Value) -> Value {
     let context = call();
     let (id, agent) = (&context.tool_call_id, &context.agent);
-    let built = build_pod(&script(CODE), id, agent, "i", &PodsSection::default()).unwrap();
+    let built = build_pod(&script(CODE), id, agent, "i", None, &PodsSection::default()).unwrap();
     let mut pod = pod(status);
     pod["metadata"]["annotations"] = json!(built.metadata.annotations);
     pod
@@ -175,13 +177,24 @@ async fn delete(State(api): State<Arc<FakeApi>>) -> Response {
 
 /// Starts a runner with the fake API.
 fn runner(api: &Arc<FakeApi>) -> KubernetesRunner {
+    let section = PodsSection { start_timeout: Duration::from_secs(2), ..PodsSection::default() };
+    runner_with(api, section)
+}
+
+/// Starts a runner that installs packages.
+fn runner_with_packages(api: &Arc<FakeApi>) -> KubernetesRunner {
+    let claim = Some("package-sets".to_owned());
+    let packages = PackagesSection { claim, ..PackagesSection::default() };
+    runner_with(api, PodsSection { packages, ..PodsSection::default() })
+}
+
+fn runner_with(api: &Arc<FakeApi>, section: PodsSection) -> KubernetesRunner {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
     let server = Router::new()
         .route(pods, post(create).get(list))
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
         .with_state(api.clone());
-    let section = PodsSection { start_timeout: Duration::from_secs(2), ..PodsSection::default() };
     KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
 }
 
@@ -314,6 +327,76 @@ async fn deleted_pod_is_unknown_outcome() {
     let (result, _) = run_script(FakeApi { watched, ..FakeApi::default() }).await;
     let failure = result.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
+}
+
+#[tokio::test]
+async fn output_of_running_script_is_reported_and_kept_when_cancelled() {
+    let watched = vec![event("MODIFIED", &pod(&running()))];
+    let api = Arc::new(FakeApi { watched, ..FakeApi::default() });
+    let (runner, mut context, script) = (runner(&api), call(), script(CODE));
+    let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+    context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
+    let cancel = context.cancellation.clone();
+    let (result, ()) = tokio::join!(runner.run(&script, &context), async {
+        let update = within_timeout("the output", updates.recv()).await;
+        assert_eq!(update, Some(ToolUpdate::Progress("ok".to_owned())));
+        cancel.cancel();
+    });
+    let failure = result.unwrap_err();
+    assert_eq!(failure.to_string(), "cancelled\nstdout until then:\nok");
+    assert_eq!(failure.executed(), Executed::Yes);
+    runner.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn timeout_reports_printed_output() {
+    let watched = vec![event("MODIFIED", &pod(&exited("timeout 124 1000 3\nslow\n")))];
+    let failure = run_script(FakeApi { watched, ..FakeApi::default() }).await.0.unwrap_err();
+    let expected = "timeout\nstdout until then:\nok\nstderr until then:\nslow";
+    assert_eq!(failure.to_string(), expected);
+    assert_eq!((failure.code(), failure.executed()), (ToolErrorCode::Timeout, Executed::Yes));
+}
+
+#[tokio::test]
+async fn packages_are_installed_once_before_the_script() {
+    let api = Arc::new(FakeApi::default());
+    let runner = runner_with_packages(&api);
+    let packages = Requirements::parse(&["numpy"]).unwrap();
+    let script = script(CODE).with_packages(packages);
+    for creations in [2, 3] {
+        let outcome = runner.run(&script, &call()).await.unwrap();
+        assert_eq!(outcome.stdout, "ok\n");
+        assert_eq!(api.creations.load(Ordering::Relaxed), creations);
+    }
+    runner.stop(Duration::from_secs(5)).await;
+    assert_eq!(api.deletions.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn failed_installation_runs_no_script() {
+    let with_code = |code: i32, message: &str| {
+        let mut status = exited(message);
+        status["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(code);
+        vec![event("MODIFIED", &pod(&status))]
+    };
+    let deleted = vec![event("DELETED", &pod(&running()))];
+    for (watched, code, message, creations) in [
+        (with_code(3, "no such package"), ToolErrorCode::InvalidArguments, "no such package", 1),
+        (with_code(4, "read-only volume"), ToolErrorCode::Unavailable, "try again later", 1),
+        (deleted, ToolErrorCode::Unavailable, "interrupted", 3),
+    ] {
+        let api = Arc::new(FakeApi { watched, ..FakeApi::default() });
+        let runner = runner_with_packages(&api);
+        let packages = Requirements::parse(&["numpy"]).unwrap();
+        let script = script(CODE).with_packages(packages);
+        let failure = runner.run(&script, &call()).await.unwrap_err();
+        assert_eq!((failure.code(), failure.executed()), (code, Executed::No), "{failure}");
+        assert!(failure.to_string().contains(message), "{failure}");
+        assert!(!failure.to_string().contains("volume"), "{failure}");
+        runner.stop(Duration::from_secs(5)).await;
+        assert_eq!(api.creations.load(Ordering::Relaxed), creations);
+        assert_eq!(api.deletions.load(Ordering::Relaxed), creations);
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 mod api_errors;
 mod fixture;
 mod hostile;
+mod install;
 mod manifests;
 mod outcomes;
 mod overhead;

@@ -12,7 +12,9 @@ use super::{container::Container, error::DockerError, frame::Frame, options::Doc
 use crate::{
     finished::FinishedScript,
     output::{HeadBuffer, TailBuffer},
+    output_progress::OutputProgress,
     runner::Script,
+    stopped::with_output,
 };
 
 /// The time beyond the runner's timeout after which the container stops the script.
@@ -46,6 +48,7 @@ pub(super) struct Run<'a> {
     executed: Executed,
     stdout: HeadBuffer,
     stderr: TailBuffer,
+    progress: OutputProgress,
 }
 
 impl<'a> Run<'a> {
@@ -54,6 +57,7 @@ impl<'a> Run<'a> {
         options: &'a DockerOptions,
         container: Container,
         deadline: Instant,
+        progress: OutputProgress,
     ) -> Self {
         let requested_at = Instant::now();
         Self {
@@ -67,18 +71,23 @@ impl<'a> Run<'a> {
             executed: Executed::No,
             stdout: HeadBuffer::new(options.stdout_bytes),
             stderr: TailBuffer::new(options.stderr_bytes),
+            progress,
         }
     }
 
-    /// Returns whether the script ran, as far as known.
-    pub(super) fn executed(&self) -> Executed {
-        self.executed
+    /// Returns the failure of a cancelled script.
+    pub(super) fn cancelled(mut self) -> ToolFailure {
+        let failure = ToolFailure::Cancelled { executed: self.executed };
+        self.with_output(failure)
     }
 
     /// Waits until the script has finished or reaches a limit. Dropping this stops it.
     pub(super) async fn follow(&mut self) -> Result<FinishedScript, ToolFailure> {
         loop {
-            let next = timeout_at(self.next_frame_due, self.container.next_frame()).await;
+            let next = tokio::select! {
+                next = timeout_at(self.next_frame_due, self.container.next_frame()) => next,
+                () = self.progress.report() => continue,
+            };
             let Ok(next) = next else {
                 return Err(self.timeout_failure());
             };
@@ -98,6 +107,7 @@ impl<'a> Run<'a> {
                     self.next_frame_due = self.deadline.min(now + self.script.timeout());
                 }
                 Frame::Stdout(bytes) => {
+                    self.progress.push(&bytes);
                     if !self.stdout.push(&bytes) {
                         let elapsed = self.elapsed();
                         return Ok(self.finished(KILLED, Some(ScriptLimit::Output), elapsed));
@@ -138,14 +148,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn timeout_failure(&self) -> ToolFailure {
+    fn timeout_failure(&mut self) -> ToolFailure {
         let now = Instant::now();
         if self.started.is_none() && now < self.deadline {
             return DockerError::Timeout { after: self.options.start_timeout }
                 .into_failure(self.executed);
         }
         let after = now.saturating_duration_since(self.started.unwrap_or(self.requested_at));
-        ToolFailure::TimedOut { after, executed: self.executed, repeatable: false }
+        let failure = ToolFailure::TimedOut { after, executed: self.executed, repeatable: false };
+        self.with_output(failure)
+    }
+
+    /// Adds what the script printed to a failure.
+    fn with_output(&mut self, failure: ToolFailure) -> ToolFailure {
+        let (stdout, stderr) = self.take_output();
+        with_output(failure, &stdout, &stderr)
+    }
+
+    fn take_output(&mut self) -> (String, String) {
+        let stdout = std::mem::replace(&mut self.stdout, HeadBuffer::new(0)).into_text();
+        let stderr = std::mem::replace(&mut self.stderr, TailBuffer::new(0)).into_text();
+        (stdout, stderr)
     }
 
     /// The first process exited without a final frame, or never started.
@@ -172,8 +195,7 @@ impl<'a> Run<'a> {
         ended_by: Option<ScriptLimit>,
         elapsed: Duration,
     ) -> FinishedScript {
-        let stdout = std::mem::replace(&mut self.stdout, HeadBuffer::new(0)).into_text();
-        let stderr = std::mem::replace(&mut self.stderr, TailBuffer::new(0)).into_text();
+        let (stdout, stderr) = self.take_output();
         FinishedScript { stdout, stderr, exit_code, ended_by, elapsed }
     }
 }

@@ -28,7 +28,6 @@ const INHERITED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "LANG",
-    "TMPDIR",
     "PIP_CERT",
     "PIP_CONFIG_FILE",
     "PIP_DEFAULT_TIMEOUT",
@@ -104,20 +103,25 @@ impl Installer {
                 let mut command = Command::new(&self.python);
                 command.args(["-I", "-m", "pip", "install", "--only-binary=:all:", "--no-input"]);
                 command.args(["--disable-pip-version-check", "--no-color", "--quiet"]);
+                // The home folder may be one that models write to. Installed sets are the cache.
+                command.arg("--no-cache-dir");
                 command.arg("--root-user-action=ignore");
                 command
             }
         };
+        // A folder with the runner's files only: installers search it for settings and archives.
+        let work_folder = list.parent().unwrap_or(Path::new("/"));
         command
             .arg("--target")
             .arg(folder)
             .arg("--requirement")
             .arg(list)
-            // A folder with the runner's files only: installers search it for settings and archives.
-            .current_dir(list.parent().unwrap_or(Path::new("/")))
+            .current_dir(work_folder)
             .env_clear()
             .envs(environment::inherited(INHERITED_VARIABLES))
             .envs(environment::inherited(&NETWORK_VARIABLES))
+            // Beside the set and not in memory, where /tmp may be: archives can be large.
+            .env("TMPDIR", work_folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -58,6 +58,7 @@ use self::{
 };
 use crate::{
     finished::FinishedScript,
+    output_progress::OutputProgress,
     permits::RunPermits,
     runner::{Isolation, Script, ScriptOutcome, ScriptRunner},
 };
@@ -172,7 +173,7 @@ impl LocalRunner {
             aborted: std::future::pending(),
         };
         let result = match self.cold_cell(None).await {
-            Ok(cell) => self.follow(cell, &script, None, stop).await,
+            Ok(cell) => self.follow(cell, &script, None, stop, OutputProgress::disabled()).await,
             Err(error) => Err(error),
         };
         let finished = result.map_err(|error| match error {
@@ -265,7 +266,7 @@ impl LocalRunner {
                 }
             },
         };
-        self.follow(cell, script, set, stop).await
+        self.follow(cell, script, set, stop, OutputProgress::new(context)).await
     }
 
     /// Awaits a step before the script starts, unless the call or the runner is stopped.
@@ -350,6 +351,7 @@ impl LocalRunner {
         script: &Script,
         set: Option<&PackageSet>,
         stop: StopConditions<impl Future<Output = AbortReason>>,
+        progress: OutputProgress,
     ) -> Result<FinishedScript, AttemptError> {
         let Cell { pipes, folder, _server } = cell;
         let imports = set.map(|set| self.plan.import_path(set.path()));
@@ -359,7 +361,8 @@ impl LocalRunner {
             folder: folder.path(),
         };
         let request = run::encode_request(script, &paths);
-        run::follow(pipes, &request, script, &self.options, stop).await.map_err(AttemptError::Run)
+        let followed = run::follow(pipes, &request, script, &self.options, stop, progress).await;
+        followed.map_err(AttemptError::Run)
     }
 
     /// Returns the folder of a script: a fixed path in its own mount namespace, or a temporary folder.

@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -20,11 +20,14 @@ use super::{
     interpreter::Interpreter,
     options::PackageOptions,
 };
-use crate::requirement::Requirements;
+use crate::{requirement::Requirements, runner::MAX_TIMEOUT};
 
 /// The prefix of a set's folder until the set is complete.
 const UNFINISHED: &str = "unfinished-";
 const NAME_BYTES: usize = 16;
+/// The time after its last use in which a set is not removed: other processes may share the folder, and
+/// no script runs longer.
+const IN_USE: Duration = MAX_TIMEOUT.saturating_mul(2);
 
 /// The package sets of a runner.
 #[derive(Debug)]
@@ -122,7 +125,8 @@ impl Packages {
         }
     }
 
-    /// Removes the least recently used sets beyond the limit, except those in use.
+    /// Removes the least recently used sets beyond the limit, except those in use here, and those that
+    /// another process may use.
     fn remove_oldest(&self) {
         let sets = self.sets.lock();
         let Ok(folder) = fs::read_dir(&self.options.folder) else { return };
@@ -131,8 +135,9 @@ impl Packages {
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
                 let complete = name.len() == NAME_BYTES * 2 && !name.starts_with(UNFINISHED);
-                let used = sets.get(&name).is_some_and(|set| set.strong_count() > 0);
                 let time = entry.metadata().ok()?.modified().ok()?;
+                let used = sets.get(&name).is_some_and(|set| set.strong_count() > 0)
+                    || time.elapsed().is_ok_and(|age| age < IN_USE);
                 complete.then(|| (time, entry.path(), used))
             })
             .collect();
@@ -179,5 +184,34 @@ fn make_readable(folder: &Path) -> io::Result<()> {
 fn touch(path: &Path) {
     if let Err(error) = fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now())) {
         tracing::debug!(%error, "package set timestamp update failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_beyond_limit_are_removed_unless_recently_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let packages = Packages {
+            options: PackageOptions { max_sets: 1, ..PackageOptions::new(folder.path()) },
+            tag: String::new(),
+            installer: Installer::new(Path::new("python3"), Duration::from_secs(1)),
+            sets: Mutex::default(),
+        };
+        let day = Duration::from_secs(24 * 60 * 60);
+        let set = |name: char, age: Duration| {
+            let path = folder.path().join(name.to_string().repeat(NAME_BYTES * 2));
+            fs::create_dir(&path).unwrap();
+            fs::File::open(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            path
+        };
+        let (old, held) = (set('a', 2 * day), set('b', 3 * day));
+        let (recent, current) = (set('c', IN_USE / 2), set('d', Duration::ZERO));
+        let _in_use = packages.entry("b".repeat(NAME_BYTES * 2));
+        packages.remove_oldest();
+        assert!(!old.exists());
+        assert!(held.exists() && recent.exists() && current.exists());
     }
 }

@@ -20,7 +20,9 @@ use super::{options::LocalOptions, server::Descriptors};
 use crate::{
     finished::FinishedScript,
     output::{HeadBuffer, TailBuffer},
+    output_progress::OutputProgress,
     runner::Script,
+    stopped::with_output,
 };
 
 /// Time limit from the request to the first line of a script.
@@ -123,6 +125,7 @@ pub(super) async fn follow(
     script: &Script,
     options: &LocalOptions,
     stop_conditions: StopConditions<impl Future<Output = AbortReason>>,
+    mut progress: OutputProgress,
 ) -> Result<FinishedScript, RunError> {
     let RunnerPipes { control, mut stdout, mut stderr } = pipes;
     let (reader, mut writer) = control.into_split();
@@ -165,6 +168,7 @@ pub(super) async fn follow(
             read = stdout.read(&mut chunks.0), if stdout_open => {
                 let length = read.unwrap_or(0);
                 stdout_open = length > 0;
+                progress.push(&chunks.0[..length]);
                 (!head.push(&chunks.0[..length])).then_some(Stop::OutputLimit)
             }
             read = stderr.read(&mut chunks.1), if stderr_open => {
@@ -173,6 +177,7 @@ pub(super) async fn follow(
                 tail.push(&chunks.1[..length]);
                 None
             }
+            () = progress.report() => None,
             reason = &mut aborted, if stop.is_none() && reports.exit.is_none() => {
                 Some(Stop::Aborted(reason))
             }
@@ -282,6 +287,7 @@ impl Reports {
             (None, _) => {}
         }
         if let Some(failure) = stop.and_then(|stop| stop.failure(self.executed(), after)) {
+            let failure = with_output(failure, &head.into_text(), &tail.into_text());
             return Err(RunError::Failed(failure));
         }
         match (self.started, self.exit) {

@@ -1,12 +1,12 @@
 //! Behavior that every script can rely on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use rockbot_contracts::Executed;
+use rockbot_contracts::{Executed, ToolErrorCode};
 use rockbot_scripts::{Script, ScriptLimit, ScriptRunner};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
-use rockbot_tools::ToolFailure;
+use rockbot_tools::{ToolFailure, ToolUpdate};
 
 use crate::fixture::{INTERPRETERS, children, context, output_of, plain, run, script, try_run};
 
@@ -154,6 +154,41 @@ async fn timeout_and_cancellation_stop_script() {
             cancel.cancel();
         });
         assert!(matches!(result, Err(ToolFailure::Cancelled { .. })), "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn output_of_running_script_is_reported() {
+    for warm in INTERPRETERS {
+        let runner = plain(warm).await;
+        let mut context = context();
+        let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+        context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
+        let code = "import time\nprint('one', flush=True)\ntime.sleep(60)";
+        let script = script(code);
+        let cancel = context.cancellation.clone();
+        let (result, ()) = tokio::join!(runner.run(&script, &context), async {
+            let update = within_timeout("the output", updates.recv()).await;
+            assert_eq!(update, Some(ToolUpdate::Progress("one".to_owned())));
+            cancel.cancel();
+        });
+        let failure = result.unwrap_err();
+        assert_eq!(failure.to_string(), "cancelled\nstdout until then:\none");
+        assert_eq!(failure.executed(), Executed::Yes);
+    }
+}
+
+#[tokio::test]
+async fn timeout_reports_printed_output() {
+    for warm in INTERPRETERS {
+        let runner = plain(warm).await;
+        let code =
+            "import sys\nprint(1, flush=True)\nprint('slow', file=sys.stderr)\nwhile True: pass";
+        let endless = script(code).with_timeout(Duration::from_secs(1)).unwrap();
+        let failure = runner.run(&endless, &context()).await.unwrap_err();
+        let expected = "timeout\nstdout until then:\n1\nstderr until then:\nslow";
+        assert_eq!(failure.to_string(), expected);
+        assert_eq!(failure.code(), ToolErrorCode::Timeout);
     }
 }
 

@@ -9,4 +9,5 @@ mod docker;
 mod fixture;
 mod hostile;
 mod memory;
+mod package_index;
 mod packages;

@@ -9,6 +9,14 @@
 - name: ROCKBOT_SCRIPTS__RUNTIME_CLASS
   value: {{ . | quote }}
 {{- end }}
+{{- with .values.packages }}
+{{- if .enabled }}
+- name: ROCKBOT_SCRIPTS__PACKAGES__CLAIM
+  value: rockbot-script-packages
+- name: ROCKBOT_SCRIPTS__PACKAGES__INDEX_URL
+  value: {{ .indexUrl | quote }}
+{{- end }}
+{{- end }}
 - name: ROCKBOT_HANDLER__CONCURRENCY
   value: {{ .values.concurrency | quote }}
 {{- end }}

@@ -1,12 +1,12 @@
 //! Scripts stopped from outside, which must leave no container.
 
-use std::{process::Stdio, time::Duration};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
 use rockbot_scripts::{DockerOptions, ScriptRunner};
 use rockbot_testkit::fixture::{assert_never, within_timeout};
-use rockbot_tools::ToolContext;
+use rockbot_tools::{ToolContext, ToolUpdate};
 use tokio::{process::Command, time::Instant};
 
 use super::fixture::{Fixture, brief, context, options, script};
@@ -21,6 +21,23 @@ async fn timeout_stops_script() {
         within_timeout("the end", fixture.runner.run(&script, &context)).await.unwrap_err();
     assert_eq!(failure.code(), ToolErrorCode::Timeout);
     assert_eq!(failure.executed(), Executed::Yes);
+    fixture.assert_removed(&context).await;
+}
+
+#[tokio::test]
+async fn output_of_running_script_is_reported_and_kept_when_cancelled() {
+    let (fixture, mut context) = (Fixture::new(), context());
+    let (sender, mut updates) = tokio::sync::mpsc::channel(8);
+    context.updates = Some(Arc::new(move |update| drop(sender.try_send(update))));
+    let script = script("import time; print('one', flush=True); time.sleep(600)");
+    let cancel = async {
+        let update = within_timeout("the output", updates.recv()).await;
+        assert_eq!(update, Some(ToolUpdate::Progress("one".to_owned())));
+        context.cancellation.cancel();
+    };
+    let (result, ()) = tokio::join!(fixture.runner.run(&script, &context), cancel);
+    let failure = result.unwrap_err();
+    assert_eq!(failure.to_string(), "cancelled\nstdout until then:\none");
     fixture.assert_removed(&context).await;
 }
 
