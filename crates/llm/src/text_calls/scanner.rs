@@ -171,10 +171,7 @@ impl CallScanner {
         self.emit_text(at);
         self.state = match mark {
             Mark::Incomplete => return false,
-            Mark::Block(syntax) => {
-                self.start += syntax.open.len();
-                State::Block { syntax, scanned: 0 }
-            }
+            Mark::Block(syntax) => State::Block { syntax, scanned: syntax.open.len() },
             Mark::Reasoning => State::Reasoning,
             Mark::Results => State::Ignored,
             Mark::Json => State::Json { depth: JsonDepth::default(), scanned: 0 },
@@ -238,9 +235,10 @@ impl CallScanner {
     fn step_block(&mut self, is_end: bool) -> Result<bool, ChatError> {
         let State::Block { syntax, scanned } = &mut self.state else { return Ok(false) };
         let syntax = *syntax;
+        let open = syntax.open.len();
         let rest = &self.buffer[self.start..];
         let ends = syntax.close.iter().filter_map(|close| {
-            let from = rest.floor_char_boundary(scanned.saturating_sub(close.len()));
+            let from = rest.floor_char_boundary(scanned.saturating_sub(close.len()).max(open));
             rest[from..].find(close).map(|at| (from + at, close.len()))
         });
         let (end, mark) = match ends.min() {
@@ -257,11 +255,10 @@ impl CallScanner {
                 return Ok(false);
             }
         };
-        let calls = syntax.calls(&rest[..end], &self.tools);
+        let calls = syntax.calls(&rest[open..end], &self.tools);
         self.state = State::Text;
         if calls.is_empty() {
-            self.start -= syntax.open.len();
-            self.emit_text(syntax.open.len() + end + mark);
+            self.emit_text(end + mark);
         } else {
             self.start += end + mark;
             self.emit_calls(calls)?;
