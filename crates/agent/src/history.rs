@@ -156,7 +156,7 @@ impl HistoryEntry {
     }
 }
 
-/// Returns everything that the model reads of a message.
+/// Returns the text that the model reads of a message.
 pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
     match message {
         ChatMessage::System(text) | ChatMessage::User(text) => Cow::Borrowed(text),
@@ -167,6 +167,7 @@ pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
                 |call: &ToolCallRequest| format!(" {} {} {}", call.id, call.name, call.arguments);
             Cow::Owned(tool_calls.iter().fold(text.clone(), |text, one| text + &call(one)))
         }
+        ChatMessage::Media(_) => Cow::Borrowed(""),
     }
 }
 
@@ -179,6 +180,7 @@ fn message_bytes(message: &ChatMessage) -> usize {
             text.len() + tool_calls.iter().map(call_bytes).sum::<usize>()
         }
         ChatMessage::Tool { tool_call_id, content } => tool_call_id.len() + content.len(),
+        ChatMessage::Media(media) => media.iter().map(|media| media.base64().len()).sum(),
     }
 }
 
