@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
-use rockbot_llm::ToolCallRequest;
+use rockbot_contracts::{ContentBlock, Executed, ToolCallId, ToolErrorCode};
+use rockbot_llm::{Media, ToolCallRequest};
 use rockbot_memory::MemoryOwner;
 use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
@@ -70,12 +70,14 @@ pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
     is_truncated: bool,
     outcomes: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
+    /// Images and recordings of the results, by the position of the call.
+    media: Mutex<BTreeMap<usize, Vec<Media>>>,
 }
 
 impl<'a> CallRunner<'a> {
     /// `is_truncated` is true if the answer reached the maximum length.
     pub(super) fn new(turn: &'a Turn<'_>, is_truncated: bool) -> Self {
-        Self { turn, is_truncated, outcomes: Mutex::default() }
+        Self { turn, is_truncated, outcomes: Mutex::default(), media: Mutex::default() }
     }
 
     /// Runs one call and returns the text for the model.
@@ -98,6 +100,7 @@ impl<'a> CallRunner<'a> {
                 if let Some(child) = &result.child_spending {
                     meter.record_child(**child);
                 }
+                self.media.lock().insert(position, result_media(&result));
                 self.render(&request.name, &call, &owner, &result).await
             }
             Err(failure) => failure.model_text(),
@@ -185,6 +188,11 @@ impl<'a> CallRunner<'a> {
         self.streak().is_over()
     }
 
+    /// Takes the images and recordings of the results, by the position of the call.
+    pub(super) fn take_media(&self) -> BTreeMap<usize, Vec<Media>> {
+        std::mem::take(&mut self.media.lock())
+    }
+
     /// Returns the streak of the turn including these calls.
     pub(super) fn into_streak(self) -> TimeoutStreak {
         self.streak()
@@ -199,6 +207,17 @@ impl<'a> CallRunner<'a> {
     fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
         self.outcomes.lock()
     }
+}
+
+/// Returns the images and recordings that model servers accept. For the others, the text has a note.
+fn result_media(result: &ToolResult) -> Vec<Media> {
+    let media = |block: &ContentBlock| match block {
+        ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => {
+            Media::from_base64(data).ok()
+        }
+        ContentBlock::Text { .. } | ContentBlock::Resource { .. } => None,
+    };
+    result.content.iter().filter_map(media).collect()
 }
 
 /// Renders a result for the model. Failures are marked, and no text is empty because some servers reject
