@@ -14,7 +14,8 @@ use crate::{
 };
 use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
-    AssembledAnswer, ChatMessage, ChatModel, FinishReason, Media, ToolChoice, ToolDefinition,
+    AssembledAnswer, ChatMessage, ChatModel, FinishReason, Media, ModelCapabilities, ToolChoice,
+    ToolDefinition,
 };
 use rockbot_tools::{
     Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
@@ -57,6 +58,7 @@ pub(crate) struct TurnSetup {
     /// The tools that every conversation is offered.
     shared: Arc<ToolRegistry>,
     behavior: ModelBehavior,
+    capabilities: ModelCapabilities,
     mcp: Option<McpToolProvider>,
     context: ContextBuilder,
     log: Option<Arc<ConversationLog>>,
@@ -85,6 +87,7 @@ impl TurnSetup {
             layers,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
+        let capabilities = behavior.capabilities(model_name);
         let token_budget = TokenBudget::new(model_name, &behavior, definition.max_tokens);
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
@@ -124,6 +127,7 @@ impl TurnSetup {
             registry,
             shared,
             behavior,
+            capabilities,
             mcp,
             context,
             log,

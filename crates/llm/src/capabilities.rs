@@ -4,6 +4,7 @@ mod families;
 
 use serde::Deserialize;
 
+use crate::media::{Media, MediaKind};
 use families::Family;
 
 /// The context window of unknown models, in tokens. Many current models have this one, and a server that
@@ -49,6 +50,16 @@ impl ModelCapabilities {
             },
             |family: &Family| family.capabilities,
         )
+    }
+
+    /// Returns the note that replaces an image or a recording in a request, or `None` if the model reads it.
+    #[must_use]
+    pub fn unread_note(&self, media: &Media) -> Option<String> {
+        let (is_readable, reason) = match media.kind() {
+            MediaKind::Image => (self.images, "this model reads no images"),
+            MediaKind::Audio => (self.audio, "this model reads no audio"),
+        };
+        (!is_readable).then(|| media.left_out_note(reason))
     }
 }
 

@@ -143,9 +143,9 @@ impl Media {
         }
     }
 
-    /// Describes the media in a text for the model, such as `image/png of 1024 bytes`.
-    pub(crate) fn description(&self) -> String {
-        format!("{} of {} bytes", self.mime_type(), self.bytes)
+    /// Returns a note for the model that this is left out of a request, and why.
+    pub(crate) fn left_out_note(&self, reason: &str) -> String {
+        format!("[left out: {} of {} bytes; {reason}]", self.mime_type(), self.bytes)
     }
 }
 

@@ -1,10 +1,6 @@
 //! The images and recordings of a request, as its model accepts them.
 
-use crate::{
-    capabilities::ModelCapabilities,
-    chat::ChatMessage,
-    media::{Media, MediaKind},
-};
+use crate::{capabilities::ModelCapabilities, chat::ChatMessage, media::Media};
 
 /// The maximum number of images and recordings in a request.
 const MAX_ITEMS: usize = 16;
@@ -56,27 +52,19 @@ impl Selection<'_> {
     }
 
     fn choose_one(&mut self, media: Media) -> Result<Media, String> {
-        let (is_readable, reason) = match media.kind() {
-            MediaKind::Image => (self.capabilities.images, "this model reads no images"),
-            MediaKind::Audio => (self.capabilities.audio, "this model reads no audio"),
-        };
-        if !is_readable {
-            return Err(note(&media, reason));
+        if let Some(note) = self.capabilities.unread_note(&media) {
+            return Err(note);
         }
         let bytes = self.bytes + media.base64().len();
         if self.items == MAX_ITEMS || bytes > MAX_BYTES {
             // Older ones are left out too, even if they are smaller.
             self.items = MAX_ITEMS;
-            return Err(note(&media, "newer images and recordings fill the request"));
+            return Err(media.left_out_note("newer images and recordings fill the request"));
         }
         self.items += 1;
         self.bytes = bytes;
         Ok(media)
     }
-}
-
-fn note(media: &Media, reason: &str) -> String {
-    format!("[left out: {}; {reason}]", media.description())
 }
 
 fn arranged(steps: Vec<Step>) -> Vec<ChatMessage> {

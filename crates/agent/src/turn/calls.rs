@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{ContentBlock, Executed, ToolCallId, ToolErrorCode};
-use rockbot_llm::{Media, ToolCallRequest};
+use rockbot_llm::{Media, ModelCapabilities, ToolCallRequest};
 use rockbot_memory::MemoryOwner;
 use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
@@ -20,6 +20,9 @@ use crate::{
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
 /// process.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Maximum number of images and recordings of a result; the most that a request has.
+const MAX_RESULT_MEDIA: usize = 16;
 
 /// A call and its position in the answer.
 #[derive(Debug, Clone)]
@@ -100,8 +103,10 @@ impl<'a> CallRunner<'a> {
                 if let Some(child) = &result.child_spending {
                     meter.record_child(**child);
                 }
-                self.media.lock().insert(position, result_media(&result));
-                self.render(&request.name, &call, &owner, &result).await
+                let (media, notes) = result_media(&result, &self.turn.setup.capabilities);
+                self.media.lock().insert(position, media);
+                let text = self.render(&request.name, &call, &owner, &result).await;
+                notes.into_iter().fold(text, |text, note| text + "\n" + &note)
             }
             Err(failure) => failure.model_text(),
         };
@@ -209,15 +214,31 @@ impl<'a> CallRunner<'a> {
     }
 }
 
-/// Returns the images and recordings that model servers accept. For the others, the text has a note.
-fn result_media(result: &ToolResult) -> Vec<Media> {
-    let media = |block: &ContentBlock| match block {
+/// Returns the images and recordings that the model reads, and notes for the others.
+fn result_media(
+    result: &ToolResult,
+    capabilities: &ModelCapabilities,
+) -> (Vec<Media>, Vec<String>) {
+    let to_media = |block: &ContentBlock| match block {
         ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => {
-            Media::from_base64(data).ok()
+            Some(Media::from_base64(data))
         }
         ContentBlock::Text { .. } | ContentBlock::Resource { .. } => None,
     };
-    result.content.iter().filter_map(media).collect()
+    let (mut readable, mut notes) = (Vec::new(), Vec::new());
+    let mut found = result.content.iter().filter_map(to_media);
+    for media in found.by_ref().take(MAX_RESULT_MEDIA) {
+        match media.map(|media| (capabilities.unread_note(&media), media)) {
+            Ok((None, media)) => readable.push(media),
+            Ok((Some(note), _)) => notes.push(note),
+            Err(error) => notes.push(format!("[left out: an image or recording; {error}]")),
+        }
+    }
+    let more = found.count();
+    if more > 0 {
+        notes.push(format!("[left out: {more} more images or recordings]"));
+    }
+    (readable, notes)
 }
 
 /// Renders a result for the model. Failures are marked, and no text is empty because some servers reject
@@ -249,6 +270,19 @@ mod tests {
         streak.count(None);
         assert!(streak.is_over(), "a later success does not reset it");
         assert_eq!(streak.timed_out().len(), 2);
+    }
+
+    #[test]
+    fn media_of_a_result_is_bounded() {
+        let data = "iVBORw0KGgo=".to_owned();
+        let image = ContentBlock::Image { data, mime_type: "image/png".to_owned() };
+        let result = ToolResult { content: vec![image; 20], ..ToolResult::default() };
+        let reads = ModelCapabilities { images: true, ..ModelCapabilities::for_model("unknown") };
+        let (media, notes) = result_media(&result, &reads);
+        assert_eq!((media.len(), notes.len()), (16, 1));
+        assert!(notes[0].contains("4 more"), "{notes:?}");
+        let (media, notes) = result_media(&result, &ModelCapabilities { images: false, ..reads });
+        assert_eq!((media.len(), notes.len()), (0, 17));
     }
 
     #[test]

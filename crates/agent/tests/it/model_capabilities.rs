@@ -55,11 +55,13 @@ async fn messages_after_image(behavior: ModelBehavior, image: &'static str) -> V
 }
 
 fn contents(messages: &[ChatMessage]) -> Vec<&str> {
-    let content = |message| match message {
-        &ChatMessage::Tool { ref content, .. } => Some(content.as_str()),
-        _ => None,
-    };
-    messages.iter().filter_map(content).collect()
+    messages
+        .iter()
+        .filter_map(|message| match message {
+            ChatMessage::Tool { content, .. } => Some(content.as_str()),
+            _ => None,
+        })
+        .collect()
 }
 
 #[tokio::test]
@@ -81,7 +83,8 @@ async fn image_is_described_if_the_model_cannot_read_it() {
     }
     let reads = ModelBehavior { images: Some(true), ..ModelBehavior::default() };
     let messages = messages_after_image(reads, "bm90IGFuIGltYWdl").await;
-    assert_eq!(messages.len(), 2, "an unknown format is not sent");
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(contents(&messages)[0].contains("its format is none of PNG"), "{messages:?}");
 }
 
 #[tokio::test]

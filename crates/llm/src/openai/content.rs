@@ -64,7 +64,7 @@ impl<'a> From<&'a Media> for Part<'a> {
 
 impl<'a> UserContent<'a> {
     /// Creates the content for media of tool results.
-    pub(super) fn of_results(media: &'a [Media]) -> Self {
+    pub(super) fn from_results(media: &'a [Media]) -> Self {
         let mut content = Self::Text(RESULT_MEDIA);
         content.add_media(media);
         content

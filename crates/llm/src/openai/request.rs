@@ -131,7 +131,7 @@ fn wire_messages(messages: &[ChatMessage]) -> Vec<Message<'_>> {
                     content.add_media(media);
                     continue;
                 }
-                Message::User { content: UserContent::of_results(media) }
+                Message::User { content: UserContent::from_results(media) }
             }
         };
         wire.push(next);

@@ -54,7 +54,7 @@ pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
     while !rest.is_empty() {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         match values.next() {
-            Some(Ok(value)) => match calls_of(&value) {
+            Some(Ok(value)) => match calls_in(&value) {
                 Some(found) => calls.extend(found),
                 None => return calls,
             },
@@ -77,14 +77,14 @@ pub(super) fn unmarked_calls(text: &str, tools: &ToolSet) -> Option<Vec<ParsedCa
         one => vec![one],
     };
     let is_call = |object: &&Value| find_call(object).is_some_and(|(_, args)| args.is_some());
-    let calls = calls_of(&value)?;
+    let calls = calls_in(&value)?;
     let is_known = calls.iter().all(|call| tools.contains(&call.name));
     (is_known && (objects.iter().all(is_call) || value.get("tool_calls").is_some()))
         .then_some(calls)
 }
 
 /// Returns the calls of an object, an array, or an object with `tool_calls`; `None` if there are none.
-fn calls_of(value: &Value) -> Option<Vec<ParsedCall>> {
+fn calls_in(value: &Value) -> Option<Vec<ParsedCall>> {
     let objects = match value {
         Value::Array(objects) => objects.as_slice(),
         Value::Object(object) => match object.get("tool_calls") {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn unmarked_values_are_calls_of_known_tools_only() {
+    fn unmarked_values_are_calls_in_known_tools_only() {
         let tools = ToolSet::new(&[ToolDefinition {
             name: "add".to_owned(),
             description: String::new(),

@@ -1,10 +1,10 @@
 //! Calls between the special tokens of Mistral and DeepSeek.
 
-use super::{
-    json_call::{ParsedCall, marked_calls},
-    syntax::MISTRAL_MARK,
-};
+use super::json_call::{ParsedCall, marked_calls};
 use crate::json_depth::JsonDepth;
+
+/// Mistral's mark before calls.
+pub(super) const MISTRAL_MARK: &str = "[TOOL_CALLS]";
 
 const DEEPSEEK_CALL: &str = "<｜tool▁call▁begin｜>";
 const DEEPSEEK_CALL_END: &str = "<｜tool▁call▁end｜>";

@@ -2,13 +2,10 @@
 
 use super::{
     json_call::{ParsedCall, marked_calls},
-    marker_call::{deepseek_calls, mistral_calls},
+    marker_call::{MISTRAL_MARK, deepseek_calls, mistral_calls},
     tool_set::ToolSet,
     xml_call::{function_calls, invoke_calls, key_value_call},
 };
-
-/// Mistral's mark before calls.
-pub(super) const MISTRAL_MARK: &str = "[TOOL_CALLS]";
 
 /// The marks of a block of calls.
 #[derive(Debug)]
@@ -23,7 +20,7 @@ pub(super) struct Syntax {
 
 /// All blocks of calls.
 pub(super) static SYNTAXES: [Syntax; 7] = [
-    Syntax::new("<tool_call>", &["</tool_call>"], |text, tools| tagged_calls(text, tools)),
+    Syntax::new("<tool_call>", &["</tool_call>"], tagged_calls),
     Syntax::new("<function=", &["</function>"], function_calls).keeping_open(),
     Syntax::new("<function_calls>", &["</function_calls>"], invoke_calls),
     Syntax::new("<invoke name=", &["</invoke>"], invoke_calls).keeping_open(),
