@@ -19,7 +19,7 @@ pub struct ModelBehavior {
     /// Tokens of a request and its answer together, at least 1,024. [`ModelBehaviors::for_model`] sets that
     /// of the model's family by default. When absent, only the limit of the model server applies.
     pub context_window: Option<u32>,
-    /// How the model calls tools. Default: by the model's family.
+    /// Form of the model's tool calls. Default: by the model's family.
     pub tool_calls: Option<ToolCallMode>,
     /// The model reads images. Default: by the model's family.
     pub images: Option<bool>,

@@ -11,12 +11,12 @@ use families::Family;
 /// has less rejects the request, after which a caller can shorten it.
 const DEFAULT_CONTEXT_WINDOW: u32 = 128_000;
 
-/// What a model can do.
+/// The capabilities of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelCapabilities {
     /// Tokens of a request and its answer together.
     pub context_window: u32,
-    /// How the model calls tools.
+    /// The form of its tool calls.
     pub tool_calls: ToolCallMode,
     /// The model reads images.
     pub images: bool,
@@ -24,7 +24,7 @@ pub struct ModelCapabilities {
     pub audio: bool,
 }
 
-/// How a model calls tools.
+/// The form of a model's tool calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolCallMode {

@@ -21,7 +21,7 @@ pub struct Media {
     bytes: usize,
 }
 
-/// What a model needs to be able to read.
+/// The kinds of media that a model may be able to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaKind {
     /// An image.
@@ -51,7 +51,7 @@ pub enum MediaError {
     #[error("it is larger than {MAX_MEDIA_BYTES} bytes")]
     TooLarge,
     /// The first bytes are those of no accepted format.
-    #[error("its format is none of PNG, JPEG, GIF, WebP, WAV and MP3")]
+    #[error("its format is unknown; use PNG, JPEG, GIF, WebP, WAV or MP3")]
     UnknownFormat,
 }
 
@@ -107,7 +107,7 @@ impl Media {
         Ok(Self { format, data: data.into(), bytes: bytes.len() })
     }
 
-    /// Returns what a model needs to be able to read.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> MediaKind {
         self.format.kind()

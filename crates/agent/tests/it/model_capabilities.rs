@@ -84,7 +84,7 @@ async fn image_is_described_if_the_model_cannot_read_it() {
     let reads = ModelBehavior { images: Some(true), ..ModelBehavior::default() };
     let messages = messages_after_image(reads, "bm90IGFuIGltYWdl").await;
     assert_eq!(messages.len(), 2, "{messages:?}");
-    assert!(contents(&messages)[0].contains("its format is none of PNG"), "{messages:?}");
+    assert!(contents(&messages)[0].contains("its format is unknown"), "{messages:?}");
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ fn normalized(model: &str) -> String {
     }
 }
 
-/// Where versions of a family differ and a name does not tell them apart, the smaller value is listed.
+/// The known families. If versions differ and the name does not tell them apart, the smaller value is listed.
 static FAMILIES: &[Family] = &[
     // OpenAI.
     Family::new("gpt3.5", 16_385),
@@ -183,7 +183,7 @@ static FAMILIES: &[Family] = &[
     Family::new("phi3.5", 131_072).text_calls(),
     Family::new("phi4", 16_384).text_calls(),
     Family::new("phi4mini", 131_072),
-    // Local models without native calls.
+    // Other local models.
     Family::new("bakllava", 32_768).text_calls().images(),
     Family::new("falcon", 2048).text_calls(),
     Family::new("llava", 4096).text_calls().images(),
@@ -195,6 +195,7 @@ static FAMILIES: &[Family] = &[
     Family::new("olmo", 4096).text_calls(),
     Family::new("openchat", 8192).text_calls(),
     Family::new("orca", 4096).text_calls(),
+    Family::new("smollm2", 8192),
     Family::new("solar", 4096).text_calls(),
     Family::new("starcoder", 16_384).text_calls(),
     Family::new("tinyllama", 2048).text_calls(),

@@ -20,7 +20,7 @@ const MAX_LEAD_BYTES: usize = 64;
 
 const FENCE: &str = "```";
 
-/// Whether a text may be a call.
+/// The result of a check of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Candidate {
     /// It is something else.

@@ -46,7 +46,7 @@ fn argument_text(arguments: &Value) -> String {
 
 /// Returns the calls of a marked text: JSON objects or arrays, one after the other, separated by nothing,
 /// white space, commas or semicolons. A single object with a syntax error is a call with raw arguments if
-/// its name is readable, so that the model is told about the error.
+/// its name is readable, so that the model learns of the error.
 pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
     let separators = |c: char| c.is_whitespace() || matches!(c, ',' | ';');
     let mut rest = text.trim_matches(separators);
@@ -83,7 +83,7 @@ pub(super) fn unmarked_calls(text: &str, tools: &ToolSet) -> Option<Vec<ParsedCa
         .then_some(calls)
 }
 
-/// Returns the calls of an object, an array, or an object with `tool_calls`; `None` if there are none.
+/// Returns the calls of an object, an array, or an object with `tool_calls`; `None` without a call.
 fn calls_in(value: &Value) -> Option<Vec<ParsedCall>> {
     let objects = match value {
         Value::Array(objects) => objects.as_slice(),

@@ -56,7 +56,7 @@ fn deepseek_call(text: &str) -> Vec<ParsedCall> {
     ParsedCall::new(name, unfenced(arguments).to_owned()).into_iter().collect()
 }
 
-/// Returns the content of a fenced block, or the text if it is none.
+/// Returns the content of a fenced block, or the whole text without a fence.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let Some(block) = text.strip_prefix("```") else { return text };

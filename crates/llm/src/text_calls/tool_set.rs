@@ -20,7 +20,7 @@ impl ToolSet {
         self.0.contains_key(name)
     }
 
-    /// Returns an argument as JSON. Text stays text if the schema says so; other values are parsed.
+    /// Returns an argument as JSON. Text stays text if the schema demands a string; other values are parsed.
     pub(super) fn argument(&self, tool: &str, key: &str, text: &str) -> Value {
         let types = self.0.get(tool).map(|schema| &schema["properties"][key]["type"]);
         let may_be = |name: &str| match types {
