@@ -36,10 +36,12 @@ impl AdaptedModel {
             return self.model.stream(request).await;
         }
         let tools = ToolSet::new(&request.tools);
-        let may_call = request.tool_choice != ToolChoice::None && !request.tools.is_empty();
+        let has_tools = !request.tools.is_empty();
+        let may_call = request.tool_choice != ToolChoice::None;
         let request = describe_tools(request, self.format);
         let answer = self.model.stream(request).await?;
-        Ok(read_calls(answer, tools, may_call))
+        // Without tools, a mark of calls can only be a quotation.
+        Ok(if has_tools { read_calls(answer, tools, may_call) } else { answer })
     }
 }
 

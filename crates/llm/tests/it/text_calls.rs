@@ -248,6 +248,15 @@ async fn calls_are_dropped_when_none_are_allowed() {
 }
 
 #[tokio::test]
+async fn answer_to_request_without_tools_is_unchanged() {
+    let output = "Write <tool_call>{\"name\": \"now\"}</tool_call>.";
+    let server = Server::start([response(output, 4)]).await;
+    let request = ChatRequest { tools: Vec::new(), ..request() };
+    let answer = answer(&adapted(&server, "gemma3"), request).await.unwrap();
+    assert_eq!((answer.text.as_str(), answer.tool_calls.len()), (output, 0));
+}
+
+#[tokio::test]
 async fn request_describes_tools_in_its_texts() {
     let server = Server::start([response("It is warm.", 5)]).await;
     let mut request = request();
