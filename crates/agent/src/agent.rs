@@ -46,7 +46,7 @@ impl Agent {
     pub fn new(parts: AgentParts) -> Self {
         let registry = Arc::new(SessionRegistry::new(parts.limits.max_sessions));
         let inner = Inner {
-            setup: Arc::new(TurnSetup::new(parts)),
+            setup: Arc::new(TurnSetup::new(parts.with_adapted_model())),
             registry,
             shutdown: ShutdownSignal::default(),
             tasks: Mutex::default(),

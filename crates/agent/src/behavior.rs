@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rockbot_llm::{ModelCapabilities, ToolCallMode};
 use rockbot_tools::names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES};
 use serde::Deserialize;
 
@@ -15,9 +16,15 @@ const MAX_PROMPT_BYTES: usize = 16 * 1024;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelBehavior {
-    /// Tokens of a request and its answer together, at least 1,024. When absent, only the limit of the
-    /// model server applies.
+    /// Tokens of a request and its answer together, at least 1,024. [`ModelBehaviors::for_model`] sets that
+    /// of the model's family by default. When absent, only the limit of the model server applies.
     pub context_window: Option<u32>,
+    /// Form of the model's tool calls. Default: by the model's family.
+    pub tool_calls: Option<ToolCallMode>,
+    /// The model reads images. Default: by the model's family.
+    pub images: Option<bool>,
+    /// The model reads audio. Default: by the model's family.
+    pub audio: Option<bool>,
     /// A tool result with more characters, or with more than a quarter of the context window, is shown in
     /// parts. At least 1,000. Default 64,000.
     pub tool_result_chunking_threshold: usize,
@@ -36,6 +43,9 @@ impl Default for ModelBehavior {
     fn default() -> Self {
         Self {
             context_window: None,
+            tool_calls: None,
+            images: None,
+            audio: None,
             tool_result_chunking_threshold: DEFAULT_CHUNKING_THRESHOLD,
             tool_name_bytes: DEFAULT_NAME_BYTES,
             prompt: None,
@@ -46,6 +56,18 @@ impl Default for ModelBehavior {
 }
 
 impl ModelBehavior {
+    /// Returns the capabilities of the model with this name: the known ones of its family, unless set here.
+    #[must_use]
+    pub fn capabilities(&self, model: &str) -> ModelCapabilities {
+        let known = ModelCapabilities::for_model(model);
+        ModelCapabilities {
+            context_window: self.context_window.unwrap_or(known.context_window),
+            tool_calls: self.tool_calls.unwrap_or(known.tool_calls),
+            images: self.images.unwrap_or(known.images),
+            audio: self.audio.unwrap_or(known.audio),
+        }
+    }
+
     /// Returns the longest tool result that is shown whole, in characters: the threshold, but at most about
     /// a quarter of the context window.
     #[must_use]
@@ -62,13 +84,14 @@ impl ModelBehavior {
 pub struct ModelBehaviors(pub BTreeMap<String, ModelBehavior>);
 
 impl ModelBehaviors {
-    /// Returns the settings of a model.
+    /// Returns the settings of a model, with the context window of its family unless one is configured.
     #[must_use]
     pub fn for_model(&self, model: &str) -> ModelBehavior {
         let matching = self.0.iter().filter(|(prefix, _)| model.starts_with(prefix.as_str()));
-        matching
-            .max_by_key(|(prefix, _)| prefix.len())
-            .map_or_else(ModelBehavior::default, |(_, behavior)| behavior.clone())
+        let configured = matching.max_by_key(|(prefix, _)| prefix.len());
+        let behavior = configured.map(|(_, behavior)| behavior.clone()).unwrap_or_default();
+        let context_window = Some(behavior.capabilities(model).context_window);
+        ModelBehavior { context_window, ..behavior }
     }
 
     /// Returns all problems of the sections.
@@ -120,7 +143,24 @@ mod tests {
         assert_eq!(threshold("gpt-5-mini-2026"), 2000);
         assert_eq!(threshold("gpt-5"), 1000);
         assert_eq!(threshold("qwen3:8b"), 3000);
-        assert_eq!(ModelBehaviors::default().for_model("x"), ModelBehavior::default());
+    }
+
+    #[test]
+    fn configured_capabilities_override_known_ones() {
+        let known = ModelBehaviors::default().for_model("openai/gpt-4o");
+        assert_eq!(known.context_window, Some(128_000));
+        assert_eq!(known.capabilities("openai/gpt-4o"), ModelCapabilities::for_model("gpt-4o"));
+
+        let models: ModelBehaviors = toml::from_str(
+            "[\"openai/gpt-4o\"]\ncontext_window = 32000\ntool_calls = \"text\"\nimages = false",
+        )
+        .unwrap();
+        let behavior = models.for_model("openai/gpt-4o-mini");
+        assert_eq!(behavior.context_window, Some(32_000));
+        let capabilities = behavior.capabilities("openai/gpt-4o-mini");
+        assert_eq!(capabilities.tool_calls, ToolCallMode::Text);
+        assert_eq!((capabilities.images, capabilities.audio), (false, false));
+        assert_eq!(models.for_model("unknown").context_window, Some(128_000));
     }
 
     #[test]

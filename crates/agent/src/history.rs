@@ -5,12 +5,16 @@
 
 use std::borrow::Cow;
 
-use rockbot_llm::{ChatMessage, ToolCallRequest};
+use rockbot_llm::{ChatMessage, TokenCounter, ToolCallRequest};
 
 use crate::large_results::truncated;
 
 /// Replaces an omitted tool result.
 const OMITTED_RESULT: &str = "(older tool result omitted)";
+/// Is added to a message whose images and recordings are omitted.
+const OMITTED_MEDIA: &str = "\n[older image or recording omitted]";
+/// Maximum size of the images and recordings of a conversation, in bytes of base64.
+const MAX_MEDIA_BYTES: usize = 4 * 1024 * 1024;
 /// A tool result of at max_tokens this size is not truncated.
 const SHORT_RESULT_BYTES: usize = 512;
 /// Tokens of a message besides its text.
@@ -64,8 +68,9 @@ impl History {
     }
 
     /// Enforces the limits: drops whole exchanges, oldest first. If only the current exchange is left,
-    /// omits its oldest tool results.
+    /// omits its oldest tool results. Images and recordings have a limit of their own.
     pub(crate) fn fit(&mut self) {
+        self.omit_media_while(|history| history.media_bytes() > MAX_MEDIA_BYTES);
         let (messages, bytes) = (self.max_messages, self.max_bytes);
         while (self.entries.len() > messages || self.bytes() > bytes) && self.drop_oldest_exchange()
         {
@@ -82,18 +87,37 @@ impl History {
     /// dropped; only its tool results are omitted, so the history may remain larger.
     pub(crate) fn fit_tokens(&mut self, max_tokens: usize) {
         while self.tokens() > max_tokens && self.drop_oldest_exchange() {}
+        self.omit_media_while(|history| history.tokens() > max_tokens);
         self.omit_results_while(|history| history.tokens() > max_tokens);
     }
 
-    /// Halves the size after the model rejected it: truncates the largest tool results, then drops the
-    /// oldest exchanges, then omits results. Returns `true` if the history became shorter.
+    /// Halves the size after the model rejected it: omits the older half of images and recordings,
+    /// truncates the largest tool results, then drops the oldest exchanges, then omits results. Returns
+    /// `true` if the history became shorter.
     pub(crate) fn trim(&mut self) -> bool {
+        let media = self.media_entries();
+        self.omit_media_while(|history| history.media_entries() > media / 2);
         let before = self.bytes();
         let target = before / 2;
         while self.bytes() > target && self.truncate_largest_result() {}
         while self.bytes() > target && self.drop_oldest_exchange() {}
         self.omit_results_while(|history| history.bytes() > target);
-        self.bytes() < before
+        media > 0 || self.bytes() < before
+    }
+
+    /// Omits images and recordings, oldest first. A note is left in the message that they belong to.
+    fn omit_media_while(&mut self, exceeds_limit: impl Fn(&Self) -> bool) {
+        let mut at = 0;
+        while at < self.entries.len() && exceeds_limit(self) {
+            if !matches!(self.entries[at].message, ChatMessage::Media(_)) {
+                at += 1;
+                continue;
+            }
+            self.entries.remove(at);
+            if let Some(entry) = at.checked_sub(1).and_then(|before| self.entries.get_mut(before)) {
+                entry.add_note(OMITTED_MEDIA);
+            }
+        }
     }
 
     /// Halves the largest tool result.
@@ -129,6 +153,19 @@ impl History {
         true
     }
 
+    fn media_entries(&self) -> usize {
+        self.messages().filter(|message| matches!(message, ChatMessage::Media(_))).count()
+    }
+
+    fn media_bytes(&self) -> usize {
+        let bytes = |message: &ChatMessage| match message {
+            ChatMessage::Media(media) => media.iter().map(|media| media.base64().len()).sum(),
+            _ => 0,
+        };
+        self.messages().map(bytes).sum()
+    }
+
+    /// Returns the size of the text.
     fn bytes(&self) -> usize {
         self.entries.iter().map(|entry| message_bytes(&entry.message)).sum()
     }
@@ -146,6 +183,14 @@ impl HistoryEntry {
         }
     }
 
+    fn add_note(&mut self, note: &str) {
+        if let ChatMessage::User(text) | ChatMessage::Tool { content: text, .. } = &mut self.message
+        {
+            text.push_str(note);
+            self.tokens += TokenCounter::estimate(note);
+        }
+    }
+
     /// Replaces a tool result by a shorter text.
     fn replace_result(&mut self, text: String) {
         if let ChatMessage::Tool { content, .. } = &mut self.message {
@@ -156,7 +201,7 @@ impl HistoryEntry {
     }
 }
 
-/// Returns everything that the model reads of a message.
+/// Returns the text that the model reads of a message.
 pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
     match message {
         ChatMessage::System(text) | ChatMessage::User(text) => Cow::Borrowed(text),
@@ -167,6 +212,7 @@ pub(crate) fn message_text(message: &ChatMessage) -> Cow<'_, str> {
                 |call: &ToolCallRequest| format!(" {} {} {}", call.id, call.name, call.arguments);
             Cow::Owned(tool_calls.iter().fold(text.clone(), |text, one| text + &call(one)))
         }
+        ChatMessage::Media(_) => Cow::Borrowed(""),
     }
 }
 
@@ -179,12 +225,13 @@ fn message_bytes(message: &ChatMessage) -> usize {
             text.len() + tool_calls.iter().map(call_bytes).sum::<usize>()
         }
         ChatMessage::Tool { tool_call_id, content } => tool_call_id.len() + content.len(),
+        ChatMessage::Media(_) => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rockbot_llm::TokenCounter;
+    use rockbot_llm::Media;
 
     use super::*;
 
@@ -254,6 +301,27 @@ mod tests {
         assert!(history.tokens() < 100, "{}", history.tokens());
         history.fit_tokens(0);
         assert_eq!(users(&history), ["b"], "messages are kept");
+    }
+
+    #[test]
+    fn oldest_media_is_omitted_with_a_note() {
+        let gif = Media::from_base64("R0lGODlhAQABAAAA").unwrap();
+        let mut history = History::new(100, 1_000_000);
+        for user in ["a", "b"] {
+            push(&mut history, ChatMessage::User(user.to_owned()));
+            history.push(ChatMessage::Media(vec![gif.clone()]), 2000);
+        }
+        history.fit();
+        assert_eq!(history.media_entries(), 2);
+        history.fit_tokens(3000);
+        assert_eq!((users(&history), history.media_entries()), (vec!["b"], 1));
+        history.fit_tokens(1000);
+        assert_eq!(users(&history), [format!("b{OMITTED_MEDIA}")]);
+        assert!(history.tokens() < 50, "{}", history.tokens());
+
+        history.push(ChatMessage::Media(vec![gif]), 2000);
+        assert!(history.trim());
+        assert_eq!(history.media_entries(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use rockbot_llm::ChatModel;
+use rockbot_llm::{AdaptedModel, ChatModel};
 use rockbot_memory::WorkingMemory;
 use rockbot_tools::{LayerOptions, ToolPins, ToolRegistry};
 
@@ -67,6 +67,14 @@ impl AgentParts {
             limits: AgentLimits::default(),
             layers: LayerOptions::default(),
         }
+    }
+
+    /// Adapts requests to the capabilities of the definition's model.
+    pub(crate) fn with_adapted_model(mut self) -> Self {
+        let name = self.definition.model.as_deref().unwrap_or(self.model.name());
+        let capabilities = self.behavior.capabilities(name);
+        self.model = Arc::new(AdaptedModel::new(self.model.clone(), name, capabilities));
+        self
     }
 
     /// Uses `memory` for context, conversation history and long results. The caller registers the tools

@@ -14,7 +14,8 @@ use crate::{
 };
 use rockbot_contracts::{SessionId, Spending};
 use rockbot_llm::{
-    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
+    AssembledAnswer, ChatMessage, ChatModel, FinishReason, Media, ModelCapabilities, ToolChoice,
+    ToolDefinition,
 };
 use rockbot_tools::{
     Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
@@ -27,7 +28,7 @@ use self::{
     calls::{CallRunner, PendingCall, TimeoutStreak},
     pin_check::PinCheck,
     stop_reason::StopReason,
-    token_budget::{BUDGET_EXCEEDED, SHORT_TOKENS, TokenBudget},
+    token_budget::{BUDGET_EXCEEDED, MEDIA_LEFT_OUT, SHORT_TOKENS, TokenBudget},
 };
 use crate::{
     approvals::{Approvals, ListenerGuard},
@@ -57,6 +58,7 @@ pub(crate) struct TurnSetup {
     /// The tools that every conversation is offered.
     shared: Arc<ToolRegistry>,
     behavior: ModelBehavior,
+    capabilities: ModelCapabilities,
     mcp: Option<McpToolProvider>,
     context: ContextBuilder,
     log: Option<Arc<ConversationLog>>,
@@ -85,6 +87,7 @@ impl TurnSetup {
             layers,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
+        let capabilities = behavior.capabilities(model_name);
         let token_budget = TokenBudget::new(model_name, &behavior, definition.max_tokens);
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
@@ -124,6 +127,7 @@ impl TurnSetup {
             registry,
             shared,
             behavior,
+            capabilities,
             mcp,
             context,
             log,
@@ -364,13 +368,15 @@ impl<'a> Turn<'a> {
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
         let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
         let results = strategy.run(pending.collect(), |call| runner.call(call), steer).await;
+        let mut media = runner.take_media();
         let streak = runner.into_streak();
         let skipped = self.skip_text(&streak);
         let mut left = requests.len();
-        for (request, text) in requests.into_iter().zip(results) {
+        for (position, (request, text)) in requests.into_iter().zip(results).enumerate() {
             left -= 1;
             let text = text.unwrap_or_else(|| skipped.to_owned());
-            self.push_result(request.id, text, left).await;
+            let media = media.remove(&position).unwrap_or_default();
+            self.push_result(request.id, text, media, left).await;
         }
         self.streak = streak;
         if self.cancellation.is_cancelled() {
@@ -383,21 +389,35 @@ impl<'a> Turn<'a> {
     }
 
     /// Adds a result to the history if it fits beside the current exchange and the `left` remaining
-    /// results. Otherwise adds [`BUDGET_EXCEEDED`].
-    async fn push_result(&mut self, tool_call_id: String, content: String, left: usize) {
+    /// results. Otherwise adds [`BUDGET_EXCEEDED`]. Its media is added if it fits too.
+    async fn push_result(
+        &mut self,
+        tool_call_id: String,
+        mut content: String,
+        media: Vec<Media>,
+        left: usize,
+    ) {
         let mut tokens = self.setup.token_budget.count_text(&content).await;
-        let mut message = ChatMessage::Tool { tool_call_id, content };
         let taken = self.history.current_exchange_tokens() + left * SHORT_TOKENS;
         let fits = |tokens| self.history_budget.is_none_or(|budget| taken + tokens <= budget);
+        let media_tokens: usize = media.iter().map(Media::estimated_tokens).sum();
+        let mut media = Some(media).filter(|media| !media.is_empty());
         if tokens > SHORT_TOKENS && !fits(tokens) {
             info!(session_id = %self.session_id, tokens, "tool result exceeds context window; ending turn");
             self.context_exhausted = true;
             tokens = SHORT_TOKENS;
-            if let ChatMessage::Tool { content, .. } = &mut message {
-                BUDGET_EXCEEDED.clone_into(content);
-            }
+            BUDGET_EXCEEDED.clone_into(&mut content);
+            media = None;
+        } else if media.is_some() && !fits(tokens + media_tokens) {
+            info!(session_id = %self.session_id, media_tokens, "media of tool result exceeds context window");
+            tokens += SHORT_TOKENS;
+            content.push_str(MEDIA_LEFT_OUT);
+            media = None;
         }
-        self.history.push(message, tokens);
+        self.history.push(ChatMessage::Tool { tool_call_id, content }, tokens);
+        if let Some(media) = media {
+            self.history.push(ChatMessage::Media(media), media_tokens);
+        }
     }
 
     /// Returns `true` if no further batch of calls may start.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::{
     chat::{ChatEvent, ChatMessage, FinishReason, ToolCallRequest, Usage},
     error::ChatError,
+    json_depth::JsonDepth,
 };
 
 /// The maximum number of tool calls in a message.
@@ -88,39 +89,6 @@ struct Piece<'a> {
     id: &'a str,
     name: &'a str,
     arguments: &'a str,
-}
-
-/// The nesting depth in a JSON object, tracked piece by piece: parsing all arguments again with each
-/// piece would let a server keep a processor busy.
-#[derive(Debug, Default)]
-struct JsonDepth {
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    opened: bool,
-}
-
-impl JsonDepth {
-    fn read(&mut self, text: &str) {
-        for byte in text.bytes() {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_string => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                _ if self.in_string => {}
-                b'{' => {
-                    self.opened = true;
-                    self.depth += 1;
-                }
-                b'}' => self.depth = self.depth.saturating_sub(1),
-                _ => {}
-            }
-        }
-    }
-
-    fn is_closed(&self) -> bool {
-        self.opened && self.depth == 0 && !self.in_string
-    }
 }
 
 impl Assembler {

@@ -3,7 +3,7 @@
 use futures_util::{future::BoxFuture, stream::BoxStream};
 use serde_json::Value;
 
-use crate::error::ChatError;
+use crate::{error::ChatError, media::Media};
 
 /// A model that continues a conversation with streamed messages.
 ///
@@ -66,6 +66,9 @@ pub enum ChatMessage {
         /// The content that the model reads.
         content: String,
     },
+    /// Images and audio that belong to the user message or the tool result before it. Use an
+    /// [`AdaptedModel`](crate::AdaptedModel) where a model may not read them.
+    Media(Vec<Media>),
 }
 
 /// A tool call requested by a model.

@@ -5,6 +5,7 @@
 
 mod answer;
 mod chunk;
+mod content;
 mod endpoint;
 mod error_response;
 mod request;

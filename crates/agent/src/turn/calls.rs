@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
-use rockbot_llm::ToolCallRequest;
+use rockbot_contracts::{ContentBlock, Executed, ToolCallId, ToolErrorCode};
+use rockbot_llm::{Media, ModelCapabilities, ToolCallRequest};
 use rockbot_memory::MemoryOwner;
 use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
@@ -20,6 +20,9 @@ use crate::{
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
 /// process.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Maximum number of images and recordings of a result; the most that a request has.
+const MAX_RESULT_MEDIA: usize = 16;
 
 /// A call and its position in the answer.
 #[derive(Debug, Clone)]
@@ -70,12 +73,14 @@ pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
     is_truncated: bool,
     outcomes: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
+    /// Images and recordings of the results, by the position of the call.
+    media: Mutex<BTreeMap<usize, Vec<Media>>>,
 }
 
 impl<'a> CallRunner<'a> {
     /// `is_truncated` is true if the answer reached the maximum length.
     pub(super) fn new(turn: &'a Turn<'_>, is_truncated: bool) -> Self {
-        Self { turn, is_truncated, outcomes: Mutex::default() }
+        Self { turn, is_truncated, outcomes: Mutex::default(), media: Mutex::default() }
     }
 
     /// Runs one call and returns the text for the model.
@@ -98,7 +103,10 @@ impl<'a> CallRunner<'a> {
                 if let Some(child) = &result.child_spending {
                     meter.record_child(**child);
                 }
-                self.render(&request.name, &call, &owner, &result).await
+                let (media, notes) = result_media(&result, &self.turn.setup.capabilities);
+                self.media.lock().insert(position, media);
+                let text = self.render(&request.name, &call, &owner, &result).await;
+                notes.into_iter().fold(text, |text, note| text + "\n" + &note)
             }
             Err(failure) => failure.model_text(),
         };
@@ -185,6 +193,11 @@ impl<'a> CallRunner<'a> {
         self.streak().is_over()
     }
 
+    /// Takes the images and recordings of the results, by the position of the call.
+    pub(super) fn take_media(&self) -> BTreeMap<usize, Vec<Media>> {
+        std::mem::take(&mut self.media.lock())
+    }
+
     /// Returns the streak of the turn including these calls.
     pub(super) fn into_streak(self) -> TimeoutStreak {
         self.streak()
@@ -199,6 +212,33 @@ impl<'a> CallRunner<'a> {
     fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
         self.outcomes.lock()
     }
+}
+
+/// Returns the images and recordings that the model reads, and notes for the others.
+fn result_media(
+    result: &ToolResult,
+    capabilities: &ModelCapabilities,
+) -> (Vec<Media>, Vec<String>) {
+    let to_media = |block: &ContentBlock| match block {
+        ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => {
+            Some(Media::from_base64(data))
+        }
+        ContentBlock::Text { .. } | ContentBlock::Resource { .. } => None,
+    };
+    let (mut readable, mut notes) = (Vec::new(), Vec::new());
+    let mut found = result.content.iter().filter_map(to_media);
+    for media in found.by_ref().take(MAX_RESULT_MEDIA) {
+        match media.map(|media| (capabilities.unread_note(&media), media)) {
+            Ok((None, media)) => readable.push(media),
+            Ok((Some(note), _)) => notes.push(note),
+            Err(error) => notes.push(format!("[left out: an image or recording; {error}]")),
+        }
+    }
+    let more = found.count();
+    if more > 0 {
+        notes.push(format!("[left out: {more} more images or recordings]"));
+    }
+    (readable, notes)
 }
 
 /// Renders a result for the model. Failures are marked, and no text is empty because some servers reject
@@ -230,6 +270,19 @@ mod tests {
         streak.count(None);
         assert!(streak.is_over(), "a later success does not reset it");
         assert_eq!(streak.timed_out().len(), 2);
+    }
+
+    #[test]
+    fn media_of_a_result_is_bounded() {
+        let data = "iVBORw0KGgo=".to_owned();
+        let image = ContentBlock::Image { data, mime_type: "image/png".to_owned() };
+        let result = ToolResult { content: vec![image; 20], ..ToolResult::default() };
+        let reads = ModelCapabilities { images: true, ..ModelCapabilities::for_model("unknown") };
+        let (media, notes) = result_media(&result, &reads);
+        assert_eq!((media.len(), notes.len()), (16, 1));
+        assert!(notes[0].contains("4 more"), "{notes:?}");
+        let (media, notes) = result_media(&result, &ModelCapabilities { images: false, ..reads });
+        assert_eq!((media.len(), notes.len()), (0, 17));
     }
 
     #[test]

@@ -6,6 +6,9 @@ use crate::{behavior::ModelBehavior, history::message_text};
 
 /// Replaces a result that does not fit.
 pub(super) const BUDGET_EXCEEDED: &str = "(tool failed: context window budget exceeded)";
+/// Is added to a result whose images and recordings do not fit.
+pub(super) const MEDIA_LEFT_OUT: &str =
+    "\n[images and recordings left out: context window budget exceeded]";
 /// Size of [`BUDGET_EXCEEDED`] and similar short results, in tokens.
 pub(super) const SHORT_TOKENS: usize = 24;
 

@@ -17,7 +17,8 @@ use rockbot_agent::{
     ModelBehavior, ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{
-    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId, ToolCallId, UserMessage,
+    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, SessionId, ToolCallId,
+    UserMessage,
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
@@ -107,6 +108,7 @@ fn assert_acceptable(messages: &[ChatMessage]) {
                 open.extend(tool_calls.iter().map(|call| call.id.clone()));
             }
             ChatMessage::User(text) => assert!(!text.is_empty()),
+            ChatMessage::Media(media) => assert!(!media.is_empty()),
             other => panic!("unexpected {other:?}: {messages:#?}"),
         }
     }
@@ -187,6 +189,8 @@ pub(crate) enum Behavior {
     IgnoreCancel,
     /// Returns a text of this size.
     LongText(usize),
+    /// Returns a caption and an image with this data.
+    Image(&'static str),
     /// Fails.
     Fail,
 }
@@ -297,6 +301,12 @@ impl Tool for Shared {
                     pending::<()>().await;
                 }
                 Behavior::LongText(bytes) => return Ok(ToolResult::text("x".repeat(*bytes))),
+                Behavior::Image(data) => {
+                    let mut result = ToolResult::text("a chart");
+                    let (data, mime_type) = ((*data).to_owned(), "image/png".to_owned());
+                    result.content.push(ContentBlock::Image { data, mime_type });
+                    return Ok(result);
+                }
                 Behavior::Fail => return Err(ToolFailure::failed("the disk is full")),
             }
             Ok(ToolResult::text(format!("{name} is done")))

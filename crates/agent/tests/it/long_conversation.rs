@@ -35,6 +35,7 @@ impl LimitedModel {
         let message = |message: &ChatMessage| match message {
             ChatMessage::System(text) | ChatMessage::User(text) => text.chars().count(),
             ChatMessage::Tool { content, .. } => content.chars().count(),
+            ChatMessage::Media(_) => 0,
             ChatMessage::Assistant { text, tool_calls } => {
                 let call = |call: &rockbot_llm::ToolCallRequest| {
                     call.id.len() + call.name.len() + call.arguments.len()

@@ -11,6 +11,7 @@ mod long_conversation;
 mod mcp;
 mod memory;
 mod metering;
+mod model_capabilities;
 mod pins;
 mod profiles;
 mod replies;

@@ -232,3 +232,26 @@ fn memory_persists_between_runs_unless_disabled() {
     assert_contains(&run(Some("memory:"), "what do I drink?"), &["I know: No memory matches."]);
     assert_contains(&run(Some("off"), "what do I drink?"), &["tool not found: search_memory"]);
 }
+
+#[test]
+fn call_in_text_runs_tool_if_configured() {
+    let (sandbox, script) = scripted(
+        r#"
+        [[turn]]
+        when = "<tool_response"
+        text = "The notes are read."
+
+        [[turn]]
+        when = "read"
+        text = "Looking.\n<tool_call>{\"name\": \"read_file\", \"arguments\": {\"path\": \"notes.md\"}}</tool_call>"
+        "#,
+    );
+    sandbox.write("text.toml", "[models.\"\"]\ntool_calls = \"text\"\n");
+    let mut command = sandbox.command(&["--config", "text.toml", "chat", "read it"]);
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &script);
+    let output =
+        CommandOutput::new(command.timeout(crate::sandbox::TIMEOUT).output().expect("runs"));
+    output.assert_code(0, &["chat"]);
+    assert_contains(&output.out, &["Looking.", "← read_file ran on", "The notes are read."]);
+    assert!(!output.out.contains("tool_call>"), "{}", output.out);
+}

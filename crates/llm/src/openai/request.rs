@@ -1,11 +1,14 @@
 //! The body of `POST /chat/completions`.
 
-use serde::{Serialize, Serializer, de::IgnoredAny};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use crate::chat::{ChatMessage, ChatRequest, ToolCallRequest, ToolChoice, ToolDefinition};
+use crate::{
+    chat::{ChatMessage, ChatRequest, ToolCallRequest, ToolChoice, ToolDefinition},
+    readable_arguments::readable_arguments,
+};
 
-use super::OpenAiSettings;
+use super::{OpenAiSettings, content::UserContent};
 
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
@@ -40,7 +43,7 @@ enum Message<'a> {
         content: &'a str,
     },
     User {
-        content: &'a str,
+        content: UserContent<'a>,
     },
     Assistant {
         content: Option<&'a str>,
@@ -63,7 +66,7 @@ struct Call<'a> {
 #[derive(Serialize)]
 struct CalledFunction<'a> {
     name: &'a str,
-    #[serde(serialize_with = "readable_arguments")]
+    #[serde(serialize_with = "serialize_arguments")]
     arguments: &'a str,
 }
 
@@ -93,7 +96,7 @@ impl<'a> Body<'a> {
         let has_tools = !request.tools.is_empty();
         Self {
             model: request.model.as_deref().or(settings.model.as_deref()),
-            messages: request.messages.iter().map(Message::from).collect(),
+            messages: wire_messages(&request.messages),
             tools: has_tools.then(|| request.tools.iter().map(Tool::from).collect()),
             tool_choice: has_tools.then_some(match request.tool_choice {
                 ToolChoice::Auto => "auto",
@@ -110,18 +113,30 @@ impl<'a> Body<'a> {
     }
 }
 
-impl<'a> From<&'a ChatMessage> for Message<'a> {
-    fn from(message: &'a ChatMessage) -> Self {
-        match message {
-            ChatMessage::System(content) => Self::System { content },
-            ChatMessage::User(content) => Self::User { content },
-            ChatMessage::Assistant { text, tool_calls } => Self::Assistant {
+/// Converts messages. Media joins the user message before it, or gets a user message of its own.
+fn wire_messages(messages: &[ChatMessage]) -> Vec<Message<'_>> {
+    let mut wire: Vec<Message<'_>> = Vec::with_capacity(messages.len());
+    for message in messages {
+        let next = match message {
+            ChatMessage::System(content) => Message::System { content },
+            ChatMessage::User(text) => Message::User { content: UserContent::Text(text) },
+            ChatMessage::Assistant { text, tool_calls } => Message::Assistant {
                 content: (!text.is_empty() || tool_calls.is_empty()).then_some(text),
                 tool_calls: tool_calls.iter().map(Call::from).collect(),
             },
-            ChatMessage::Tool { tool_call_id, content } => Self::Tool { tool_call_id, content },
-        }
+            ChatMessage::Tool { tool_call_id, content } => Message::Tool { tool_call_id, content },
+            ChatMessage::Media(media) if media.is_empty() => continue,
+            ChatMessage::Media(media) => {
+                if let Some(Message::User { content }) = wire.last_mut() {
+                    content.add_media(media);
+                    continue;
+                }
+                Message::User { content: UserContent::from_results(media) }
+            }
+        };
+        wire.push(next);
     }
+    wire
 }
 
 impl<'a> From<&'a ToolCallRequest> for Call<'a> {
@@ -138,13 +153,6 @@ impl<'a> From<&'a ToolDefinition> for Tool<'a> {
     }
 }
 
-/// Wraps arguments that are not JSON in an object. Servers that render them with the model's template
-/// (llama.cpp, vLLM) would fail every later request of the conversation, and the model still sees its
-/// text.
-fn readable_arguments<S: Serializer>(arguments: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    if serde_json::from_str::<IgnoredAny>(arguments).is_ok() {
-        serializer.serialize_str(arguments)
-    } else {
-        serializer.serialize_str(&json!({ "invalid_json": arguments }).to_string())
-    }
+fn serialize_arguments<S: Serializer>(arguments: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&readable_arguments(arguments))
 }

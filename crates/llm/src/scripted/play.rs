@@ -171,6 +171,7 @@ fn length(message: &ChatMessage) -> usize {
             text.len() + calls.sum::<usize>()
         }
         ChatMessage::Tool { content, .. } => content.len(),
+        ChatMessage::Media(media) => media.iter().map(|media| 4 * media.estimated_tokens()).sum(),
     }
 }
 

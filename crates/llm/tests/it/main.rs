@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod failures;
+mod media;
 mod requests;
 mod scripted;
 mod server;
 mod streaming;
+mod text_calls;
 
 use futures_util::StreamExt;
 use rockbot_llm::{

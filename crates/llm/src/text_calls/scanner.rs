@@ -1,0 +1,359 @@
+//! Separation of a streamed answer into text and calls.
+
+use super::{
+    candidate::{self, Candidate},
+    json_call::{ParsedCall, unmarked_calls},
+    syntax::{RESULT_MARKS, SYNTAXES, Syntax},
+    tool_set::ToolSet,
+};
+use crate::{
+    assemble::{MAX_ARGUMENTS_BYTES, MAX_TOOL_CALLS},
+    error::ChatError,
+    json_depth::JsonDepth,
+};
+
+/// The largest block of marked calls, in bytes.
+const MAX_BLOCK_BYTES: usize = 2 * MAX_ARGUMENTS_BYTES;
+/// The largest unmarked text that is held back because it may be a call, in bytes.
+const MAX_CANDIDATE_BYTES: usize = 256 * 1024;
+/// The longest white space that is held back because a call may follow, in bytes.
+const MAX_HELD_SPACE_BYTES: usize = 4096;
+
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+const FENCE_END: &str = "\n```";
+
+/// A piece of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Text(String),
+    Call(ParsedCall),
+}
+
+/// Reads an answer piece by piece. Text is returned at once, except where it may begin a call.
+///
+/// - Marked calls are found anywhere, but not in the reasoning at the start of an answer.
+/// - JSON without marks counts as a call only if it begins a line and calls known tools.
+/// - A block without a readable call is text.
+/// - Text after a call is dropped: the model wrote it without the result. After a mark of results,
+///   everything is dropped.
+#[derive(Debug)]
+pub(super) struct CallScanner {
+    tools: ToolSet,
+    may_call: bool,
+    buffer: String,
+    /// The position of the first unread byte of the buffer.
+    start: usize,
+    state: State,
+    /// The line has had only white space so far.
+    line_is_blank: bool,
+    /// There was text other than white space.
+    has_text: bool,
+    calls: usize,
+    /// White space that is dropped if a call follows.
+    held_space: String,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+enum State {
+    Text,
+    Reasoning,
+    /// In a block whose marks are known; `scanned` bytes hold no closing mark.
+    Block {
+        syntax: &'static Syntax,
+        scanned: usize,
+    },
+    /// In JSON that may be a call.
+    Json {
+        depth: JsonDepth,
+        scanned: usize,
+    },
+    /// In a fenced block that may be a call. Its content starts at `content`.
+    Fence {
+        content: usize,
+        scanned: usize,
+    },
+    /// After a mark of results.
+    Ignored,
+}
+
+/// The beginning of something other than text.
+enum Mark {
+    Incomplete,
+    Block(&'static Syntax),
+    Reasoning,
+    Results,
+    Json,
+    Fence(usize),
+}
+
+impl CallScanner {
+    /// Without `may_call`, calls are dropped.
+    pub(super) fn new(tools: ToolSet, may_call: bool) -> Self {
+        Self {
+            tools,
+            may_call,
+            buffer: String::new(),
+            start: 0,
+            state: State::Text,
+            line_is_blank: true,
+            has_text: false,
+            calls: 0,
+            held_space: String::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Reads more of the answer.
+    ///
+    /// # Errors
+    /// [`ChatError::TooLarge`] for too many calls or too large a block.
+    pub(super) fn push(&mut self, text: &str) -> Result<Vec<Piece>, ChatError> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        self.buffer.push_str(text);
+        while self.step(false)? {}
+        Ok(std::mem::take(&mut self.pieces))
+    }
+
+    /// Reads the end of the answer. The end of a block may be missing.
+    ///
+    /// # Errors
+    /// As for [`Self::push`].
+    pub(super) fn finish(&mut self) -> Result<Vec<Piece>, ChatError> {
+        while self.step(true)? {}
+        if self.calls == 0 && !self.held_space.is_empty() {
+            self.pieces.push(Piece::Text(std::mem::take(&mut self.held_space)));
+        }
+        Ok(std::mem::take(&mut self.pieces))
+    }
+
+    /// Returns whether the answer has calls.
+    pub(super) fn has_calls(&self) -> bool {
+        self.calls > 0
+    }
+
+    /// Reads on until the state changes. Returns `false` if more of the answer is needed.
+    fn step(&mut self, is_end: bool) -> Result<bool, ChatError> {
+        match &mut self.state {
+            State::Text => Ok(self.step_text(is_end)),
+            State::Reasoning => Ok(self.step_reasoning(is_end)),
+            State::Block { .. } => self.step_block(is_end),
+            State::Json { .. } => self.step_json(is_end),
+            State::Fence { .. } => self.step_fence(is_end),
+            State::Ignored => {
+                self.start = self.buffer.len();
+                Ok(false)
+            }
+        }
+    }
+
+    fn step_text(&mut self, is_end: bool) -> bool {
+        let rest = &self.buffer[self.start..];
+        let mut line_is_blank = self.line_is_blank;
+        let mut found = None;
+        for (at, c) in rest.char_indices() {
+            match self.mark(&rest[at..], line_is_blank) {
+                Some(Mark::Incomplete) if is_end => {}
+                Some(mark) => {
+                    found = Some((at, mark));
+                    break;
+                }
+                None => {}
+            }
+            line_is_blank = self.is_blank_after(line_is_blank, c);
+        }
+        let Some((at, mark)) = found else {
+            self.emit_text(rest.len());
+            return false;
+        };
+        self.emit_text(at);
+        self.state = match mark {
+            Mark::Incomplete => return false,
+            Mark::Block(syntax) => State::Block { syntax, scanned: syntax.open.len() },
+            Mark::Reasoning => State::Reasoning,
+            Mark::Results => State::Ignored,
+            Mark::Json => State::Json { depth: JsonDepth::default(), scanned: 0 },
+            Mark::Fence(content) => State::Fence { content, scanned: content },
+        };
+        true
+    }
+
+    /// Returns the mark with which `rest` begins.
+    fn mark(&self, rest: &str, line_is_blank: bool) -> Option<Mark> {
+        if !rest.starts_with(['<', '[', '{', '`']) {
+            return None;
+        }
+        let opened = SYNTAXES.iter().find(|syntax| rest.starts_with(syntax.open));
+        if let Some(syntax) = opened {
+            return Some(Mark::Block(syntax));
+        }
+        let is_start = !self.has_text && self.calls == 0 && line_is_blank;
+        if is_start && rest.starts_with(THINK) {
+            return Some(Mark::Reasoning);
+        }
+        let result_marks = if self.calls > 0 { RESULT_MARKS.as_slice() } else { &[] };
+        if result_marks.iter().any(|mark| rest.starts_with(mark)) {
+            return Some(Mark::Results);
+        }
+        let marks = SYNTAXES.iter().map(|syntax| syntax.open);
+        let mut marks = marks.chain(is_start.then_some(THINK)).chain(result_marks.iter().copied());
+        if marks.any(|mark| mark.starts_with(rest)) {
+            return Some(Mark::Incomplete);
+        }
+        if !line_is_blank {
+            return None;
+        }
+        let is_fence = rest.starts_with('`');
+        match if is_fence { candidate::fence(rest) } else { candidate::json(rest) } {
+            Candidate::No => None,
+            Candidate::Incomplete => Some(Mark::Incomplete),
+            Candidate::Yes(content) if is_fence => Some(Mark::Fence(content)),
+            Candidate::Yes(_) => Some(Mark::Json),
+        }
+    }
+
+    /// After a call, separators between calls do not count.
+    fn is_blank_after(&self, was_blank: bool, c: char) -> bool {
+        let is_separator = self.calls > 0 && matches!(c, ',' | ';');
+        c == '\n' || (was_blank && (c.is_whitespace() || is_separator))
+    }
+
+    fn step_reasoning(&mut self, is_end: bool) -> bool {
+        let rest = &self.buffer[self.start..];
+        if let Some(at) = rest.find(THINK_END) {
+            self.emit_text(at + THINK_END.len());
+            self.state = State::Text;
+            return true;
+        }
+        let held = if is_end { 0 } else { partial_mark(rest, THINK_END) };
+        self.emit_text(rest.len() - held);
+        false
+    }
+
+    fn step_block(&mut self, is_end: bool) -> Result<bool, ChatError> {
+        let State::Block { syntax, scanned } = &mut self.state else { return Ok(false) };
+        let syntax = *syntax;
+        let open = syntax.open.len();
+        let rest = &self.buffer[self.start..];
+        let ends = syntax.close.iter().filter_map(|close| {
+            let from = rest.floor_char_boundary(scanned.saturating_sub(close.len()).max(open));
+            rest[from..].find(close).map(|at| (from + at, close.len()))
+        });
+        let (end, mark) = match ends.min() {
+            Some(end) => end,
+            None if is_end => (rest.len(), 0),
+            None if rest.len() > MAX_BLOCK_BYTES => {
+                return Err(ChatError::TooLarge {
+                    what: "bytes in a block of tool calls",
+                    limit: MAX_BLOCK_BYTES,
+                });
+            }
+            None => {
+                *scanned = rest.len();
+                return Ok(false);
+            }
+        };
+        let calls = syntax.calls(&rest[open..end], &self.tools);
+        self.state = State::Text;
+        if calls.is_empty() {
+            self.emit_text(end + mark);
+        } else {
+            self.start += end + mark;
+            self.emit_calls(calls)?;
+        }
+        Ok(true)
+    }
+
+    fn step_json(&mut self, is_end: bool) -> Result<bool, ChatError> {
+        let State::Json { depth, scanned } = &mut self.state else { return Ok(false) };
+        let rest = &self.buffer[self.start..];
+        let end = depth.read(&rest[*scanned..]).map(|end| *scanned + end);
+        *scanned = rest.len();
+        self.complete_candidate(end, 0, is_end)
+    }
+
+    fn step_fence(&mut self, is_end: bool) -> Result<bool, ChatError> {
+        let State::Fence { content, scanned } = &mut self.state else { return Ok(false) };
+        let content = *content;
+        let rest = &self.buffer[self.start..];
+        let from = rest.floor_char_boundary(scanned.saturating_sub(FENCE_END.len()).max(content));
+        let end = rest[from..].find(FENCE_END).map(|at| from + at + FENCE_END.len());
+        *scanned = rest.len();
+        self.complete_candidate(end, content, is_end)
+    }
+
+    /// Reads the candidate that ends at `end` and has its JSON from `content` on. `None` for `end` means that
+    /// its end is not known yet.
+    fn complete_candidate(
+        &mut self,
+        end: Option<usize>,
+        content: usize,
+        is_end: bool,
+    ) -> Result<bool, ChatError> {
+        let rest = &self.buffer[self.start..];
+        let end = match end {
+            None if is_end || rest.len() > MAX_CANDIDATE_BYTES => rest.len(),
+            None => return Ok(false),
+            Some(end) => end,
+        };
+        let json = &rest[content..end];
+        let calls = unmarked_calls(json.strip_suffix(FENCE_END).unwrap_or(json), &self.tools);
+        self.state = State::Text;
+        match calls {
+            None => self.emit_text(end),
+            Some(calls) => {
+                self.start += end;
+                self.emit_calls(calls)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the next `bytes` as text.
+    fn emit_text(&mut self, bytes: usize) {
+        let text = &self.buffer[self.start..self.start + bytes];
+        self.start += bytes;
+        let mut line_is_blank = self.line_is_blank;
+        let (_, last_line) = text.rsplit_once('\n').unwrap_or(("", text));
+        if last_line.len() < text.len() {
+            line_is_blank = true;
+        }
+        for c in last_line.chars() {
+            line_is_blank = self.is_blank_after(line_is_blank, c);
+        }
+        self.line_is_blank = line_is_blank;
+        self.has_text |= !text.trim().is_empty();
+        if self.calls > 0 || text.is_empty() {
+            return;
+        }
+        let end = text.trim_end().len();
+        if end > 0 || self.held_space.len() > MAX_HELD_SPACE_BYTES {
+            let mut shown = std::mem::take(&mut self.held_space);
+            shown.push_str(&text[..end]);
+            self.pieces.push(Piece::Text(shown));
+        }
+        self.held_space.push_str(&text[end..]);
+    }
+
+    fn emit_calls(&mut self, calls: Vec<ParsedCall>) -> Result<(), ChatError> {
+        self.line_is_blank = true;
+        if !self.may_call {
+            return Ok(());
+        }
+        self.calls += calls.len();
+        if self.calls > MAX_TOOL_CALLS {
+            return Err(ChatError::TooLarge { what: "tool calls", limit: MAX_TOOL_CALLS });
+        }
+        self.held_space.clear();
+        self.pieces.extend(calls.into_iter().map(Piece::Call));
+        Ok(())
+    }
+}
+
+/// Returns the bytes at the end of a text that may begin `mark`.
+fn partial_mark(text: &str, mark: &str) -> usize {
+    let longest = (mark.len() - 1).min(text.len());
+    (1..=longest).rev().find(|length| text.ends_with(&mark[..*length])).unwrap_or(0)
+}
