@@ -27,7 +27,13 @@ impl Append {
         Ok(Self { name: name.clone(), at, entries, bytes, ttl })
     }
 
-    /// Returns the outcome of an append without entries.
+    /// Returns whether only the fence is checked: there are no entries, or no log has this number.
+    pub(crate) fn is_check(&self) -> bool {
+        const MAX_NUMBER: u64 = i64::MAX as u64 / 2;
+        self.entries.is_empty() || !(1..=MAX_NUMBER).contains(&self.at)
+    }
+
+    /// Returns the outcome of a check against the next number.
     pub(crate) fn check_fence(&self, next: u64) -> Appended {
         if self.at == next { Appended::Done { next } } else { Appended::Conflict { next } }
     }

@@ -29,7 +29,7 @@ impl PostgresStore {
         ttl: Option<Duration>,
     ) -> Result<Appended, StoreError> {
         let append = Append::new(name, at, entries, ttl)?;
-        if append.entries.is_empty() {
+        if append.is_check() {
             let state = self.log_state(name).await?;
             return Ok(append.check_fence(state.map_or(1, |state| state.next)));
         }
