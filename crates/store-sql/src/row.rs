@@ -82,6 +82,7 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn foreign_row(error: InvalidKey) -> StoreError {
     StoreError::Unusable {
         reason: format!("a table has a row of another program: {error}; remove that row"),

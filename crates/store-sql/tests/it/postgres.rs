@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::failed_appends::check_failed_appends;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use rockbot_store::{Appended, Clock, ManualClock, Store, StoreError, Stores, Timestamp, Write};
 use rockbot_store_sql::PostgresStore;
 use rockbot_testkit::{
@@ -180,7 +180,8 @@ async fn appends_of_one_batch_to_one_log_keep_their_order() {
     for number in 1..=20_u64 {
         appends.push(store.log.append(&name, number, vec![number.to_string().into()], None));
     }
-    let outcomes = within_timeout("the appends", futures_util::future::join_all(appends)).await;
+    let outcomes =
+        within_timeout("the appends", stream::iter(appends).buffered(20).collect::<Vec<_>>()).await;
     for (number, outcome) in (1..).zip(outcomes) {
         assert_eq!(outcome, Ok(Appended::Done { next: number + 1 }));
     }
