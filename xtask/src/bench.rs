@@ -51,6 +51,8 @@ enum Measurement {
     Mcp,
     /// A script in a local sandbox, against a bare interpreter
     Scripts,
+    /// Appends to logs against one insert for each entry
+    Appends,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
     /// Quality of the main content of web pages, over a corpus
@@ -84,6 +86,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("lists: the tool list of a model request");
         process::run(&mut Command::new(build("rockbot-agent", "tool_list")?))?;
     }
+    if wanted(Measurement::Appends) {
+        console::heading("appends: to logs, against one fenced insert each, alternated, 7 rounds");
+        let program = build("rockbot-store-sql", "appends")?;
+        let postgres = postgresql::start(free_port()?, true)?;
+        process::run(Command::new(program).env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()))?;
+    }
     match &options.corpus {
         Some(corpus) if wanted(Measurement::Extraction) => {
             console::heading("extraction: words of the main content against those expected");
@@ -103,6 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Measurement::Ranking,
         Measurement::Layers,
         Measurement::Lists,
+        Measurement::Appends,
         Measurement::Extraction,
     ];
     if !options.only.is_empty() && options.only.iter().all(|one| separate.contains(one)) {

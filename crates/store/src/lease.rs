@@ -20,6 +20,45 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The timeout of one attempt to acquire, renew or release a lease.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The intervals at which a lease is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseRenewal {
+    /// The delay before each renewal. Default: 3 s.
+    pub interval: Duration,
+    /// The delay after a failed renewal. Default: 500 ms.
+    pub retry_delay: Duration,
+    /// The timeout of one renewal. Default: 2 s.
+    pub attempt_timeout: Duration,
+    /// The time since the last renewal after which the lease counts as lost. One that is shorter than the
+    /// time to live leaves time to stop the protected work.
+    pub give_up: Duration,
+}
+
+impl LeaseRenewal {
+    /// Creates the default intervals, for leases of about ten seconds.
+    #[must_use]
+    pub fn new(give_up: Duration) -> Self {
+        Self {
+            interval: RENEWAL_INTERVAL,
+            retry_delay: RETRY_DELAY,
+            attempt_timeout: ATTEMPT_TIMEOUT,
+            give_up,
+        }
+    }
+
+    /// Creates intervals in proportion to a time to live: for 2 s, a renewal each 500 ms, retries after
+    /// 250 ms, a timeout of 1 s, and 1.5 s until the lease counts as lost.
+    #[must_use]
+    pub fn from_ttl(ttl: Duration) -> Self {
+        Self {
+            interval: ttl / 4,
+            retry_delay: ttl / 8,
+            attempt_timeout: ttl / 2,
+            give_up: ttl * 3 / 4,
+        }
+    }
+}
+
 /// Why a lease was not acquired or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
@@ -138,24 +177,40 @@ impl Lease {
     ///
     /// # Cancellation
     /// The lease expires.
-    pub async fn keep_alive(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
+    pub async fn keep_alive(self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
+        self.keep_alive_at(LeaseRenewal::new(give_up), stop).await
+    }
+
+    /// Renews the lease at intervals until `stop` is cancelled, and returns it then.
+    ///
+    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for
+    /// [`LeaseRenewal::give_up`].
+    ///
+    /// # Cancellation
+    /// The lease expires.
+    pub async fn keep_alive_at(
+        mut self,
+        renewal: LeaseRenewal,
+        stop: &CancellationToken,
+    ) -> Option<Self> {
+        let LeaseRenewal { interval, retry_delay, attempt_timeout, give_up } = renewal;
         let mut renewed = Instant::now();
-        let mut delay = RENEWAL_INTERVAL;
+        let mut delay = interval;
         while stop.run_until_cancelled(sleep(delay)).await.is_some() {
             let start = Instant::now();
-            let deadline = (start + ATTEMPT_TIMEOUT).min(renewed + give_up);
+            let deadline = (start + attempt_timeout).min(renewed + give_up);
             let renewal = timeout_at(deadline, self.renew()).await;
             let timeout = || StoreError::Unavailable { reason: "no response in time".to_owned() };
             let Err(error) = renewal.unwrap_or_else(|_| Err(timeout().into())) else {
                 renewed = start;
-                delay = RENEWAL_INTERVAL;
+                delay = interval;
                 continue;
             };
             warn!(lease = %self.key, %error, "lease renewal failed");
             if matches!(error, LeaseError::Lost { .. }) || renewed.elapsed() >= give_up {
                 return None;
             }
-            delay = RETRY_DELAY;
+            delay = retry_delay;
         }
         Some(self)
     }
@@ -260,13 +315,18 @@ mod tests {
     impl Fixture {
         /// Starts to renew a new lease.
         async fn start() -> Self {
+            Self::start_with(TTL, LeaseRenewal::new(GIVE_UP)).await
+        }
+
+        async fn start_with(ttl: Duration, intervals: LeaseRenewal) -> Self {
             let clock = ManualClock::new();
             let store = MemoryStore::new(Clock::from(&clock));
             let store = Arc::new(SilentStore { store, silent: AtomicBool::new(false) });
-            let lease = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
+            let lease = Lease::acquire(store.clone(), key(), "one", ttl).await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
-            let renewal = tokio::spawn(async move { lease.keep_alive(GIVE_UP, &stopped).await });
+            let renewal =
+                tokio::spawn(async move { lease.keep_alive_at(intervals, &stopped).await });
             Self { store, clock, start: Instant::now(), stop, renewal }
         }
 
@@ -304,6 +364,24 @@ mod tests {
         fixture.clock.advance(TTL);
         Lease::acquire(fixture.store.clone(), key(), "two", TTL).await.expect("it has expired");
         assert_eq!(fixture.lost_after().await, RENEWAL_INTERVAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_lease_is_renewed_in_time() {
+        let ttl = Duration::from_secs(2);
+        let fixture = Fixture::start_with(ttl, LeaseRenewal::from_ttl(ttl)).await;
+        fixture.advance(20).await;
+        fixture.stop.cancel();
+        let lease = fixture.renewal.await.unwrap().expect("the lease");
+        assert!(lease.release().await.unwrap(), "the lease was still held");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_lease_is_lost_before_it_expires() {
+        let ttl = Duration::from_secs(2);
+        let fixture = Fixture::start_with(ttl, LeaseRenewal::from_ttl(ttl)).await;
+        fixture.store.silent.store(true, Ordering::Relaxed);
+        assert_eq!(fixture.lost_after().await, Duration::from_millis(1500));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,5 +2,6 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod failed_appends;
 mod postgres;
 mod sqlite;

@@ -5,13 +5,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, Store, StoreError, Timestamp, Write};
+use crate::failed_appends::check_failed_appends;
+use futures_util::{FutureExt, StreamExt, stream};
+use rockbot_store::{Appended, Clock, ManualClock, Store, StoreError, Stores, Timestamp, Write};
 use rockbot_store_sql::PostgresStore;
 use rockbot_testkit::{
     StoreFixture,
     fixture::{fresh_namespace, within_timeout},
-    store_fixture::{Opener, expect_written, key, test_postgres_url},
+    store_fixture::{Opener, expect_written, key, log_name, test_postgres_url},
 };
 use secrecy::SecretString;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -19,6 +20,8 @@ use tokio::task::JoinSet;
 
 rockbot_testkit::store_conformance_tests!(crate::postgres::fixture);
 rockbot_testkit::durable_store_conformance_tests!(crate::postgres::fixture);
+rockbot_testkit::log_conformance_tests!(crate::postgres::fixture);
+rockbot_testkit::durable_log_conformance_tests!(crate::postgres::fixture);
 
 /// A schema of one test.
 #[derive(Clone)]
@@ -60,6 +63,11 @@ async fn run(statements: &str) {
     within_timeout("the statements", work).await;
 }
 
+fn stores(database: PostgresStore) -> Stores {
+    let database = Arc::new(database);
+    Stores { store: database.clone(), log: database }
+}
+
 async fn fixture() -> StoreFixture {
     let manual_clock = ManualClock::new();
     let clock = Clock::from(&manual_clock);
@@ -67,8 +75,7 @@ async fn fixture() -> StoreFixture {
     let schema_to_remove = schema.clone();
     let open: Opener = Arc::new(move || {
         let (schema, clock) = (schema.clone(), clock.clone());
-        async move { Arc::new(schema.connect(clock).await.expect("connected")) as Arc<dyn Store> }
-            .boxed()
+        async move { stores(schema.connect(clock).await.expect("connected")) }.boxed()
     });
     let cleanup = Arc::new(move || {
         let schema = schema_to_remove.clone();
@@ -128,6 +135,60 @@ async fn failed_write_does_not_affect_others() {
     schema.remove().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_append_does_not_affect_others() {
+    let schema = Schema::create().await;
+    let store = stores(schema.connect(Clock::System).await.expect("connected"));
+    let table = format!("\"{}\".rockbot_log_entries", schema.0);
+    run(&format!("ALTER TABLE {table} ADD CHECK (value <> 'bad'::bytea)")).await;
+    check_failed_appends(&store).await;
+    store.close().await;
+    schema.remove().await;
+}
+
+#[tokio::test]
+async fn database_without_logs_gets_their_tables() {
+    let schema = Schema::create().await;
+    let store = schema.connect(Clock::System).await.expect("connected");
+    expect_written(store.write(Write::new(key("a"), "kept")).await);
+    store.close().await;
+    let name = &schema.0;
+    run(&format!("DROP TABLE \"{name}\".rockbot_log_entries, \"{name}\".rockbot_logs")).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..4 {
+        let schema = schema.clone();
+        tasks.spawn(async move {
+            let stores = stores(schema.connect(Clock::System).await.expect("connected"));
+            let name = log_name(&number.to_string());
+            let appended = stores.log.append(&name, 1, vec!["one".into()], None).await;
+            assert_eq!(appended, Ok(Appended::Done { next: 2 }));
+            let kept = stores.store.get(&key("a")).await.expect("read").expect("an entry");
+            assert_eq!(kept.value, "kept");
+            stores.close().await;
+        });
+    }
+    within_timeout("the appends", tasks.join_all()).await;
+    schema.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_of_one_batch_to_one_log_keep_their_order() {
+    let schema = Schema::create().await;
+    let store = stores(schema.connect(Clock::System).await.expect("connected"));
+    let name = log_name("a");
+    let mut appends = Vec::new();
+    for number in 1..=20_u64 {
+        appends.push(store.log.append(&name, number, vec![number.to_string().into()], None));
+    }
+    let outcomes =
+        within_timeout("the appends", stream::iter(appends).buffered(20).collect::<Vec<_>>()).await;
+    for (number, outcome) in (1..).zip(outcomes) {
+        assert_eq!(outcome, Ok(Appended::Done { next: number + 1 }));
+    }
+    store.close().await;
+    schema.remove().await;
+}
+
 #[tokio::test]
 async fn entries_expire_by_server_time() {
     let schema = Schema::create().await;
@@ -153,10 +214,7 @@ async fn store_reconnects_after_terminated_connections() {
     let url = url_of_database(&test_postgres_url(), &database).into();
     let store = PostgresStore::connect(&url, Clock::System).await.expect("connected");
     expect_written(store.write(Write::new(key("a"), "before")).await);
-    run(&format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
-    ))
-    .await;
+    terminate_connections(&database).await;
     let written = async {
         loop {
             match store.write(Write::new(key("a"), "after")).await {
@@ -166,8 +224,32 @@ async fn store_reconnects_after_terminated_connections() {
         }
     };
     within_timeout("the reconnect", written).await;
+    let store = stores(store);
+    let name = log_name("a");
+    let first = store.log.append(&name, 1, vec!["one".into()], None).await;
+    assert_eq!(first, Ok(Appended::Done { next: 2 }));
+    terminate_connections(&database).await;
+    let appended = async {
+        loop {
+            match store.log.append(&name, 2, vec!["two".into()], None).await {
+                Err(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }) => {}
+                Ok(Appended::Done { next } | Appended::Conflict { next }) => break next,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert_eq!(within_timeout("the append", appended).await, 3);
+    let entries = store.log.read(&name, 2, 10).await.expect("read");
+    assert!(entries.iter().map(|entry| &entry.value[..]).eq([b"two"]));
     store.close().await;
     run(&format!("DROP DATABASE \"{database}\" WITH (FORCE)")).await;
+}
+
+async fn terminate_connections(database: &str) {
+    run(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    ))
+    .await;
 }
 
 /// Replaces the database in a URL.

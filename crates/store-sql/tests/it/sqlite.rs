@@ -2,19 +2,27 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
+use crate::failed_appends::check_failed_appends;
 use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, Store, StoreError, Write};
+use rockbot_store::{Appended, Clock, ManualClock, Store, StoreError, Stores, Write};
 use rockbot_store_sql::SqliteStore;
 use rockbot_testkit::{
     StoreFixture,
     fixture::within_timeout,
-    store_fixture::{Opener, expect_written, key},
+    store_fixture::{Opener, expect_written, key, log_name},
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::task::JoinSet;
 
 rockbot_testkit::store_conformance_tests!(crate::sqlite::fixture);
 rockbot_testkit::durable_store_conformance_tests!(crate::sqlite::fixture);
+rockbot_testkit::log_conformance_tests!(crate::sqlite::fixture);
+rockbot_testkit::durable_log_conformance_tests!(crate::sqlite::fixture);
+
+fn stores(database: SqliteStore) -> Stores {
+    let database = Arc::new(database);
+    Stores { store: database.clone(), log: database }
+}
 
 async fn fixture() -> StoreFixture {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
@@ -23,8 +31,7 @@ async fn fixture() -> StoreFixture {
     // The closure, and with it the fixture, owns the folder.
     let open: Opener = Arc::new(move || {
         let (path, clock) = (folder.path().join("store.db"), clock.clone());
-        async { Arc::new(SqliteStore::open(path, clock).await.expect("opened")) as Arc<dyn Store> }
-            .boxed()
+        async { stores(SqliteStore::open(path, clock).await.expect("opened")) }.boxed()
     });
     StoreFixture::new(manual_clock, open, Arc::new(|| async {}.boxed())).await
 }
@@ -91,6 +98,53 @@ async fn newer_schema_is_rejected() {
     connection.close().await.expect("closed");
     let reason = unusable(&path).await;
     assert!(reason.contains("version 7") && reason.contains("run the newer program"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn file_without_logs_gets_their_tables() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    let store = open(&path).await.expect("opened");
+    expect_written(store.write(Write::new(key("a"), "kept")).await);
+    store.close().await;
+    let mut connection = raw_connection(&path).await;
+    sqlx::raw_sql("DROP TABLE rockbot_log_entries; DROP TABLE rockbot_logs")
+        .execute(&mut connection)
+        .await
+        .expect("dropped");
+    connection.close().await.expect("closed");
+    let mut tasks = JoinSet::new();
+    for number in 0..4 {
+        let path = path.clone();
+        tasks.spawn(async move {
+            let stores = stores(open(&path).await.expect("opened"));
+            let name = log_name(&number.to_string());
+            let appended = stores.log.append(&name, 1, vec!["one".into()], None).await;
+            assert_eq!(appended, Ok(Appended::Done { next: 2 }));
+            let kept = stores.store.get(&key("a")).await.expect("read").expect("an entry");
+            assert_eq!(kept.value, "kept");
+            stores.close().await;
+        });
+    }
+    within_timeout("the appends", tasks.join_all()).await;
+}
+
+/// The trigger rolls back the whole transaction after one entry of the append, like a full disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_append_does_not_affect_its_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.db");
+    let store = stores(open(&path).await.expect("opened"));
+    let mut connection = raw_connection(&path).await;
+    sqlx::raw_sql(
+        "CREATE TRIGGER refuse BEFORE INSERT ON rockbot_log_entries \
+         WHEN CAST(new.value AS TEXT) = 'bad' BEGIN SELECT RAISE(ROLLBACK, 'refused'); END",
+    )
+    .execute(&mut connection)
+    .await
+    .expect("made");
+    check_failed_appends(&store).await;
+    store.close().await;
 }
 
 #[tokio::test]
