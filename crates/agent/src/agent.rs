@@ -173,7 +173,10 @@ impl Agent {
     ///
     /// # Errors
     /// When the store fails; repeat it then.
-    pub async fn delete_conversation(&self, session: &SessionId) -> Result<bool, ConversationError> {
+    pub async fn delete_conversation(
+        &self,
+        session: &SessionId,
+    ) -> Result<bool, ConversationError> {
         let existed = self.conversations().delete(session).await?;
         self.inner.setup.delete_session_data(session).await?;
         Ok(existed)

@@ -153,7 +153,8 @@ impl TurnAnswer {
 
     /// Creates the result of a turn that another process continues.
     pub(crate) fn fenced() -> Self {
-        let text = "Another process of the agent continues this conversation and answers the message.";
+        let text =
+            "Another process of the agent continues this conversation and answers the message.";
         Self::new(TurnOutcome::Other, text).with_end(TurnEnd::Fenced)
     }
 

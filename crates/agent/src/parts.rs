@@ -9,8 +9,8 @@ use rockbot_tools::{LayerOptions, ToolPins, ToolRegistry};
 use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
-    conversation::Conversations,
     context::ContextSource,
+    conversation::Conversations,
     definition::AgentDefinition,
     limits::AgentLimits,
     mcp::McpParts,

@@ -354,7 +354,7 @@ impl Session {
     /// Records the message that starts a turn.
     async fn begin(&mut self, first: &PendingMessage) -> Result<OpenTurn, ConversationError> {
         let PendingMessage { id, text, origin, requester, .. } = first;
-        if self.is_marked(origin) {
+        if Self::is_marked(&self.setup, origin) {
             self.setup.conversations.mark(&self.id, id).await?;
         }
         let message = MessageEntry {
@@ -370,13 +370,13 @@ impl Session {
 
     /// Returns `true` if a message is marked until its answer was published. The calling turn of a
     /// sub-agent calls again.
-    fn is_marked(&self, origin: &TurnOrigin) -> bool {
-        self.setup.conversations.is_durable() && origin.parent.is_none()
+    fn is_marked(setup: &TurnSetup, origin: &TurnOrigin) -> bool {
+        setup.conversations.is_durable() && origin.parent.is_none()
     }
 
     async fn record_cancel(&mut self, message: &PendingMessage) -> Result<(), ConversationError> {
         let recorder = self.load().await?.recorder.clone();
-        let is_marked = self.is_marked(&message.origin);
+        let is_marked = Self::is_marked(&self.setup, &message.origin);
         drive::record_cancel(&self.setup, &self.id, &recorder, message, is_marked).await
     }
 
@@ -422,11 +422,8 @@ impl TurnRequest {
 
 /// Answers a message whose conversation cannot be read or recorded. Nothing was done.
 fn failed(error: &ConversationError) -> TurnAnswer {
-    let outcome = if error.is_unreadable() {
-        TurnOutcome::ModelFailed
-    } else {
-        TurnOutcome::Overloaded
-    };
+    let outcome =
+        if error.is_unreadable() { TurnOutcome::ModelFailed } else { TurnOutcome::Overloaded };
     TurnAnswer::new(outcome, format!("Nothing was done: {error}."))
 }
 

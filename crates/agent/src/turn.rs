@@ -14,7 +14,8 @@ use crate::{
 };
 use rockbot_contracts::{Executed, SessionId, Spending, ToolCallId};
 use rockbot_llm::{
-    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolCallRequest, ToolChoice, ToolDefinition,
+    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolCallRequest, ToolChoice,
+    ToolDefinition,
 };
 use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
@@ -35,11 +36,11 @@ use self::{
 use crate::{
     approvals::{Approvals, ListenerGuard},
     behavior::ModelBehavior,
-    conversation::{
-        CallEntry, ConversationEntry, ConversationError, Conversations, ModelEntry, OpenStep, OpenTurn, Recorder,
-        ResultEntry, SteerEntry, TurnApprovals, with_context,
-    },
     context::{ContextBuilder, ContextPart, ContextRequest, CurrentDate, StaticText, TurnContext},
+    conversation::{
+        CallEntry, ConversationEntry, ConversationError, Conversations, ModelEntry, OpenStep,
+        OpenTurn, Recorder, ResultEntry, SteerEntry, TurnApprovals, with_context,
+    },
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     history::History,
@@ -524,7 +525,10 @@ impl<'a> Turn<'a> {
     }
 
     /// Records an answer with calls, before the first of them is made.
-    async fn record_step(&mut self, answer: AssembledAnswer) -> Result<OpenStep, ConversationError> {
+    async fn record_step(
+        &mut self,
+        answer: AssembledAnswer,
+    ) -> Result<OpenStep, ConversationError> {
         let truncated = answer.finish_reason == FinishReason::Length;
         let call = |request: ToolCallRequest| {
             let ToolCallRequest { id, name, arguments } = request;
@@ -551,7 +555,8 @@ impl<'a> Turn<'a> {
         let tool_calls = calls.iter().map(CallEntry::request).collect();
         self.push(ChatMessage::Assistant { text, tool_calls }).await;
         let runner = CallRunner::new(self, truncated, &calls, &results);
-        let pending = calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
+        let pending =
+            calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
         let pending: Vec<_> = pending.collect();
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
         let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };

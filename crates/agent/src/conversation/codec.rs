@@ -27,7 +27,8 @@ pub(crate) fn encode(entry: &mut ConversationEntry) -> Result<Bytes, EntryProble
         let text = match entry {
             ConversationEntry::Result(result) => &mut result.text,
             ConversationEntry::Answer(answer) => {
-                answer.history = answer.history.take().map(|text| cut(text, MAX_LOG_ENTRY_BYTES / 16));
+                answer.history =
+                    answer.history.take().map(|text| cut(text, MAX_LOG_ENTRY_BYTES / 16));
                 &mut answer.text
             }
             _ => return Err(EntryProblem::TooLarge { bytes: bytes.len() }),

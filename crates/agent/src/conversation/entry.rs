@@ -7,8 +7,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rockbot_contracts::{
-    ApprovalDecision, ApprovalId, Executed, InstanceId, MessageId, RoutingKey, Spending, ToolCallId,
-    ToolErrorCode, TraceContext, TurnUsage, conversation::FeedbackRating, user::TurnOutcome,
+    ApprovalDecision, ApprovalId, Executed, InstanceId, MessageId, RoutingKey, Spending,
+    ToolCallId, ToolErrorCode, TraceContext, TurnUsage, conversation::FeedbackRating,
+    user::TurnOutcome,
 };
 use rockbot_llm::ToolCallRequest;
 use rockbot_tools::EntryPoint;

@@ -9,7 +9,9 @@ use super::entry::VERSION;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryProblem {
     /// A newer version of the program wrote it.
-    #[error("has version {version}, and this program reads up to version {VERSION}; update the program")]
+    #[error(
+        "has version {version}, and this program reads up to version {VERSION}; update the program"
+    )]
     Newer {
         /// Version of the entry.
         version: u32,

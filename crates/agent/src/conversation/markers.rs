@@ -45,7 +45,10 @@ impl Markers {
     }
 
     /// Returns the marked messages of a conversation, oldest first if their ids are ordered by time.
-    pub(super) async fn of(&self, session: &SessionId) -> Result<Vec<MessageId>, ConversationError> {
+    pub(super) async fn of(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<MessageId>, ConversationError> {
         let prefix = Prefix::new([SPACE, &self.agent, session.as_str()]);
         let keys = self.keys(&prefix.map_err(|_| ConversationError::InvalidSession)?).await?;
         let id = |key: &Key| MessageId::new(key.segments().next_back()?).ok();

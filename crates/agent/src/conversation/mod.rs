@@ -20,10 +20,6 @@ mod recorder;
 mod retry;
 mod summary;
 
-pub use self::{
-    conversations::{ConversationOptions, Conversations, StoredMessage},
-    error::{ConversationError, EntryProblem},
-};
 pub(crate) use self::{
     approvals::TurnApprovals,
     entry::{
@@ -31,6 +27,10 @@ pub(crate) use self::{
         ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
-    open_turn::{OpenStep, OpenTurn, RecordedApproval, RecordedOutcome},
+    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
+};
+pub use self::{
+    conversations::{ConversationOptions, Conversations, StoredMessage},
+    error::{ConversationError, EntryProblem},
 };

@@ -97,8 +97,12 @@ impl OpenTurn {
         self.attempt = attempt;
         self.lost_on_step += 1;
         if self.step.as_ref().is_none_or(OpenStep::is_complete) {
-            self.spent.turn +=
-                Spending { model_calls: 1, unmetered_calls: 1, unpriced_calls: 1, ..Spending::default() };
+            self.spent.turn += Spending {
+                model_calls: 1,
+                unmetered_calls: 1,
+                unpriced_calls: 1,
+                ..Spending::default()
+            };
         }
     }
 

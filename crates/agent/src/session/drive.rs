@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, OptionFuture};
 use rockbot_contracts::{MessageId, SessionId, trace, user::TurnOutcome};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span, warn};
 
 use super::{Session, TurnRequest};
@@ -75,7 +74,7 @@ impl Session {
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
         let log_span = info_span!("turn", trace_id);
         let mut turn = Box::pin(turn.run().instrument(log_span).instrument(span.clone()));
-        let mut cancelling: Option<BoxFuture<'_, PendingMessage>> = None;
+        let mut cancelling: Option<BoxFuture<'static, PendingMessage>> = None;
         let mut output = loop {
             tokio::select! {
                 biased;
@@ -110,10 +109,11 @@ impl Session {
                         self.steering.cancel_all(message);
                     }
                     Inbound::Cancel(message) => {
-                        let (setup, id, recorder) = (&self.setup, &self.id, &recorder);
-                        let is_marked = setup.conversations.is_durable() && message.origin.parent.is_none();
+                        let is_marked = Self::is_marked(&self.setup, &message.origin);
+                        let (setup, id) = (self.setup.clone(), self.id.clone());
+                        let recorder = recorder.clone();
                         cancelling = Some(Box::pin(async move {
-                            let recorded = record_cancel(setup, id, recorder, &message, is_marked);
+                            let recorded = record_cancel(&setup, &id, &recorder, &message, is_marked);
                             if let Err(error) = recorded.await {
                                 warn!(session_id = %id, %error, "cancel not recorded");
                             }

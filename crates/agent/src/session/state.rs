@@ -104,7 +104,7 @@ impl SessionState {
     pub(super) fn answered<'a>(
         &mut self,
         recorded: impl IntoIterator<Item = &'a MessageId>,
-        joined: &[PendingMessage],
+        joined: &'a [PendingMessage],
         number: u64,
     ) {
         for message in joined {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    Executed, MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage, user::TurnOutcome,
+    Executed, MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
+    user::TurnOutcome,
 };
 use rockbot_tools::{
     Tool, ToolContext, ToolFailure, ToolResult,
@@ -76,7 +77,8 @@ impl AgentTool {
         }
         let cancellation = context.cancellation.child_token();
         let handover = context.handover.clone();
-        let _guard = CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
+        let _guard =
+            CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
         let origin = TurnOrigin::from_parent(ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),

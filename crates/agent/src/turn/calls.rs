@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Turn;
 use crate::{
-    conversation::{CallEntry, ConversationError, ConversationEntry, ResultEntry},
+    conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
 };
