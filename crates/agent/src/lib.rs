@@ -52,7 +52,9 @@ pub use client::{AgentClient, Replies, ReplyError, SendError};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
-pub use conversation::{ConversationError, ConversationOptions, Conversations, StoredMessage};
+pub use conversation::{
+    ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
+};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
