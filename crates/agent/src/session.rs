@@ -188,6 +188,11 @@ impl Session {
                 return Ok(());
             }
             Standing::OtherText => first.answer(Rejection::OtherText.into()),
+            Standing::New
+                if self.registry.is_cancelled(&self.id, first.origin.message.as_ref()) =>
+            {
+                first.answer(Rejection::Cancelled.into());
+            }
             _ if is_open => return self.continue_with(first).await,
             Standing::Open | Standing::New => match self.begin(&first).await {
                 Ok(open) => {

@@ -103,6 +103,11 @@ impl Session {
                             message.answer(Rejection::Busy.into());
                         }
                     }
+                    Inbound::Message(message)
+                        if self.registry.is_cancelled(&self.id, message.origin.message.as_ref()) =>
+                    {
+                        message.answer(Rejection::Cancelled.into());
+                    }
                     Inbound::Message(message) => self.steering.push(message),
                     Inbound::Cancel(message) if cancelling.is_some() || cancellation.is_cancelled() => {
                         cancellation.cancel();
