@@ -99,7 +99,7 @@ struct TurnFacts {
     /// Ids of the messages that the log has for the turn.
     ids: Vec<MessageId>,
     attempt: u32,
-    /// Set if nobody publishes the answer of the message.
+    /// Set if the answer of the message is returned within the process only.
     is_internal: bool,
 }
 
