@@ -56,7 +56,7 @@ pub(crate) struct Session {
     state: Option<SessionState>,
 }
 
-/// Who waits for a turn.
+/// The requester of a turn.
 struct TurnRequest {
     origin: TurnOrigin,
     progress: Option<ProgressSink>,

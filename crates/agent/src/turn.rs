@@ -105,7 +105,7 @@ pub(crate) struct TurnParts<'a> {
     pub(crate) recorder: Arc<Recorder>,
     /// Spending of earlier turns of the conversation.
     pub(crate) session_spending: Spending,
-    /// The turn, as its log tells it.
+    /// The turn, folded from its log.
     pub(crate) open: OpenTurn,
 }
 
