@@ -160,6 +160,24 @@ pub fn may_reply_as(user: Option<&str>, agent: &AgentName) -> bool {
     }
 }
 
+/// Returns whether the broker user `user` may read and change conversations with agents: the command line
+/// program, and users that are no service, agent or handler of a fleet. `None` means that the bus validates
+/// no users.
+#[must_use]
+pub fn may_use_conversations(user: Option<&str>) -> bool {
+    match user {
+        None => true,
+        Some(UNSIGNED) => false,
+        Some(user) => match Origin::parse(user) {
+            Some(Origin::Agent(_) | Origin::Pool(_)) => false,
+            Some(Origin::Service(_)) => {
+                User::service_of(user).is_none_or(|service| service == User::Cli)
+            }
+            None => true,
+        },
+    }
+}
+
 /// Returns whether `user` may replay messages of others.
 fn is_operator(user: &str) -> bool {
     User::service_of(user) == Some(User::Operator)
@@ -361,6 +379,16 @@ mod tests {
             assert_eq!(User::service_of(&service.to_string()), None);
         }
         assert_eq!(User::service_of("guest"), None);
+    }
+
+    #[test]
+    fn services_and_agents_use_no_conversations() {
+        for user in [None, Some("rockbot.cli"), Some("guest"), Some("alice"), Some("team.alice")] {
+            assert!(may_use_conversations(user), "{user:?}");
+        }
+        for user in ["", "rockbot.agent.mallory", "rockbot.tool-handler.web", "rockbot.operator"] {
+            assert!(!may_use_conversations(Some(user)), "{user}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::{
     approval::ApprovalAnswer,
     catalog::{ToolCatalog, ToolCatalogRefresh},
+    conversation::{ConversationRequest, ConversationResponse, UserFeedback},
     mcp::{
         McpManageError, McpMetadataRefreshRequest, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered, McpServersIndexed,
@@ -19,7 +20,7 @@ use crate::{
 pub const OTHER: &str = "other";
 
 /// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
-const FAMILIES: [&str; 20] = [
+const FAMILIES: [&str; 21] = [
     "tool.invoke.pool",
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
@@ -39,10 +40,11 @@ const FAMILIES: [&str; 20] = [
     "user.message",
     "user.response",
     "user.approval",
+    "user.conversation",
     "doctor.ping",
 ];
 
-const TYPES: [&str; 21] = [
+const TYPES: [&str; 24] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -64,6 +66,9 @@ const TYPES: [&str; 21] = [
     UserMessage::TYPE,
     AgentReply::TYPE,
     ApprovalAnswer::TYPE,
+    ConversationRequest::TYPE,
+    ConversationResponse::TYPE,
+    UserFeedback::TYPE,
 ];
 
 /// Returns the prefix of a routing key or bare queue name, such as `tool.result` for

@@ -9,12 +9,13 @@
 //!   declared with.
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
-//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`approval`]: payloads.
+//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`conversation`], [`approval`]: payloads.
 //! - [`outside_text`]: text from others, made harmless for models and terminals.
 //! - [`period`]: the form of durations in configuration.
 
 pub mod approval;
 pub mod catalog;
+pub mod conversation;
 pub mod definitions;
 pub mod envelope;
 pub mod headers;
@@ -44,6 +45,7 @@ pub use catalog::{
     HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolHints,
     ToolRegistration, ToolSource,
 };
+pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};

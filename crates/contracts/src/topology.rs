@@ -374,6 +374,7 @@ pub(crate) const SCRIPT_RESULT: &str = "script.result";
 pub const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
+pub(crate) const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const MONITOR: &str = "monitor";
 /// Name prefixes of reply queues.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
@@ -490,6 +491,12 @@ pub fn user_message(agent: &AgentName) -> RoutingKey {
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_APPROVAL}.{}", key_segment(agent.as_str())))
+}
+
+/// Requests of users about their conversations with an agent: `user.conversation.<agent>`.
+#[must_use]
+pub fn user_conversation(agent: &AgentName) -> RoutingKey {
+    RoutingKey::built(format!("{USER_CONVERSATION}.{}", key_segment(agent.as_str())))
 }
 
 /// Replies of agents to the users of a client process: `user.response.<proxy>`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AgentName, ApprovalId, MessageId, SessionId, ToolCallId},
+    ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId},
     message::Message,
     spending::TurnUsage,
     tool::{Executed, ToolErrorCode},
@@ -36,13 +36,23 @@ pub struct AgentReply {
     pub in_reply_to: MessageId,
     /// The agent.
     pub agent: AgentName,
-    /// Sequence number among the replies to a message, from 1.
+    /// Sequence number among the replies to a message. It grows by 1; a process that continues the turn of
+    /// another starts at a larger multiple of 2^32, so that its replies sort after those of the other.
     pub sequence: u64,
     /// Set on the last reply to a message.
     pub is_final: bool,
     /// Content of the reply.
     #[serde(flatten)]
     pub body: ReplyBody,
+}
+
+impl AgentReply {
+    /// Returns the first sequence number of the process that continues a turn as number `attempt`, minus
+    /// 1. The first process may number its replies from 1 without it.
+    #[must_use]
+    pub const fn sequence_base(attempt: u32) -> u64 {
+        (attempt as u64) << 32
+    }
 }
 
 impl Message for AgentReply {
@@ -118,6 +128,14 @@ pub enum ReplyBody {
     },
     /// The message was added to the running turn, whose answer follows.
     Steered {},
+    /// Another process continues the turn. The text streamed since the last tool call is superseded: the
+    /// response of the model is requested again.
+    Resumed {
+        /// The process that continues.
+        on: InstanceId,
+        /// Number of the process that runs the turn, from 1.
+        attempt: u32,
+    },
     /// The answer. Always final.
     Answer {
         /// Text of the answer.

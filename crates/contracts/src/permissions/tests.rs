@@ -52,6 +52,12 @@ fn agent_sends_requests_and_receives_only_its_replies() {
         (Publish, "script.invoke", true),
         (Publish, "user.response.proxy-1", true),
         (Bind, "user.approval.assistant", true),
+        (Bind, "user.conversation.assistant", true),
+        (Bind, "user.conversation.mallory", false),
+        (Consume, "rockbot.user.conversation.assistant", true),
+        (Consume, "rockbot.user.conversation.mallory", false),
+        (Publish, "user.conversation.assistant", false),
+        (Publish, "user.conversation.mallory", false),
         (Declare, "rockbot.user.approval.assistant.i", true),
         (Bind, "user.approval.mallory", false),
         (Declare, "rockbot.user.approval.mallory.i", false),
@@ -301,6 +307,8 @@ fn operator_inspects_every_work_queue_and_binds_none() {
         check(user, Bind, queue, false);
     }
     check(user, BindQueue, "rockbot.user.message.assistant", true);
+    check(user, BindQueue, "rockbot.user.conversation.assistant", true);
+    check(user, Consume, "rockbot.user.conversation.assistant.dlq", true);
     check(user, BindQueue, "rockbot.tool.result.assistant.i", false);
 }
 
@@ -309,6 +317,9 @@ fn cli_messages_agents_and_calls_tools() {
     let user = &User::Cli;
     for (operation, name, expected) in [
         (Publish, "user.message.assistant", true),
+        (Publish, "user.conversation.assistant", true),
+        (Bind, "user.conversation.assistant", false),
+        (Consume, "rockbot.user.conversation.assistant", false),
         (Publish, "doctor.ping.i", true),
         (Publish, "tool.invoke", true),
         (Publish, "tool.cancel", true),

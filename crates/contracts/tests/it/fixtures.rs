@@ -25,11 +25,11 @@ pub(crate) fn check<M: Message + PartialEq + Debug>(file: &str, record: &M) {
     assert_eq!(&envelope.decode::<M>(Limits::default()).unwrap(), record, "{file}");
 }
 
-fn call() -> ToolCallId {
+pub(crate) fn call() -> ToolCallId {
     ToolCallId::new("018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f").unwrap()
 }
 
-fn session() -> SessionId {
+pub(crate) fn session() -> SessionId {
     SessionId::new("session-1").unwrap()
 }
 
@@ -234,6 +234,7 @@ fn user_messages_match_golden_json() {
                 expires_in_ms: 120_000,
             },
         ),
+        ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
@@ -241,7 +242,7 @@ fn user_messages_match_golden_json() {
     }
 }
 
-fn usage() -> TurnUsage {
+pub(crate) fn usage() -> TurnUsage {
     let children = Spending { model_calls: 1, unpriced_calls: 1, ..Spending::default() };
     let turn = Spending {
         model_calls: 3,

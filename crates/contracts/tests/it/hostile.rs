@@ -4,8 +4,9 @@ use std::path::Path;
 
 use proptest::{prelude::*, sample::Index};
 use rockbot_contracts::{
-    AgentReply, ApprovalAnswer, Envelope, Message, ToolCancel, ToolCatalog, ToolCatalogRefresh,
-    ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, UserMessage,
+    AgentReply, ApprovalAnswer, ConversationRequest, ConversationResponse, Envelope, Message,
+    ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, UserFeedback, UserMessage,
     json::Limits,
     mcp::{McpServerDetails, McpServersIndexed},
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
@@ -24,6 +25,8 @@ fn decode<M: Message + std::fmt::Debug>(body: &[u8]) {
 fn decode_all(body: &[u8]) {
     decode::<AgentReply>(body);
     decode::<ApprovalAnswer>(body);
+    decode::<ConversationRequest>(body);
+    decode::<ConversationResponse>(body);
     decode::<McpServerDetails>(body);
     decode::<McpServersIndexed>(body);
     decode::<ScriptInvokeRequest>(body);
@@ -35,6 +38,7 @@ fn decode_all(body: &[u8]) {
     decode::<ToolInvokeRequest>(body);
     decode::<ToolInvokeResponse>(body);
     decode::<ToolProgress>(body);
+    decode::<UserFeedback>(body);
     decode::<UserMessage>(body);
 }
 

@@ -1,0 +1,322 @@
+//! A turn in progress, and the messages that arrive meanwhile.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use futures_util::future::{BoxFuture, OptionFuture};
+use rockbot_contracts::{MessageId, SessionId, trace, user::TurnOutcome};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info, info_span, warn};
+
+use super::{Session, SessionRegistry, TurnRequest, state::SessionState};
+use crate::{
+    conversation::{
+        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, OpenTurn,
+        PutDownEntry, Recorder,
+    },
+    event::{TurnAnswer, TurnEnd, TurnEvent},
+    message::{Inbound, PendingMessage, Rejection},
+    shared_progress::SharedProgress,
+    steering::SteeringQueue,
+    telemetry,
+    turn::{Turn, TurnOutput, TurnParts, TurnSetup},
+};
+
+/// Receives the messages that arrive while a turn runs.
+struct Arrivals<'a> {
+    setup: &'a Arc<TurnSetup>,
+    id: &'a SessionId,
+    registry: &'a SessionRegistry,
+    steering: &'a SteeringQueue,
+    copies: &'a mut VecDeque<PendingMessage>,
+    recorder: &'a Arc<Recorder>,
+    recorded: &'a HashMap<MessageId, KnownMessage>,
+    facts: &'a TurnFacts,
+    shared: SharedProgress,
+    cancellation: &'a CancellationToken,
+    /// A cancel that is being recorded.
+    cancelling: Option<BoxFuture<'static, PendingMessage>>,
+}
+
+impl Arrivals<'_> {
+    fn receive(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Message(message) => self.message(message),
+            Inbound::Cancel(message)
+                if self.cancelling.is_some() || self.cancellation.is_cancelled() =>
+            {
+                self.cancel_recorded(message);
+            }
+            Inbound::Cancel(message) => self.cancelling = Some(self.record_cancel(message)),
+            Inbound::Resume(request) => request.decline(),
+        }
+    }
+
+    fn message(&mut self, message: PendingMessage) {
+        if self.facts.ids.contains(&message.id) || self.steering.has_joined(&message.id) {
+            if self.facts.ids.first() == Some(&message.id) {
+                self.shared.add(message.progress.clone());
+            }
+            self.steering.join(message);
+        } else if self.recorded.contains_key(&message.id) {
+            if self.copies.len() < self.setup.limits.session_inbox {
+                self.copies.push_back(message);
+            } else {
+                message.answer(Rejection::Busy.into());
+            }
+        } else if self.registry.is_cancelled(self.id, message.origin.message.as_ref()) {
+            message.answer(Rejection::Cancelled.into());
+        } else {
+            self.steering.push(message);
+        }
+    }
+
+    /// Cancels the turn. Its answer goes to the sender of the cancel, and to all queued messages.
+    fn cancel_recorded(&mut self, message: PendingMessage) {
+        self.cancelling = None;
+        self.cancellation.cancel();
+        self.steering.cancel_all(message);
+    }
+
+    /// Records a cancel. One that cannot be recorded takes effect too: the user wants the turn to end.
+    fn record_cancel(&self, message: PendingMessage) -> BoxFuture<'static, PendingMessage> {
+        let is_marked = Session::is_marked(self.setup, &message.origin);
+        let (setup, id, recorder) = (self.setup.clone(), self.id.clone(), self.recorder.clone());
+        Box::pin(async move {
+            if let Err(error) = record_cancel(&setup, &id, &recorder, &message, is_marked).await {
+                warn!(session_id = %id, %error, "cancel not recorded");
+            }
+            message
+        })
+    }
+}
+
+/// What the session keeps of a turn while it runs.
+struct TurnFacts {
+    /// Ids of the messages that the log has for the turn.
+    ids: Vec<MessageId>,
+    attempt: u32,
+    /// Set if the answer of the message is returned within the process only.
+    is_internal: bool,
+}
+
+impl Session {
+    /// Runs a turn, whose message is recorded. Messages that arrive meanwhile steer it, cancel it or wait
+    /// for the next turn.
+    pub(super) async fn turn(&mut self, open: OpenTurn, request: TurnRequest, is_resumed: bool) {
+        let TurnRequest { origin, progress, requester, done } = request;
+        let is_internal = origin.reply_to.is_none();
+        let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
+        let shared = SharedProgress::default();
+        if let Some(progress) = progress {
+            shared.add(progress);
+        }
+        let progress = shared.sink();
+        if is_resumed {
+            let (attempt, on) = (open.attempt, self.setup.conversations.instance().clone());
+            info!(session_id = %self.id, attempt, "turn resumed");
+            progress(TurnEvent::Resumed { attempt, on });
+        }
+        let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
+        let started = Instant::now();
+        self.steering.begin_turn(origin.entry.profile());
+        let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
+        let SessionState { recorder, history, totals, messages, .. } = state;
+        let cancellation = self.shutdown.cancel_turns.child_token();
+        if open.is_cancelled {
+            cancellation.cancel();
+        }
+        let handover = self.shutdown.handover.child_token();
+        let turn = Turn::new(TurnParts {
+            setup: &self.setup,
+            session_id: &self.id,
+            history,
+            steering: &self.steering,
+            origin: &origin,
+            progress,
+            cancellation: cancellation.clone(),
+            handover: handover.clone(),
+            closing: self.setup.conversations.is_durable().then(|| self.shutdown.closing.clone()),
+            recorder: recorder.clone(),
+            session_spending: totals.spent,
+            open,
+        });
+        let mut arrivals = Arrivals {
+            setup: &self.setup,
+            id: &self.id,
+            registry: &self.registry,
+            steering: &self.steering,
+            copies: &mut self.copies,
+            recorder,
+            recorded: messages,
+            facts: &facts,
+            shared,
+            cancellation: &cancellation,
+            cancelling: None,
+        };
+        let context = trace::context_of(&span);
+        let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
+        let log_span = info_span!("turn", trace_id);
+        let mut turn = Box::pin(turn.run().instrument(log_span).instrument(span.clone()));
+        let mut output = loop {
+            tokio::select! {
+                biased;
+                Some(message) = OptionFuture::from(arrivals.cancelling.as_mut()) => {
+                    arrivals.cancel_recorded(message);
+                }
+                output = &mut turn => break output,
+                () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
+                () = origin.parent_handed_over(), if !handover.is_cancelled() => handover.cancel(),
+                Some(inbound) = self.inbox.recv() => arrivals.receive(inbound),
+            }
+        };
+        drop(turn);
+        if let Some(cancelling) = arrivals.cancelling {
+            let message = cancelling.await;
+            self.steering.join(message);
+        }
+        if output.answer.outcome == TurnOutcome::Cancelled
+            && self.shutdown.cancel_turns.is_cancelled()
+        {
+            output.answer.text =
+                "The turn was cancelled because the agent is shutting down.".to_owned();
+        }
+        if output.answer.ended.is_answer() {
+            telemetry::turn_ended(&span, output.answer.outcome, started.elapsed());
+        }
+        self.setup.meter.add(output.own_spending);
+        let answer = self.finish(output, &facts).await;
+        let is_answered = answer.ended == TurnEnd::Answered;
+        done.answer(answer);
+        if is_answered && let Err(error) = self.bound_log().await {
+            warn!(session_id = %self.id, %error, "checkpoint not recorded");
+            self.state = None;
+        }
+    }
+
+    /// Records the end of a turn, and sends its answer to the messages that joined it.
+    async fn finish(&mut self, output: TurnOutput, facts: &TurnFacts) -> TurnAnswer {
+        let joined = self.steering.take_joined();
+        let answer = match output.answer.ended {
+            TurnEnd::Answered => match self.record_answer(output, facts, &joined).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.state = None;
+                    error.into()
+                }
+            },
+            TurnEnd::PutDown => {
+                self.record_put_down().await;
+                output.answer
+            }
+            TurnEnd::Fenced | TurnEnd::Unrecorded => output.answer,
+        };
+        if answer.ended != TurnEnd::Answered {
+            self.state = None;
+        }
+        if !answer.ended.is_answer() {
+            self.steering.answer_queued(&answer);
+            while let Ok(inbound) = self.inbox.try_recv() {
+                inbound.answer(answer.clone());
+            }
+        }
+        log_end(&self.id, &answer);
+        for message in joined {
+            message.answer(answer.clone());
+        }
+        answer
+    }
+
+    async fn record_answer(
+        &mut self,
+        output: TurnOutput,
+        facts: &TurnFacts,
+        joined: &[PendingMessage],
+    ) -> Result<TurnAnswer, ConversationError> {
+        let TurnOutput { mut answer, history_text, context, .. } = output;
+        let state = self.load().await?;
+        let usage = answer.usage.as_deref().copied().unwrap_or_default();
+        let mut entry = ConversationEntry::Answer(Box::new(AnswerEntry {
+            history: (history_text != answer.text).then_some(history_text),
+            text: std::mem::take(&mut answer.text),
+            outcome: answer.outcome,
+            context,
+            usage,
+            turns: state.totals.turns,
+            attempt: facts.attempt,
+            title: state.totals.title.clone(),
+            created: state.totals.created,
+        }));
+        let number = state.recorder.record(&mut entry).await?;
+        if let ConversationEntry::Answer(entry) = entry {
+            answer.text = entry.text;
+        }
+        state.totals.spent = usage.session;
+        state.answered(&facts.ids, joined, number);
+        let internal = joined.iter().filter(|message| message.origin.reply_to.is_none());
+        let internal = internal.map(|message| &message.id);
+        let first = facts.ids.first().filter(|_| facts.is_internal);
+        if self.setup.conversations.is_durable() {
+            for id in first.into_iter().chain(internal) {
+                if let Err(error) = self.setup.conversations.answered(&self.id, id).await {
+                    warn!(session_id = %self.id, %error, "marker not removed");
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn record_put_down(&self) {
+        let Some(state) = &self.state else { return };
+        let instance = self.setup.conversations.instance().clone();
+        let mut entry = ConversationEntry::PutDown(PutDownEntry { instance });
+        if let Err(error) = state.recorder.record(&mut entry).await {
+            warn!(session_id = %self.id, %error, "end of the process not recorded");
+        }
+    }
+
+    /// Removes old entries of a conversation that is too long.
+    async fn bound_log(&mut self) -> Result<(), ConversationError> {
+        if !self.setup.conversations.is_too_long(&self.id).await? {
+            return Ok(());
+        }
+        let setup = self.setup.clone();
+        let id = self.id.clone();
+        self.load().await?.checkpoint(&setup, &id).await
+    }
+}
+
+/// Records a cancel before it takes effect.
+pub(super) async fn record_cancel(
+    setup: &TurnSetup,
+    session: &SessionId,
+    recorder: &Arc<Recorder>,
+    message: &PendingMessage,
+    is_marked: bool,
+) -> Result<(), ConversationError> {
+    let (id, reply_to) = (message.id.clone(), message.origin.reply_to.clone());
+    if is_marked {
+        setup.conversations.mark(session, &id).await?;
+    }
+    let mut entry = ConversationEntry::Cancel(CancelEntry { id, reply_to });
+    recorder.record(&mut entry).await.map(drop)
+}
+
+fn log_end(session: &SessionId, answer: &TurnAnswer) {
+    let turn = answer.usage.as_deref().copied().unwrap_or_default().turn;
+    info!(
+        session_id = %session,
+        outcome = ?answer.outcome,
+        ended = ?answer.ended,
+        model_calls = turn.model_calls,
+        prompt_tokens = turn.prompt_tokens,
+        completion_tokens = turn.completion_tokens,
+        tool_calls = turn.tool_calls,
+        tool_bytes = turn.tool_bytes_out,
+        cost_micros = turn.cost_micros,
+        "turn finished"
+    );
+}

@@ -1,0 +1,146 @@
+//! Golden JSON of requests about conversations, and their tolerance.
+
+use rockbot_contracts::{
+    ConversationRequest, ConversationResponse, Executed, InstanceId, MessageId, SessionId,
+    ToolErrorCode, UserFeedback,
+    conversation::{
+        ConversationErrorCode, ConversationState, ConversationSummary, FeedbackRating, HistoryBody,
+        HistoryCall, HistoryItem,
+    },
+    user::TurnOutcome,
+};
+
+use crate::fixtures::{call, check, session, usage};
+
+fn message() -> MessageId {
+    MessageId::new("message-1").unwrap()
+}
+
+#[test]
+fn requests_match_golden_json() {
+    let (session_id, message_id) = (session(), message());
+    let after = Some(SessionId::new("session-0").unwrap());
+    let requests = [
+        ("list", ConversationRequest::List { after, limit: 50 }),
+        ("summary", ConversationRequest::Summary { session_id: None }),
+        ("history", ConversationRequest::History { session_id: session(), from: 17, limit: 100 }),
+        ("message", ConversationRequest::Message { session_id: session(), message_id }),
+        ("delete", ConversationRequest::Delete { session_id }),
+    ];
+    for (action, request) in requests {
+        check(&format!("conversation-request-{action}.json"), &request);
+    }
+    check(
+        "user-feedback.json",
+        &UserFeedback {
+            session_id: session(),
+            message_id: message(),
+            rating: FeedbackRating::Negative,
+            comment: "It read the wrong file.".to_owned(),
+        },
+    );
+}
+
+#[test]
+fn responses_match_golden_json() {
+    let open = ConversationSummary {
+        session_id: session(),
+        title: "What is in this folder?".to_owned(),
+        created_ms: 1_700_000_000_000,
+        last_active_ms: 1_700_000_060_000,
+        state: ConversationState::Open,
+        turns: 2,
+        usage: usage().turn,
+        open_message: Some(message()),
+    };
+    let idle =
+        ConversationSummary { state: ConversationState::Idle, open_message: None, ..open.clone() };
+    let responses = [
+        (
+            "conversations",
+            ConversationResponse::Conversations {
+                conversations: vec![open],
+                next: Some(session()),
+            },
+        ),
+        ("summary", ConversationResponse::Summary { conversation: idle }),
+        ("history", ConversationResponse::History { items: history(), next: Some(12) }),
+        (
+            "message",
+            ConversationResponse::Message {
+                text: "What is in this folder?".to_owned(),
+                is_answered: true,
+            },
+        ),
+        ("deleted", ConversationResponse::Deleted {}),
+        ("feedback-recorded", ConversationResponse::FeedbackRecorded {}),
+        (
+            "failed",
+            ConversationResponse::Failed {
+                code: ConversationErrorCode::NotFound,
+                message: "the agent has no conversation session-2".to_owned(),
+            },
+        ),
+    ];
+    for (kind, response) in responses {
+        check(&format!("conversation-response-{kind}.json"), &response);
+    }
+}
+
+fn history() -> Vec<HistoryItem> {
+    let tool_name = Some("bash".to_owned());
+    let bodies = [
+        HistoryBody::Message {
+            message_id: Some(message()),
+            text: "What is in this folder?".to_owned(),
+        },
+        HistoryBody::Model {
+            text: "Let me look.".to_owned(),
+            calls: vec![HistoryCall {
+                tool_call_id: call(),
+                tool_name: "bash".to_owned(),
+                arguments: r#"{"command":"ls"}"#.to_owned(),
+            }],
+        },
+        HistoryBody::ApprovalAsked { tool_call_id: call(), tool_name: tool_name.clone() },
+        HistoryBody::Decided { decision: "allow".to_owned() },
+        HistoryBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 },
+        HistoryBody::Result {
+            tool_call_id: call(),
+            tool_name,
+            text: "no reply".to_owned(),
+            error: Some(ToolErrorCode::OutcomeUnknown),
+            executed: Some(Executed::Unknown),
+        },
+        HistoryBody::Steered { message_id: None, text: "Only the names.".to_owned() },
+        HistoryBody::Cancelled {},
+        HistoryBody::Answer {
+            text: "Three files.".to_owned(),
+            outcome: TurnOutcome::Completed,
+            usage: Some(usage()),
+        },
+        HistoryBody::Summary { text: "The user asked for the files.".to_owned() },
+        HistoryBody::Feedback {
+            message_id: message(),
+            rating: FeedbackRating::Positive,
+            comment: String::new(),
+        },
+    ];
+    let item = |(number, body)| HistoryItem {
+        number,
+        at_ms: (number == 1).then_some(1_700_000_000_000),
+        body,
+    };
+    (1..).zip(bodies).map(item).collect()
+}
+
+#[test]
+fn newer_kinds_are_read_as_other() {
+    let item: HistoryItem =
+        serde_json::from_str(r#"{"number":3,"kind":"painted","color":"red"}"#).unwrap();
+    assert_eq!(item.body, HistoryBody::Other);
+    let failed: ConversationResponse =
+        serde_json::from_str(r#"{"kind":"failed","code":"too_late","message":"m"}"#).unwrap();
+    let code = ConversationErrorCode::Other;
+    assert_eq!(failed, ConversationResponse::Failed { code, message: "m".to_owned() });
+}
