@@ -45,7 +45,7 @@ mod turn;
 pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
-pub use client::{AgentClient, Replies, ReplyError, SendError};
+pub use client::{AgentClient, ConversationError, Replies, ReplyError, SendError};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
