@@ -6,7 +6,7 @@ use std::{
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::{AgentClient, ConversationError};
+use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
     conversation::ConversationSummary, user::TurnOutcome,
@@ -98,7 +98,7 @@ async fn find_session(
 ) -> Result<ConversationSummary, Failure> {
     match client.request(agent, &ConversationRequest::Summary { session_id }).await {
         Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
-        Ok(_) => Err(request_failure(ConversationError::UnexpectedResponse)),
+        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
         Err(error) => Err(request_failure(error)),
     }
 }

@@ -2,10 +2,8 @@
 
 use std::{fmt, io};
 
-use rockbot_agent::{ConversationError, SendError};
-use rockbot_contracts::{
-    ToolErrorCode, conversation::ConversationErrorCode, identity::User,
-};
+use rockbot_agent::{ConversationRequestError, SendError};
+use rockbot_contracts::{ToolErrorCode, conversation::ConversationErrorCode, identity::User};
 use rockbot_service::exit;
 
 /// A failed command: its exit code and error.
@@ -95,9 +93,9 @@ pub(crate) fn exit_code(error: &ToolErrorCode) -> u8 {
 }
 
 /// Returns the failure of a request about conversations.
-pub(crate) fn request_failure(error: ConversationError) -> Failure {
+pub(crate) fn request_failure(error: ConversationRequestError) -> Failure {
     let code = match &error {
-        ConversationError::Refused { code, .. } => match code {
+        ConversationRequestError::Refused { code, .. } => match code {
             ConversationErrorCode::InvalidRequest => exit::USAGE,
             ConversationErrorCode::Unavailable => exit::UNAVAILABLE,
             ConversationErrorCode::Busy => exit::TEMPORARY,
@@ -106,12 +104,11 @@ pub(crate) fn request_failure(error: ConversationError) -> Failure {
             | ConversationErrorCode::Unreadable
             | ConversationErrorCode::Other => exit::ANSWERED_WITH_ERROR,
         },
-        ConversationError::Silent { .. } | ConversationError::Send(SendError::TooManyPending) => {
-            exit::TEMPORARY
-        }
-        ConversationError::Send(_)
-        | ConversationError::UnexpectedResponse
-        | ConversationError::Closed => exit::UNAVAILABLE,
+        ConversationRequestError::Silent { .. }
+        | ConversationRequestError::Send(SendError::TooManyPending) => exit::TEMPORARY,
+        ConversationRequestError::Send(_)
+        | ConversationRequestError::UnexpectedResponse
+        | ConversationRequestError::Closed => exit::UNAVAILABLE,
     };
     Failure { code, cause: error.into() }
 }

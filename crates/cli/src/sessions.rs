@@ -5,7 +5,7 @@ mod transcript;
 
 use std::time::SystemTime;
 
-use rockbot_agent::ConversationError;
+use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
     ConversationRequest, ConversationResponse, SessionId,
     conversation::{ConversationErrorCode, ConversationSummary},
@@ -98,10 +98,7 @@ async fn list(conversations: &Conversations, limit: u32, json: bool) -> Outcome 
     let headings = ["session", "title", "last active", "turns", "cost", "state"];
     outln!("{}", render::table(&headings, all.iter().map(|conversation| row(conversation, now))))?;
     if hidden > 0 {
-        note!(
-            "{} older; show more with --limit",
-            render::count(hidden, "conversation")
-        );
+        note!("{} older; show more with --limit", render::count(hidden, "conversation"));
     }
     Ok(exit::OK)
 }
@@ -146,9 +143,9 @@ async fn delete(
         let request = ConversationRequest::Delete { session_id: session_id.clone() };
         match conversations.request(&request).await {
             Ok(ConversationResponse::Deleted {}) => deleted.push(session_id.as_str()),
-            Ok(_) => return Err(request_failure(ConversationError::UnexpectedResponse)),
+            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
             // The others can still be deleted.
-            Err(ConversationError::Refused {
+            Err(ConversationRequestError::Refused {
                 code: ConversationErrorCode::NotFound | ConversationErrorCode::Busy,
                 message,
             }) => failed.push(message),

@@ -9,7 +9,9 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{AgentClient, AgentInbox, ConversationError, Replies, ReplyError, serve};
+use rockbot_agent::{
+    AgentClient, AgentInbox, ConversationRequestError, Replies, ReplyError, serve,
+};
 use rockbot_bus::{
     Assurance, Bus, BusReport, ConsumeError, Consumer, MemoryBus, Publication, PublishError,
     Subscription,
@@ -301,7 +303,7 @@ async fn response_of_another_agent_is_dropped() {
     let (response, ()) = tokio::join!(agent.client.request(&name, &request), serve);
     let error = response.unwrap_err();
     assert!(
-        matches!(&error, ConversationError::Refused { code, message } if *code == refused && message == "it runs"),
+        matches!(&error, ConversationRequestError::Refused { code, message } if *code == refused && message == "it runs"),
         "{error}"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_agent::{AgentClient, ConversationError};
+use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_bus::Bus;
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
@@ -57,7 +57,7 @@ impl Conversations {
     pub(crate) async fn request(
         &self,
         request: &ConversationRequest,
-    ) -> Result<ConversationResponse, ConversationError> {
+    ) -> Result<ConversationResponse, ConversationRequestError> {
         self.client.request(&self.agent, request).await
     }
 
@@ -70,7 +70,7 @@ impl Conversations {
             Ok(ConversationResponse::Conversations { conversations, next }) => {
                 Ok((conversations, next))
             }
-            Ok(_) => Err(request_failure(ConversationError::UnexpectedResponse)),
+            Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
             Err(error) => Err(request_failure(error)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rockbot_agent::ConversationError;
+use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
     ConversationRequest, ConversationResponse, Executed, SessionId,
     conversation::{ConversationSummary, FeedbackRating, HistoryBody, HistoryItem},
@@ -11,7 +11,11 @@ use rockbot_contracts::{
 use serde_json::json;
 
 use super::access::Conversations;
-use crate::{failure::{Failure, request_failure}, print::outln, render};
+use crate::{
+    failure::{Failure, request_failure},
+    print::outln,
+    render,
+};
 
 /// Number of items in one page.
 const PAGE: u32 = 200;
@@ -20,7 +24,10 @@ const PAGE: u32 = 200;
 const MAX_LINE_CHARS: usize = 200;
 
 /// Prints a conversation for people.
-pub(super) async fn show(conversations: &Conversations, session: &SessionId) -> Result<(), Failure> {
+pub(super) async fn show(
+    conversations: &Conversations,
+    session: &SessionId,
+) -> Result<(), Failure> {
     let summary = summary(conversations, session).await?;
     outln!("{}", render::dim(&render::clean(summary.title.trim())))?;
     let mut printer = Printer::default();
@@ -45,7 +52,7 @@ async fn summary(
     let request = ConversationRequest::Summary { session_id: Some(session.clone()) };
     match conversations.request(&request).await {
         Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
-        Ok(_) => Err(request_failure(ConversationError::UnexpectedResponse)),
+        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
         Err(error) => Err(request_failure(error)),
     }
 }
@@ -62,7 +69,7 @@ async fn for_each_item(
         let request = ConversationRequest::History { session_id, from, limit: PAGE };
         let (items, next) = match conversations.request(&request).await {
             Ok(ConversationResponse::History { items, next }) => (items, next),
-            Ok(_) => return Err(request_failure(ConversationError::UnexpectedResponse)),
+            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
             Err(error) => return Err(request_failure(error)),
         };
         items.iter().try_for_each(&mut print)?;
@@ -140,6 +147,9 @@ fn line(body: &HistoryBody) -> String {
             "  (continued by process {}, attempt {attempt})",
             short(on.as_str())
         )),
+        HistoryBody::PutDown { on } => {
+            render::dim(&format!("  (interrupted by the end of process {})", short(on.as_str())))
+        }
         HistoryBody::Summary { text } => {
             render::dim(&format!("  (older messages are summarized: {})", short(text)))
         }
