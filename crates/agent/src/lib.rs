@@ -16,6 +16,7 @@ pub mod behavior;
 mod builtin_tool;
 pub mod client;
 pub mod context;
+pub mod conversation_service;
 mod dedup;
 pub mod definition;
 pub mod event;
@@ -49,6 +50,7 @@ pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, Sen
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
+pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
