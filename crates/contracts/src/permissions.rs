@@ -11,10 +11,11 @@ use crate::{
     topology::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
         SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT,
-        USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_RESPONSE, doctor_ping, key_segment, mcp_manage,
-        monitored_replies, monitored_requests, quarantine_of, script_invoke, tool_cancel,
-        tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
-        tool_meta_mcp_refresh, tool_result_default, user_approval, user_conversation, user_message,
+        USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_RESPONSE, doctor_ping, key_segment,
+        mcp_manage, monitored_replies, monitored_requests, quarantine_of, script_invoke,
+        tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
+        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
+        user_conversation, user_message,
     },
 };
 
@@ -68,8 +69,7 @@ impl Grants {
             }
             User::Cli => {
                 let mut grants = Self::caller(CLI);
-                let to_agents =
-                    [each(USER_MESSAGE), each(USER_APPROVAL), each(USER_CONVERSATION)];
+                let to_agents = [each(USER_MESSAGE), each(USER_APPROVAL), each(USER_CONVERSATION)];
                 grants.publishes.push(one(&script_invoke()));
                 grants.publishes.extend(to_agents);
                 grants.binds.push(each_instance(SCRIPT_RESULT, CLI));

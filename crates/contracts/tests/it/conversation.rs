@@ -23,10 +23,7 @@ fn requests_match_golden_json() {
     let requests = [
         ("list", ConversationRequest::List { after, limit: 50 }),
         ("summary", ConversationRequest::Summary { session_id: None }),
-        (
-            "history",
-            ConversationRequest::History { session_id: session(), from: 17, limit: 100 },
-        ),
+        ("history", ConversationRequest::History { session_id: session(), from: 17, limit: 100 }),
         ("message", ConversationRequest::Message { session_id: session(), message_id }),
         ("delete", ConversationRequest::Delete { session_id }),
     ];

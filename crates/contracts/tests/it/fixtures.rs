@@ -234,10 +234,7 @@ fn user_messages_match_golden_json() {
                 expires_in_ms: 120_000,
             },
         ),
-        (
-            "resumed",
-            ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 },
-        ),
+        ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
