@@ -66,8 +66,9 @@ impl ConversationsSection {
     /// Returns the problem of an invalid URL.
     pub fn url(&self) -> Result<StoreUrl, String> {
         match &self.store {
-            Some(url) => StoreUrl::parse(url)
-                .map_err(|error| format!("agent.conversations.store: {error}")),
+            Some(url) => {
+                StoreUrl::parse(url).map_err(|error| format!("agent.conversations.store: {error}"))
+            }
             None => Ok(state_folder().map_or(StoreUrl::Memory, |folder| {
                 StoreUrl::Sqlite(folder.join("conversations.db"))
             })),
