@@ -26,7 +26,7 @@ pub mod url;
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
-pub use lease::{Lease, LeaseError};
+pub use lease::{Lease, LeaseError, Renewal};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use port::{
     Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
