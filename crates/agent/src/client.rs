@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use self::{pending::PendingReplies, requests::PendingRequests};
 pub use self::{
     replies::{Replies, ReplyError},
-    requests::ConversationError,
+    requests::ConversationRequestError,
     send_error::SendError,
 };
 
@@ -94,20 +94,20 @@ impl AgentClient {
     /// turn from now on, and its answer. An answered message is answered again; no turn is run twice.
     ///
     /// # Errors
-    /// [`ConversationError::Refused`] with `NotFound` if the agent did not record the message.
+    /// [`ConversationRequestError::Refused`] with `NotFound` if the agent did not record the message.
     pub async fn adopt(
         &self,
         agent: &AgentName,
         session_id: &SessionId,
         message_id: &MessageId,
-    ) -> Result<Replies, ConversationError> {
+    ) -> Result<Replies, ConversationRequestError> {
         let request = ConversationRequest::Message {
             session_id: session_id.clone(),
             message_id: message_id.clone(),
         };
         let ConversationResponse::Message { text, .. } = self.request(agent, &request).await?
         else {
-            return Err(ConversationError::UnexpectedResponse);
+            return Err(ConversationRequestError::UnexpectedResponse);
         };
         // The agent recognizes the message by its id and text, and replies to the new address.
         let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
@@ -148,8 +148,8 @@ impl AgentClient {
     /// Sends a request about the conversations of an agent, and waits up to 30 s for the response.
     ///
     /// # Errors
-    /// See [`ConversationError`]. A [`ConversationResponse::Failed`] is returned as
-    /// [`ConversationError::Refused`].
+    /// See [`ConversationRequestError`]. A [`ConversationResponse::Failed`] is returned as
+    /// [`ConversationRequestError::Refused`].
     ///
     /// # Cancellation
     /// Dropping the future stops waiting; the agent may still process the request.
@@ -157,22 +157,22 @@ impl AgentClient {
         &self,
         agent: &AgentName,
         request: &ConversationRequest,
-    ) -> Result<ConversationResponse, ConversationError> {
+    ) -> Result<ConversationResponse, ConversationRequestError> {
         self.exchange(agent, request).await
     }
 
     /// Records a user's feedback on an answer.
     ///
     /// # Errors
-    /// See [`ConversationError`].
+    /// See [`ConversationRequestError`].
     pub async fn send_feedback(
         &self,
         agent: &AgentName,
         feedback: &UserFeedback,
-    ) -> Result<(), ConversationError> {
+    ) -> Result<(), ConversationRequestError> {
         match self.exchange(agent, feedback).await? {
             ConversationResponse::FeedbackRecorded {} => Ok(()),
-            _ => Err(ConversationError::UnexpectedResponse),
+            _ => Err(ConversationRequestError::UnexpectedResponse),
         }
     }
 
@@ -180,17 +180,17 @@ impl AgentClient {
         &self,
         agent: &AgentName,
         request: &M,
-    ) -> Result<ConversationResponse, ConversationError> {
+    ) -> Result<ConversationResponse, ConversationRequestError> {
         let envelope = self.envelope(request, REQUEST_TIMEOUT);
         let response = self.requests.insert(agent, &envelope.message_id)?;
         let key = user_conversation(agent);
         self.publish(agent, Publication::mandatory(key, envelope)).await?;
         let response = timeout(REQUEST_TIMEOUT, response).await;
         let response =
-            response.map_err(|_| ConversationError::Silent { after: REQUEST_TIMEOUT })?;
-        match response.map_err(|_| ConversationError::Closed)? {
+            response.map_err(|_| ConversationRequestError::Silent { after: REQUEST_TIMEOUT })?;
+        match response.map_err(|_| ConversationRequestError::Closed)? {
             ConversationResponse::Failed { code, message } => {
-                Err(ConversationError::Refused { code, message })
+                Err(ConversationRequestError::Refused { code, message })
             }
             response => Ok(response),
         }

@@ -45,7 +45,7 @@ mod turn;
 pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
-pub use client::{AgentClient, ConversationError, Replies, ReplyError, SendError};
+pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, SendError};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
@@ -60,7 +60,7 @@ pub use mcp::McpParts;
 pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
 pub use origin::{ParentTurn, TurnOrigin};
 pub use parts::AgentParts;
-pub use section::{AgentSection, McpSection, PinsSection};
+pub use section::{AgentSection, ConversationsSection, McpSection, PinsSection};
 pub use services::{McpServices, ServiceDirectory, ServiceSearch};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use team::Team;

@@ -309,6 +309,11 @@ pub enum HistoryBody {
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
     },
+    /// A process stopped the turn between two steps, for another one to continue.
+    PutDown {
+        /// The process.
+        on: InstanceId,
+    },
     /// An item that this build does not know.
     #[serde(other)]
     Other,

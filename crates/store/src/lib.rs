@@ -8,6 +8,8 @@
 //! - [`Version`]: a counter per store that only grows, usable as a fencing token.
 //! - [`Lease`]: a time-limited exclusive lock.
 //! - [`DocumentStore`]: JSON documents of one type.
+//! - [`Log`]: a second port: append-only logs with a fence. [`MemoryLog`] implements it in one process.
+//! - [`Stores`]: a store and the logs beside it.
 //! - [`Sweeper`]: removes expired entries in the background.
 //! - [`Clock`]: the time that entries expire by.
 
@@ -15,11 +17,13 @@ pub mod clock;
 pub mod document;
 pub mod key;
 pub mod lease;
+pub mod log;
 pub mod memory;
 pub mod port;
 mod postgres_address;
 mod reachable;
 mod section;
+mod stores;
 pub mod sweeper;
 pub mod url;
 
@@ -27,6 +31,10 @@ pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError, Renewal};
+pub use log::{
+    Appended, Log, LogEntry, LogName, LogState, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES,
+    MAX_LOG_ENTRY_BYTES, MemoryLog,
+};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use port::{
     Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
@@ -34,5 +42,6 @@ pub use port::{
 };
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};
+pub use stores::Stores;
 pub use sweeper::Sweeper;
 pub use url::{InvalidStoreUrl, StoreUrl};

@@ -246,6 +246,14 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit: usize,
     },
+    /// An append exceeds the limit on its entries.
+    #[error("the append has {entries} entries, over the limit of {limit}; split it")]
+    TooManyEntries {
+        /// The number of entries.
+        entries: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The store is full. Nothing was changed.
     #[error("the store is full: {reason}")]
     Full {

@@ -266,7 +266,9 @@ impl From<StoreError> for ToolFailure {
                 message: "the store did not confirm the write; check the state before trying again"
                     .to_owned(),
             },
-            StoreError::TooLarge { .. } => Self::invalid(error.to_string()),
+            StoreError::TooLarge { .. } | StoreError::TooManyEntries { .. } => {
+                Self::invalid(error.to_string())
+            }
             StoreError::Full { .. } => Self::failed("the store is full; notify an operator"),
             StoreError::Unusable { .. } => {
                 Self::failed("the stored data cannot be read; notify an operator")

@@ -17,7 +17,7 @@ const MAX_REQUESTS: usize = 256;
 
 /// Why a request about conversations failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ConversationError {
+pub enum ConversationRequestError {
     /// The agent refused the request or could not process it.
     #[error("{message}")]
     Refused {

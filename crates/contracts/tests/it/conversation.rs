@@ -64,7 +64,7 @@ fn responses_match_golden_json() {
             },
         ),
         ("summary", ConversationResponse::Summary { conversation: idle }),
-        ("history", ConversationResponse::History { items: history(), next: Some(12) }),
+        ("history", ConversationResponse::History { items: history(), next: Some(13) }),
         (
             "message",
             ConversationResponse::Message {
@@ -125,6 +125,7 @@ fn history() -> Vec<HistoryItem> {
             rating: FeedbackRating::Positive,
             comment: String::new(),
         },
+        HistoryBody::PutDown { on: InstanceId::new("agent-0").unwrap() },
     ];
     let item = |(number, body)| HistoryItem {
         number,
