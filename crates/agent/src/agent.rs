@@ -4,16 +4,19 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{AgentName, Spending, UserMessage, trace, user::TurnOutcome};
+use rockbot_contracts::{
+    AgentName, MessageId, SessionId, Spending, UserMessage, trace, user::TurnOutcome,
+};
 use rockbot_tools::EntryPoint;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tracing::{error, info, warn};
 
 use crate::{
     approvals::Approvals,
+    conversation::{ConversationError, Conversations},
     definition::AgentDefinition,
-    event::{ProgressSink, TurnAnswer},
-    message::{Inbound, PendingMessage},
+    event::{ProgressSink, TurnAnswer, TurnEnd},
+    message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
@@ -26,7 +29,8 @@ pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(10);
 /// A running agent. Clones share it; its conversations end when the last clone is dropped.
 ///
 /// Each conversation has its own task: conversations run in parallel, and the turns of one
-/// conversation run one after the other. Conversations are kept in memory only.
+/// conversation run one after the other. They are recorded step by step in
+/// [`AgentParts::conversations`](crate::AgentParts::conversations), from which another process continues.
 #[derive(Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -82,6 +86,12 @@ impl Agent {
         self.inner.registry.len()
     }
 
+    /// Returns the stored conversations.
+    #[must_use]
+    pub fn conversations(&self) -> &Conversations {
+        &self.inner.setup.conversations
+    }
+
     /// Returns the total spending of all turns since the start, including turns of agents that they called.
     #[must_use]
     pub fn spending(&self) -> Spending {
@@ -107,6 +117,10 @@ impl Agent {
     /// Runs a turn with another origin than a user message. The origin determines which tools it may use.
     /// A message steers only a turn with the same tool profile; otherwise it waits for its own turn.
     ///
+    /// A message id that was answered before gets the recorded answer at once; the id of a turn without an
+    /// answer joins or continues that turn. Everything else is recorded, then run. See
+    /// [`TurnAnswer::ended`] on what to do with the answer.
+    ///
     /// # Cancellation
     /// As with [`send`](Self::send). A turn with a parent also ends with the parent's cancellation token
     /// and by the parent's deadline.
@@ -122,9 +136,55 @@ impl Agent {
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
         let UserMessage { session_id, text, cancel } = message;
-        let message = PendingMessage { text, origin, progress, requester, answer };
+        let id = origin.message.clone().unwrap_or_else(MessageId::generate);
+        let message = PendingMessage { id, text, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
-        let delivered = self.inner.registry.deliver(&session_id, inbound, |inbox, id| {
+        match self.deliver(&session_id, inbound) {
+            Ok(()) => {}
+            Err(Rejection::Closed) if self.conversations().is_durable() => {
+                return TurnAnswer::put_down();
+            }
+            Err(rejection) => return rejection.into(),
+        }
+        answered.await.unwrap_or_else(|_| self.lost())
+    }
+
+    /// Continues the turn of a conversation that has no answer, or returns an answer that was not
+    /// published. Returns `None` if there is neither, or the turn runs in this process. `replies` gets the
+    /// recorded message of a turn, and returns where its progress goes; it is not called for an answer.
+    ///
+    /// Call [`Conversations::answered`] once the answer was published. Turns of sub-agents are continued
+    /// by the turns that called them.
+    ///
+    /// # Cancellation
+    /// The turn continues when the future is dropped.
+    pub async fn resume(
+        &self,
+        session: &SessionId,
+        replies: impl FnOnce(&RecordedMessage) -> ProgressSink + Send + 'static,
+    ) -> Option<(RecordedMessage, TurnAnswer)> {
+        let (done, answered) = oneshot::channel();
+        let request = ResumeRequest { replies: Box::new(replies), done };
+        self.deliver(session, Inbound::Resume(request)).ok()?;
+        answered.await.ok().flatten()
+    }
+
+    /// Deletes a conversation, with what working memory holds for it. Returns `true` if it existed.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub async fn delete_conversation(
+        &self,
+        session: &SessionId,
+    ) -> Result<bool, ConversationError> {
+        let existed = self.conversations().delete(session).await?;
+        self.inner.setup.delete_session_data(session).await?;
+        Ok(existed)
+    }
+
+    fn deliver(&self, session: &SessionId, inbound: Inbound) -> Result<(), Rejection> {
+        let is_durable = self.conversations().is_durable();
+        self.inner.registry.deliver(session, inbound, is_durable, |inbox, id| {
             let (setup, registry) = (self.inner.setup.clone(), self.inner.registry.clone());
             let session = Session::new(id, inbox, setup, registry, self.inner.shutdown.clone());
             let mut tasks = self.inner.tasks();
@@ -134,15 +194,16 @@ impl Agent {
                 }
             }
             tasks.spawn(session.run());
-        });
-        if let Err(rejection) = delivered {
-            return rejection.into();
-        }
-        answered.await.unwrap_or_else(|_| {
-            let text = "The conversation was lost because of an error inside the agent. \
-                        What the tools did is not undone. Send the message again.";
-            TurnAnswer::new(TurnOutcome::ModelFailed, text)
         })
+    }
+
+    /// Returns the answer of a turn whose task panicked.
+    fn lost(&self) -> TurnAnswer {
+        let text = "The conversation was lost because of an error inside the agent. \
+                    What the tools did is not undone. Send the message again.";
+        let is_durable = self.conversations().is_durable();
+        let ended = if is_durable { TurnEnd::PutDown } else { TurnEnd::Unrecorded };
+        TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
     /// Returns the answer to a message that is too long or empty.
@@ -159,8 +220,11 @@ impl Agent {
         })
     }
 
-    /// Rejects new messages, waits up to `grace` for running turns, then cancels the remaining ones.
-    /// Returns `true` if every turn ended without being cancelled.
+    /// Rejects new messages and waits up to `grace` for running turns; then cancels the remaining ones.
+    /// Returns `true` if every turn ended within `grace`.
+    ///
+    /// Turns of conversations that outlive the process are not cancelled: they are left after their step,
+    /// and those that need longer than `grace` at once. Another process continues them.
     pub async fn shut_down(&self, grace: Duration) -> bool {
         self.inner.registry.close();
         self.inner.shutdown.closing.cancel();
@@ -170,8 +234,12 @@ impl Agent {
             info!(agent = %self.name(), "all turns finished");
             return true;
         }
-        warn!(agent = %self.name(), ?grace, "shutdown grace period over; cancelling turns");
-        self.inner.shutdown.cancel_turns.cancel();
+        warn!(agent = %self.name(), ?grace, "shutdown grace period over; ending turns");
+        if self.conversations().is_durable() {
+            self.inner.shutdown.handover.cancel();
+        } else {
+            self.inner.shutdown.cancel_turns.cancel();
+        }
         let _ = timeout(CANCEL_GRACE, all_finished()).await;
         false
     }

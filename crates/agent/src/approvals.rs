@@ -19,6 +19,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tracing::{info, warn};
 
 use crate::{
+    conversation::{RecordedOutcome, TurnApprovals},
     event::{ProgressSink, TurnEvent},
     origin::TurnOrigin,
 };
@@ -59,6 +60,8 @@ struct Listener {
     /// The conversation of the user.
     user_session: SessionId,
     progress: ProgressSink,
+    /// The log of the turn.
+    log: Arc<TurnApprovals>,
 }
 
 impl Approvals {
@@ -84,18 +87,24 @@ impl Approvals {
         accepted
     }
 
-    /// Registers a turn. Requests of the turn go to `progress` until the guard is dropped.
+    /// Registers a turn. Requests of the turn are recorded in `log` and go to `progress` until the guard is
+    /// dropped.
     pub(crate) fn listen(
         self: &Arc<Self>,
         session: &SessionId,
         origin: &TurnOrigin,
         progress: &ProgressSink,
+        log: Arc<TurnApprovals>,
     ) -> ListenerGuard {
         let mut state = self.state();
         let listener = match (&origin.parent, origin.entry) {
-            (Some(parent), _) => state.listeners.get(&parent.session).cloned(),
+            (Some(parent), _) => {
+                let parents = state.listeners.get(&parent.session).cloned();
+                parents.map(|listener| Listener { log, ..listener })
+            }
             (None, EntryPoint::UserTurn | EntryPoint::Feedback) => {
-                Some(Listener { user_session: session.clone(), progress: progress.clone() })
+                let (user_session, progress) = (session.clone(), progress.clone());
+                Some(Listener { user_session, progress, log })
             }
             // No user takes part in this turn.
             _ => None,
@@ -107,6 +116,19 @@ impl Approvals {
         ListenerGuard { approvals: self.clone(), session: session.clone() }
     }
 
+    /// Restores the permissions of a conversation: tools and fingerprints that its user allowed.
+    pub(crate) fn restore(&self, session: &SessionId, allowed: HashSet<(String, String)>) {
+        if !allowed.is_empty() {
+            self.state().allowed.insert(session.clone(), allowed);
+        }
+    }
+
+    /// Returns the permissions of a conversation.
+    pub(crate) fn allowed(&self, session: &SessionId) -> Vec<(String, String)> {
+        let state = self.state();
+        state.allowed.get(session).into_iter().flatten().cloned().collect()
+    }
+
     /// Drops the permissions of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         self.state().allowed.remove(session);
@@ -115,43 +137,59 @@ impl Approvals {
     async fn request(&self, question: ApprovalRequest<'_>) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
-        let approval_id = ApprovalId::generate();
-        let (answer, answered) = oneshot::channel();
-        let listener = {
-            let mut state = self.state();
-            let Some(listener) = state.listeners.get(&question.context.session_id).cloned() else {
-                return deny(
-                    "this call needs the approval of a user, but no user takes part in this turn",
-                );
-            };
-            let allowed = state.allowed.get(&listener.user_session);
-            if allowed.is_some_and(|tools| tools.contains(&tool)) {
-                return Verdict::Allow;
-            }
-            if state.open.len() >= MAX_OPEN {
-                return deny("too many calls are waiting for approval; try again later");
-            }
-            let (session, call_hash) = (listener.user_session.clone(), call_hash.clone());
-            state.open.insert(approval_id.clone(), PendingApproval { session, call_hash, answer });
-            listener
+        let Some(listener) = self.state().listeners.get(&question.context.session_id).cloned()
+        else {
+            return deny(
+                "this call needs the approval of a user, but no user takes part in this turn",
+            );
         };
-        let _guard = OpenGuard { approvals: self, id: &approval_id };
+        if self.is_allowed(&listener.user_session, &tool) {
+            return Verdict::Allow;
+        }
+        if self.state().open.len() >= MAX_OPEN {
+            return deny("too many calls are waiting for approval; try again later");
+        }
+        let asked = listener.log.ask(&question.context.tool_call_id, &call_hash).await;
+        let Ok((approval_id, recorded)) = asked else { return unrecorded() };
+        match recorded {
+            RecordedOutcome::Open => {}
+            RecordedOutcome::Expired => return verdict(None),
+            RecordedOutcome::Decided(decision) => return verdict(Some(decision)),
+        }
+        let decision = self.wait_for_user(&question, &listener, &approval_id, call_hash).await;
+        let allowed = (decision == Some(ApprovalDecision::AllowInSession)).then_some(tool);
+        if listener.log.decide(approval_id, decision, allowed.clone()).await.is_err() {
+            return unrecorded();
+        }
+        if let Some(tool) = allowed {
+            self.state().allowed.entry(listener.user_session).or_default().insert(tool);
+        }
+        verdict(decision)
+    }
+
+    /// Shows a request to the user and waits for the decision; `None` if it expires.
+    async fn wait_for_user(
+        &self,
+        question: &ApprovalRequest<'_>,
+        listener: &Listener,
+        approval_id: &ApprovalId,
+        call_hash: String,
+    ) -> Option<ApprovalDecision> {
+        let (answer, answered) = oneshot::channel();
+        let session = listener.user_session.clone();
+        let pending = PendingApproval { session, call_hash: call_hash.clone(), answer };
+        self.state().open.insert(approval_id.clone(), pending);
+        let _guard = OpenGuard { approvals: self, id: approval_id };
         let expiry = self.section.expiry;
         info!(%approval_id, tool = %question.name, "approval requested");
-        (listener.progress)(approval_event(&question, approval_id.clone(), call_hash, expiry));
+        (listener.progress)(approval_event(question, approval_id.clone(), call_hash, expiry));
         let decision = timeout(expiry, answered).await;
         info!(%approval_id, ?decision, "approval request closed");
-        match decision {
-            Ok(Ok(ApprovalDecision::Allow)) => Verdict::Allow,
-            Ok(Ok(ApprovalDecision::AllowInSession)) => {
-                self.state().allowed.entry(listener.user_session).or_default().insert(tool);
-                Verdict::Allow
-            }
-            Ok(_) => deny("the user denied this call; do not repeat it without being asked"),
-            Err(_) => {
-                deny("this call was not approved in time; do not repeat it without being asked")
-            }
-        }
+        decision.ok().map(|decided| decided.unwrap_or(ApprovalDecision::Deny))
+    }
+
+    fn is_allowed(&self, session: &SessionId, tool: &(String, String)) -> bool {
+        self.state().allowed.get(session).is_some_and(|tools| tools.contains(tool))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -179,6 +217,18 @@ impl Approver for Approvals {
             }
         })
     }
+}
+
+fn verdict(decision: Option<ApprovalDecision>) -> Verdict {
+    match decision {
+        Some(ApprovalDecision::Allow | ApprovalDecision::AllowInSession) => Verdict::Allow,
+        Some(_) => deny("the user denied this call; do not repeat it without being asked"),
+        None => deny("this call was not approved in time; do not repeat it without being asked"),
+    }
+}
+
+fn unrecorded() -> Verdict {
+    deny("the approval could not be recorded; try again later")
 }
 
 fn deny(reason: &str) -> Verdict {

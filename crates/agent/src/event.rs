@@ -1,12 +1,13 @@
 //! Progress events and answers of turns.
 
 use std::{
+    fmt,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use rockbot_contracts::{
-    AgentName, ApprovalId, Executed, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
+    AgentName, ApprovalId, Executed, InstanceId, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
     user::TurnOutcome,
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
@@ -21,6 +22,14 @@ const MAX_PROGRESS_CHARS: usize = 500;
 pub enum TurnEvent {
     /// The message was taken into the running turn.
     Steered,
+    /// This process continues a turn of another one. The text streamed since the last tool call is
+    /// superseded. Always the first event.
+    Resumed {
+        /// Number of the process that runs the turn, from 1.
+        attempt: u32,
+        /// This process.
+        on: InstanceId,
+    },
     /// A piece of the streamed text.
     TextDelta {
         /// The text.
@@ -94,11 +103,65 @@ pub struct TurnAnswer {
     pub outcome: TurnOutcome,
     /// Spending of the turn; `None` if no turn ran.
     pub usage: Option<Box<TurnUsage>>,
+    /// Whether it is an answer to publish.
+    pub ended: TurnEnd,
+}
+
+/// How a turn ended in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TurnEnd {
+    /// With an answer, which is recorded if the turn is. It is to be published; then
+    /// [`Conversations::answered`](crate::Conversations::answered) is to be called.
+    #[default]
+    Answered,
+    /// With an answer that could not be recorded. It is to be published. The turn continues after its last
+    /// recorded step when it is resumed.
+    Unrecorded,
+    /// Another process continues the turn and answers the message. Nothing is to be published.
+    Fenced,
+    /// The agent is shutting down and left the turn after a step. Nothing is to be published: the process
+    /// that receives the message next, or resumes the turn, answers it.
+    PutDown,
+}
+
+impl TurnEnd {
+    /// Returns `true` if the answer is to be published.
+    #[must_use]
+    pub fn is_answer(self) -> bool {
+        matches!(self, Self::Answered | Self::Unrecorded)
+    }
 }
 
 impl TurnAnswer {
     pub(crate) fn new(outcome: TurnOutcome, text: impl Into<String>) -> Self {
-        Self { text: text.into(), outcome, usage: None }
+        Self { text: text.into(), outcome, usage: None, ended: TurnEnd::Answered }
+    }
+
+    /// Sets how the turn ended in this process.
+    pub(crate) fn with_end(self, ended: TurnEnd) -> Self {
+        Self { ended, ..self }
+    }
+
+    /// Creates the answer of a turn that could not be recorded.
+    pub(crate) fn unrecorded(error: &dyn fmt::Display) -> Self {
+        let text = format!(
+            "The turn stopped, because its next step could not be recorded: {error}. What its tools did \
+             is not undone. It continues after its last recorded step when the store is available again."
+        );
+        Self::new(TurnOutcome::ModelFailed, text).with_end(TurnEnd::Unrecorded)
+    }
+
+    /// Creates the result of a turn that another process continues.
+    pub(crate) fn fenced() -> Self {
+        let text =
+            "Another process of the agent continues this conversation and answers the message.";
+        Self::new(TurnOutcome::Other, text).with_end(TurnEnd::Fenced)
+    }
+
+    /// Creates the result of a turn that the agent left after a step.
+    pub(crate) fn put_down() -> Self {
+        let text = "The agent is shutting down. Another process continues the turn.";
+        Self::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::PutDown)
     }
 }
 
@@ -116,6 +179,7 @@ impl From<TurnEvent> for ReplyBody {
     fn from(event: TurnEvent) -> Self {
         match event {
             TurnEvent::Steered => Self::Steered {},
+            TurnEvent::Resumed { attempt, on } => Self::Resumed { on, attempt },
             TurnEvent::TextDelta { text } => Self::TextDelta { text },
             TurnEvent::ToolStarted { tool_call_id, tool_name, arguments } => {
                 Self::ToolStarted { tool_call_id, tool_name, arguments }

@@ -40,6 +40,13 @@ impl History {
         self.entries.iter().map(|entry| &entry.message)
     }
 
+    /// Sets the tokens of each message's [`message_text`], in order.
+    pub(crate) fn set_tokens(&mut self, tokens: impl IntoIterator<Item = usize>) {
+        for (entry, tokens) in self.entries.iter_mut().zip(tokens) {
+            entry.tokens = tokens + MESSAGE_OVERHEAD_TOKENS;
+        }
+    }
+
     /// Returns the texts of the user messages.
     pub(crate) fn user_texts(&self) -> impl Iterator<Item = &str> {
         self.messages().filter_map(|message| match message {

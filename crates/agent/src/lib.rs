@@ -3,6 +3,7 @@
 //! - [`AgentDefinition`]: name, prompt and permissions of an agent, read from a file;
 //! - [`Agent`]: runs the conversations in one process; [`Agent::send`] is its in-process interface;
 //! - [`serve`]: consumes the inbox of an agent on the bus; [`AgentClient`] sends messages to it;
+//! - [`Conversations`]: the stored conversations, from which another process continues;
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
@@ -16,6 +17,7 @@ pub mod behavior;
 mod builtin_tool;
 pub mod client;
 pub mod context;
+pub mod conversation;
 mod dedup;
 pub mod definition;
 pub mod event;
@@ -35,6 +37,7 @@ mod progress_queue;
 pub mod section;
 pub mod services;
 mod session;
+mod shared_progress;
 mod steering;
 pub mod strategy;
 pub mod team;
@@ -49,15 +52,17 @@ pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, Sen
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
+pub use conversation::{ConversationError, ConversationOptions, Conversations, StoredMessage};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
-pub use event::{ProgressSink, TurnAnswer, TurnEvent};
+pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
 pub use inbox::{AgentInbox, serve};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;
 pub use mcp::McpParts;
 pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
+pub use message::RecordedMessage;
 pub use origin::{ParentTurn, TurnOrigin};
 pub use parts::AgentParts;
 pub use section::{AgentSection, ConversationsSection, McpSection, PinsSection};

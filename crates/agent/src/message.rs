@@ -1,6 +1,6 @@
 //! Messages on their way to a conversation.
 
-use rockbot_contracts::{TraceContext, user::TurnOutcome};
+use rockbot_contracts::{MessageId, RoutingKey, SessionId, TraceContext, user::TurnOutcome};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -10,6 +10,8 @@ use crate::{
 
 /// A user message with the channels for its progress and its answer.
 pub(crate) struct PendingMessage {
+    /// Id of the bus message, or a generated one.
+    pub(crate) id: MessageId,
     pub(crate) text: String,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
@@ -31,6 +33,47 @@ pub(crate) enum Inbound {
     Message(PendingMessage),
     /// A request to cancel the running turn.
     Cancel(PendingMessage),
+    /// A request to resume the open turn.
+    Resume(ResumeRequest),
+}
+
+impl Inbound {
+    /// Ends the request with this answer.
+    pub(crate) fn answer(self, answer: TurnAnswer) {
+        match self {
+            Self::Message(message) | Self::Cancel(message) => message.answer(answer),
+            Self::Resume(request) => request.decline(),
+        }
+    }
+}
+
+/// A message as it was recorded, for the process that continues its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedMessage {
+    /// Its id; a generated one if it came from within the process.
+    pub id: Option<MessageId>,
+    /// Address of the replies; `None` for a message from within the process.
+    pub reply_to: Option<RoutingKey>,
+    /// The conversation.
+    pub session: SessionId,
+    /// Number of the process that runs the turn, from 1.
+    pub attempt: u32,
+}
+
+/// Returns where the progress of a resumed turn goes.
+pub(crate) type ReplyAddress = Box<dyn FnOnce(&RecordedMessage) -> ProgressSink + Send>;
+
+/// A request to resume the open turn of a conversation.
+pub(crate) struct ResumeRequest {
+    pub(crate) replies: ReplyAddress,
+    pub(crate) done: oneshot::Sender<Option<(RecordedMessage, TurnAnswer)>>,
+}
+
+impl ResumeRequest {
+    /// Ends the request: there is nothing to resume.
+    pub(crate) fn decline(self) {
+        let _ = self.done.send(None);
+    }
 }
 
 /// Why a message was rejected.
@@ -46,6 +89,8 @@ pub(crate) enum Rejection {
     NoRunningTurn,
     /// A later cancel arrived before the message.
     Cancelled,
+    /// An earlier message with the same id has another text.
+    OtherText,
 }
 
 impl From<Rejection> for TurnAnswer {
@@ -66,6 +111,11 @@ impl From<Rejection> for TurnAnswer {
             Rejection::Cancelled => {
                 (TurnOutcome::Cancelled, "Cancelled before the turn started. Nothing was done.")
             }
+            Rejection::OtherText => (
+                TurnOutcome::ModelFailed,
+                "An earlier message with this id has another text. Nothing was done. Send it with a \
+                 new id.",
+            ),
         };
         Self::new(outcome, text)
     }

@@ -10,10 +10,30 @@ use crate::behavior::ModelBehavior;
 /// Spending of a running turn, shared by its concurrent tool calls.
 #[derive(Debug, Default)]
 pub(crate) struct TurnMeter {
+    /// Spending in other processes, which ran the turn before.
+    before: TurnUsage,
+    /// Spending in this process.
     spent: Mutex<TurnUsage>,
+    /// Spending on models that is not recorded yet.
+    unrecorded: Mutex<Spending>,
 }
 
 impl TurnMeter {
+    /// Creates the meter of a turn that other processes ran before.
+    pub(crate) fn resumed(before: TurnUsage) -> Self {
+        Self { before, ..Self::default() }
+    }
+
+    /// Returns the spending on models since the last call.
+    pub(crate) fn take_unrecorded(&self) -> Spending {
+        std::mem::take(&mut *self.unrecorded.lock())
+    }
+
+    /// Returns the spending in this process.
+    pub(crate) fn own(&self) -> Spending {
+        self.spent().turn
+    }
+
     /// Starts to meter a model call that the server has accepted. It counts when the returned value is
     /// dropped, also if its stream fails or the turn is cancelled: the provider charges for it.
     pub(crate) fn start_model_call<'a>(&'a self, behavior: &'a ModelBehavior) -> MeteredCall<'a> {
@@ -35,6 +55,7 @@ impl TurnMeter {
             None => (spent.unmetered_calls, spent.unpriced_calls) = (1, 1),
         }
         self.spent().turn += spent;
+        *self.unrecorded.lock() += spent;
     }
 
     /// Records a tool call.
@@ -56,8 +77,9 @@ impl TurnMeter {
 
     /// Returns the usage of the turn. `before` is the spending of earlier turns of the conversation.
     pub(crate) fn finish(&self, before: Spending) -> TurnUsage {
-        let spent = *self.spent();
-        let mut session = before;
+        let (own, mut spent, mut session) = (*self.spent(), self.before, before);
+        spent.turn += own.turn;
+        spent.children += own.children;
         session += spent.turn;
         TurnUsage { session, ..spent }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::{MessageId, SessionId};
+use rockbot_contracts::{MessageId, RoutingKey, SessionId};
 use rockbot_tools::{EntryPoint, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,13 @@ pub struct TurnOrigin {
     pub parent: Option<ParentTurn>,
     /// The bus message that started the turn. Message ids are ordered by time, so a conversation can detect
     /// messages that were sent before a cancel but arrive after it.
+    /// An id that was answered before gets the recorded answer.
     pub message: Option<MessageId>,
+    /// Address of the replies, which is recorded for the process that continues the turn. A message with
+    /// an address stays marked as unfinished until its answer was published.
+    pub reply_to: Option<RoutingKey>,
+    /// User of the message that the broker vouches for.
+    pub sender: Option<Arc<str>>,
 }
 
 /// A turn that calls another agent.
@@ -30,13 +36,15 @@ pub struct ParentTurn {
     pub deadline: Instant,
     /// Cancelled when the turn no longer needs the answer.
     pub cancellation: CancellationToken,
+    /// Cancelled when another process continues the turn, and this turn with it.
+    pub handover: CancellationToken,
 }
 
 impl TurnOrigin {
     /// Creates an origin without a parent.
     #[must_use]
     pub const fn new(entry: EntryPoint) -> Self {
-        Self { entry, parent: None, message: None }
+        Self { entry, parent: None, message: None, reply_to: None, sender: None }
     }
 
     /// Sets the bus message that started the turn.
@@ -45,10 +53,30 @@ impl TurnOrigin {
         Self { message: Some(message), ..self }
     }
 
+    /// Sets the address of the replies.
+    #[must_use]
+    pub fn with_reply_to(self, reply_to: RoutingKey) -> Self {
+        Self { reply_to: Some(reply_to), ..self }
+    }
+
+    /// Sets the user that the broker vouches for.
+    #[must_use]
+    pub fn with_sender(self, sender: Arc<str>) -> Self {
+        Self { sender: Some(sender), ..self }
+    }
+
     /// Creates the origin of a turn that another agent calls.
     #[must_use]
-    pub const fn from_parent(parent: ParentTurn) -> Self {
-        Self { entry: EntryPoint::Subagent, parent: Some(parent), message: None }
+    pub fn from_parent(parent: ParentTurn) -> Self {
+        Self { parent: Some(parent), ..Self::new(EntryPoint::Subagent) }
+    }
+
+    /// Waits until another process continues the parent. Never returns without a parent.
+    pub(crate) async fn parent_handed_over(&self) {
+        match &self.parent {
+            Some(parent) => parent.handover.cancelled().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Waits until the parent cancels. Never returns without a parent.

@@ -10,6 +10,7 @@ use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
     context::ContextSource,
+    conversation::Conversations,
     definition::AgentDefinition,
     limits::AgentLimits,
     mcp::McpParts,
@@ -32,6 +33,8 @@ pub struct AgentParts {
     pub approvals: Option<Arc<Approvals>>,
     /// Sources of additional context for the model.
     pub context: Vec<Arc<dyn ContextSource>>,
+    /// The stored conversations. Default: in memory.
+    pub conversations: Conversations,
     /// Storage of conversations for later search, if enabled.
     pub log: Option<Arc<ConversationLog>>,
     /// Settings of the model.
@@ -53,6 +56,7 @@ impl AgentParts {
         model: Arc<dyn ChatModel>,
         registry: Arc<ToolRegistry>,
     ) -> Self {
+        let conversations = Conversations::in_memory(definition.name.clone());
         Self {
             definition,
             model,
@@ -61,6 +65,7 @@ impl AgentParts {
             pins: None,
             approvals: None,
             context: Vec::new(),
+            conversations,
             log: None,
             behavior: ModelBehavior::default(),
             working_memory: None,
@@ -87,6 +92,7 @@ impl fmt::Debug for AgentParts {
             .field("pins", &self.pins)
             .field("approvals", &self.approvals)
             .field("context", &self.context.len())
+            .field("conversations", &self.conversations)
             .field("log", &self.log)
             .field("behavior", &self.behavior)
             .field("working_memory", &self.working_memory)

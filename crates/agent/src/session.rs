@@ -1,33 +1,44 @@
-//! A conversation: a task that owns the history and runs the turns one after the other.
+//! A conversation: a task that owns its state and runs the turns one after the other.
 
+mod drive;
 mod registry;
+mod state;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use rockbot_contracts::{SessionId, Spending, TurnUsage, trace, user::TurnOutcome};
+use rockbot_contracts::{SessionId, TraceContext, user::TurnOutcome};
+use rockbot_tools::EntryPoint;
 use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep},
+    sync::{mpsc, oneshot},
+    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, info, info_span};
+use tracing::{info, warn};
 
 pub(crate) use self::registry::SessionRegistry;
+use self::state::{SessionState, Standing};
 use crate::{
-    history::History,
-    message::{Inbound, PendingMessage, Rejection},
+    conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn},
+    event::{ProgressSink, TurnAnswer},
+    message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
+    origin::TurnOrigin,
     steering::SteeringQueue,
-    telemetry,
-    turn::{Turn, TurnSetup},
+    turn::TurnSetup,
 };
+
+/// Attempts to continue a conversation that other processes continue too.
+const LOAD_ATTEMPTS: usize = 4;
 
 /// Signals that end the conversations of an agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShutdownSignal {
-    /// End after the running turn and the queued messages.
+    /// End after the running turn and the queued messages. Turns of stored conversations are put down
+    /// after their step.
     pub(crate) closing: CancellationToken,
     /// Cancel the running turn too.
     pub(crate) cancel_turns: CancellationToken,
+    /// Leave the running turn of a stored conversation without waiting for its step.
+    pub(crate) handover: CancellationToken,
 }
 
 /// The task of one conversation.
@@ -37,9 +48,38 @@ pub(crate) struct Session {
     setup: Arc<TurnSetup>,
     registry: Arc<SessionRegistry>,
     shutdown: ShutdownSignal,
-    history: History,
     steering: SteeringQueue,
-    spent: Spending,
+    /// Copies of answered messages that arrived during a turn.
+    copies: VecDeque<PendingMessage>,
+    /// `None` until it is read, and after another process continued the conversation.
+    state: Option<SessionState>,
+}
+
+/// Who waits for a turn.
+struct TurnRequest {
+    origin: TurnOrigin,
+    progress: Option<ProgressSink>,
+    /// Trace context of the sender, which the turn continues.
+    requester: TraceContext,
+    done: Done,
+}
+
+/// Where the answer of a turn goes, besides the messages that joined it.
+enum Done {
+    Message(oneshot::Sender<TurnAnswer>),
+    Resume(RecordedMessage, oneshot::Sender<Option<(RecordedMessage, TurnAnswer)>>),
+    Nowhere,
+}
+
+impl Done {
+    fn answer(self, answer: TurnAnswer) {
+        // A receiver that was dropped is ignored.
+        match self {
+            Self::Message(sender) => drop(sender.send(answer)),
+            Self::Resume(message, sender) => drop(sender.send(Some((message, answer)))),
+            Self::Nowhere => {}
+        }
+    }
 }
 
 impl Session {
@@ -50,42 +90,62 @@ impl Session {
         registry: Arc<SessionRegistry>,
         shutdown: ShutdownSignal,
     ) -> Self {
-        let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let steering = SteeringQueue::new(setup.limits.session_inbox);
-        Self { id, inbox, setup, registry, shutdown, history, steering, spent: Spending::default() }
+        let copies = VecDeque::new();
+        Self { id, inbox, setup, registry, shutdown, steering, copies, state: None }
     }
 
     /// Runs turns until the conversation is idle for too long or the agent shuts down.
     pub(crate) async fn run(mut self) {
-        while let Some(first) = self.next().await {
-            let has_parent = first.origin.parent.is_some();
-            self.turn(first).await;
-            // A conversation that another agent started has a single turn.
-            if has_parent && self.registry.try_remove(&self.id, &self.inbox) {
-                return;
+        while let Some(next) = self.next().await {
+            let is_single = match next {
+                Inbound::Message(message) => {
+                    let has_parent = message.origin.parent.is_some();
+                    self.message(message).await;
+                    // A conversation that another agent started has a single turn.
+                    has_parent
+                }
+                Inbound::Cancel(message) => !self.cancel(message).await,
+                Inbound::Resume(request) => !self.resume(request).await,
+            };
+            if is_single && self.steering.is_empty() && self.try_remove() {
+                break;
             }
+        }
+        if !self.setup.conversations.is_durable()
+            && let Err(error) = self.setup.conversations.delete(&self.id).await
+        {
+            warn!(session_id = %self.id, %error, "conversation not deleted");
         }
     }
 
-    /// Waits for the message that starts the next turn.
-    async fn next(&mut self) -> Option<PendingMessage> {
-        if let Some(message) = self.steering.pop_next() {
-            return Some(message);
+    /// Waits for the next input.
+    async fn next(&mut self) -> Option<Inbound> {
+        if self.is_closing_durably() {
+            let answer = TurnAnswer::put_down();
+            self.steering.answer_queued(&answer);
+            self.copies.drain(..).for_each(|message| message.answer(answer.clone()));
+        }
+        if let Some(message) = self.copies.pop_front().or_else(|| self.steering.pop_next()) {
+            return Some(Inbound::Message(message));
         }
         loop {
             tokio::select! {
                 biased;
-                inbound = self.inbox.recv() => match inbound? {
-                    Inbound::Message(message) => return Some(message),
-                    Inbound::Cancel(message) => message.answer(Rejection::NoRunningTurn.into()),
-                },
+                inbound = self.inbox.recv() => {
+                    let inbound = inbound?;
+                    if !self.is_closing_durably() {
+                        return Some(inbound);
+                    }
+                    inbound.answer(TurnAnswer::put_down());
+                }
                 () = self.shutdown.closing.cancelled() => {
-                    if self.registry.try_remove(&self.id, &self.inbox) {
+                    if self.try_remove() {
                         return None;
                     }
                 }
                 () = sleep(self.setup.limits.session_idle) => {
-                    if self.registry.try_remove(&self.id, &self.inbox) {
+                    if self.try_remove() {
                         info!(session_id = %self.id, "idle conversation dropped");
                         return None;
                     }
@@ -94,64 +154,282 @@ impl Session {
         }
     }
 
-    /// Runs one turn. Messages that arrive meanwhile steer it, cancel it or wait for the next turn.
-    async fn turn(&mut self, first: PendingMessage) {
-        let cancellation = self.shutdown.cancel_turns.child_token();
-        let PendingMessage { text, origin, progress, requester, answer } = first;
-        let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
-        let started = Instant::now();
-        self.steering.begin_turn(origin.entry.profile());
-        let turn = Turn::new(
-            &self.setup,
-            &self.id,
-            &mut self.history,
-            &self.steering,
-            &origin,
-            progress,
-            cancellation.clone(),
-        );
-        let context = trace::context_of(&span);
-        let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
-        let log_span = info_span!("turn", trace_id);
-        let turn = turn.with_session_spending(self.spent).run(text).instrument(log_span);
-        let mut turn = Box::pin(turn.instrument(span.clone()));
-        let mut ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut turn => break ended,
-                () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
-                Some(inbound) = self.inbox.recv() => match inbound {
-                    Inbound::Message(message) => self.steering.push(message),
-                    Inbound::Cancel(message) => {
-                        cancellation.cancel();
-                        self.steering.cancel_all(message);
-                    }
-                },
+    fn is_closing_durably(&self) -> bool {
+        self.shutdown.closing.is_cancelled() && self.setup.conversations.is_durable()
+    }
+
+    fn try_remove(&self) -> bool {
+        self.registry.try_remove(&self.id, &self.inbox)
+    }
+
+    /// Answers a message: with the recorded answer, or with that of a turn.
+    async fn message(&mut self, mut message: PendingMessage) {
+        for _ in 0..LOAD_ATTEMPTS {
+            match self.try_message(message).await {
+                Ok(()) => return,
+                // Another process continued the conversation meanwhile.
+                Err(again) => (self.state, message) = (None, again),
+            }
+        }
+        message.answer(TurnAnswer::fenced());
+    }
+
+    /// Answers a message. Returns it if the conversation must be read again.
+    async fn try_message(&mut self, first: PendingMessage) -> Result<(), PendingMessage> {
+        let state = match self.load().await {
+            Ok(state) => state,
+            Err(error) => return self.reject(first, &error),
+        };
+        let (standing, is_open) = (state.standing(&first), state.open.is_some());
+        match standing {
+            Standing::Answered(number) => {
+                let answer = self.recorded_answer(number).await;
+                first.answer(answer.unwrap_or_else(|error| failed(&error)));
+                return Ok(());
+            }
+            Standing::OtherText => first.answer(Rejection::OtherText.into()),
+            _ if is_open => return self.continue_with(first).await,
+            Standing::Open | Standing::New => match self.begin(&first).await {
+                Ok(open) => {
+                    let PendingMessage { origin, progress, requester, answer, .. } = first;
+                    let (progress, done) = (Some(progress), Done::Message(answer));
+                    let request = TurnRequest { origin, progress, requester, done };
+                    self.turn(open, request, false).await;
+                }
+                Err(error) => return self.reject(first, &error),
+            },
+        }
+        Ok(())
+    }
+
+    /// Continues the open turn for its own message, or before another one.
+    async fn continue_with(&mut self, first: PendingMessage) -> Result<(), PendingMessage> {
+        let open = match self.take_over().await {
+            Ok(open) => open,
+            Err(error) => return self.reject(first, &error),
+        };
+        let Some(open) = open else { return Err(first) };
+        let request = if first.id == open.message.id {
+            let PendingMessage { origin, progress, requester, answer, .. } = first;
+            let origin = TurnOrigin { entry: open.message.entry, ..origin };
+            TurnRequest { origin, progress: Some(progress), requester, done: Done::Message(answer) }
+        } else if open.message.entry == EntryPoint::Subagent {
+            // Only the calling turn knows which tools the turn may use.
+            first.answer(Rejection::Busy.into());
+            self.state = None;
+            return Ok(());
+        } else {
+            if open.ids.contains(&first.id) {
+                self.steering.join(first);
+            } else {
+                self.steering.push(first);
+            }
+            TurnRequest::unattended(&open.message)
+        };
+        self.turn(open, request, true).await;
+        Ok(())
+    }
+
+    /// Cancels the open turn, if there is one. Returns `true` if a turn ran.
+    async fn cancel(&mut self, message: PendingMessage) -> bool {
+        let state = match self.load().await {
+            Ok(state) => state,
+            Err(error) => {
+                message.answer(failed(&error));
+                return false;
             }
         };
-        if ended.outcome == TurnOutcome::Cancelled && self.shutdown.cancel_turns.is_cancelled() {
-            ended.text = "The turn was cancelled because the agent is shutting down.".to_owned();
+        if let Standing::Answered(number) = state.standing(&message) {
+            let answer = self.recorded_answer(number).await;
+            message.answer(answer.unwrap_or_else(|error| failed(&error)));
+            return false;
         }
-        telemetry::turn_ended(&span, ended.outcome, started.elapsed());
-        let TurnUsage { turn, session, .. } = ended.usage.as_deref().copied().unwrap_or_default();
-        self.spent = session;
-        self.setup.meter.add(turn);
-        info!(
-            session_id = %self.id,
-            outcome = ?ended.outcome,
-            model_calls = turn.model_calls,
-            prompt_tokens = turn.prompt_tokens,
-            completion_tokens = turn.completion_tokens,
-            tool_calls = turn.tool_calls,
-            tool_bytes = turn.tool_bytes_out,
-            cost_micros = turn.cost_micros,
-            "turn finished"
-        );
-        for message in self.steering.take_joined() {
-            message.answer(ended.clone());
+        if state.open.as_ref().is_none_or(|open| open.message.entry == EntryPoint::Subagent) {
+            message.answer(Rejection::NoRunningTurn.into());
+            return false;
         }
-        let _ = answer.send(ended);
+        let taken = async {
+            let open = self.take_over().await?;
+            if open.is_some() {
+                self.record_cancel(&message).await?;
+            }
+            Ok(open)
+        };
+        match taken.await {
+            Ok(Some(mut open)) => {
+                open.is_cancelled = true;
+                self.steering.join(message);
+                let request = TurnRequest::unattended(&open.message);
+                self.turn(open, request, true).await;
+                return true;
+            }
+            Ok(None) => message.answer(Rejection::NoRunningTurn.into()),
+            Err(error) => {
+                self.state = None;
+                message.answer(failed(&error));
+            }
+        }
+        false
     }
+
+    /// Resumes the open turn, or returns an answer that was not published. Returns `true` if a turn ran.
+    async fn resume(&mut self, request: ResumeRequest) -> bool {
+        match self.try_resume().await {
+            Ok(Resumable::Turn(open)) => {
+                let recorded = RecordedMessage {
+                    id: Some(open.message.id.clone()),
+                    reply_to: open.message.reply_to.clone(),
+                    session: self.id.clone(),
+                    attempt: open.attempt,
+                };
+                let progress = (request.replies)(&recorded);
+                let done = Done::Resume(recorded, request.done);
+                let unattended = TurnRequest::unattended(&open.message);
+                let request = TurnRequest { progress: Some(progress), done, ..unattended };
+                self.turn(*open, request, true).await;
+                return true;
+            }
+            Ok(Resumable::Answer(recorded, answer)) => {
+                let _ = request.done.send(Some((recorded, *answer)));
+            }
+            Ok(Resumable::Nothing) => request.decline(),
+            Err(error) => {
+                warn!(session_id = %self.id, %error, "conversation not resumed");
+                self.state = None;
+                request.decline();
+            }
+        }
+        false
+    }
+
+    async fn try_resume(&mut self) -> Result<Resumable, ConversationError> {
+        // The state may be older than the turns of other processes.
+        self.state = None;
+        let state = self.load().await?;
+        match &state.open {
+            Some(open) if open.message.entry == EntryPoint::Subagent => {
+                return Ok(Resumable::Nothing);
+            }
+            Some(_) => {
+                let open = self.take_over().await?;
+                return Ok(open.map_or(Resumable::Nothing, |open| Resumable::Turn(Box::new(open))));
+            }
+            None => {}
+        }
+        for id in self.setup.conversations.marked(&self.id).await? {
+            let known = self.load().await?.known(&id).cloned();
+            let Some(known) = known else {
+                // Its process ended before it recorded the message, which is still in the queue.
+                self.setup.conversations.answered(&self.id, &id).await?;
+                continue;
+            };
+            let Some(number) = known.answer else { continue };
+            let entry = self.setup.conversations.answer(&self.id, number).await?;
+            let recorded = RecordedMessage {
+                id: Some(id),
+                reply_to: known.reply_to,
+                session: self.id.clone(),
+                attempt: entry.attempt.saturating_add(1),
+            };
+            return Ok(Resumable::Answer(recorded, Box::new(answer_of(entry))));
+        }
+        Ok(Resumable::Nothing)
+    }
+
+    /// Returns the state, which is read if needed.
+    async fn load(&mut self) -> Result<&mut SessionState, ConversationError> {
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => SessionState::load(&self.setup, &self.id).await?,
+        };
+        Ok(self.state.insert(state))
+    }
+
+    /// Records that this process continues the open turn.
+    async fn take_over(&mut self) -> Result<Option<OpenTurn>, ConversationError> {
+        let Some(state) = &mut self.state else { return Ok(None) };
+        state.take_over(&self.setup).await
+    }
+
+    /// Records the message that starts a turn.
+    async fn begin(&mut self, first: &PendingMessage) -> Result<OpenTurn, ConversationError> {
+        let PendingMessage { id, text, origin, requester, .. } = first;
+        if Self::is_marked(&self.setup, origin) {
+            self.setup.conversations.mark(&self.id, id).await?;
+        }
+        let message = MessageEntry {
+            id: id.clone(),
+            sender: origin.sender.as_deref().map(ToOwned::to_owned),
+            reply_to: origin.reply_to.clone(),
+            text: text.clone(),
+            entry: origin.entry,
+            trace: requester.parent.as_deref().map(ToOwned::to_owned),
+        };
+        self.load().await?.begin_turn(message).await
+    }
+
+    /// Returns `true` if a message is marked until its answer was published. The calling turn of a
+    /// sub-agent calls again.
+    fn is_marked(setup: &TurnSetup, origin: &TurnOrigin) -> bool {
+        setup.conversations.is_durable() && origin.parent.is_none()
+    }
+
+    async fn record_cancel(&mut self, message: &PendingMessage) -> Result<(), ConversationError> {
+        let recorder = self.load().await?.recorder.clone();
+        let is_marked = Self::is_marked(&self.setup, &message.origin);
+        drive::record_cancel(&self.setup, &self.id, &recorder, message, is_marked).await
+    }
+
+    async fn recorded_answer(&self, number: u64) -> Result<TurnAnswer, ConversationError> {
+        self.setup.conversations.answer(&self.id, number).await.map(answer_of)
+    }
+
+    /// Answers a message that could not be recorded, or returns it if the conversation must be read again.
+    fn reject(
+        &mut self,
+        message: PendingMessage,
+        error: &ConversationError,
+    ) -> Result<(), PendingMessage> {
+        self.state = None;
+        if error.is_fenced() {
+            return Err(message);
+        }
+        warn!(session_id = %self.id, %error, "message not recorded");
+        message.answer(failed(error));
+        Ok(())
+    }
+}
+
+/// What can be resumed of a conversation.
+enum Resumable {
+    Turn(Box<OpenTurn>),
+    Answer(RecordedMessage, Box<TurnAnswer>),
+    Nothing,
+}
+
+impl TurnRequest {
+    /// Creates the request for a turn whose sender does not wait in this process.
+    fn unattended(message: &MessageEntry) -> Self {
+        let origin = TurnOrigin {
+            message: Some(message.id.clone()),
+            reply_to: message.reply_to.clone(),
+            ..TurnOrigin::new(message.entry)
+        };
+        let requester = message.trace_context();
+        Self { origin, progress: None, requester, done: Done::Nowhere }
+    }
+}
+
+/// Answers a message whose conversation cannot be read or recorded. Nothing was done.
+fn failed(error: &ConversationError) -> TurnAnswer {
+    let outcome =
+        if error.is_unreadable() { TurnOutcome::ModelFailed } else { TurnOutcome::Overloaded };
+    TurnAnswer::new(outcome, format!("Nothing was done: {error}."))
+}
+
+fn answer_of(entry: AnswerEntry) -> TurnAnswer {
+    let AnswerEntry { text, outcome, usage, .. } = entry;
+    TurnAnswer { usage: Some(Box::new(usage)), ..TurnAnswer::new(outcome, text) }
 }
 
 impl Drop for Session {

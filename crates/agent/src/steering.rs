@@ -6,8 +6,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_tools::ToolProfile;
 
+use rockbot_contracts::{MessageId, RoutingKey};
+
 use crate::{
-    event::TurnEvent,
+    event::{ProgressSink, TurnAnswer},
     message::{PendingMessage, Rejection},
 };
 
@@ -17,6 +19,14 @@ use crate::{
 pub(crate) struct SteeringQueue {
     capacity: usize,
     state: Mutex<State>,
+}
+
+/// A message that the running turn takes in.
+pub(crate) struct SteeringMessage {
+    pub(crate) id: MessageId,
+    pub(crate) text: String,
+    pub(crate) reply_to: Option<RoutingKey>,
+    pub(crate) progress: ProgressSink,
 }
 
 struct State {
@@ -48,25 +58,52 @@ impl SteeringQueue {
         message.answer(Rejection::Busy.into());
     }
 
+    /// Returns `true` if no message is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state().queued.is_empty()
+    }
+
     /// Returns `true` if a message for the running turn is queued.
     pub(crate) fn has_messages(&self) -> bool {
         let state = self.state();
         state.queued.front().is_some_and(|message| state.matches_turn(message))
     }
 
-    /// Takes the queued messages for the running turn and reports [`TurnEvent::Steered`] to their senders.
-    /// Stops at the first message with another profile, which keeps the messages in order.
-    pub(crate) fn take(&self) -> Vec<String> {
+    /// Takes the queued messages for the running turn, whose answer they get. Stops at the first message
+    /// with another profile, which keeps the messages in order.
+    pub(crate) fn take(&self) -> Vec<SteeringMessage> {
         let mut state = self.state();
-        let mut texts = Vec::with_capacity(state.queued.len());
+        let mut taken = Vec::with_capacity(state.queued.len());
         while state.queued.front().is_some_and(|message| state.matches_turn(message))
-            && let Some(mut message) = state.queued.pop_front()
+            && let Some(message) = state.queued.pop_front()
         {
-            texts.push(std::mem::take(&mut message.text));
-            (message.progress)(TurnEvent::Steered);
+            taken.push(SteeringMessage {
+                id: message.id.clone(),
+                text: message.text.clone(),
+                reply_to: message.origin.reply_to.clone(),
+                progress: message.progress.clone(),
+            });
             state.joined.push(message);
         }
-        texts
+        taken
+    }
+
+    /// Adds a message that is already part of the turn: it only gets its answer.
+    pub(crate) fn join(&self, message: PendingMessage) {
+        self.state().joined.push(message);
+    }
+
+    /// Returns `true` if the turn has taken in a message with this id.
+    pub(crate) fn has_joined(&self, id: &MessageId) -> bool {
+        self.state().joined.iter().any(|message| message.id == *id)
+    }
+
+    /// Ends all queued messages with this answer.
+    pub(crate) fn answer_queued(&self, answer: &TurnAnswer) {
+        let queued = std::mem::take(&mut self.state().queued);
+        for message in queued {
+            message.answer(answer.clone());
+        }
     }
 
     /// Records the cancel of the turn. The answer of the turn goes to all queued messages.

@@ -6,25 +6,29 @@ mod pin_check;
 mod stop_reason;
 mod token_budget;
 
-use std::sync::Arc;
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use crate::{
     strategy::{ExecutionStrategy, Steering},
     tool_list::{ToolList, ToolListLog, ToolNames},
 };
-use rockbot_contracts::{SessionId, Spending};
+use rockbot_contracts::{Executed, SessionId, Spending, ToolCallId};
 use rockbot_llm::{
-    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolChoice, ToolDefinition,
+    AssembledAnswer, ChatMessage, ChatModel, FinishReason, ToolCallRequest, ToolChoice,
+    ToolDefinition,
 };
+use rockbot_memory::MemoryOwner;
+use rockbot_store::StoreError;
 use rockbot_tools::{
     Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
+    outputs::Outputs,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use self::{
-    calls::{CallRunner, PendingCall, TimeoutStreak},
+    calls::{CallRunner, TimeoutStreak},
     pin_check::PinCheck,
     stop_reason::StopReason,
     token_budget::{BUDGET_EXCEEDED, SHORT_TOKENS, TokenBudget},
@@ -33,8 +37,12 @@ use crate::{
     approvals::{Approvals, ListenerGuard},
     behavior::ModelBehavior,
     context::{ContextBuilder, ContextPart, ContextRequest, CurrentDate, StaticText, TurnContext},
+    conversation::{
+        CallEntry, ConversationEntry, ConversationError, Conversations, ModelEntry, OpenStep,
+        OpenTurn, Recorder, ResultEntry, SteerEntry, TurnApprovals, with_context,
+    },
     definition::AgentDefinition,
-    event::{ProgressSink, TurnAnswer},
+    event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     history::History,
     large_results::LargeResults,
     limits::AgentLimits,
@@ -43,8 +51,11 @@ use crate::{
     metering::{AgentMeter, TurnMeter},
     origin::TurnOrigin,
     parts::AgentParts,
-    steering::SteeringQueue,
+    steering::{SteeringMessage, SteeringQueue},
 };
+
+/// Processes that may be lost on one step; the turn then ends as failed.
+const MAX_LOST_PROCESSES: u32 = 3;
 
 /// State shared by all turns of an agent.
 pub(crate) struct TurnSetup {
@@ -59,6 +70,7 @@ pub(crate) struct TurnSetup {
     behavior: ModelBehavior,
     mcp: Option<McpToolProvider>,
     context: ContextBuilder,
+    pub(crate) conversations: Conversations,
     log: Option<Arc<ConversationLog>>,
     token_budget: TokenBudget,
     large_results: LargeResults,
@@ -66,6 +78,7 @@ pub(crate) struct TurnSetup {
     pins: Option<Arc<ToolPins>>,
     executor: ToolExecutor,
     list_log: ToolListLog,
+    outputs: Option<Arc<Outputs>>,
 }
 
 impl TurnSetup {
@@ -78,6 +91,7 @@ impl TurnSetup {
             pins,
             approvals,
             context: mut sources,
+            conversations,
             log,
             behavior,
             working_memory: memory,
@@ -89,6 +103,7 @@ impl TurnSetup {
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
+        let outputs = layers.outputs.clone();
         let layers = LayerOptions {
             max_result_bytes,
             pins: pins.clone(),
@@ -126,6 +141,7 @@ impl TurnSetup {
             behavior,
             mcp,
             context,
+            conversations,
             log,
             token_budget,
             large_results: LargeResults { memory },
@@ -133,6 +149,7 @@ impl TurnSetup {
             pins,
             executor,
             list_log: ToolListLog::default(),
+            outputs,
         }
     }
 
@@ -174,6 +191,42 @@ impl TurnSetup {
         (tools.into_iter().map(definition).collect(), names)
     }
 
+    /// Counts the tokens of a history that was read from the log.
+    pub(crate) async fn recount(&self, history: &mut History) {
+        let mut tokens = Vec::with_capacity(history.messages().len());
+        for message in history.messages() {
+            tokens.push(self.token_budget.count(message).await);
+        }
+        history.set_tokens(tokens);
+    }
+
+    /// Deletes what working memory and stored outputs hold for a conversation.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn delete_session_data(
+        &self,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        let (agent, session) = (self.definition.name.clone(), session.clone());
+        let owner = MemoryOwner { agent, session };
+        let failed = |error: &dyn fmt::Display| {
+            ConversationError::Store(StoreError::Unavailable { reason: error.to_string() })
+        };
+        if let Some(memory) = &self.large_results.memory {
+            let namespace = owner.namespace();
+            let entries = memory.list(&owner, Some(&namespace)).await;
+            for entry in entries.map_err(|error| failed(&error))? {
+                memory.delete(&owner, &entry.key).await.map_err(|error| failed(&error))?;
+            }
+        }
+        if let Some(outputs) = &self.outputs {
+            let deleted = outputs.delete_all(&owner.agent, &owner.session).await;
+            deleted.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
     /// Drops the state of a conversation that ended.
     pub(crate) fn forget(&self, session: &SessionId) {
         if let Some(mcp) = &self.mcp {
@@ -198,9 +251,18 @@ pub(crate) struct Turn<'a> {
     /// Tool names of the last request to the model.
     names: ToolNames,
     cancellation: CancellationToken,
+    /// Cancelled when another process continues the turn.
+    handover: CancellationToken,
+    /// Cancelled when the turn is to be left after its step.
+    closing: Option<CancellationToken>,
+    recorder: Arc<Recorder>,
+    /// Markers are written for the messages that it takes in.
+    is_marked: bool,
     deadline: Instant,
     streak: TimeoutStreak,
     context: TurnContext,
+    /// Context that is part of the message, until it is recorded.
+    unrecorded_context: Option<String>,
     meter: TurnMeter,
     session_spending: Spending,
     /// Texts that the user sent in this turn.
@@ -211,86 +273,156 @@ pub(crate) struct Turn<'a> {
     history_budget: Option<usize>,
     /// A tool result did not fit. The next answer must be final.
     context_exhausted: bool,
+    start: TurnStart,
+}
+
+/// Where a turn begins in this process.
+struct TurnStart {
+    text: String,
+    /// The message is part of the history.
+    is_started: bool,
+    iterations: u32,
+    step: Option<OpenStep>,
+    /// Number of this process among those that ran the turn, from 1.
+    attempt: u32,
+    /// Processes that were lost on the same step.
+    lost: u32,
+}
+
+/// Everything that a turn is made of.
+pub(crate) struct TurnParts<'a> {
+    pub(crate) setup: &'a TurnSetup,
+    pub(crate) session_id: &'a SessionId,
+    pub(crate) history: &'a mut History,
+    pub(crate) steering: &'a SteeringQueue,
+    pub(crate) origin: &'a TurnOrigin,
+    pub(crate) progress: ProgressSink,
+    /// Ends the turn with an answer.
+    pub(crate) cancellation: CancellationToken,
+    /// Ends the turn at once, for another process to continue.
+    pub(crate) handover: CancellationToken,
+    /// Ends the turn after its step, for another process to continue.
+    pub(crate) closing: Option<CancellationToken>,
+    pub(crate) recorder: Arc<Recorder>,
+    /// Spending of earlier turns of the conversation.
+    pub(crate) session_spending: Spending,
+    /// The turn, as its log tells it.
+    pub(crate) open: OpenTurn,
+}
+
+/// The end of a turn in this process.
+pub(crate) struct TurnOutput {
+    pub(crate) answer: TurnAnswer,
+    /// The text that the model sees in later turns.
+    pub(crate) history_text: String,
+    /// Context that was appended to the message and is not recorded.
+    pub(crate) context: Option<String>,
+    /// Spending in this process.
+    pub(crate) own_spending: Spending,
 }
 
 impl<'a> Turn<'a> {
-    pub(crate) fn new(
-        setup: &'a TurnSetup,
-        session_id: &'a SessionId,
-        history: &'a mut History,
-        steering: &'a SteeringQueue,
-        origin: &TurnOrigin,
-        progress: ProgressSink,
-        cancellation: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(parts: TurnParts<'a>) -> Self {
+        let TurnParts {
+            setup,
+            session_id,
+            history,
+            steering,
+            origin,
+            progress,
+            cancellation,
+            handover,
+            closing,
+            recorder,
+            session_spending,
+            open,
+        } = parts;
         let deadline = Instant::now() + setup.limits.turn_timeout;
         let deadline =
             origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
+        let log = Arc::new(TurnApprovals::new(recorder.clone(), open.approvals));
+        let approval_listener = setup
+            .approvals
+            .as_ref()
+            .map(|approvals| approvals.listen(session_id, origin, &progress, log));
+        let start = TurnStart {
+            text: open.message.text,
+            is_started: open.is_started,
+            iterations: open.iterations,
+            step: open.step,
+            attempt: open.attempt,
+            lost: open.lost_on_step,
+        };
         Self {
             setup,
             session_id,
             history,
             steering,
-            _approval_listener: setup
-                .approvals
-                .as_ref()
-                .map(|approvals| approvals.listen(session_id, origin, &progress)),
+            _approval_listener: approval_listener,
             progress,
             scope: Arc::new(setup.scope(origin)),
             names: ToolNames::default(),
             cancellation,
+            handover,
+            closing,
+            recorder,
+            is_marked: setup.conversations.is_durable() && origin.parent.is_none(),
             deadline,
             streak,
             context: TurnContext::default(),
-            meter: TurnMeter::default(),
-            session_spending: Spending::default(),
-            user_texts: Vec::new(),
+            unrecorded_context: None,
+            meter: TurnMeter::resumed(open.spent),
+            session_spending,
+            user_texts: open.user_texts,
             context_tokens: 0,
             history_budget: None,
             context_exhausted: false,
+            start,
         }
     }
 
-    /// Sets the spending of earlier turns of the conversation.
-    pub(crate) fn with_session_spending(mut self, spent: Spending) -> Self {
-        self.session_spending = spent;
-        self
-    }
-
-    /// Runs the turn to its end. Afterwards the history is one that every model server accepts: each call
-    /// has a result, and the last message is from the assistant.
-    pub(crate) async fn run(mut self, text: String) -> TurnAnswer {
+    /// Runs the turn to its end. Unless another process continues it, the history is one that every model
+    /// server accepts afterwards: each call has a result, and the last message is from the assistant.
+    pub(crate) async fn run(mut self) -> TurnOutput {
         info!(session_id = %self.session_id, agent = %self.setup.definition.name, "turn started");
-        self.user_texts.push(text.clone());
-        let text = self.gather_context(text).await;
-        self.push(ChatMessage::User(text)).await;
+        let text = self.gather_context().await;
+        if !self.start.is_started {
+            self.push(ChatMessage::User(text)).await;
+        }
         let reason = self.run_loop().await;
         if let StopReason::ModelFailed(error) = &reason {
             info!(session_id = %self.session_id, %error, "model failed");
         }
         let history_text = reason.history_text();
-        if let Some(log) = &self.setup.log {
-            log.record(
-                &self.setup.definition.name,
-                self.session_id,
-                &self.user_texts,
-                &history_text,
-            )
-            .await;
+        let answer = reason.into_answer();
+        if answer.ended == TurnEnd::Answered {
+            if let Some(log) = &self.setup.log {
+                let agent = &self.setup.definition.name;
+                log.record(agent, self.session_id, &self.user_texts, &history_text).await;
+            }
+            let text = history_text.clone();
+            self.push(ChatMessage::Assistant { text, tool_calls: Vec::new() }).await;
+            self.history.fit();
         }
-        self.push(ChatMessage::Assistant { text: history_text, tool_calls: Vec::new() }).await;
-        self.history.fit();
         let usage = Some(Box::new(self.meter.finish(self.session_spending)));
-        TurnAnswer { usage, ..reason.into_answer() }
+        TurnOutput {
+            answer: TurnAnswer { usage, ..answer },
+            history_text,
+            context: self.unrecorded_context,
+            own_spending: self.meter.own(),
+        }
     }
 
     /// Builds the context of the turn. Returns the message with the part of the context that is kept in the
     /// conversation.
-    async fn gather_context(&mut self, text: String) -> String {
+    async fn gather_context(&mut self) -> String {
+        let text = self.start.text.clone();
         let agent = &self.setup.definition.name;
-        // Memories that are dropped for this message count as unread.
-        self.history.make_room();
+        if !self.start.is_started {
+            // Memories that are dropped for this message count as unread.
+            self.history.make_room();
+        }
         let conversation: Vec<&str> = self.history.user_texts().collect();
         let request = ContextRequest {
             agent,
@@ -303,24 +435,27 @@ impl<'a> Turn<'a> {
         let budget = &self.setup.token_budget;
         self.context_tokens =
             budget.count_text(&self.context.system).await + budget.count_text(transient).await;
-        match self.context.persistent.take() {
-            Some(persistent) => format!("{text}\n\n{persistent}"),
-            None => text,
-        }
+        // The context of a turn that another process started is part of its history.
+        let persistent = self.context.persistent.take().filter(|_| !self.start.is_started);
+        self.unrecorded_context.clone_from(&persistent);
+        with_context(&text, persistent)
     }
 
     async fn run_loop(&mut self) -> StopReason {
-        for iteration in 0..self.setup.definition.max_iterations {
-            self.take_steering().await;
-            debug!(session_id = %self.session_id, iteration, "requesting model answer");
-            let answer = match self.call_model(ToolChoice::Auto).await {
-                Ok(answer) => answer,
-                Err(reason) => return reason,
-            };
-            if answer.tool_calls.is_empty() {
-                return StopReason::Answered(answer);
+        let step = self.start.step.take();
+        if self.start.lost >= MAX_LOST_PROCESSES {
+            if let Some(step) = step {
+                self.push_open_step(step).await;
             }
-            if let Some(reason) = self.run_calls(answer).await {
+            return StopReason::ProcessesLost(self.start.lost);
+        }
+        if let Some(step) = step
+            && let Some(reason) = self.run_step(step).await
+        {
+            return reason;
+        }
+        for iteration in self.start.iterations..self.setup.definition.max_iterations {
+            if let Some(reason) = self.end_step().await {
                 return reason;
             }
             if self.context_exhausted {
@@ -329,12 +464,40 @@ impl<'a> Turn<'a> {
                     .await
                     .map_or_else(|reason| reason, StopReason::Answered);
             }
+            debug!(session_id = %self.session_id, iteration, "requesting model answer");
+            let answer = match self.call_model(ToolChoice::Auto).await {
+                Ok(answer) => answer,
+                Err(reason) => return reason,
+            };
+            if answer.tool_calls.is_empty() {
+                return StopReason::Answered(answer);
+            }
+            let step = match self.record_step(answer).await {
+                Ok(step) => step,
+                Err(error) => return error.into(),
+            };
+            if let Some(reason) = self.run_step(step).await {
+                return reason;
+            }
         }
-        self.take_steering().await;
+        if let Some(reason) = self.end_step().await {
+            return reason;
+        }
+        let exhausted = self.context_exhausted;
         match self.call_model(ToolChoice::None).await {
+            Ok(answer) if exhausted => StopReason::Answered(answer),
             Ok(answer) => StopReason::IterationLimit(answer),
             Err(reason) => reason,
         }
+    }
+
+    /// Ends the turn between two steps if the agent shuts down. Otherwise adds the messages that the user
+    /// sent meanwhile.
+    async fn end_step(&mut self) -> Option<StopReason> {
+        if self.closing.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            return Some(StopReason::PutDown);
+        }
+        self.take_steering().await.err().map(StopReason::from)
     }
 
     async fn push(&mut self, message: ChatMessage) {
@@ -343,34 +506,75 @@ impl<'a> Turn<'a> {
     }
 
     /// Adds the messages that the user sent meanwhile.
-    async fn take_steering(&mut self) {
-        for text in self.steering.take() {
+    async fn take_steering(&mut self) -> Result<(), ConversationError> {
+        for message in self.steering.take() {
+            let SteeringMessage { id, text, reply_to, progress } = message;
+            if self.is_marked {
+                self.setup.conversations.mark(self.session_id, &id).await?;
+            }
+            let context = self.unrecorded_context.take();
+            let steer = SteerEntry { id, reply_to, text: text.clone(), context };
+            self.recorder.record(&mut ConversationEntry::Steer(steer)).await?;
             info!(session_id = %self.session_id, "turn steered");
+            progress(TurnEvent::Steered);
             self.user_texts.push(text.clone());
             self.push(ChatMessage::User(text)).await;
         }
         self.history.fit();
+        Ok(())
     }
 
-    /// Runs the calls of one answer and adds their results to the history, in the order of the calls.
-    /// Returns the reason if the turn cannot continue.
-    async fn run_calls(&mut self, answer: AssembledAnswer) -> Option<StopReason> {
-        let is_truncated = answer.finish_reason == FinishReason::Length;
-        let requests = answer.tool_calls.clone();
-        self.push(answer.into_message()).await;
-        let runner = CallRunner::new(self, is_truncated);
-        let pending = requests.iter().cloned().enumerate();
-        let pending = pending.map(|(position, request)| PendingCall { position, request });
+    /// Records an answer with calls, before the first of them is made.
+    async fn record_step(
+        &mut self,
+        answer: AssembledAnswer,
+    ) -> Result<OpenStep, ConversationError> {
+        let truncated = answer.finish_reason == FinishReason::Length;
+        let call = |request: ToolCallRequest| {
+            let ToolCallRequest { id, name, arguments } = request;
+            CallEntry { call: ToolCallId::generate(), id, name, arguments }
+        };
+        let calls: Vec<_> = answer.tool_calls.into_iter().map(call).collect();
+        let mut entry = ConversationEntry::Model(ModelEntry {
+            text: answer.text.clone(),
+            calls: calls.clone(),
+            truncated,
+            context: self.unrecorded_context.take(),
+            cost: self.meter.take_unrecorded(),
+        });
+        self.recorder.record(&mut entry).await?;
+        // A later loss of the process is on the calls of this step, not on those of another process.
+        self.start.attempt = 1;
+        Ok(OpenStep { text: answer.text, calls, truncated, results: HashMap::new() })
+    }
+
+    /// Runs the calls of a step that have no result, and adds the step to the history, with the results in
+    /// the order of the calls. Returns the reason if the turn cannot continue.
+    async fn run_step(&mut self, step: OpenStep) -> Option<StopReason> {
+        let OpenStep { text, calls, truncated, results } = step;
+        let tool_calls = calls.iter().map(CallEntry::request).collect();
+        self.push(ChatMessage::Assistant { text, tool_calls }).await;
+        let runner = CallRunner::new(self, truncated, &calls, &results);
+        let pending =
+            calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
+        let pending: Vec<_> = pending.collect();
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
         let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
-        let results = strategy.run(pending.collect(), |call| runner.call(call), steer).await;
-        let streak = runner.into_streak();
-        let skipped = self.skip_text(&streak);
-        let mut left = requests.len();
-        for (request, text) in requests.into_iter().zip(results) {
+        strategy.run(pending, |(at, call)| runner.call(at, call), steer).await;
+        let (streak, mut texts, failure) = runner.finish();
+        if let Some(error) = failure {
+            return Some(error.into());
+        }
+        if self.handover.is_cancelled() {
+            return Some(StopReason::PutDown);
+        }
+        if let Err(error) = self.record_skipped(&calls, &mut texts, &streak).await {
+            return Some(error.into());
+        }
+        let mut left = calls.len();
+        for (call, text) in calls.into_iter().zip(texts) {
             left -= 1;
-            let text = text.unwrap_or_else(|| skipped.to_owned());
-            self.push_result(request.id, text, left).await;
+            self.push_result(call.id, text.unwrap_or_default(), left).await;
         }
         self.streak = streak;
         if self.cancellation.is_cancelled() {
@@ -380,6 +584,41 @@ impl<'a> Turn<'a> {
             return Some(self.timed_out(true));
         }
         self.streak.is_over().then(|| StopReason::ToolTimeouts(self.streak.timed_out()))
+    }
+
+    /// Records the results of calls that were not started.
+    async fn record_skipped(
+        &self,
+        calls: &[CallEntry],
+        texts: &mut [Option<String>],
+        streak: &TimeoutStreak,
+    ) -> Result<(), ConversationError> {
+        let skipped = self.skip_text(streak);
+        let mut entries = Vec::new();
+        for (call, text) in calls.iter().zip(texts) {
+            if text.is_none() {
+                *text = Some(skipped.to_owned());
+                entries.push(ConversationEntry::Result(ResultEntry {
+                    call: call.call.clone(),
+                    text: skipped.to_owned(),
+                    executed: Executed::No,
+                    error: None,
+                    ms: 0,
+                    child: Spending::default(),
+                }));
+            }
+        }
+        if !entries.is_empty() {
+            self.recorder.record_all(&mut entries).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a step whose missing results will not be known.
+    async fn push_open_step(&mut self, step: OpenStep) {
+        for message in step.into_messages() {
+            self.push(message).await;
+        }
     }
 
     /// Adds a result to the history if it fits beside the current exchange and the `left` remaining
@@ -403,6 +642,7 @@ impl<'a> Turn<'a> {
     /// Returns `true` if no further batch of calls may start.
     fn should_stop(&self, runner: &CallRunner<'_>) -> bool {
         self.cancellation.is_cancelled()
+            || self.handover.is_cancelled()
             || self.steering.has_messages()
             || Instant::now() >= self.deadline
             || runner.timeouts_exceeded()

@@ -13,6 +13,7 @@ use rockbot_tools::{
     result::ToolResult,
 };
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// Time beyond the call's budget that the caller waits for a reply. The handler's own timeout error then
@@ -40,13 +41,14 @@ impl RemoteCall<'_> {
     /// When there is no such reply; see [`ToolFailure`].
     ///
     /// # Cancellation
-    /// A cancel is published when the context is cancelled and when the future is dropped.
+    /// A cancel is published when the context is cancelled and when the future is dropped, but not after
+    /// [`ToolContext::handover`]: another process waits for the call then.
     pub fn execute<R: Message>(
         &self,
         request: Envelope,
         context: &ToolContext,
     ) -> impl Future<Output = Result<(R, Option<String>), ToolFailure>> + Send {
-        let envelope = request
+        let envelope = Envelope { attempt: context.attempt, ..request }
             .with_correlation_id(context.tool_call_id.clone())
             // The broker user of this process, even if the agent works for another one.
             .with_source(self.requester.address().agent().clone())
@@ -211,11 +213,13 @@ struct CancelOnDrop<'a> {
     bus: &'a Arc<dyn Bus>,
     call: Option<ToolCallId>,
     deadline: Instant,
+    handover: CancellationToken,
 }
 
 impl<'a> CancelOnDrop<'a> {
     fn new(bus: &'a Arc<dyn Bus>, context: &ToolContext) -> Self {
-        Self { bus, call: Some(context.tool_call_id.clone()), deadline: context.deadline }
+        let handover = context.handover.clone();
+        Self { bus, call: Some(context.tool_call_id.clone()), deadline: context.deadline, handover }
     }
 
     fn disarm(&mut self) {
@@ -224,6 +228,9 @@ impl<'a> CancelOnDrop<'a> {
 
     fn publish(&mut self, reason: &str) {
         let Some(tool_call_id) = self.call.take() else { return };
+        if self.handover.is_cancelled() {
+            return;
+        }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let cancel = ToolCancel { tool_call_id, reason: reason.to_owned() };
         // Handlers remember the cancel for this time: a copy of the request may reach them later.

@@ -33,6 +33,12 @@ pub struct ToolContext {
     /// `true` if an earlier delivery of the call may have run, completely or in part. Set only for
     /// tools that may run again.
     pub may_have_run: bool,
+    /// Attempt at the call, from 1. Above 1 another process may have made the call under the same
+    /// identifier.
+    pub attempt: u32,
+    /// Cancelled when another process continues the turn. The call is dropped then, but must not be
+    /// cancelled where it runs: the other process makes it again under the same identifier.
+    pub handover: CancellationToken,
     /// Receiver of progress and partial results. They are dropped when this is `None`.
     pub updates: Option<UpdateSink>,
     /// Tools that the turn may use. A tool that calls other tools passes it on.
@@ -86,6 +92,8 @@ impl ToolContext {
             deadline: Instant::now() + Self::DEFAULT_TIMEOUT,
             cancellation: CancellationToken::new(),
             may_have_run: false,
+            attempt: 1,
+            handover: CancellationToken::new(),
             updates: None,
             scope: ToolScope::everything(),
             approval_time: ApprovalTime::default(),

@@ -41,6 +41,13 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if a call that is made again under the same identifier and with a higher
+    /// [`ToolContext::attempt`] returns the recorded result or joins the running call, and does not run
+    /// the tool twice. Default: announced tools, whose handlers keep a journal.
+    fn deduplicates_calls(&self) -> bool {
+        self.is_announced()
+    }
+
     /// Returns the tool's own policy for its calls. The operator's policy takes precedence. Read on
     /// every call. Default `None`.
     fn policy(&self) -> Option<CallPolicy> {

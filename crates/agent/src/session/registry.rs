@@ -46,15 +46,16 @@ impl SessionRegistry {
 
     /// Delivers a message to its conversation, unless a later cancel arrived first. `spawn` starts a
     /// conversation that does not exist. It runs under the lock, so that a concurrent message does not
-    /// start a second one.
+    /// start a second one. A cancel starts one only if `is_durable`: the log may have an open turn.
     pub(crate) fn deliver(
         &self,
         id: &SessionId,
         inbound: Inbound,
+        is_durable: bool,
         spawn: impl FnOnce(mpsc::Receiver<Inbound>, SessionId),
     ) -> Result<(), Rejection> {
         let mut state = self.state();
-        if state.closed && matches!(inbound, Inbound::Message(_)) {
+        if state.closed && matches!(inbound, Inbound::Message(_) | Inbound::Resume(_)) {
             return Err(Rejection::Closed);
         }
         match &inbound {
@@ -64,7 +65,7 @@ impl SessionRegistry {
                 return Err(Rejection::Cancelled);
             }
             Inbound::Cancel(message) => state.record_cancel(id, message.origin.message.as_ref()),
-            Inbound::Message(_) => {}
+            Inbound::Message(_) | Inbound::Resume(_) => {}
         }
         let inbound = match state.inboxes.get(id) {
             Some(inbox) => match inbox.try_send(inbound) {
@@ -75,7 +76,7 @@ impl SessionRegistry {
             },
             None => inbound,
         };
-        if matches!(inbound, Inbound::Cancel(_)) {
+        if matches!(inbound, Inbound::Cancel(_)) && (!is_durable || state.closed) {
             return Err(Rejection::NoRunningTurn);
         }
         if state.inboxes.len() >= self.max_sessions {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    Executed, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage, user::TurnOutcome,
+    Executed, MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
+    user::TurnOutcome,
 };
 use rockbot_tools::{
     Tool, ToolContext, ToolFailure, ToolResult,
     names::{MAX_NAME_BYTES, namespaced},
 };
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::Agent,
@@ -69,16 +71,27 @@ impl AgentTool {
         arguments: Value,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        // Ends the turn when this call is dropped, at its deadline or on cancellation.
+        if context.attempt > 1 && !self.agent.conversations().is_durable() {
+            let message = "the process that ran the agent was lost".to_owned();
+            return Err(ToolFailure::OutcomeUnknown { message });
+        }
         let cancellation = context.cancellation.child_token();
-        let _guard = cancellation.clone().drop_guard();
+        let handover = context.handover.clone();
+        let _guard =
+            CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
         let origin = TurnOrigin::from_parent(ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
             deadline: context.deadline,
             cancellation,
+            handover,
         });
-        let session_id = SessionId::generate();
+        // A repeated call continues the conversation of the first.
+        let session_id = SessionId::from(&context.tool_call_id);
+        let origin = match MessageId::new(context.tool_call_id.as_str()) {
+            Ok(message) => origin.with_message(message),
+            Err(_) => origin,
+        };
         let text = self.message_text(&arguments);
         let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
         let (name, parent) = (self.agent.name().clone(), context.clone());
@@ -88,7 +101,10 @@ impl AgentTool {
             }
         });
         let answer = self.agent.run_turn(origin, message, progress).await;
-        let TurnAnswer { text, outcome, usage } = answer;
+        let TurnAnswer { text, outcome, usage, ended } = answer;
+        if !ended.is_answer() {
+            return Err(ToolFailure::OutcomeUnknown { message: text });
+        }
         let result = match outcome {
             TurnOutcome::Completed | TurnOutcome::IterationLimit => ToolResult::text(text),
             TurnOutcome::Overloaded | TurnOutcome::Expired => {
@@ -109,6 +125,21 @@ impl AgentTool {
     }
 }
 
+/// Ends the turn when its call is dropped, at its deadline or on cancellation, unless another process
+/// continues it.
+struct CancelOnDrop {
+    cancellation: CancellationToken,
+    handover: CancellationToken,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if !self.handover.is_cancelled() {
+            self.cancellation.cancel();
+        }
+    }
+}
+
 impl Tool for AgentTool {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
@@ -120,5 +151,9 @@ impl Tool for AgentTool {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(self.run(arguments, context))
+    }
+
+    fn deduplicates_calls(&self) -> bool {
+        true
     }
 }

@@ -1,11 +1,14 @@
 //! Tool calls of one model answer.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{Executed, ToolCallId, ToolErrorCode};
-use rockbot_llm::ToolCallRequest;
+use rockbot_contracts::{Executed, Spending, ToolCallId, ToolErrorCode};
 use rockbot_memory::MemoryOwner;
 use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
@@ -13,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Turn;
 use crate::{
+    conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
 };
@@ -20,13 +24,6 @@ use crate::{
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
 /// process.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
-
-/// A call and its position in the answer.
-#[derive(Debug, Clone)]
-pub(super) struct PendingCall {
-    pub(super) position: usize,
-    pub(super) request: ToolCallRequest,
-}
 
 /// A call that timed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,41 +66,87 @@ impl TimeoutStreak {
 pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
     is_truncated: bool,
-    outcomes: Mutex<BTreeMap<usize, Option<TimedOutCall>>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The text for the model of each call, in their order.
+    texts: Vec<Option<String>>,
+    /// The finished calls, by position; `Some` for those that timed out.
+    outcomes: BTreeMap<usize, Option<TimedOutCall>>,
+    /// Why a result could not be recorded.
+    failure: Option<ConversationError>,
 }
 
 impl<'a> CallRunner<'a> {
-    /// `is_truncated` is true if the answer reached the maximum length.
-    pub(super) fn new(turn: &'a Turn<'_>, is_truncated: bool) -> Self {
-        Self { turn, is_truncated, outcomes: Mutex::default() }
+    /// `is_truncated` is true if the answer reached the maximum length. `recorded` are the results that
+    /// other processes recorded.
+    pub(super) fn new(
+        turn: &'a Turn<'_>,
+        is_truncated: bool,
+        calls: &[CallEntry],
+        recorded: &HashMap<ToolCallId, ResultEntry>,
+    ) -> Self {
+        let mut state =
+            State { texts: vec![None; calls.len()], outcomes: BTreeMap::new(), failure: None };
+        for (position, call) in calls.iter().enumerate() {
+            if let Some(result) = recorded.get(&call.call) {
+                state.finish(position, call, result);
+            }
+        }
+        Self { turn, is_truncated, state: Mutex::new(state) }
     }
 
-    /// Runs one call and returns the text for the model.
-    pub(super) async fn call(&self, call: PendingCall) -> String {
-        let PendingCall { position, request } = call;
-        let context = self.context(self.turn.names.own(&request.name));
-        let (owner, call) = (MemoryOwner::from_context(&context), context.tool_call_id.clone());
-        let result = self.run(&request, context).await;
-        let timed_out = match &result {
-            Err(failure) if failure.code() == ToolErrorCode::Timeout => Some(TimedOutCall {
-                tool_name: display_line(&request.name, 64),
-                executed: failure.executed(),
-            }),
-            _ => None,
+    /// Runs one call and records its result. There is none if another process continues the turn.
+    pub(super) async fn call(&self, position: usize, call: &CallEntry) {
+        let started = Instant::now();
+        let context = self.context(call);
+        let owner = MemoryOwner::from_context(&context);
+        let handover = &self.turn.handover;
+        let result = tokio::select! {
+            biased;
+            () = handover.cancelled() => return,
+            result = self.run(call, context) => result,
         };
-        self.outcomes().insert(position, timed_out);
-        let meter = &self.turn.meter;
-        let text = match result {
+        let mut entry = ResultEntry {
+            call: call.call.clone(),
+            text: String::new(),
+            executed: Executed::Yes,
+            error: None,
+            ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            child: Spending::default(),
+        };
+        match result {
             Ok(result) => {
                 if let Some(child) = &result.child_spending {
-                    meter.record_child(**child);
+                    entry.child = **child;
                 }
-                self.render(&request.name, &call, &owner, &result).await
+                entry.text = self.render(&call.name, &call.call, &owner, &result).await;
             }
-            Err(failure) => failure.model_text(),
-        };
-        meter.record_tool_call(request.arguments.len(), text.len());
-        text
+            Err(failure) => {
+                entry.text = failure.model_text();
+                entry.executed = failure.executed();
+                entry.error = Some(failure.code());
+            }
+        }
+        self.record(position, call, entry).await;
+    }
+
+    /// Records a result before the model reads it.
+    async fn record(&self, position: usize, call: &CallEntry, entry: ResultEntry) {
+        let mut entry = ConversationEntry::Result(entry);
+        let recorded = self.turn.recorder.record(&mut entry).await;
+        let ConversationEntry::Result(entry) = entry else { return };
+        if let Err(error) = recorded {
+            // No other call may go on: another process makes them again, or nothing can be recorded.
+            self.turn.handover.cancel();
+            self.state().failure.get_or_insert(error);
+            return;
+        }
+        let meter = &self.turn.meter;
+        meter.record_child(entry.child);
+        meter.record_tool_call(call.arguments.len(), entry.text.len());
+        self.state().finish(position, call, &entry);
     }
 
     /// Returns the text that the model sees of a result.
@@ -135,10 +178,13 @@ impl<'a> CallRunner<'a> {
 
     async fn run(
         &self,
-        request: &ToolCallRequest,
+        request: &CallEntry,
         context: ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let cancellation = &self.turn.cancellation;
+        if context.attempt > 1 {
+            self.check_repeatable(&context)?;
+        }
         if cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
@@ -167,15 +213,35 @@ impl<'a> CallRunner<'a> {
         }
     }
 
-    fn context(&self, tool_name: &str) -> ToolContext {
+    /// Checks whether a call that another process may have made can be made again.
+    fn check_repeatable(&self, context: &ToolContext) -> Result<(), ToolFailure> {
+        if self.turn.cancellation.is_cancelled() {
+            return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
+        }
+        let repeatable = self.turn.setup.registry.get(&context.tool_name).is_none_or(|tool| {
+            tool.tool().deduplicates_calls() || tool.registration().hints.may_retry()
+        });
+        if repeatable {
+            return Ok(());
+        }
+        let message = "the process that called the tool was lost before the result was recorded";
+        Err(ToolFailure::OutcomeUnknown { message: message.to_owned() })
+    }
+
+    fn context(&self, call: &CallEntry) -> ToolContext {
         let setup = self.turn.setup;
+        let tool_name = self.turn.names.own(&call.name);
         let agent = setup.definition.name.clone();
         let mut context = ToolContext::new(tool_name, self.turn.session_id.clone(), agent);
         let tool = setup.registry.get(tool_name);
         let own = tool.and_then(|tool| tool.registration().timeout_ms).map(Duration::from_millis);
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
+        context.tool_call_id = call.call.clone();
+        context.attempt = self.turn.start.attempt;
+        context.may_have_run = context.attempt > 1;
         context.deadline = (Instant::now() + timeout).min(self.turn.deadline);
         context.cancellation = self.turn.cancellation.child_token();
+        context.handover = self.turn.handover.clone();
         context.scope = self.turn.scope.clone();
         context
     }
@@ -185,19 +251,34 @@ impl<'a> CallRunner<'a> {
         self.streak().is_over()
     }
 
-    /// Returns the streak of the turn including these calls.
-    pub(super) fn into_streak(self) -> TimeoutStreak {
-        self.streak()
+    /// Returns the streak of the turn including these calls, the text of each call that has a result, and
+    /// why a result could not be recorded.
+    pub(super) fn finish(self) -> (TimeoutStreak, Vec<Option<String>>, Option<ConversationError>) {
+        let streak = self.streak();
+        let State { texts, failure, .. } = self.state.into_inner();
+        (streak, texts, failure)
     }
 
     fn streak(&self) -> TimeoutStreak {
         let mut streak = self.turn.streak.clone();
-        self.outcomes().values().for_each(|timed_out| streak.count(timed_out.clone()));
+        self.state().outcomes.values().for_each(|timed_out| streak.count(timed_out.clone()));
         streak
     }
 
-    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<usize, Option<TimedOutCall>>> {
-        self.outcomes.lock()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl State {
+    fn finish(&mut self, position: usize, call: &CallEntry, result: &ResultEntry) {
+        let timed_out = result.error == Some(ToolErrorCode::Timeout);
+        let timed_out = timed_out.then(|| TimedOutCall {
+            tool_name: display_line(&call.name, 64),
+            executed: result.executed,
+        });
+        self.outcomes.insert(position, timed_out);
+        self.texts[position] = Some(result.text.clone());
     }
 }
 

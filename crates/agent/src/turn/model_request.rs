@@ -79,6 +79,7 @@ impl Turn<'_> {
         tokio::select! {
             biased;
             () = self.cancellation.cancelled() => Err(StopReason::Cancelled),
+            () = self.handover.cancelled() => Err(StopReason::PutDown),
             () = sleep_until(self.deadline) => Err(self.timed_out(false)),
             done = work => done.map_err(StopReason::ModelFailed),
         }

@@ -6,7 +6,7 @@ use rockbot_contracts::{Executed, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError, FinishReason};
 
 use super::calls::TimedOutCall;
-use crate::event::TurnAnswer;
+use crate::{conversation::ConversationError, event::TurnAnswer};
 
 /// Why a turn ended.
 #[derive(Debug)]
@@ -28,6 +28,18 @@ pub(super) enum StopReason {
     },
     /// The model returned an error.
     ModelFailed(ChatError),
+    /// So many processes were lost on the same step.
+    ProcessesLost(u32),
+    /// The agent shuts down and leaves the turn to another process.
+    PutDown,
+    /// A step could not be recorded, or another process continues the turn.
+    Unrecorded(ConversationError),
+}
+
+impl From<ConversationError> for StopReason {
+    fn from(error: ConversationError) -> Self {
+        Self::Unrecorded(error)
+    }
 }
 
 impl StopReason {
@@ -54,6 +66,17 @@ impl StopReason {
             Self::ModelFailed(error) => {
                 (TurnOutcome::ModelFailed, format!("The model failed: {error}."))
             }
+            Self::ProcessesLost(count) => {
+                let text = format!(
+                    "The turn ended, because {count} processes of the agent were lost on the same step. \
+                     What its tools did is not undone, and a call without a result may have run. Check \
+                     what was done before you try again."
+                );
+                (TurnOutcome::ModelFailed, text)
+            }
+            Self::PutDown => return TurnAnswer::put_down(),
+            Self::Unrecorded(error) if error.is_fenced() => return TurnAnswer::fenced(),
+            Self::Unrecorded(error) => return TurnAnswer::unrecorded(&error),
         };
         TurnAnswer::new(outcome, text)
     }
@@ -70,6 +93,10 @@ impl StopReason {
             Self::TimedOut { .. } => "(the turn exceeded its time limit)".to_owned(),
             // Without the error, which may name hosts and does not help a model.
             Self::ModelFailed(_) => "(no answer: the model failed)".to_owned(),
+            Self::ProcessesLost(_) => {
+                "(no answer: the agent failed; calls without a result may have run)".to_owned()
+            }
+            Self::PutDown | Self::Unrecorded(_) => String::new(),
         }
     }
 }

@@ -152,6 +152,8 @@ impl ToolInvokeHandler {
             deadline: tokio::time::Instant::now() + budget,
             cancellation,
             may_have_run: false,
+            attempt: envelope.attempt,
+            handover: CancellationToken::new(),
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),

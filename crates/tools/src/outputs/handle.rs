@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rockbot_contracts::{AgentName, SessionId};
 use rockbot_store::{InvalidKey, Key, Prefix};
 use sha2::{Digest, Sha256};
 
@@ -51,10 +52,15 @@ pub(super) struct Owner(String);
 impl Owner {
     /// Returns the owner of a call's outputs.
     pub(super) fn from_context(context: &ToolContext) -> Self {
+        Self::new(&context.agent, &context.session_id)
+    }
+
+    /// Returns the owner of the outputs of an agent in a conversation.
+    pub(super) fn new(agent: &AgentName, session: &SessionId) -> Self {
         let mut hash = Sha256::new();
-        hash.update(context.agent.as_str());
+        hash.update(agent.as_str());
         hash.update([0]);
-        hash.update(context.session_id.as_str());
+        hash.update(session.as_str());
         Self(hex(&hash.finalize()))
     }
 

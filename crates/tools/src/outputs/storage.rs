@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rockbot_contracts::{AgentName, SessionId};
 use rockbot_store::{Entry, Expected, Key, Store, Write};
 use serde_json::json;
 use tokio::{
@@ -163,6 +164,22 @@ impl Outputs {
         }
     }
 
+    /// Removes all outputs of a conversation.
+    ///
+    /// # Errors
+    /// See [`OutputError`]; repeat it then.
+    pub async fn delete_all(
+        &self,
+        agent: &AgentName,
+        session: &SessionId,
+    ) -> Result<(), OutputError> {
+        let owner = Owner::new(agent, session);
+        for (handle, record, _) in self.records(&owner).await? {
+            self.remove(&owner, &handle, &record).await?;
+        }
+        Ok(())
+    }
+
     async fn remove(
         &self,
         owner: &Owner,
@@ -231,7 +248,7 @@ impl fmt::Debug for Outputs {
 #[cfg(test)]
 mod tests {
     use futures_util::future::BoxFuture;
-    use rockbot_contracts::{AgentName, SessionId};
+
     use rockbot_store::{Clock, MemoryStore, Prefix, StoreError, Timestamp, Written};
 
     use super::*;

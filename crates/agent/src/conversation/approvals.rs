@@ -1,0 +1,62 @@
+//! Approval requests of a turn, recorded.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use rockbot_contracts::{ApprovalDecision, ApprovalId, ToolCallId};
+
+use super::{
+    entry::{ConversationEntry, DecisionEntry, QuestionEntry},
+    error::ConversationError,
+    open_turn::{RecordedApproval, RecordedOutcome},
+    recorder::Recorder,
+};
+
+/// The approval requests of a turn. A process that continues the turn makes open ones again under their
+/// ids, and none that were decided.
+#[derive(Debug)]
+pub(crate) struct TurnApprovals {
+    recorder: Arc<Recorder>,
+    /// Requests of earlier processes, by the hash of their call.
+    recorded: Mutex<HashMap<String, RecordedApproval>>,
+}
+
+impl TurnApprovals {
+    pub(crate) fn new(
+        recorder: Arc<Recorder>,
+        recorded: HashMap<String, RecordedApproval>,
+    ) -> Self {
+        Self { recorder, recorded: Mutex::new(recorded) }
+    }
+
+    /// Records a request before a user sees it. Returns its id, and the outcome that an earlier process
+    /// recorded.
+    pub(crate) async fn ask(
+        &self,
+        call: &ToolCallId,
+        hash: &str,
+    ) -> Result<(ApprovalId, RecordedOutcome), ConversationError> {
+        if let Some(RecordedApproval { id, outcome }) = self.recorded.lock().get(hash).cloned() {
+            return Ok((id, outcome));
+        }
+        let approval = ApprovalId::generate();
+        let (call, hash) = (call.clone(), hash.to_owned());
+        let question = QuestionEntry { approval: approval.clone(), call, hash };
+        self.recorder.record(&mut ConversationEntry::Question(question)).await?;
+        Ok((approval, RecordedOutcome::Open))
+    }
+
+    /// Records the outcome of a request before the call runs. `allowed` is the tool and its fingerprint if
+    /// it was allowed for the whole conversation.
+    pub(crate) async fn decide(
+        &self,
+        approval: ApprovalId,
+        decision: Option<ApprovalDecision>,
+        allowed: Option<(String, String)>,
+    ) -> Result<(), ConversationError> {
+        let decision = DecisionEntry { approval, decision, allowed };
+        self.recorder.record(&mut ConversationEntry::Decision(decision)).await?;
+        Ok(())
+    }
+}

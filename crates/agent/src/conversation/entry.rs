@@ -1,0 +1,276 @@
+//! Entries of a conversation's log.
+//!
+//! An entry is a JSON object with its format version, its time and its kind. Entries of older versions
+//! are read for ever; a reader refuses newer ones. Names are short, because an entry is written for each
+//! step of a turn.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rockbot_contracts::{
+    ApprovalDecision, ApprovalId, Executed, InstanceId, MessageId, RoutingKey, Spending,
+    ToolCallId, ToolErrorCode, TraceContext, TurnUsage, conversation::FeedbackRating,
+    user::TurnOutcome,
+};
+use rockbot_llm::ToolCallRequest;
+use rockbot_tools::EntryPoint;
+use serde::{Deserialize, Serialize};
+
+use super::{compact_spending, entry_point};
+
+/// Version of the format that this build writes.
+pub(crate) const VERSION: u32 = 1;
+
+/// An entry with its version and time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RecordedEntry {
+    /// Version of the format.
+    pub(crate) v: u32,
+    /// Time of the recording in Unix milliseconds, by the clock of its process.
+    pub(crate) at: u64,
+    #[serde(flatten)]
+    pub(crate) entry: ConversationEntry,
+}
+
+impl RecordedEntry {
+    /// Creates an entry of the current version and time.
+    pub(crate) fn now(entry: ConversationEntry) -> Self {
+        Self { v: VERSION, at: unix_ms(), entry }
+    }
+}
+
+/// Returns the time of this process in Unix milliseconds.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A step of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum ConversationEntry {
+    /// A message that starts a turn. Written before anything is done with it.
+    Message(Box<MessageEntry>),
+    /// A model answer that requests tool calls. Written before the first of them is made.
+    Model(ModelEntry),
+    /// The result of a call. Written as it arrives.
+    Result(ResultEntry),
+    /// A message that is added to the running turn. Written before it takes effect.
+    Steer(SteerEntry),
+    /// The user's cancel of the turn. Written before it takes effect.
+    Cancel(CancelEntry),
+    /// An approval request. Written before a user sees it.
+    Question(QuestionEntry),
+    /// The outcome of an approval request. Written before the call runs.
+    Decision(DecisionEntry),
+    /// The answer of the turn. Written before it is published.
+    Answer(Box<AnswerEntry>),
+    /// Totals of older entries, which are removed from the log.
+    Checkpoint(Box<CheckpointEntry>),
+    /// A user's feedback on an answer.
+    Feedback(FeedbackEntry),
+    /// Another process continues the turn.
+    Takeover(TakeoverEntry),
+    /// The process stopped the turn between two steps, for another one to continue.
+    PutDown(PutDownEntry),
+}
+
+/// See [`ConversationEntry::Message`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MessageEntry {
+    pub(crate) id: MessageId,
+    /// User that the broker vouches for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sender: Option<String>,
+    /// Address of the replies; absent for a message within the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<RoutingKey>,
+    pub(crate) text: String,
+    #[serde(with = "entry_point")]
+    pub(crate) entry: EntryPoint,
+    /// W3C `traceparent` of the sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<String>,
+}
+
+impl MessageEntry {
+    /// Returns the trace context of the sender.
+    pub(crate) fn trace_context(&self) -> TraceContext {
+        TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
+    }
+}
+
+/// See [`ConversationEntry::Model`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ModelEntry {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) text: String,
+    pub(crate) calls: Vec<CallEntry>,
+    /// The answer reached its maximum length.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) truncated: bool,
+    /// Context that was appended to the message of the turn. Recorded once, with the first entry after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) context: Option<String>,
+    /// Spending on models since the previous entry of the turn.
+    #[serde(with = "compact_spending")]
+    pub(crate) cost: Spending,
+}
+
+/// A call that a model requested.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CallEntry {
+    /// Id of the call in the fleet, the same for all attempts.
+    pub(crate) call: ToolCallId,
+    /// Id that the model assigned.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) arguments: String,
+}
+
+impl CallEntry {
+    /// Returns the call as the model requested it.
+    pub(crate) fn request(&self) -> ToolCallRequest {
+        let Self { id, name, arguments, .. } = self.clone();
+        ToolCallRequest { id, name, arguments }
+    }
+}
+
+/// See [`ConversationEntry::Result`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ResultEntry {
+    pub(crate) call: ToolCallId,
+    /// The text that the model reads.
+    pub(crate) text: String,
+    pub(crate) executed: Executed,
+    /// Error code of a failed call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<ToolErrorCode>,
+    /// Duration of the call in this process, in milliseconds.
+    pub(crate) ms: u64,
+    /// Spending of the turn of another agent that the call ran.
+    #[serde(default, with = "compact_spending", skip_serializing_if = "compact_spending::is_zero")]
+    pub(crate) child: Spending,
+}
+
+/// See [`ConversationEntry::Steer`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SteerEntry {
+    pub(crate) id: MessageId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<RoutingKey>,
+    pub(crate) text: String,
+    /// As in [`ModelEntry::context`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) context: Option<String>,
+}
+
+/// See [`ConversationEntry::Cancel`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CancelEntry {
+    pub(crate) id: MessageId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reply_to: Option<RoutingKey>,
+}
+
+/// See [`ConversationEntry::Question`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct QuestionEntry {
+    pub(crate) approval: ApprovalId,
+    pub(crate) call: ToolCallId,
+    /// Hash of the call, which the decision is for.
+    pub(crate) hash: String,
+}
+
+/// See [`ConversationEntry::Decision`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DecisionEntry {
+    pub(crate) approval: ApprovalId,
+    /// The user's decision; absent if the request expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) decision: Option<ApprovalDecision>,
+    /// Name and fingerprint of the tool that was allowed for the whole conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) allowed: Option<(String, String)>,
+}
+
+/// See [`ConversationEntry::Answer`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AnswerEntry {
+    pub(crate) text: String,
+    pub(crate) outcome: TurnOutcome,
+    /// The text that the model sees in later turns, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) history: Option<String>,
+    /// As in [`ModelEntry::context`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) context: Option<String>,
+    /// Usage of the turn, and of the conversation so far.
+    pub(crate) usage: TurnUsage,
+    /// Number of turns of the conversation so far.
+    pub(crate) turns: u64,
+    /// Number of the process that recorded it, from 1.
+    #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
+    pub(crate) attempt: u32,
+    /// Title of the conversation.
+    pub(crate) title: String,
+    /// Time of its first message in Unix milliseconds.
+    pub(crate) created: u64,
+}
+
+impl AnswerEntry {
+    /// Returns the text that the model sees in later turns.
+    pub(crate) fn history_text(&self) -> &str {
+        self.history.as_deref().unwrap_or(&self.text)
+    }
+}
+
+/// See [`ConversationEntry::Checkpoint`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CheckpointEntry {
+    /// Number of the first entry that is kept.
+    pub(crate) from: u64,
+    /// Tools and fingerprints that were allowed for the whole conversation.
+    #[serde(default)]
+    pub(crate) allowed: Vec<(String, String)>,
+    pub(crate) spent: Spending,
+    pub(crate) turns: u64,
+    pub(crate) title: String,
+    pub(crate) created: u64,
+}
+
+/// See [`ConversationEntry::Feedback`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FeedbackEntry {
+    pub(crate) id: MessageId,
+    pub(crate) rating: FeedbackRating,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) comment: String,
+}
+
+/// See [`ConversationEntry::Takeover`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TakeoverEntry {
+    pub(crate) instance: InstanceId,
+    /// Number of the process that runs the turn, from 1.
+    pub(crate) attempt: u32,
+}
+
+/// See [`ConversationEntry::PutDown`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PutDownEntry {
+    pub(crate) instance: InstanceId,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+const fn first_attempt() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_first_attempt(attempt: &u32) -> bool {
+    *attempt == first_attempt()
+}

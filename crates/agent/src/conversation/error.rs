@@ -1,0 +1,88 @@
+//! Errors of stored conversations.
+
+use rockbot_contracts::SessionId;
+use rockbot_store::StoreError;
+
+use super::entry::VERSION;
+
+/// Why an entry cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryProblem {
+    /// A newer version of the program wrote it.
+    #[error(
+        "has version {version}, and this program reads up to version {VERSION}; update the program"
+    )]
+    Newer {
+        /// Version of the entry.
+        version: u32,
+    },
+    /// It is not a valid entry.
+    #[error("is damaged; export what is readable, then delete the conversation")]
+    Damaged,
+    /// It is missing.
+    #[error("is missing; export what is readable, then delete the conversation")]
+    Missing,
+    /// It exceeds the size limit.
+    #[error("has {bytes} bytes, over the limit of 1 MiB; ask for less at once")]
+    TooLarge {
+        /// Encoded size in bytes.
+        bytes: usize,
+    },
+}
+
+/// Why an operation on stored conversations failed. Other conversations are not affected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConversationError {
+    /// The conversation does not exist.
+    #[error("no conversation {session} is stored; it may have expired")]
+    NotFound {
+        /// The conversation.
+        session: SessionId,
+    },
+    /// An entry cannot be read.
+    #[error("the stored conversation {session} cannot be read: entry {number} {problem}")]
+    Unreadable {
+        /// The conversation.
+        session: SessionId,
+        /// Number of the entry.
+        number: u64,
+        /// The problem.
+        #[source]
+        problem: EntryProblem,
+    },
+    /// An entry cannot be written.
+    #[error("the conversation {session} cannot be recorded: an entry {problem}")]
+    Unwritable {
+        /// The conversation.
+        session: SessionId,
+        /// The problem.
+        #[source]
+        problem: EntryProblem,
+    },
+    /// The session id is too long for the store.
+    #[error("the session id is too long to be stored; use at most 128 letters and digits")]
+    InvalidSession,
+    /// Another process continues the conversation.
+    #[error("another process continues the conversation {session}; send the message again")]
+    Fenced {
+        /// The conversation.
+        session: SessionId,
+    },
+    /// The store failed.
+    #[error("the store of conversations failed: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl ConversationError {
+    /// Returns `true` if another process changed the log.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Fenced { .. })
+    }
+
+    /// Returns `true` if the stored conversation itself is unusable: a retry does not help.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+}

@@ -1,0 +1,248 @@
+//! Folding of a log into the state of its conversation.
+
+use std::collections::{HashMap, HashSet};
+
+use rockbot_contracts::{MessageId, RoutingKey, Spending};
+use rockbot_llm::ChatMessage;
+use sha2::{Digest, Sha256};
+
+use super::{
+    entry::{AnswerEntry, ConversationEntry, DecisionEntry, MessageEntry, RecordedEntry},
+    open_turn::{OpenStep, OpenTurn, RecordedApproval, RecordedOutcome},
+};
+use crate::history::History;
+
+/// Longest title, in characters.
+const TITLE_CHARS: usize = 60;
+/// Replaces the answer of a turn that has none although a later one began.
+const NO_ANSWER: &str = "(no answer)";
+
+/// The state of a conversation.
+#[derive(Debug)]
+pub(crate) struct Folded {
+    /// The messages for the model, without those of [`OpenTurn::step`]. Their tokens are not counted.
+    pub(crate) history: History,
+    pub(crate) totals: Totals,
+    /// Tools and fingerprints that a user allowed for the whole conversation.
+    pub(crate) allowed: HashSet<(String, String)>,
+    /// The recorded messages of users.
+    pub(crate) messages: HashMap<MessageId, KnownMessage>,
+    /// Numbers of the entries that started turns.
+    pub(crate) turn_starts: Vec<u64>,
+    pub(crate) open: Option<OpenTurn>,
+    /// First entries that checkpoints keep.
+    kept_from: Vec<u64>,
+}
+
+/// What a conversation adds up to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Spending of its answered turns.
+    pub(crate) spent: Spending,
+    /// Number of its turns.
+    pub(crate) turns: u64,
+    pub(crate) title: String,
+    /// Time of its first message in Unix milliseconds.
+    pub(crate) created: u64,
+}
+
+/// A recorded message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownMessage {
+    /// Digest of its text.
+    pub(crate) digest: [u8; 16],
+    pub(crate) reply_to: Option<RoutingKey>,
+    /// Number of the entry with its answer.
+    pub(crate) answer: Option<u64>,
+}
+
+impl KnownMessage {
+    /// Creates a message without an answer.
+    pub(crate) fn new(text: &str, reply_to: Option<RoutingKey>) -> Self {
+        Self { digest: digest(text), reply_to, answer: None }
+    }
+}
+
+/// Returns a digest of a message's text.
+pub(crate) fn digest(text: &str) -> [u8; 16] {
+    let mut short = [0; 16];
+    short.copy_from_slice(&Sha256::digest(text)[..16]);
+    short
+}
+
+impl Totals {
+    /// Counts a turn that starts with `text`.
+    pub(crate) fn turn_started(&mut self, text: &str, at: u64) {
+        if self.turns == 0 {
+            self.title = title(text);
+            self.created = at;
+        }
+        self.turns += 1;
+    }
+}
+
+/// Returns the first words of a text, in one line.
+fn title(text: &str) -> String {
+    let mut title = String::new();
+    for word in text.split_whitespace() {
+        let is_first = title.is_empty();
+        if !is_first && title.chars().count() + word.chars().count() >= TITLE_CHARS {
+            title.push('…');
+            break;
+        }
+        if !is_first {
+            title.push(' ');
+        }
+        title.extend(word.chars().filter(|one| !one.is_control()).take(TITLE_CHARS));
+    }
+    title
+}
+
+impl Folded {
+    /// Creates the state of a conversation without entries.
+    pub(crate) fn new(history: History) -> Self {
+        Self {
+            history,
+            totals: Totals::default(),
+            allowed: HashSet::new(),
+            messages: HashMap::new(),
+            turn_starts: Vec::new(),
+            open: None,
+            kept_from: Vec::new(),
+        }
+    }
+
+    /// Returns `true` if the entries below `first` were removed by a checkpoint.
+    pub(crate) fn may_start_at(&self, first: u64) -> bool {
+        first <= 1 || self.kept_from.iter().any(|from| *from >= first)
+    }
+
+    /// Applies the next entry.
+    pub(crate) fn apply(&mut self, number: u64, recorded: RecordedEntry) {
+        let RecordedEntry { at, entry, .. } = recorded;
+        match entry {
+            ConversationEntry::Message(message) => self.turn_started(number, at, *message),
+            ConversationEntry::Model(mut model) => {
+                self.close_step(model.context.take());
+                if let Some(open) = &mut self.open {
+                    open.model_answered(model);
+                    open.lost_on_step = 0;
+                }
+            }
+            ConversationEntry::Result(result) => {
+                if let Some(open) = &mut self.open
+                    && open.call_finished(result)
+                {
+                    open.lost_on_step = 0;
+                }
+            }
+            ConversationEntry::Steer(steer) => {
+                self.close_step(steer.context);
+                self.add_message(steer.id, &steer.text, steer.reply_to);
+                if let Some(open) = &mut self.open {
+                    open.user_texts.push(steer.text.clone());
+                }
+                self.history.push(ChatMessage::User(steer.text), 0);
+            }
+            ConversationEntry::Cancel(cancel) => {
+                self.add_message(cancel.id, "", cancel.reply_to);
+                if let Some(open) = &mut self.open {
+                    open.is_cancelled = true;
+                }
+            }
+            ConversationEntry::Question(question) => {
+                if let Some(open) = &mut self.open {
+                    let outcome = RecordedOutcome::Open;
+                    let asked = RecordedApproval { id: question.approval, outcome };
+                    open.approvals.insert(question.hash, asked);
+                }
+            }
+            ConversationEntry::Decision(decision) => self.decided(decision),
+            ConversationEntry::Answer(answer) => self.answered(number, *answer),
+            ConversationEntry::Checkpoint(checkpoint) => {
+                self.kept_from.push(checkpoint.from);
+                self.allowed.extend(checkpoint.allowed);
+                let (title, created) = (checkpoint.title, checkpoint.created);
+                self.totals =
+                    Totals { spent: checkpoint.spent, turns: checkpoint.turns, title, created };
+            }
+            ConversationEntry::Takeover(takeover) => {
+                if let Some(open) = &mut self.open {
+                    open.taken_over(takeover.attempt);
+                }
+            }
+            ConversationEntry::PutDown(_) => {
+                if let Some(open) = &mut self.open {
+                    open.lost_on_step = 0;
+                }
+            }
+            ConversationEntry::Feedback(_) => {}
+        }
+    }
+
+    fn turn_started(&mut self, number: u64, at: u64, message: MessageEntry) {
+        if self.open.is_some() {
+            self.close_step(None);
+            let text = NO_ANSWER.to_owned();
+            self.history.push(ChatMessage::Assistant { text, tool_calls: Vec::new() }, 0);
+        }
+        self.history.fit();
+        self.totals.turn_started(&message.text, at);
+        self.turn_starts.push(number);
+        let known = KnownMessage::new(&message.text, message.reply_to.clone());
+        self.messages.insert(message.id.clone(), known);
+        self.open = Some(OpenTurn::at(message, at));
+    }
+
+    /// Moves the message of the turn, or else its last step, to the history.
+    fn close_step(&mut self, context: Option<String>) {
+        let Some(open) = &mut self.open else { return };
+        if !open.is_started {
+            open.is_started = true;
+            let text = with_context(&open.message.text, context);
+            self.history.push(ChatMessage::User(text), 0);
+        }
+        for message in open.step.take().into_iter().flat_map(OpenStep::into_messages) {
+            self.history.push(message, 0);
+        }
+    }
+
+    fn add_message(&mut self, id: MessageId, text: &str, reply_to: Option<RoutingKey>) {
+        if let Some(open) = &mut self.open {
+            open.ids.push(id.clone());
+            self.messages.insert(id, KnownMessage::new(text, reply_to));
+        }
+    }
+
+    fn decided(&mut self, decision: DecisionEntry) {
+        self.allowed.extend(decision.allowed);
+        let Some(open) = &mut self.open else { return };
+        open.lost_on_step = 0;
+        let asked = open.approvals.values_mut().find(|asked| asked.id == decision.approval);
+        if let Some(asked) = asked {
+            asked.outcome =
+                decision.decision.map_or(RecordedOutcome::Expired, RecordedOutcome::Decided);
+        }
+    }
+
+    fn answered(&mut self, number: u64, mut answer: AnswerEntry) {
+        self.close_step(answer.context.take());
+        for id in self.open.take().map(|open| open.ids).unwrap_or_default() {
+            if let Some(message) = self.messages.get_mut(&id) {
+                message.answer = Some(number);
+            }
+        }
+        let text = answer.history_text().to_owned();
+        self.history.push(ChatMessage::Assistant { text, tool_calls: Vec::new() }, 0);
+        let AnswerEntry { usage, turns, title, created, .. } = answer;
+        self.totals = Totals { spent: usage.session, turns, title, created };
+    }
+}
+
+/// Returns the message as the model reads it.
+pub(crate) fn with_context(text: &str, context: Option<String>) -> String {
+    match context {
+        Some(context) => format!("{text}\n\n{context}"),
+        None => text.to_owned(),
+    }
+}

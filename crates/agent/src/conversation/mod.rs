@@ -1,0 +1,36 @@
+//! Stored conversations: one append-only log each, from which any process of the agent can continue.
+//!
+//! - [`Conversations`]: lists, reads and deletes them;
+//! - `ConversationEntry`: the steps that are recorded;
+//! - `Recorder`: records the steps of one conversation, and notices when another process continued it;
+//! - `Folded`: the state that a log adds up to.
+
+mod approvals;
+mod codec;
+mod compact_spending;
+mod conversations;
+mod entry;
+mod entry_point;
+mod error;
+mod fold;
+mod history_items;
+mod markers;
+mod open_turn;
+mod recorder;
+mod retry;
+mod summary;
+
+pub(crate) use self::{
+    approvals::TurnApprovals,
+    entry::{
+        AnswerEntry, CallEntry, CancelEntry, CheckpointEntry, ConversationEntry, MessageEntry,
+        ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+    },
+    fold::{Folded, KnownMessage, Totals, digest, with_context},
+    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
+    recorder::Recorder,
+};
+pub use self::{
+    conversations::{ConversationOptions, Conversations, StoredMessage},
+    error::{ConversationError, EntryProblem},
+};

@@ -1,0 +1,153 @@
+//! A turn that has no answer yet, as the log tells it.
+
+use std::collections::HashMap;
+
+use rockbot_contracts::{ApprovalDecision, ApprovalId, MessageId, Spending, ToolCallId, TurnUsage};
+use rockbot_llm::ChatMessage;
+
+use super::entry::{CallEntry, MessageEntry, ModelEntry, ResultEntry, unix_ms};
+
+/// Replaces the result of a call that has none, because model servers require one.
+const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
+    is unknown)";
+
+/// A turn without an answer.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenTurn {
+    /// The message that started it.
+    pub(crate) message: MessageEntry,
+    /// Set once the message and its context are part of the history.
+    pub(crate) is_started: bool,
+    /// Number of model answers with calls.
+    pub(crate) iterations: u32,
+    /// The calls of the last model answer, which are not part of the history yet.
+    pub(crate) step: Option<OpenStep>,
+    /// Usage so far, without that of the conversation before it.
+    pub(crate) spent: TurnUsage,
+    /// Texts that the user sent in this turn.
+    pub(crate) user_texts: Vec<String>,
+    /// Ids of the messages that its answer answers.
+    pub(crate) ids: Vec<MessageId>,
+    /// Approval requests, by the hash of their call.
+    pub(crate) approvals: HashMap<String, RecordedApproval>,
+    /// The user cancelled it.
+    pub(crate) is_cancelled: bool,
+    /// Number of the process that ran it last, from 1.
+    pub(crate) attempt: u32,
+    /// Processes that took it over since its last step.
+    pub(crate) lost_on_step: u32,
+    /// Time of its first entry in Unix milliseconds.
+    pub(crate) started: u64,
+}
+
+/// Calls of a model answer, with the results that were recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenStep {
+    pub(crate) text: String,
+    pub(crate) calls: Vec<CallEntry>,
+    pub(crate) truncated: bool,
+    pub(crate) results: HashMap<ToolCallId, ResultEntry>,
+}
+
+/// A recorded approval request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordedApproval {
+    pub(crate) id: ApprovalId,
+    pub(crate) outcome: RecordedOutcome,
+}
+
+/// The outcome of a recorded approval request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordedOutcome {
+    /// The user has not decided.
+    Open,
+    /// The user did not decide in time.
+    Expired,
+    /// The user decided.
+    Decided(ApprovalDecision),
+}
+
+impl OpenTurn {
+    /// Creates a turn that starts now.
+    pub(crate) fn starting(message: MessageEntry) -> Self {
+        Self::at(message, unix_ms())
+    }
+
+    /// Creates a turn that started at a time, in Unix milliseconds.
+    pub(super) fn at(message: MessageEntry, started: u64) -> Self {
+        let (user_texts, ids) = (vec![message.text.clone()], vec![message.id.clone()]);
+        Self {
+            message,
+            is_started: false,
+            iterations: 0,
+            step: None,
+            spent: TurnUsage::default(),
+            user_texts,
+            ids,
+            approvals: HashMap::new(),
+            is_cancelled: false,
+            attempt: 1,
+            lost_on_step: 0,
+            started,
+        }
+    }
+
+    /// Records a takeover. The model call that may have been under way is unmetered.
+    pub(crate) fn taken_over(&mut self, attempt: u32) {
+        self.attempt = attempt;
+        self.lost_on_step += 1;
+        if self.step.as_ref().is_none_or(OpenStep::is_complete) {
+            self.spent.turn += Spending {
+                model_calls: 1,
+                unmetered_calls: 1,
+                unpriced_calls: 1,
+                ..Spending::default()
+            };
+        }
+    }
+
+    /// Starts a step.
+    pub(super) fn model_answered(&mut self, entry: ModelEntry) {
+        let ModelEntry { text, calls, truncated, cost, .. } = entry;
+        self.iterations += 1;
+        self.spent.turn += cost;
+        self.step = Some(OpenStep { text, calls, truncated, results: HashMap::new() });
+    }
+
+    /// Adds a result. Returns `false` if no call of the step waits for it.
+    pub(super) fn call_finished(&mut self, entry: ResultEntry) -> bool {
+        let Some(step) = &mut self.step else { return false };
+        let Some(call) = step.calls.iter().find(|call| call.call == entry.call) else {
+            return false;
+        };
+        self.spent.turn += Spending {
+            tool_calls: 1,
+            tool_bytes_in: call.arguments.len() as u64,
+            tool_bytes_out: entry.text.len() as u64,
+            ..Spending::default()
+        };
+        self.spent.turn += entry.child;
+        self.spent.children += entry.child;
+        step.results.insert(entry.call.clone(), entry);
+        true
+    }
+}
+
+impl OpenStep {
+    /// Returns `true` if every call has a result.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.results.len() == self.calls.len()
+    }
+
+    /// Returns the messages of the step: the model's, and a result for every call.
+    pub(crate) fn into_messages(mut self) -> Vec<ChatMessage> {
+        let tool_calls = self.calls.iter().map(CallEntry::request).collect();
+        let mut messages = vec![ChatMessage::Assistant { text: self.text, tool_calls }];
+        for call in self.calls {
+            let result = self.results.remove(&call.call);
+            let content = result.map_or_else(|| NO_RESULT.to_owned(), |result| result.text);
+            messages.push(ChatMessage::Tool { tool_call_id: call.id, content });
+        }
+        messages
+    }
+}

@@ -1,0 +1,248 @@
+//! The writer of one conversation's log.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rockbot_contracts::SessionId;
+use rockbot_store::{
+    Appended, Log, LogName, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES, StoreError,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tracing::{info, warn};
+
+use super::{
+    codec::{decode, encode},
+    entry::ConversationEntry,
+    error::{ConversationError, EntryProblem},
+};
+
+/// Maximum number of appends that wait.
+const CAPACITY: usize = 64;
+/// First pause before an append is retried. It doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Appends the entries of one conversation, in order. Entries that arrive while an append is in flight go
+/// together in the next one.
+///
+/// It stops at the first failure: a later entry must not be recorded without an earlier one. Dropping it
+/// abandons an append in flight, whose entries are either recorded or not.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    session: SessionId,
+    requests: mpsc::Sender<Request>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Request {
+    entries: Vec<Bytes>,
+    done: oneshot::Sender<Result<u64, ConversationError>>,
+}
+
+/// Where and how a recorder appends.
+#[derive(Clone)]
+pub(crate) struct RecorderTarget {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) name: LogName,
+    pub(crate) session: SessionId,
+    /// Time to live of the log after each append.
+    pub(crate) retention: Duration,
+    /// Time that an append waits for a store that is away.
+    pub(crate) patience: Duration,
+}
+
+impl Recorder {
+    /// Starts a recorder whose first entry has the number `next`.
+    pub(crate) fn start(target: RecorderTarget, next: u64) -> Self {
+        let (requests, waiting) = mpsc::channel(CAPACITY);
+        let session = target.session.clone();
+        let task = tokio::spawn(Writer { target, next, failed: None }.run(waiting));
+        Self { session, requests, task }
+    }
+
+    /// Records an entry durably, and returns its number. The text of a result or an answer that is too
+    /// large is truncated in `entry`.
+    ///
+    /// # Errors
+    /// [`ConversationError::Fenced`] if another process changed the log; [`ConversationError::Store`] if the
+    /// store was away for too long. The recorder records nothing more then.
+    ///
+    /// # Cancellation
+    /// The entry is recorded also when the future is dropped.
+    pub(crate) async fn record(
+        &self,
+        entry: &mut ConversationEntry,
+    ) -> Result<u64, ConversationError> {
+        let bytes = encode(entry).map_err(|problem| self.unwritable(problem))?;
+        self.append(vec![bytes]).await
+    }
+
+    /// Records several entries in one append. See [`record`](Self::record).
+    pub(crate) async fn record_all(
+        &self,
+        entries: &mut [ConversationEntry],
+    ) -> Result<u64, ConversationError> {
+        let encoded = entries.iter_mut().map(encode).collect::<Result<Vec<_>, _>>();
+        let encoded = encoded.map_err(|problem| self.unwritable(problem))?;
+        let mut first = None;
+        for part in encoded.chunks(MAX_APPEND_BYTES / MAX_LOG_ENTRY_BYTES) {
+            let number = self.append(part.to_vec()).await?;
+            first.get_or_insert(number);
+        }
+        Ok(first.unwrap_or_default())
+    }
+
+    async fn append(&self, entries: Vec<Bytes>) -> Result<u64, ConversationError> {
+        let (done, appended) = oneshot::channel();
+        let closed = || ConversationError::Store(StoreError::Closed);
+        self.requests.send(Request { entries, done }).await.map_err(|_| closed())?;
+        appended.await.map_err(|_| closed())?
+    }
+
+    fn unwritable(&self, problem: EntryProblem) -> ConversationError {
+        ConversationError::Unwritable { session: self.session.clone(), problem }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The task that appends.
+struct Writer {
+    target: RecorderTarget,
+    next: u64,
+    failed: Option<ConversationError>,
+}
+
+impl Writer {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                let Some(request) = requests.recv().await else { return };
+                waiting.push_back(request);
+            }
+            while let Ok(request) = requests.try_recv() {
+                waiting.push_back(request);
+            }
+            let group = next_group(&mut waiting);
+            let entries: Vec<Bytes> =
+                group.iter().flat_map(|request| &request.entries).cloned().collect();
+            let appended = self.append(entries).await;
+            let mut number = appended.clone().unwrap_or_default();
+            for Request { entries, done } in group {
+                let count = entries.len() as u64;
+                let _ = done.send(appended.clone().map(|_| number));
+                number += count;
+            }
+        }
+    }
+
+    /// Appends the entries, and returns the number of the first.
+    async fn append(&mut self, entries: Vec<Bytes>) -> Result<u64, ConversationError> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        let count = entries.len() as u64;
+        match self.append_patiently(self.next, entries).await {
+            Ok(at) => {
+                self.next = at + count;
+                Ok(at)
+            }
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends the entries, and returns the number of the first.
+    async fn append_patiently(
+        &self,
+        mut at: u64,
+        entries: Vec<Bytes>,
+    ) -> Result<u64, ConversationError> {
+        let RecorderTarget { log, name, session, retention, patience } = &self.target;
+        let deadline = Instant::now() + *patience;
+        let (mut pause, mut may_be_appended) = (FIRST_PAUSE, false);
+        loop {
+            match log.append(name, at, entries.clone(), Some(*retention)).await {
+                Ok(Appended::Done { .. }) => return Ok(at),
+                Ok(Appended::Conflict { .. })
+                    if may_be_appended && self.is_appended(at, &entries).await? =>
+                {
+                    return Ok(at);
+                }
+                Ok(Appended::Conflict { next }) => {
+                    if next > at && self.is_feedback(at, next).await? {
+                        at = next;
+                        continue;
+                    }
+                    info!(session_id = %session, at, "conversation continued by another process");
+                    return Err(ConversationError::Fenced { session: session.clone() });
+                }
+                Err(error) => {
+                    may_be_appended |= matches!(error, StoreError::Unconfirmed { .. });
+                    let is_temporary = matches!(
+                        error,
+                        StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }
+                    );
+                    if !is_temporary || Instant::now() + pause >= deadline {
+                        warn!(session_id = %session, %error, "recording a conversation failed");
+                        return Err(error.into());
+                    }
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// Returns `true` if the entries from `at` to `next` are all feedback, which any process may add.
+    async fn is_feedback(&self, at: u64, next: u64) -> Result<bool, ConversationError> {
+        let RecorderTarget { log, name, .. } = &self.target;
+        let count = usize::try_from(next - at).unwrap_or(usize::MAX);
+        let page = log.read(name, at, count).await?;
+        let is_feedback = |value: &[u8]| {
+            decode(value).is_ok_and(|one| matches!(one.entry, ConversationEntry::Feedback(_)))
+        };
+        Ok(page.len() == count && page.iter().all(|entry| is_feedback(&entry.value)))
+    }
+
+    /// Returns `true` if the log has exactly these entries from `at`.
+    async fn is_appended(&self, at: u64, entries: &[Bytes]) -> Result<bool, ConversationError> {
+        let RecorderTarget { log, name, .. } = &self.target;
+        let (mut number, mut left) = (at, entries);
+        while !left.is_empty() {
+            let page = log.read(name, number, left.len()).await?;
+            if page.is_empty() || page.iter().zip(left).any(|(entry, own)| entry.value != own) {
+                return Ok(false);
+            }
+            left = &left[page.len().min(left.len())..];
+            number += page.len() as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// Takes the requests that fit into one append.
+fn next_group(waiting: &mut VecDeque<Request>) -> Vec<Request> {
+    let (mut group, mut count, mut bytes) = (Vec::new(), 0, 0);
+    while let Some(request) = waiting.front() {
+        count += request.entries.len();
+        bytes += request.entries.iter().map(Bytes::len).sum::<usize>();
+        if !group.is_empty() && (count > MAX_APPEND_ENTRIES || bytes > MAX_APPEND_BYTES) {
+            break;
+        }
+        group.extend(waiting.pop_front());
+    }
+    group
+}
