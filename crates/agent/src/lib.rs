@@ -18,6 +18,7 @@ mod builtin_tool;
 pub mod client;
 pub mod context;
 pub mod conversation;
+pub mod conversation_service;
 mod dedup;
 pub mod definition;
 pub mod event;
@@ -53,6 +54,7 @@ pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
 pub use conversation::{ConversationError, ConversationOptions, Conversations, StoredMessage};
+pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };

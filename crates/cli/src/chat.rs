@@ -24,6 +24,7 @@ use crate::{
     print::note,
     render,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 /// The time limit between two replies of an agent: longer than the longest tool call.
@@ -36,22 +37,24 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     if let Some(name) = chat.agent {
         settings.agent.name = name;
     }
-    let (fleet, host) = if settings.embeds() {
+    let (fleet, host, stores) = if settings.embeds() {
         let definition = settings.agent.definition().map_err(Failure::usage)?;
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
         let resolved = resolved.or_exit(exit::USAGE)?;
-        let fleet = Fleet::embed(&settings).await?;
-        let host = Host::start(&fleet, &settings, definition, resolved.model).await?;
+        let stores = ConversationStores::open(&settings).await?;
+        let fleet = Fleet::embed(&settings, Some(&stores)).await?;
+        let host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
+            stores.note_if_in_memory();
         }
         // A single message is answered with the tools of the first request to the model; in a session,
         // later messages get the tools of servers that start later.
         let limit = if chat.prompt.is_some() { SERVER_TIMEOUT } else { SERVERS_TIMEOUT };
         fleet.await_mcp_servers(limit).await;
-        (fleet, Some(host))
+        (fleet, Some(host), Some(stores))
     } else {
-        (Fleet::open(&settings).await?, None)
+        (Fleet::open(&settings).await?, None, None)
     };
     let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
     fleet.expect_agent(&agent).await?;
@@ -64,6 +67,9 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         host.stop(settings.service.drain()).await;
     }
     fleet.close().await;
+    if let Some(stores) = stores {
+        stores.close().await;
+    }
     outcome
 }
 

@@ -1,14 +1,12 @@
 //! The store of the embedded agent's conversations.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{
-    ConversationOptions, ConversationService, Conversations, serve_conversations,
-};
+use rockbot_agent::{ConversationOptions, ConversationServer, ConversationService, Conversations};
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
 use rockbot_service::exit;
-use rockbot_store::{Clock, StoreError, StoreUrl, Stores};
+use rockbot_store::{Clock, StoreError, StoreUrl, Stores, Sweeper};
 
 use crate::{
     failure::{Failure, OrExit},
@@ -17,20 +15,53 @@ use crate::{
     settings::Settings,
 };
 
-/// Opens the configured store of conversations.
-pub(crate) async fn open(settings: &Settings) -> Result<Stores, Failure> {
-    let url = settings.agent.conversations.url().map_err(Failure::usage)?;
-    let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await;
-    stores.map_err(|error| store_failure(&url, &error))
+/// Interval at which expired conversations are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The open store of an embedded agent's conversations.
+pub(crate) struct ConversationStores {
+    pub(crate) stores: Stores,
+    pub(crate) url: StoreUrl,
+    _sweeper: Sweeper,
 }
 
-/// Notes that conversations end with this process, if they are kept in memory.
-pub(crate) fn note_if_in_memory(settings: &Settings) {
-    if matches!(settings.agent.conversations.url(), Ok(StoreUrl::Memory)) {
-        note!(
-            "{}",
-            render::dim("conversations are kept in memory: nothing of them survives this process")
-        );
+impl ConversationStores {
+    /// Opens the configured store.
+    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+        let url = settings.agent.conversations.url().map_err(Failure::usage)?;
+        let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await;
+        let stores = stores.map_err(|error| store_failure(&url, &error))?;
+        let sweeper = Sweeper::start_for_logs(stores.log.clone(), SWEEP_INTERVAL);
+        Ok(Self { stores, url, _sweeper: sweeper })
+    }
+
+    /// Notes that conversations end with this process, if they are kept in memory.
+    pub(crate) fn note_if_in_memory(&self) {
+        if matches!(self.url, StoreUrl::Memory) {
+            let note = "conversations are kept in memory: nothing of them survives this process";
+            note!("{}", render::dim(note));
+        }
+    }
+
+    /// Returns a function that returns the conversations of an agent.
+    pub(crate) fn factory(
+        &self,
+        settings: &Settings,
+    ) -> impl Fn(&AgentName) -> Conversations + Send + Sync + 'static {
+        let (Stores { store, log }, in_memory) =
+            (self.stores.clone(), matches!(self.url, StoreUrl::Memory));
+        let retention = settings.agent.conversations.retention;
+        move |agent| {
+            if in_memory {
+                return Conversations::in_memory(agent.clone());
+            }
+            let options = ConversationOptions { retention, ..ConversationOptions::default() };
+            Conversations::new(log.clone(), store.clone(), agent.clone(), options)
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        self.stores.close().await;
     }
 }
 
@@ -46,7 +77,7 @@ fn store_failure(url: &StoreUrl, error: &StoreError) -> Failure {
 
 /// The store of the embedded agent's conversations, served without the agent.
 pub(crate) struct StoredConversations {
-    stores: Stores,
+    stores: ConversationStores,
     bus: Arc<MemoryBus>,
     service: ConversationService,
 }
@@ -54,18 +85,18 @@ pub(crate) struct StoredConversations {
 impl StoredConversations {
     /// Opens the store and serves requests about it on a bus of its own.
     pub(crate) async fn serve(settings: &Settings, agent: &AgentName) -> Result<Self, Failure> {
-        if matches!(settings.agent.conversations.url(), Ok(StoreUrl::Memory)) {
+        let stores = ConversationStores::open(settings).await?;
+        if matches!(stores.url, StoreUrl::Memory) {
             return Err(Failure::usage(
                 "agent.conversations.store is \"memory:\", so that no conversation survives its \
                  process; set a file, such as sqlite:/var/lib/rockbot/conversations.db, or use --bus",
             ));
         }
-        let stores = open(settings).await?;
         let bus = Arc::new(MemoryBus::new());
-        let options = ConversationOptions::default();
-        let conversations = Conversations::new(stores.clone(), agent.clone(), options);
-        let service = serve_conversations(conversations, bus.clone()).await;
-        Ok(Self { stores, bus, service: service.or_exit(exit::SOFTWARE)? })
+        let conversations = stores.factory(settings)(agent);
+        let server = ConversationServer::new(agent.clone(), conversations).deleting_open_turns();
+        let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
+        Ok(Self { stores, bus, service })
     }
 
     /// Returns the bus that requests are served on.

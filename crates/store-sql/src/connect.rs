@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
+use rockbot_store::{Clock, Log, Store, StoreError, StoreUrl, Stores};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -13,11 +13,24 @@ use crate::{postgres::PostgresStore, sqlite::SqliteStore};
 /// # Errors
 /// See [`SqliteStore::open`] and [`PostgresStore::connect`].
 pub async fn connect(url: &StoreUrl, clock: Clock) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(connect_stores(url, clock).await?.store)
+}
+
+/// Opens the store at an address, with the logs beside it on the same connections.
+///
+/// # Errors
+/// See [`SqliteStore::open`] and [`PostgresStore::connect`].
+pub async fn connect_stores(url: &StoreUrl, clock: Clock) -> Result<Stores, StoreError> {
     Ok(match url {
-        StoreUrl::Memory => Arc::new(MemoryStore::new(clock)),
-        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, clock).await?),
-        StoreUrl::Postgres(url) => Arc::new(PostgresStore::connect(url, clock).await?),
+        StoreUrl::Memory => Stores::memory(clock),
+        StoreUrl::Sqlite(path) => stores(SqliteStore::open(path, clock).await?),
+        StoreUrl::Postgres(url) => stores(PostgresStore::connect(url, clock).await?),
     })
+}
+
+fn stores(database: impl Store + Log) -> Stores {
+    let database = Arc::new(database);
+    Stores { store: database.clone(), log: database }
 }
 
 /// The delay between attempts to reach an unavailable store.
@@ -33,9 +46,22 @@ pub async fn connect_with_retry(
     clock: Clock,
     stopped: impl Future<Output = ()>,
 ) -> Result<Option<Arc<dyn Store>>, StoreError> {
+    let opened = connect_stores_with_retry(url, clock, stopped).await?;
+    Ok(opened.map(|stores| stores.store))
+}
+
+/// Opens the store at an address and the logs beside it, and retries like [`connect_with_retry`].
+///
+/// # Errors
+/// When the store is unusable.
+pub async fn connect_stores_with_retry(
+    url: &StoreUrl,
+    clock: Clock,
+    stopped: impl Future<Output = ()>,
+) -> Result<Option<Stores>, StoreError> {
     let opened = async {
         loop {
-            match connect(url, clock.clone()).await {
+            match connect_stores(url, clock.clone()).await {
                 Err(error @ StoreError::Unavailable { .. }) => {
                     warn!(%error, %url, "store unavailable; retrying");
                     sleep(RETRY_DELAY).await;

@@ -2,10 +2,17 @@
 
 use futures_util::{Stream, StreamExt};
 
-use rockbot_store::{Entry, Key, MAX_PAGE_BYTES, StoreError, Timestamp, Version};
+use rockbot_store::{
+    Entry, InvalidKey, Key, LogEntry, LogName, LogState, MAX_PAGE_BYTES, StoreError, Timestamp,
+    Version,
+};
 
 /// Value, version and expiry time.
 pub(crate) type EntryRow = (Vec<u8>, i64, Option<i64>);
+/// Number and value of an entry of a log.
+pub(crate) type LogEntryRow = (i64, Vec<u8>);
+/// Name, first and next number, size in bytes and time of the last append of a log.
+pub(crate) type LogRow = (String, i64, i64, i64, i64);
 /// Key, value, version and expiry time.
 pub(crate) type KeyedRow = (String, Vec<u8>, i64, Option<i64>);
 
@@ -28,11 +35,55 @@ pub(crate) async fn page(
         && let Some(row) = rows.next().await
     {
         let (key, value, version, expires_at) = row.map_err(&explain)?;
-        let key = Key::parse(&key).map_err(|error| StoreError::Unusable {
-            reason: format!("a table has a row of another program: {error}; remove that row"),
-        })?;
+        let key = Key::parse(&key).map_err(foreign_row)?;
         bytes += value.len();
         page.push((key, entry((value, version, expires_at))));
     }
     Ok(page)
+}
+
+/// Reads entries of a log until the page is full. `explain` converts database errors.
+pub(crate) async fn log_page(
+    mut rows: impl Stream<Item = Result<LogEntryRow, sqlx::Error>> + Unpin,
+    explain: impl Fn(sqlx::Error) -> StoreError,
+) -> Result<Vec<LogEntry>, StoreError> {
+    let mut page = Vec::new();
+    let mut bytes = 0;
+    while bytes < MAX_PAGE_BYTES
+        && let Some(row) = rows.next().await
+    {
+        let (number, value) = row.map_err(&explain)?;
+        bytes += value.len();
+        page.push(LogEntry { number: unsigned(number), value: value.into() });
+    }
+    Ok(page)
+}
+
+pub(crate) fn log_state(row: LogRow) -> Result<LogState, StoreError> {
+    let (name, first, next, bytes, appended_at) = row;
+    let (first, next) = (unsigned(first), unsigned(next));
+    Ok(LogState {
+        name: LogName::parse(&name).map_err(foreign_row)?,
+        first,
+        next,
+        bytes: unsigned(bytes),
+        entries: next.saturating_sub(first),
+        appended_at: Timestamp::from_millis(appended_at),
+    })
+}
+
+/// Converts a number for a query. No column has a number that does not fit.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Converts a number of a row, which is never negative.
+pub(crate) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn foreign_row(error: InvalidKey) -> StoreError {
+    StoreError::Unusable {
+        reason: format!("a table has a row of another program: {error}; remove that row"),
+    }
 }

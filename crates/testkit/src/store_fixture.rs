@@ -5,14 +5,14 @@ use std::{future::Future, panic::resume_unwind, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Version,
-    Write, Written,
+    Appended, Clock, Entry, Expected, Key, Log, LogName, LogState, ManualClock, Prefix, Store,
+    StoreError, Stores, Version, Write, Written,
 };
 
 use crate::fixture::within_timeout;
 
 /// Opens another connection to the store, as another process would.
-pub type Opener = Arc<dyn Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
+pub type Opener = Arc<dyn Fn() -> BoxFuture<'static, Stores> + Send + Sync>;
 /// Removes the data of the test.
 pub type Cleaner = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -23,6 +23,10 @@ pub struct StoreFixture {
     pub local: Arc<dyn Store>,
     /// The connection of another process; tests read on it.
     pub remote: Arc<dyn Store>,
+    /// The logs of the local connection; tests append on it.
+    pub local_log: Arc<dyn Log>,
+    /// The logs of the remote connection; tests read on it.
+    pub remote_log: Arc<dyn Log>,
     /// The clock of both connections.
     pub clock: ManualClock,
     open: Opener,
@@ -34,21 +38,35 @@ impl StoreFixture {
     /// not.
     pub async fn memory() -> Self {
         let clock = ManualClock::new();
-        let store = MemoryStore::new(Clock::from(&clock));
+        let stores = Stores::memory(Clock::from(&clock));
         let open: Opener = Arc::new(move || {
-            let store: Arc<dyn Store> = Arc::new(store.clone());
-            async { store }.boxed()
+            let stores = stores.clone();
+            async { stores }.boxed()
         });
         Self::new(clock, open, Arc::new(|| async {}.boxed())).await
     }
 
     /// Creates a fixture on the store that `open` opens, with `clock` as its time.
     pub async fn new(clock: ManualClock, open: Opener, clean: Cleaner) -> Self {
-        Self { local: open().await, remote: open().await, clock, open, clean }
+        let (local, remote) = (open().await, open().await);
+        Self {
+            local: local.store,
+            remote: remote.store,
+            local_log: local.log,
+            remote_log: remote.log,
+            clock,
+            open,
+            clean,
+        }
     }
 
     /// Opens another connection to the store.
     pub async fn open(&self) -> Arc<dyn Store> {
+        self.open_stores().await.store
+    }
+
+    /// Opens another connection to the store and its logs.
+    pub async fn open_stores(&self) -> Stores {
         within_timeout("open the store", (self.open)()).await
     }
 
@@ -58,8 +76,12 @@ impl StoreFixture {
         F: Future<Output = ()> + Send + 'static,
     {
         let outcome = tokio::spawn(test(self.clone())).await;
-        self.local.close().await;
-        self.remote.close().await;
+        for log in [&self.local_log, &self.remote_log] {
+            log.close().await;
+        }
+        for store in [&self.local, &self.remote] {
+            store.close().await;
+        }
         (self.clean)().await;
         if let Err(failure) = outcome {
             resume_unwind(failure.into_panic());
@@ -111,6 +133,45 @@ impl StoreFixture {
             within_timeout("a page", self.remote.list(&prefix(below), None, usize::MAX)).await;
         page.expect("listed").into_iter().map(|(key, _)| name_of(&key)).collect()
     }
+
+    /// Appends entries without a time to live, on the local connection.
+    pub async fn append(&self, name: &str, at: u64, values: &[&'static str]) -> Appended {
+        let outcome = self.append_with_ttl(name, at, values, None).await;
+        outcome.expect("the log accepts the append")
+    }
+
+    /// Appends entries on the local connection.
+    pub async fn append_with_ttl(
+        &self,
+        name: &str,
+        at: u64,
+        values: &[&'static str],
+        ttl: Option<Duration>,
+    ) -> Result<Appended, StoreError> {
+        let entries = values.iter().map(|value| Bytes::from_static(value.as_bytes())).collect();
+        let name = log_name(name);
+        within_timeout("an append", self.local_log.append(&name, at, entries, ttl)).await
+    }
+
+    /// Returns the numbers and values of the first page of a log, on the remote connection.
+    pub async fn log_entries(&self, name: &str) -> Vec<(u64, String)> {
+        let name = log_name(name);
+        let page = within_timeout("a page", self.remote_log.read(&name, 1, usize::MAX)).await;
+        let entries = page.expect("read").into_iter();
+        entries
+            .map(|entry| (entry.number, String::from_utf8_lossy(&entry.value).into_owned()))
+            .collect()
+    }
+
+    /// Returns the state of a log, on the remote connection.
+    pub async fn log_state(&self, name: &str) -> Option<LogState> {
+        within_timeout("a state", self.remote_log.state(&log_name(name))).await.expect("read")
+    }
+}
+
+/// Parses a name of a log whose segments are joined by slashes.
+pub fn log_name(name: &str) -> LogName {
+    LogName::new(name.split('/')).expect("a name")
 }
 
 /// Parses a key whose segments are joined by slashes.

@@ -4,6 +4,7 @@
 
 mod approvals;
 mod context;
+mod conversation_service;
 mod harness;
 mod inbox;
 mod instructions;

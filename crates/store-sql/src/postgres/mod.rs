@@ -3,7 +3,10 @@
 //! A change is one statement and one round trip; the server groups the commits of several connections.
 //! Entries expire by the server's time, so that clients whose clocks differ agree on it.
 
+mod appender;
 mod failure;
+mod log;
+mod log_statements;
 mod schema;
 mod statements;
 
@@ -22,7 +25,10 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use self::failure::{explain, explain_change};
+use self::{
+    appender::Appender,
+    failure::{explain, explain_change},
+};
 use crate::row::{self, EntryRow, KeyedRow};
 
 /// The maximum number of connections of a store. More do not help, since the server groups commits, and
@@ -46,6 +52,7 @@ const MAX_TTL_MILLIS: i64 = i64::MAX / 2;
 pub struct PostgresStore {
     clock: Clock,
     pool: PgPool,
+    appender: Appender,
 }
 
 impl PostgresStore {
@@ -76,7 +83,8 @@ impl PostgresStore {
                 })
             })
             .connect_lazy_with(options);
-        Ok(Self { clock, pool })
+        let appender = Appender::start(pool.clone(), clock.clone());
+        Ok(Self { clock, pool, appender })
     }
 
     async fn connection(&self) -> Result<PoolConnection<Postgres>, StoreError> {
@@ -242,6 +250,10 @@ impl Store for PostgresStore {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.pool.close().boxed()
+        async {
+            self.appender.close().await;
+            self.pool.close().await;
+        }
+        .boxed()
     }
 }

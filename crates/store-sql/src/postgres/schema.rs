@@ -22,9 +22,30 @@ const CREATE: &str = r#"
     INSERT INTO rockbot_schema VALUES (1);
 "#;
 
+// Added later, without a new schema version: programs without logs ignore these tables. Each append updates
+// the row of its log; free space in the pages keeps these updates out of the indexes.
+const CREATE_LOGS: &str = r#"
+    CREATE TABLE IF NOT EXISTS rockbot_logs (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text COLLATE "C" UNIQUE NOT NULL,
+        first bigint NOT NULL,
+        next bigint NOT NULL,
+        bytes bigint NOT NULL,
+        appended_at bigint NOT NULL,
+        expires_at bigint
+    ) WITH (fillfactor = 50);
+    CREATE TABLE IF NOT EXISTS rockbot_log_entries (
+        log bigint NOT NULL,
+        number bigint NOT NULL,
+        value bytea NOT NULL,
+        PRIMARY KEY (log, number)
+    );
+"#;
+
 /// Creates missing tables, and validates the schema version.
 pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), StoreError> {
-    if with_timeout(explain, version(connection)).await?.is_none() {
+    let has_version = with_timeout(explain, version(connection)).await?.is_some();
+    if !has_version || !with_timeout(explain, has_logs(connection)).await? {
         with_timeout(explain, create(connection)).await?;
     }
     match with_timeout(explain, version(connection)).await? {
@@ -39,7 +60,7 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), StoreEr
     }
 }
 
-/// Creates the tables unless another process has. The lock serializes processes and ends with the
+/// Creates missing tables, unless another process has. The lock serializes processes and ends with the
 /// connection. It is acquired before the transaction, which may not see tables that appear while it waits.
 async fn create(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query("SELECT pg_advisory_lock(1382761076, 0)").execute(&mut *connection).await?;
@@ -47,7 +68,18 @@ async fn create(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     if version(&mut transaction).await?.is_none() {
         sqlx::raw_sql(CREATE).execute(&mut *transaction).await?;
     }
+    if !has_logs(&mut transaction).await? {
+        sqlx::raw_sql(CREATE_LOGS).execute(&mut *transaction).await?;
+    }
     transaction.commit().await
+}
+
+async fn has_logs(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let (exists,): (bool,) =
+        sqlx::query_as("SELECT to_regclass('rockbot_log_entries') IS NOT NULL")
+            .fetch_one(connection)
+            .await?;
+    Ok(exists)
 }
 
 async fn version(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {

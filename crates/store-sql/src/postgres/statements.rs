@@ -14,6 +14,7 @@ macro_rules! now {
         )
     };
 }
+pub(super) use now;
 
 /// Acquires the lock of the key, and then reads the time. 1382761076 is "RkBt" in ASCII, the class of this
 /// program's locks.

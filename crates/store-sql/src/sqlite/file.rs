@@ -43,6 +43,26 @@ const CREATE: &str = "
     PRAGMA user_version = 1;
 ";
 
+// Added later, without a new schema version: programs without logs ignore these tables. The entries are in
+// order of arrival, so that appends to many logs write adjacent pages.
+const CREATE_LOGS: &str = "
+    CREATE TABLE IF NOT EXISTS rockbot_logs (
+        id INTEGER PRIMARY KEY NOT NULL,
+        name TEXT UNIQUE NOT NULL,
+        first INTEGER NOT NULL,
+        next INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        appended_at INTEGER NOT NULL,
+        expires_at INTEGER
+    );
+    CREATE TABLE IF NOT EXISTS rockbot_log_entries (
+        log INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        value BLOB NOT NULL,
+        UNIQUE (log, number)
+    );
+";
+
 /// Creates or validates the file, and returns the connection options.
 pub(super) async fn prepare(path: &Path) -> Result<SqliteConnectOptions, StoreError> {
     let owned = path.to_owned();
@@ -74,39 +94,52 @@ fn create(path: &Path) -> io::Result<()> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map(drop)
 }
 
-/// Validates the header, and initializes an empty file. A file of another program is not changed.
+/// The tables of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tables {
+    /// None: the file is empty.
+    Missing,
+    /// Those of an older program, without logs.
+    WithoutLogs,
+    /// All.
+    Complete,
+}
+
+/// Validates the header, and creates missing tables. A file of another program is not changed.
 async fn initialize(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    if is_initialized(connection).await? {
+    if find_tables(connection).await? == Tables::Complete {
         return Ok(());
     }
     enter_wal_mode(connection).await?;
     sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await.map_err(explain)?;
-    // Another process may have initialized it meanwhile.
-    if !is_initialized(connection).await? {
+    // Another process may have created them meanwhile.
+    if find_tables(connection).await? == Tables::Missing {
         sqlx::raw_sql(CREATE).execute(&mut *connection).await.map_err(explain)?;
     }
+    sqlx::raw_sql(CREATE_LOGS).execute(&mut *connection).await.map_err(explain)?;
     sqlx::query("COMMIT").execute(connection).await.map_err(explain)?;
     Ok(())
 }
 
-/// Returns whether the file has the tables; an empty file has none.
-async fn is_initialized(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+async fn find_tables(connection: &mut SqliteConnection) -> Result<Tables, StoreError> {
     let unusable = |reason: String| Err(StoreError::Unusable { reason });
     match header(connection).await.map_err(explain)? {
-        (APPLICATION_ID, SCHEMA, _) => Ok(true),
-        (APPLICATION_ID, newer, _) => unusable(format!(
+        (APPLICATION_ID, SCHEMA, _, 0) => Ok(Tables::WithoutLogs),
+        (APPLICATION_ID, SCHEMA, _, _) => Ok(Tables::Complete),
+        (APPLICATION_ID, newer, _, _) => unusable(format!(
             "its tables have version {newer}, but this program supports {SCHEMA}; run the newer \
              program, or choose another path"
         )),
-        (0, 0, 0) => Ok(false),
+        (0, 0, 0, _) => Ok(Tables::Missing),
         _ => unusable("the file belongs to another program; choose another path".to_owned()),
     }
 }
 
-/// Reads the application id, the schema version and the number of tables.
-async fn header(connection: &mut SqliteConnection) -> Result<(i64, i64, i64), sqlx::Error> {
+/// Reads the application id, the schema version, the number of tables and that of tables of logs.
+async fn header(connection: &mut SqliteConnection) -> Result<(i64, i64, i64, i64), sqlx::Error> {
     const HEADER: &str = "SELECT (SELECT application_id FROM pragma_application_id), \
-         (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)";
+         (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema), \
+         (SELECT count(*) FROM sqlite_schema WHERE name = 'rockbot_log_entries')";
     sqlx::query_as(HEADER).fetch_one(connection).await
 }
 

@@ -5,6 +5,8 @@
 
 mod failure;
 mod file;
+mod log;
+mod log_changes;
 mod writer;
 
 use std::{future::Future, path::Path, time::Duration};

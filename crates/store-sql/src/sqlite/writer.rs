@@ -1,102 +1,59 @@
 //! The write connection: commits all queued changes together.
 
-use std::time::Duration;
-
-use rockbot_store::{Clock, Entry, Expected, Key, StoreError, Timestamp, Version, Write, Written};
+use rockbot_store::{
+    Appended, Clock, Entry, Expected, Key, LogName, StoreError, Timestamp, Version, Write, Written,
+};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::timeout,
-};
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::TaskTracker,
-};
 
 use super::failure::{explain, explain_commit};
 use crate::row::{self, EntryRow};
+use crate::{
+    append::Append,
+    change_queue::{ChangeQueue, QueuedChanges, Reply},
+};
 
-/// The capacity of the queue, and the maximum size of a batch.
-const QUEUE_CAPACITY: usize = 256;
-/// The timeout for queueing a change.
-const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The timeout for the outcome of a queued change.
-const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A handle to the task that owns the connection. When it is dropped, the task completes the queued
-/// changes.
+/// A handle to the task that owns the connection.
 #[derive(Debug)]
-pub(super) struct Writer {
-    queue: mpsc::Sender<Change>,
-    stop: CancellationToken,
-    task: TaskTracker,
-    _stop_on_drop: DropGuard,
-}
+pub(super) struct Writer(ChangeQueue<Change>);
 
 impl Writer {
     pub(super) fn start(options: SqliteConnectOptions, clock: Clock) -> Self {
-        let (queue, changes) = mpsc::channel(QUEUE_CAPACITY);
-        let stop = CancellationToken::new();
-        let task = TaskTracker::new();
         let committer = Committer { options, connection: None, clock };
-        task.spawn(committer.run(changes, stop.clone()));
-        task.close();
-        Self { queue, stop: stop.clone(), task, _stop_on_drop: stop.drop_guard() }
+        Self(ChangeQueue::start(|changes| committer.run(changes)))
     }
 
     pub(super) async fn write(&self, write: Write) -> Result<Written, StoreError> {
         write.check_size()?;
-        self.submit(|reply| Change::Write { write, reply }).await
+        self.0.submit(|reply| Change::Write { write, reply }).await
     }
 
     pub(super) async fn remove(&self, key: Key, expected: Expected) -> Result<bool, StoreError> {
-        self.submit(|reply| Change::Remove { key, expected, reply }).await
+        self.0.submit(|reply| Change::Remove { key, expected, reply }).await
     }
 
     pub(super) async fn sweep(&self, limit: usize) -> Result<u64, StoreError> {
-        self.submit(|reply| Change::Sweep { limit, reply }).await
+        self.0.submit(|reply| Change::Sweep { limit, reply }).await
+    }
+
+    pub(super) async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        self.0.submit(|reply| Change::Append { append, reply }).await
+    }
+
+    pub(super) async fn truncate_log(&self, name: LogName, before: u64) -> Result<u64, StoreError> {
+        self.0.submit(|reply| Change::TruncateLog { name, before, reply }).await
+    }
+
+    pub(super) async fn delete_log(&self, name: LogName) -> Result<bool, StoreError> {
+        self.0.submit(|reply| Change::DeleteLog { name, reply }).await
+    }
+
+    pub(super) async fn sweep_logs(&self, limit: usize) -> Result<u64, StoreError> {
+        self.0.submit(|reply| Change::SweepLogs { limit, reply }).await
     }
 
     /// Commits the queued changes and stops the task.
     pub(super) async fn close(&self) {
-        self.stop.cancel();
-        self.task.wait().await;
-    }
-
-    async fn submit<T>(&self, change: impl FnOnce(Reply<T>) -> Change) -> Result<T, StoreError> {
-        let (sender, receiver) = oneshot::channel();
-        let permit = timeout(QUEUE_TIMEOUT, self.queue.reserve()).await.map_err(|_| {
-            let seconds = QUEUE_TIMEOUT.as_secs();
-            StoreError::Unavailable { reason: format!("the write queue was full for {seconds} s") }
-        })?;
-        if self.stop.is_cancelled() {
-            return Err(StoreError::Closed);
-        }
-        permit.map_err(|_| StoreError::Closed)?.send(change(Reply { sender, result: None }));
-        match timeout(COMMIT_TIMEOUT, receiver).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => unconfirmed("the writer task ended"),
-            Err(_) => unconfirmed("no response in time"),
-        }
-    }
-}
-
-fn unconfirmed<T>(reason: &str) -> Result<T, StoreError> {
-    Err(StoreError::Unconfirmed { reason: reason.to_owned() })
-}
-
-/// The reply to the caller of a change.
-struct Reply<T> {
-    sender: oneshot::Sender<Result<T, StoreError>>,
-    /// The result, valid once it is committed.
-    result: Option<T>,
-}
-
-impl<T> Reply<T> {
-    fn send(self, committed: Result<(), StoreError>) {
-        let outcome = committed.and_then(|()| self.result.map_or_else(|| unconfirmed("lost"), Ok));
-        // The caller may have dropped its future.
-        let _ = self.sender.send(outcome);
+        self.0.close().await;
     }
 }
 
@@ -104,6 +61,10 @@ enum Change {
     Write { write: Write, reply: Reply<Written> },
     Remove { key: Key, expected: Expected, reply: Reply<bool> },
     Sweep { limit: usize, reply: Reply<u64> },
+    Append { append: Append, reply: Reply<Appended> },
+    TruncateLog { name: LogName, before: u64, reply: Reply<u64> },
+    DeleteLog { name: LogName, reply: Reply<bool> },
+    SweepLogs { limit: usize, reply: Reply<u64> },
 }
 
 impl Change {
@@ -115,6 +76,18 @@ impl Change {
                 reply.result = Some(transaction.remove(key, *expected).await?);
             }
             Self::Sweep { limit, reply } => reply.result = Some(transaction.sweep(*limit).await?),
+            Self::Append { append, reply } => {
+                reply.result = Some(transaction.append(append).await?);
+            }
+            Self::TruncateLog { name, before, reply } => {
+                reply.result = Some(transaction.truncate_log(name, *before).await?);
+            }
+            Self::DeleteLog { name, reply } => {
+                reply.result = Some(transaction.remove_log(name).await?);
+            }
+            Self::SweepLogs { limit, reply } => {
+                reply.result = Some(transaction.sweep_logs(*limit).await?);
+            }
         }
         Ok(())
     }
@@ -122,8 +95,11 @@ impl Change {
     fn reply(self, committed: Result<(), StoreError>) {
         match self {
             Self::Write { reply, .. } => reply.send(committed),
-            Self::Remove { reply, .. } => reply.send(committed),
-            Self::Sweep { reply, .. } => reply.send(committed),
+            Self::Append { reply, .. } => reply.send(committed),
+            Self::Remove { reply, .. } | Self::DeleteLog { reply, .. } => reply.send(committed),
+            Self::Sweep { reply, .. }
+            | Self::TruncateLog { reply, .. }
+            | Self::SweepLogs { reply, .. } => reply.send(committed),
         }
     }
 }
@@ -143,20 +119,9 @@ struct Committer {
 }
 
 impl Committer {
-    async fn run(mut self, mut changes: mpsc::Receiver<Change>, stop: CancellationToken) {
-        let mut batch = Vec::with_capacity(QUEUE_CAPACITY);
-        loop {
-            tokio::select! {
-                biased;
-                count = changes.recv_many(&mut batch, QUEUE_CAPACITY) => {
-                    if count == 0 {
-                        break;
-                    }
-                    self.process(std::mem::take(&mut batch)).await;
-                }
-                // Changes that are already queued are still received.
-                () = stop.cancelled(), if !changes.is_closed() => changes.close(),
-            }
+    async fn run(mut self, mut changes: QueuedChanges<Change>) {
+        while let Some(batch) = changes.next_batch().await {
+            self.process(batch).await;
         }
         self.disconnect().await;
     }
@@ -228,9 +193,9 @@ fn reply_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {
 }
 
 /// The transaction of a batch.
-struct Transaction<'a> {
-    connection: &'a mut SqliteConnection,
-    now: Timestamp,
+pub(super) struct Transaction<'a> {
+    pub(super) connection: &'a mut SqliteConnection,
+    pub(super) now: Timestamp,
     last_version: i64,
 }
 
@@ -245,6 +210,9 @@ impl<'a> Transaction<'a> {
         let writes = batch.iter().filter(|change| matches!(change, Change::Write { .. })).count();
         let writes = i64::try_from(writes).unwrap_or(i64::MAX);
         sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        if writes == 0 {
+            return Ok(Self { connection, now, last_version: 0 });
+        }
         let (last,): (i64,) =
             sqlx::query_as(TAKE_VERSIONS).bind(writes).fetch_one(&mut *connection).await?;
         Ok(Self { connection, now, last_version: last - writes })

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, Store, StoreError, Timestamp, Write};
+use rockbot_store::{Clock, ManualClock, Store, StoreError, Stores, Timestamp, Write};
 use rockbot_store_sql::PostgresStore;
 use rockbot_testkit::{
     StoreFixture,
@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 
 rockbot_testkit::store_conformance_tests!(crate::postgres::fixture);
 rockbot_testkit::durable_store_conformance_tests!(crate::postgres::fixture);
+rockbot_testkit::log_conformance_tests!(crate::postgres::fixture);
+rockbot_testkit::durable_log_conformance_tests!(crate::postgres::fixture);
 
 /// A schema of one test.
 #[derive(Clone)]
@@ -60,6 +62,11 @@ async fn run(statements: &str) {
     within_timeout("the statements", work).await;
 }
 
+fn stores(database: PostgresStore) -> Stores {
+    let database = Arc::new(database);
+    Stores { store: database.clone(), log: database }
+}
+
 async fn fixture() -> StoreFixture {
     let manual_clock = ManualClock::new();
     let clock = Clock::from(&manual_clock);
@@ -67,8 +74,7 @@ async fn fixture() -> StoreFixture {
     let schema_to_remove = schema.clone();
     let open: Opener = Arc::new(move || {
         let (schema, clock) = (schema.clone(), clock.clone());
-        async move { Arc::new(schema.connect(clock).await.expect("connected")) as Arc<dyn Store> }
-            .boxed()
+        async move { stores(schema.connect(clock).await.expect("connected")) }.boxed()
     });
     let cleanup = Arc::new(move || {
         let schema = schema_to_remove.clone();

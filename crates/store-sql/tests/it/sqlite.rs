@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use futures_util::FutureExt;
-use rockbot_store::{Clock, ManualClock, Store, StoreError, Write};
+use rockbot_store::{Clock, ManualClock, Store, StoreError, Stores, Write};
 use rockbot_store_sql::SqliteStore;
 use rockbot_testkit::{
     StoreFixture,
@@ -15,6 +15,13 @@ use tokio::task::JoinSet;
 
 rockbot_testkit::store_conformance_tests!(crate::sqlite::fixture);
 rockbot_testkit::durable_store_conformance_tests!(crate::sqlite::fixture);
+rockbot_testkit::log_conformance_tests!(crate::sqlite::fixture);
+rockbot_testkit::durable_log_conformance_tests!(crate::sqlite::fixture);
+
+fn stores(database: SqliteStore) -> Stores {
+    let database = Arc::new(database);
+    Stores { store: database.clone(), log: database }
+}
 
 async fn fixture() -> StoreFixture {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
@@ -23,8 +30,7 @@ async fn fixture() -> StoreFixture {
     // The closure, and with it the fixture, owns the folder.
     let open: Opener = Arc::new(move || {
         let (path, clock) = (folder.path().join("store.db"), clock.clone());
-        async { Arc::new(SqliteStore::open(path, clock).await.expect("opened")) as Arc<dyn Store> }
-            .boxed()
+        async { stores(SqliteStore::open(path, clock).await.expect("opened")) }.boxed()
     });
     StoreFixture::new(manual_clock, open, Arc::new(|| async {}.boxed())).await
 }

@@ -3,6 +3,8 @@
 //! [`store_conformance_tests!`](crate::store_conformance_tests) turns the functions of the modules below
 //! into tests, and [`durable_store_conformance_tests!`](crate::durable_store_conformance_tests) those of
 //! [`durability`], which an in-memory store does not pass.
+//! [`log_conformance_tests!`](crate::log_conformance_tests) and
+//! [`durable_log_conformance_tests!`](crate::durable_log_conformance_tests) do so for logs.
 
 #![allow(missing_docs, reason = "the name of a test describes it")]
 
@@ -12,6 +14,12 @@ pub mod durability;
 pub mod expiry;
 pub mod leases;
 pub mod listing;
+pub mod log_appending;
+pub mod log_concurrency;
+pub mod log_durability;
+pub mod log_expiry;
+pub mod log_reading;
+pub mod log_removing;
 pub mod removing;
 pub mod writing;
 
@@ -103,6 +111,66 @@ macro_rules! durable_store_conformance_tests {
             write_during_close_is_complete_or_rejected
             writes_of_two_processes_are_all_kept
             dropped_write_is_atomic
+        );
+    };
+}
+
+/// Defines the tests of the suite for logs, on the fixture that `$fixture` (an async function) returns.
+#[macro_export]
+macro_rules! log_conformance_tests {
+    ($fixture:path) => {
+        $crate::store_conformance_tests!(@ $fixture, log_appending:
+            entries_are_read_as_appended
+            append_at_another_number_conflicts
+            conflicting_append_changes_nothing
+            empty_append_checks_fence
+            append_size_is_limited
+            state_counts_entries_and_bytes
+            logs_are_independent
+            log_and_entry_may_share_name
+        );
+        $crate::store_conformance_tests!(@ $fixture, log_concurrency:
+            one_concurrent_append_succeeds
+            one_concurrent_creation_succeeds
+            writers_of_many_logs_leave_no_gaps
+            rejected_append_does_not_fail_others
+            appends_race_with_truncation
+            appends_race_with_deletion
+        );
+        $crate::store_conformance_tests!(@ $fixture, log_reading:
+            pages_of_entries_have_no_gaps_or_repeats
+            page_of_entries_is_bounded
+            pages_of_logs_have_no_gaps_or_repeats
+            prefix_matches_whole_segments
+            limit_zero_reads_nothing
+            absent_log_is_empty
+        );
+        $crate::store_conformance_tests!(@ $fixture, log_removing:
+            truncation_keeps_later_entries
+            truncation_beyond_end_keeps_next_number
+            deleted_log_starts_again
+            deletion_of_absent_log_is_no_error
+        );
+        $crate::store_conformance_tests!(@ $fixture, log_expiry:
+            log_expires_after_its_last_append
+            expired_log_starts_again
+            append_replaces_time_to_live
+            sweep_removes_only_expired_logs
+            sweep_respects_its_limit
+            closed_log_rejects_operations
+        );
+    };
+}
+
+/// Defines the tests of [`log_durability`](crate::store_conformance::log_durability), on the fixture that
+/// `$fixture` (an async function) returns.
+#[macro_export]
+macro_rules! durable_log_conformance_tests {
+    ($fixture:path) => {
+        $crate::store_conformance_tests!(@ $fixture, log_durability:
+            logs_survive_reopening
+            append_during_close_is_complete_or_rejected
+            dropped_append_is_atomic
         );
     };
 }

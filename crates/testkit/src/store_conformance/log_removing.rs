@@ -1,0 +1,66 @@
+//! Truncation and deletion of logs.
+
+use rockbot_store::{Appended, LogState};
+
+use crate::{
+    fixture::within_timeout,
+    store_fixture::{StoreFixture, log_name},
+};
+
+async fn truncate(fixture: &StoreFixture, name: &str, before: u64) -> u64 {
+    let name = log_name(name);
+    let truncated = fixture.local_log.truncate(&name, before);
+    within_timeout("a truncation", truncated).await.expect("truncated")
+}
+
+async fn delete(fixture: &StoreFixture, name: &str) -> bool {
+    let name = log_name(name);
+    within_timeout("a deletion", fixture.local_log.delete(&name)).await.expect("deleted or not")
+}
+
+fn extent(state: &LogState) -> (u64, u64, u64, u64) {
+    (state.first, state.next, state.entries, state.bytes)
+}
+
+pub async fn truncation_keeps_later_entries(fixture: StoreFixture) {
+    fixture.append("a", 1, &["1", "22", "333"]).await;
+    fixture.append("b", 1, &["other"]).await;
+    for (before, removed) in [(0, 0), (1, 0), (3, 2), (2, 0)] {
+        assert_eq!(truncate(&fixture, "a", before).await, removed, "before {before}");
+    }
+    assert_eq!(fixture.log_entries("a").await, [(3, "333".to_owned())]);
+    assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 4, 1, 3));
+    assert_eq!(fixture.append("a", 1, &["x"]).await, Appended::Conflict { next: 4 });
+    assert_eq!(fixture.append("a", 4, &["4444"]).await, Appended::Done { next: 5 });
+    assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 5, 2, 7));
+    assert_eq!(fixture.log_entries("b").await.len(), 1);
+}
+
+pub async fn truncation_beyond_end_keeps_next_number(fixture: StoreFixture) {
+    assert_eq!(truncate(&fixture, "a", 5).await, 0);
+    assert_eq!(fixture.log_state("a").await, None);
+    fixture.append("a", 1, &["one", "two"]).await;
+    assert_eq!(truncate(&fixture, "a", u64::MAX).await, 2);
+    assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 3, 0, 0));
+    assert!(fixture.log_entries("a").await.is_empty());
+    assert_eq!(fixture.append("a", 1, &["x"]).await, Appended::Conflict { next: 3 });
+    assert_eq!(fixture.append("a", 3, &["three"]).await, Appended::Done { next: 4 });
+    assert_eq!(fixture.log_entries("a").await, [(3, "three".to_owned())]);
+}
+
+pub async fn deleted_log_starts_again(fixture: StoreFixture) {
+    fixture.append("a", 1, &["one", "two"]).await;
+    assert!(delete(&fixture, "a").await);
+    assert_eq!(fixture.log_state("a").await, None);
+    assert!(fixture.log_entries("a").await.is_empty());
+    assert_eq!(fixture.append("a", 3, &["stale"]).await, Appended::Conflict { next: 1 });
+    assert_eq!(fixture.append("a", 1, &["new"]).await, Appended::Done { next: 2 });
+    assert_eq!(fixture.log_entries("a").await, [(1, "new".to_owned())]);
+}
+
+pub async fn deletion_of_absent_log_is_no_error(fixture: StoreFixture) {
+    fixture.append("a/b", 1, &["one"]).await;
+    assert!(!delete(&fixture, "a").await);
+    assert!(delete(&fixture, "a/b").await);
+    assert!(!delete(&fixture, "a/b").await);
+}
