@@ -14,6 +14,10 @@ use crate::{ids::InstanceId, message::Message, user::UserMessage};
 pub struct ForwardedMessage {
     /// The process that forwards it and waits for the receipt at `user.message.<agent>.at.<from>`.
     pub from: InstanceId,
+    /// Broker user of the sender, validated by the process that forwards it; absent on a bus without
+    /// users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
     /// The user's message.
     pub message: UserMessage,
 }

@@ -125,10 +125,9 @@ impl Answerer {
         // A cancel has no text, and nothing is left to receive for it.
         let found = self.conversations.message(session, message).await?;
         Ok(match found.filter(|found| !found.text.is_empty()) {
-            Some(found) => ConversationResponse::Message {
-                text: found.text,
-                is_answered: found.is_answered,
-            },
+            Some(found) => {
+                ConversationResponse::Message { text: found.text, is_answered: found.is_answered }
+            }
             None => failed(
                 ConversationErrorCode::NotFound,
                 format!("conversation {session} has no message {message}; send it as a new one"),

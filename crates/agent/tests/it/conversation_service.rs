@@ -83,9 +83,8 @@ impl Served {
         let reply_to = user_response(&InstanceId::new("other").unwrap());
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
         let mut replies = self.bus.consume(Subscription::on_receipt(queue, 1)).await.unwrap();
-        let mut envelope = Envelope::from_payload(request)
-            .reply_to(reply_to)
-            .with_trust(ContentTrust::UserInput);
+        let mut envelope =
+            Envelope::from_payload(request).reply_to(reply_to).with_trust(ContentTrust::UserInput);
         envelope.user_id = Some(user.into());
         let publication = Publication::mandatory(user_conversation(&tester()), envelope);
         self.bus.publish(publication).await.unwrap();
@@ -193,7 +192,10 @@ async fn answered_message_is_adopted_with_its_answer() {
     let instance = InstanceId::new("restarted").unwrap();
     let later = AgentClient::connect(served.bus.clone(), &instance).await.unwrap();
     let answer = later.adopt(&tester(), &session("a"), &id).await.unwrap().last().await.unwrap();
-    assert!(matches!(&answer.body, ReplyBody::Answer { text, .. } if text == "Done."), "{answer:?}");
+    assert!(
+        matches!(&answer.body, ReplyBody::Answer { text, .. } if text == "Done."),
+        "{answer:?}"
+    );
     assert_eq!(served.summary(Some(session("a"))).await.turns, 1);
     let unknown = later.adopt(&tester(), &session("a"), &MessageId::generate()).await;
     assert_eq!(code(unknown.unwrap_err()), ConversationErrorCode::NotFound);

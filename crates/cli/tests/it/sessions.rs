@@ -95,9 +95,15 @@ fn conversations_are_listed_shown_exported_and_deleted() {
     home.check(&["chat", "read my notes"], 0);
     let sessions = home.sessions();
     assert_eq!(sessions.len(), 2, "{sessions:?}");
-    assert_eq!((&sessions[0]["title"], &sessions[0]["state"]), (&"read my notes".into(), &"idle".into()));
+    assert_eq!(
+        (&sessions[0]["title"], &sessions[0]["state"]),
+        (&"read my notes".into(), &"idle".into())
+    );
     let list = home.check(&["sessions", "list"], 0);
-    assert_contains(&list.out, &["SESSION", "read my notes", "hello there", id(&sessions[1]), "idle"]);
+    assert_contains(
+        &list.out,
+        &["SESSION", "read my notes", "hello there", id(&sessions[1]), "idle"],
+    );
     let shown = home.check(&["sessions", "show", id(&sessions[0])], 0);
     assert_contains(
         &shown.out,

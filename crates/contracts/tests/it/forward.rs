@@ -13,6 +13,7 @@ fn forwarded_messages_match_golden_json() {
         "forwarded-message.json",
         &ForwardedMessage {
             from: InstanceId::new("agent-0").unwrap(),
+            sender: Some("rockbot.cli".to_owned()),
             message: UserMessage {
                 session_id: SessionId::new("session-1").unwrap(),
                 text: "Only the names.".to_owned(),
