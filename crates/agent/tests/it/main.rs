@@ -14,6 +14,7 @@ mod memory;
 mod metering;
 mod pins;
 mod profiles;
+mod replicas;
 mod replies;
 mod services;
 mod sessions;
