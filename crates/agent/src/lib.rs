@@ -56,6 +56,9 @@ pub use context::{
 };
 pub use conversation::{ConversationError, ConversationOptions, Conversations, StoredMessage};
 pub use conversation_service::{ConversationServer, ConversationService};
+pub use conversation::{
+    ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
+};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };

@@ -13,8 +13,8 @@ use futures_util::{
     stream,
 };
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, McpParts,
-    ModelBehavior, ProgressSink, TurnAnswer, TurnEvent,
+    Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, Conversations,
+    McpParts, ModelBehavior, ProgressSink, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{
     AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId, ToolCallId, UserMessage,
@@ -323,6 +323,7 @@ pub(crate) struct AgentFixture {
     pub(crate) behavior: ModelBehavior,
     pub(crate) pins: Option<Arc<ToolPins>>,
     pub(crate) approvals: Option<Arc<Approvals>>,
+    pub(crate) conversations: Option<Conversations>,
 }
 
 impl AgentFixture {
@@ -338,6 +339,7 @@ impl AgentFixture {
             behavior: ModelBehavior::default(),
             pins: None,
             approvals: None,
+            conversations: None,
         }
     }
 
@@ -347,9 +349,22 @@ impl AgentFixture {
     }
 
     pub(crate) fn agent(self, model: &Arc<RecordingModel>) -> Agent {
-        let Self { definition, limits, registry, mcp, context, behavior, pins, approvals } = self;
+        let Self {
+            definition,
+            limits,
+            registry,
+            mcp,
+            context,
+            behavior,
+            pins,
+            approvals,
+            conversations,
+        } = self;
         let model: Arc<dyn ChatModel> = model.clone();
-        let parts = AgentParts::new(definition, model, registry);
+        let mut parts = AgentParts::new(definition, model, registry);
+        if let Some(conversations) = conversations {
+            parts.conversations = conversations;
+        }
         Agent::new(AgentParts { limits, mcp, context, behavior, pins, approvals, ..parts })
     }
 }

@@ -1,262 +1,256 @@
-//! Several processes of one agent, which share its conversations.
+//! Several processes of one agent on the same conversations.
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{
-    Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
-    Sharing, serve_shared,
-};
-use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
+use rockbot_agent::{TurnEnd, TurnEvent};
 use rockbot_contracts::{
-    AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, QueueSpec, ReplyBody,
-    json::Limits,
-    topology::{user_message_at, user_response},
-    user::TurnOutcome,
+    ApprovalDecision, MessageId, UserFeedback, conversation::FeedbackRating, user::TurnOutcome,
 };
-use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, Prefix, Stores};
-use rockbot_testkit::fixture::within_timeout;
+use rockbot_llm::ScriptedTurn;
+use rockbot_tools::{ApprovalSection, EntryPoint};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::harness::{
-    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, calls, cancel, message,
-    settle, text_events,
+use crate::{
+    harness::{
+        AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, message,
+        settle, text_events,
+    },
+    stored_harness::{JournaledTool, Storage, resume, send_as, send_to, session},
 };
 
-/// What the processes of an agent share.
-struct Fleet {
-    bus: Arc<dyn Bus>,
-    stores: Stores,
-}
-
-/// A process of the agent with its own model and tool.
-struct Replica {
-    inbox: AgentInbox,
-    model: Arc<RecordingModel>,
-    tool: Arc<ProbeTool>,
-    gate: Arc<Semaphore>,
-}
-
-impl Fleet {
-    fn new() -> Self {
-        Self { bus: Arc::new(MemoryBus::new()), stores: Stores::memory(Clock::System) }
-    }
-
-    /// Returns a fleet on another bus with the same conversations.
-    fn on_another_bus(&self) -> Self {
-        Self { bus: Arc::new(MemoryBus::new()), stores: self.stores.clone() }
-    }
-
-    /// Starts a process whose model returns these answers. Its tool `wait` waits for its gate.
-    async fn start(
-        &self,
-        instance: &str,
-        concurrency: u16,
-        answers: impl IntoIterator<Item = Answer>,
-    ) -> Replica {
-        let sharing = Sharing::new(self.stores.store.clone(), InstanceId::new(instance).unwrap());
-        self.start_with(sharing, concurrency, answers).await
-    }
-
-    async fn start_with(
-        &self,
-        sharing: Sharing,
-        concurrency: u16,
-        answers: impl IntoIterator<Item = Answer>,
-    ) -> Replica {
-        let gate = Arc::new(Semaphore::new(0));
-        let tool = ProbeTool::new("wait", Behavior::Gated(gate.clone()));
-        let model = RecordingModel::new(CannedModel::new(answers));
-        let options = ConversationOptions {
-            instance: sharing.instance.clone(),
-            ..ConversationOptions::default()
-        };
-        let Stores { store, log } = self.stores.clone();
-        let AgentFixture { definition, registry, .. } = AgentFixture::new().with(&tool);
-        let shared_model: Arc<dyn ChatModel> = model.clone();
-        let agent = Agent::new(AgentParts {
-            conversations: Conversations::new(log, store, tester(), options),
-            ..AgentParts::new(definition, shared_model, registry)
-        });
-        let inbox = serve_shared(agent, self.bus.clone(), concurrency, sharing).await.unwrap();
-        Replica { inbox, model, tool, gate }
-    }
-
-    async fn client(&self) -> AgentClient {
-        AgentClient::connect(self.bus.clone(), &InstanceId::new("proxy").unwrap()).await.unwrap()
-    }
-}
-
-fn tester() -> AgentName {
-    AgentName::new("tester").unwrap()
-}
-
-fn call_wait() -> Answer {
-    Answer::Events(calls(&[("call-1", "wait", "{}")], FinishReason::ToolCalls))
-}
-
-fn say(text: &str) -> Answer {
-    Answer::Events(text_events(text))
-}
-
-/// Returns the text and the outcome of the final reply, and the instances that continued the turn.
-async fn answer(mut replies: Replies) -> (String, TurnOutcome, Vec<String>) {
-    let mut resumed = Vec::new();
-    let mut sequence = 0;
-    loop {
-        let reply = within_timeout("a reply", replies.next()).await.unwrap().unwrap();
-        assert!(reply.sequence > sequence, "replies are ordered");
-        sequence = reply.sequence;
-        match reply.body {
-            ReplyBody::Resumed { on, .. } => resumed.push(on.to_string()),
-            ReplyBody::Answer { text, outcome, .. } => {
-                assert_eq!(replies.lost(), 0, "no reply was lost");
-                return (text, outcome, resumed);
-            }
-            _ => {}
-        }
-    }
+fn one_call() -> Arc<RecordingModel> {
+    RecordingModel::script([
+        ScriptedTurn::default().call("work", json!({})),
+        ScriptedTurn::text("Done."),
+    ])
 }
 
 #[tokio::test]
-async fn message_steers_the_turn_of_another_process() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    // It takes no second message from the inbox.
-    let first = fleet.start("one", 1, [call_wait(), say("Only the names.")]).await;
-    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    let second = fleet.start("two", 4, []).await;
-    let mut steering = client.send(&tester(), &message("s", "only the names")).await.unwrap();
-    let steered = within_timeout("a reply", steering.next()).await.unwrap().unwrap();
-    assert_eq!(steered.body, ReplyBody::Steered {});
-    first.gate.add_permits(1);
-    for replies in [turn, steering] {
-        let (text, outcome, resumed) = answer(replies).await;
-        assert_eq!((text.as_str(), outcome), ("Only the names.", TurnOutcome::Completed));
-        assert!(resumed.is_empty());
+async fn processes_take_turns_in_one_conversation() {
+    let storage = Storage::new();
+    let model = RecordingModel::script([ScriptedTurn::text("Noted.")]);
+    let (one, two) =
+        (storage.agent(AgentFixture::new(), &model), storage.agent(AgentFixture::new(), &model));
+    for (index, agent) in [&one, &two, &one, &one, &two].into_iter().enumerate() {
+        let answer = send_as(agent, &MessageId::generate(), &format!("message {index}")).await;
+        assert_eq!(answer.text, "Noted.");
+        assert_eq!(model.last_request().messages.len(), 2 + 2 * index);
+        assert_eq!(answer.usage.unwrap().session.model_calls, index as u64 + 1);
     }
-    assert_eq!(second.model.request_count(), 0);
-    assert!(second.inbox.drain(Duration::from_secs(5)).await);
-    assert!(first.inbox.drain(Duration::from_secs(5)).await);
+    let summary = two.conversations().summary(&session()).await.unwrap().unwrap();
+    assert_eq!((summary.turns, summary.title.as_str()), (5, "message 0"));
 }
 
 #[tokio::test]
-async fn cancel_reaches_the_turn_of_another_process() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let first = fleet.start("one", 1, [call_wait()]).await;
-    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    let _second = fleet.start("two", 4, []).await;
-    let cancelling = client.send(&tester(), &cancel("s")).await.unwrap();
-    for replies in [turn, cancelling] {
-        assert_eq!(answer(replies).await.1, TurnOutcome::Cancelled);
-    }
-}
-
-#[tokio::test]
-async fn turn_of_dead_process_continues_in_another() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let first = fleet.start("one", 4, [call_wait()]).await;
-    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    let second = fleet.start("two", 4, [say("Done, as far as I know.")]).await;
-    drop(first.inbox);
-    let (text, outcome, resumed) = answer(turn).await;
-    assert_eq!((text.as_str(), outcome), ("Done, as far as I know.", TurnOutcome::Completed));
-    assert_eq!(resumed, ["two"]);
-    assert_eq!((first.tool.calls(), second.tool.calls()), (1, 0), "the tool is not run again");
-    let results = second.model.tool_results();
-    assert!(
-        results[0].contains("outcome_unknown") || results[0].contains("unknown"),
-        "{results:?}"
-    );
-}
-
-#[tokio::test]
-async fn stopping_process_hands_its_turn_over_after_the_step() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let first = fleet.start("one", 4, [call_wait()]).await;
-    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    let second = fleet.start("two", 4, [say("All done.")]).await;
-    let Replica { inbox, gate, tool, .. } = first;
-    let draining = tokio::spawn(inbox.drain(Duration::from_secs(20)));
-    gate.add_permits(1);
-    let (text, _, resumed) = answer(turn).await;
-    assert_eq!((text.as_str(), resumed), ("All done.", vec!["two".to_owned()]));
-    assert!(within_timeout("the drain", draining).await.unwrap());
-    assert_eq!((tool.calls(), second.tool.calls()), (1, 0));
-    assert_eq!(second.model.tool_results(), ["wait is done"]);
-}
-
-#[tokio::test]
-async fn conversation_continues_in_any_process() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let first = fleet.start("one", 4, [say("Hello.")]).await;
-    let turn = client.send(&tester(), &message("s", "my name is Ada")).await.unwrap();
-    assert_eq!(answer(turn).await.0, "Hello.");
-    assert!(first.inbox.drain(Duration::from_secs(5)).await);
-    let second = fleet.start("two", 4, [say("Ada.")]).await;
-    let turn = client.send(&tester(), &message("s", "what is my name?")).await.unwrap();
-    let (text, _, resumed) = answer(turn).await;
-    assert_eq!((text.as_str(), resumed.len()), ("Ada.", 0));
-    let said = format!("{:?}", second.model.last_request().messages);
-    assert!(said.contains("my name is Ada") && said.contains("Hello."), "{said}");
-}
-
-#[tokio::test]
-async fn open_turn_without_a_delivery_is_found_and_continued() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let first = fleet.start("one", 4, [call_wait()]).await;
-    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    drop(first.inbox);
-    // On another bus, the message of the turn is not delivered.
-    let other = fleet.on_another_bus();
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut replies = other.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
-    let second = other.start("two", 4, [say("Done, as far as I know.")]).await;
-    let mut next = async || -> AgentReply {
-        let delivery = within_timeout("a reply", replies.next()).await.unwrap();
-        delivery.into_envelope().decode(Limits::default()).unwrap()
-    };
-    let first_reply = next().await;
-    assert!(matches!(first_reply.body, ReplyBody::Resumed { attempt: 2, .. }), "{first_reply:?}");
-    assert_eq!(first_reply.sequence, AgentReply::sequence_base(2) + 1);
-    while !next().await.is_final {}
-    assert!(second.inbox.drain(Duration::from_secs(5)).await);
-    assert_eq!(second.model.request_count(), 1);
+async fn answered_id_gets_the_recorded_answer_in_any_process() {
+    let (storage, id) = (Storage::new(), MessageId::generate());
+    let model = RecordingModel::script([ScriptedTurn::text("Noted.")]);
+    let (one, two) =
+        (storage.agent(AgentFixture::new(), &model), storage.agent(AgentFixture::new(), &model));
+    let answer = send_as(&one, &id, "go").await;
+    assert_eq!(send_as(&one, &id, "go").await, answer);
+    assert_eq!(send_as(&two, &id, "go").await, answer);
+    assert_eq!(model.request_count(), 1);
+    let other = send_as(&two, &id, "something else").await;
+    assert_eq!(other.outcome, TurnOutcome::ModelFailed);
+    assert!(other.text.contains("another text"), "{}", other.text);
+    assert_eq!((model.request_count(), storage.len().await), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn forwarded_message_of_another_user_is_dropped() {
-    let fleet = Fleet::new();
-    let client = fleet.client().await;
-    let sharing = Sharing::new(fleet.stores.store.clone(), InstanceId::new("one").unwrap());
-    // The bus of the test validates no users, so every message is from another one.
-    let sharing = sharing.with_user(Some("rockbot.agent.tester".to_owned()));
-    let first = fleet.start_with(sharing, 4, [call_wait()]).await;
-    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
-    first.tool.wait_for_call().await;
-    let prefix = Prefix::new(["conversation-owners"]).unwrap();
-    let leases = fleet.stores.store.list(&prefix, None, 10).await.unwrap();
-    let owner = String::from_utf8(leases[0].1.value.to_vec()).unwrap();
-    let forwarded = ForwardedMessage {
-        from: InstanceId::new("mallory").unwrap(),
-        sender: None,
-        message: message("t", "do it"),
+async fn fenced_process_stops_and_answers_nobody() {
+    let (storage, id, gate) = (Storage::new(), MessageId::generate(), Arc::new(Semaphore::new(0)));
+    let stalled = ProbeTool::new("work", Behavior::Gated(gate.clone()));
+    let first_model = one_call();
+    let first = storage.agent(AgentFixture::new().with(&stalled), &first_model);
+    let running = tokio::spawn({
+        let (first, id) = (first.clone(), id.clone());
+        async move { send_as(&first, &id, "go").await }
+    });
+    stalled.wait_for_call().await;
+
+    // The first process does not know that another one continued its turn.
+    let echo = ProbeTool::new("work", Behavior::Echo);
+    let second = storage.agent(AgentFixture::new().with(&echo), &one_call());
+    let (_, answer) = resume(&second, &EventLog::default()).await.unwrap();
+    assert_eq!((answer.text.as_str(), echo.ids()), ("Done.", stalled.ids()));
+    let recorded = storage.len().await;
+
+    gate.add_permits(1);
+    let fenced = running.await.unwrap();
+    assert_eq!(fenced.ended, TurnEnd::Fenced);
+    assert!(!fenced.ended.is_answer());
+    assert_eq!((first_model.request_count(), storage.len().await), (1, recorded));
+    // It can take the next message.
+    assert_eq!(send_as(&first, &id, "go").await.text, "Done.");
+    gate.add_permits(1);
+    assert_eq!(send_as(&first, &MessageId::generate(), "more").await.text, "Done.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fenced_process_does_not_cancel_calls_of_the_other() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let (quick, slow) = (
+        ProbeTool::new("quick", Behavior::Gated(gate.clone())),
+        ProbeTool::new("slow", Behavior::Hang),
+    );
+    let script = || {
+        RecordingModel::script([
+            ScriptedTurn::default().call("quick", json!({})).call("slow", json!({})),
+            ScriptedTurn::text("Done."),
+        ])
     };
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let envelope = Envelope::from_payload(&forwarded).reply_to(reply_to).with_correlation_id("x");
-    let key = user_message_at(&tester(), &InstanceId::new(owner).unwrap());
-    fleet.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+    let first = storage.agent(AgentFixture::new().with(&quick).with(&slow), &script());
+    let running = tokio::spawn({
+        let first = first.clone();
+        async move { send_as(&first, &MessageId::generate(), "go").await }
+    });
+    quick.wait_for_call().await;
+    slow.wait_for_call().await;
+    let (echo, other) =
+        (ProbeTool::new("quick", Behavior::Echo), ProbeTool::new("slow", Behavior::Echo));
+    let second = storage.agent(AgentFixture::new().with(&echo).with(&other), &script());
+    resume(&second, &EventLog::default()).await.unwrap();
+    gate.add_permits(1);
+    assert_eq!(running.await.unwrap().ended, TurnEnd::Fenced);
+    let context = slow.contexts.lock().unwrap()[0].clone();
+    assert!(context.handover.is_cancelled() && !context.cancellation.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn feedback_does_not_fence_a_running_turn() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let first = MessageId::generate();
+    let model = RecordingModel::new(CannedModel::new([
+        Answer::Events(text_events("Hello.")),
+        Answer::Gated(gate.clone(), "Bye."),
+    ]));
+    let agent = storage.agent(AgentFixture::new(), &model);
+    send_as(&agent, &first, "hi").await;
+    let running = tokio::spawn({
+        let agent = agent.clone();
+        async move { send_as(&agent, &MessageId::generate(), "bye").await }
+    });
     settle().await;
-    assert_eq!(first.model.request_count(), 1);
+    let feedback = UserFeedback {
+        session_id: session(),
+        message_id: first,
+        rating: FeedbackRating::Negative,
+        comment: "too short".to_owned(),
+    };
+    storage.conversations().record_feedback(&feedback).await.unwrap();
+    gate.add_permits(1);
+    assert_eq!(running.await.unwrap().text, "Bye.");
+    assert_eq!(storage.kinds().await, ["message", "answer", "message", "feedback", "answer"]);
+    let unknown = UserFeedback { message_id: MessageId::generate(), ..feedback };
+    assert!(storage.conversations().record_feedback(&unknown).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_approval_is_requested_again_under_its_id_and_a_decision_counts() {
+    let approvals = || {
+        let rules = json!({"rules": [{"tool": "work", "policy": "ask"}]});
+        let section: ApprovalSection = serde_json::from_value(rules).unwrap();
+        rockbot_agent::Approvals::new(section).unwrap()
+    };
+    let (storage, id) = (Storage::new(), MessageId::generate());
+    let tool = JournaledTool::remote("work");
+    let fixture = |approvals: &Arc<rockbot_agent::Approvals>| {
+        let approvals = Some(approvals.clone());
+        let fixture = AgentFixture { approvals, ..AgentFixture::new() };
+        tool.register(&fixture.registry);
+        fixture
+    };
+    let first_approvals = approvals();
+    let first = storage.agent(fixture(&first_approvals), &one_call());
+    let events = EventLog::default();
+    let running = tokio::spawn({
+        let (first, id, sink) = (first.clone(), id.clone(), events.sink());
+        async move { drop(send_to(&first, &id, "go", sink).await) }
+    });
+    settle().await;
+    let asked = events.approval_requests().remove(0);
+    assert_eq!(storage.kinds().await, ["message", "model", "question"]);
+    running.abort();
+    drop(first);
+
+    let second_approvals = approvals();
+    let second = storage.agent(fixture(&second_approvals), &one_call());
+    let events = EventLog::default();
+    let resumed = tokio::spawn({
+        let (second, events) = (second.clone(), events.clone());
+        async move { resume(&second, &events).await.unwrap().1 }
+    });
+    settle().await;
+    let again = events.approval_requests().remove(0);
+    assert_eq!((&again.id, &again.hash), (&asked.id, &asked.hash));
+    assert!(second_approvals.answer(&asked.answer("s", ApprovalDecision::AllowInSession)));
+    assert_eq!(resumed.await.unwrap().text, "Done.");
+    assert_eq!(tool.runs(), 1);
+
+    // The permission is for the conversation, in whatever process.
+    let third = storage.agent(fixture(&approvals()), &one_call());
+    let events = EventLog::default();
+    let answer = send_to(&third, &MessageId::generate(), "again", events.sink()).await;
+    assert_eq!((answer.text.as_str(), tool.runs()), ("Done.", 2));
+    assert!(events.approval_requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn steering_message_survives_its_process() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
+    let model = RecordingModel::new(CannedModel::new([
+        Answer::Events(crate::harness::calls(
+            &[("a", "work", "{}")],
+            rockbot_llm::FinishReason::ToolCalls,
+        )),
+        Answer::Never,
+    ]));
+    let first = storage.agent(AgentFixture::new().with(&work), &model);
+    let (id, steer) = (MessageId::generate(), MessageId::generate());
+    let spawn = |id: &MessageId, text: &'static str| {
+        let (agent, id) = (first.clone(), id.clone());
+        tokio::spawn(async move { drop(send_as(&agent, &id, text).await) })
+    };
+    let running = [spawn(&id, "go"), {
+        work.wait_for_call().await;
+        spawn(&steer, "rather this")
+    }];
+    settle().await;
+    gate.add_permits(1);
+    settle().await;
+    assert_eq!(storage.kinds().await, ["message", "model", "result", "steer"]);
+    running.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(first);
+
+    let model = RecordingModel::script([ScriptedTurn::text("Both done.")]);
+    let second = storage.agent(AgentFixture::new().with(&work), &model);
+    let (recorded, answer) = resume(&second, &EventLog::default()).await.unwrap();
+    assert_eq!((recorded.id.as_ref(), answer.text.as_str()), (Some(&id), "Both done."));
+    assert_eq!(model.last_request().messages.len(), 5);
+    second.conversations().answered(&session(), &id).await.unwrap();
+    // The steering message has an answer to publish too.
+    let (recorded, again) = resume(&second, &EventLog::default()).await.unwrap();
+    assert_eq!((recorded.id, again.text), (Some(steer), answer.text));
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_in_progress_is_not_resumed_twice() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let model = RecordingModel::new(CannedModel::new([Answer::Gated(gate.clone(), "Done.")]));
+    let agent = storage.agent(AgentFixture::new(), &model);
+    let running = tokio::spawn({
+        let agent = agent.clone();
+        let origin = rockbot_agent::TurnOrigin::new(EntryPoint::ScheduledTask);
+        async move { agent.run_turn(origin, message("s", "go"), Arc::new(|_: TurnEvent| ())).await }
+    });
+    settle().await;
+    assert!(resume(&agent, &EventLog::default()).await.is_none());
+    gate.add_permits(1);
+    assert_eq!(running.await.unwrap().text, "Done.");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // No client waits for a published answer.
+    assert!(agent.conversations().unfinished().await.unwrap().is_empty());
 }

@@ -1,0 +1,305 @@
+//! Agents on logs that outlive them, and logs that stop a process at a chosen entry.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, pending},
+};
+use rockbot_agent::{
+    Agent, ConversationOptions, Conversations, ProgressSink, RecordedMessage, TurnAnswer,
+    TurnOrigin,
+};
+use rockbot_contracts::{AgentName, MessageId, SessionId, ToolCallId, ToolHints, ToolSource};
+use rockbot_store::{
+    Appended, Clock, Log, LogEntry, LogName, LogState, Prefix, StoreError, Stores,
+};
+use rockbot_tools::{
+    EntryPoint, Tool, ToolContext, ToolFailure, ToolRegistration, ToolRegistry, ToolResult,
+};
+use serde_json::{Value, json};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::harness::{AgentFixture, EventLog, RecordingModel, message};
+
+/// Storage that several agents use, one after the other or at once.
+pub(crate) struct Storage {
+    pub(crate) stores: Stores,
+    pub(crate) options: ConversationOptions,
+}
+
+impl Storage {
+    pub(crate) fn new() -> Self {
+        Self { stores: Stores::memory(Clock::System), options: ConversationOptions::default() }
+    }
+
+    pub(crate) fn conversations(&self) -> Conversations {
+        self.conversations_on(self.stores.log.clone())
+    }
+
+    /// Returns the conversations of a process whose log is `log`.
+    pub(crate) fn conversations_on(&self, log: Arc<dyn Log>) -> Conversations {
+        let agent = AgentName::new("tester").unwrap();
+        let instance = rockbot_contracts::InstanceId::generate();
+        let options = ConversationOptions { instance, ..self.options.clone() };
+        Conversations::new(log, self.stores.store.clone(), agent, options)
+    }
+
+    pub(crate) fn agent(&self, fixture: AgentFixture, model: &Arc<RecordingModel>) -> Agent {
+        let conversations = Some(self.conversations());
+        AgentFixture { conversations, ..fixture }.agent(model)
+    }
+
+    /// Returns the kinds of the recorded entries.
+    pub(crate) async fn kinds(&self) -> Vec<String> {
+        let entries = self.stores.log.read(&log_name(), 1, 1000).await.unwrap();
+        let kind = |entry: &LogEntry| {
+            let value: Value = serde_json::from_slice(&entry.value).unwrap();
+            value["kind"].as_str().unwrap().to_owned()
+        };
+        entries.iter().map(kind).collect()
+    }
+
+    /// Returns the number of the last entry.
+    pub(crate) async fn len(&self) -> u64 {
+        self.stores.log.state(&log_name()).await.unwrap().map_or(0, |state| state.next - 1)
+    }
+
+    /// Appends an entry that no program of this version writes.
+    pub(crate) async fn append_raw(&self, at: u64, value: &str) {
+        let entries = vec![value.as_bytes().to_vec().into()];
+        let appended = self.stores.log.append(&log_name(), at, entries, None).await.unwrap();
+        assert!(matches!(appended, Appended::Done { .. }));
+    }
+}
+
+pub(crate) fn session() -> SessionId {
+    SessionId::new("s").unwrap()
+}
+
+pub(crate) fn log_name() -> LogName {
+    LogName::new(["conversation", "tester", "s"]).unwrap()
+}
+
+/// Sends a message of the bus and waits for the answer.
+pub(crate) async fn send_as(agent: &Agent, id: &MessageId, text: &str) -> TurnAnswer {
+    send_to(agent, id, text, EventLog::default().sink()).await
+}
+
+pub(crate) async fn send_to(
+    agent: &Agent,
+    id: &MessageId,
+    text: &str,
+    progress: ProgressSink,
+) -> TurnAnswer {
+    agent.run_turn(origin(id), message("s", text), progress).await
+}
+
+pub(crate) fn origin(id: &MessageId) -> TurnOrigin {
+    let reply_to = rockbot_contracts::RoutingKey::new("user.response.proxy").unwrap();
+    TurnOrigin::new(EntryPoint::UserTurn).with_message(id.clone()).with_reply_to(reply_to)
+}
+
+/// Resumes the conversation `s`.
+pub(crate) async fn resume(
+    agent: &Agent,
+    events: &EventLog,
+) -> Option<(RecordedMessage, TurnAnswer)> {
+    let sink = events.sink();
+    agent.resume(&session(), move |_| sink).await
+}
+
+/// What happens to appends after the first entries.
+pub(crate) enum Fault {
+    /// They never return, as in a process that is killed.
+    Crash,
+    /// The store is away until then.
+    Outage(Instant),
+    /// They are made, but not confirmed.
+    Unconfirmed,
+}
+
+/// A log with a fault after its first entries.
+pub(crate) struct CrashingLog {
+    inner: Arc<dyn Log>,
+    fault: Fault,
+    /// Entries that are still recorded.
+    left: AtomicU64,
+    /// Has a permit for each append that does not return.
+    pub(crate) stopped: Semaphore,
+}
+
+impl CrashingLog {
+    pub(crate) fn new(storage: &Storage, entries: u64) -> Arc<Self> {
+        Self::with_fault(storage, entries, Fault::Crash)
+    }
+
+    pub(crate) fn with_fault(storage: &Storage, entries: u64, fault: Fault) -> Arc<Self> {
+        let (inner, left) = (storage.stores.log.clone(), AtomicU64::new(entries));
+        Arc::new(Self { inner, fault, left, stopped: Semaphore::new(0) })
+    }
+
+    pub(crate) async fn wait_for_crash(&self) {
+        self.stopped.acquire().await.unwrap().forget();
+    }
+}
+
+impl Log for CrashingLog {
+    fn append<'a>(
+        &'a self,
+        name: &'a LogName,
+        at: u64,
+        mut entries: Vec<bytes::Bytes>,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Appended, StoreError>> {
+        async move {
+            let count = entries.len() as u64;
+            let left = self.left.load(Ordering::SeqCst);
+            self.left.store(left.saturating_sub(count), Ordering::SeqCst);
+            if count <= left {
+                return self.inner.append(name, at, entries, ttl).await;
+            }
+            let reason = "a test".to_owned();
+            match self.fault {
+                Fault::Crash => {}
+                Fault::Outage(end) if Instant::now() < end => {
+                    return Err(StoreError::Unavailable { reason });
+                }
+                Fault::Outage(_) => return self.inner.append(name, at, entries, ttl).await,
+                Fault::Unconfirmed => {
+                    self.inner.append(name, at, entries, ttl).await?;
+                    return Err(StoreError::Unconfirmed { reason });
+                }
+            }
+            entries.truncate(usize::try_from(left).unwrap());
+            if !entries.is_empty() {
+                self.inner.append(name, at, entries, ttl).await?;
+            }
+            self.stopped.add_permits(1);
+            pending().await
+        }
+        .boxed()
+    }
+
+    fn read<'a>(
+        &'a self,
+        name: &'a LogName,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
+        self.inner.read(name, from, limit)
+    }
+
+    fn state<'a>(
+        &'a self,
+        name: &'a LogName,
+    ) -> BoxFuture<'a, Result<Option<LogState>, StoreError>> {
+        self.inner.state(name)
+    }
+
+    fn logs<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        after: Option<&'a LogName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<LogState>, StoreError>> {
+        self.inner.logs(prefix, after, limit)
+    }
+
+    fn truncate<'a>(
+        &'a self,
+        name: &'a LogName,
+        before: u64,
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+        self.inner.truncate(name, before)
+    }
+
+    fn delete<'a>(&'a self, name: &'a LogName) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.inner.delete(name)
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.inner.sweep(limit)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+/// A tool that writes. As a handler with a journal, it runs each call once, whoever calls it.
+pub(crate) struct JournaledTool {
+    registration: ToolRegistration,
+    is_remote: bool,
+    journal: Mutex<HashSet<ToolCallId>>,
+    pub(crate) attempts: Mutex<Vec<u32>>,
+    runs: AtomicUsize,
+}
+
+impl JournaledTool {
+    pub(crate) fn remote(name: &str) -> Arc<Self> {
+        Self::build(name, true, ToolHints::default())
+    }
+
+    /// Creates a tool of the agent itself, without a journal.
+    pub(crate) fn local(name: &str, hints: ToolHints) -> Arc<Self> {
+        Self::build(name, false, hints)
+    }
+
+    fn build(name: &str, is_remote: bool, hints: ToolHints) -> Arc<Self> {
+        let registration = ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: "writes".to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object"}),
+            source: ToolSource::Internal,
+            hints,
+            timeout_ms: None,
+        };
+        let (journal, attempts) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { registration, is_remote, journal, attempts, runs: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn register(self: &Arc<Self>, registry: &ToolRegistry) {
+        registry.register(Arc::new(Handle(self.clone()))).unwrap();
+    }
+}
+
+struct Handle(Arc<JournaledTool>);
+
+impl Tool for Handle {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        let tool = &self.0;
+        tool.attempts.lock().unwrap().push(context.attempt);
+        let is_new = tool.journal.lock().unwrap().insert(context.tool_call_id.clone());
+        if is_new || !tool.is_remote {
+            tool.runs.fetch_add(1, Ordering::SeqCst);
+        }
+        async move { Ok(ToolResult::text(format!("{} is written", tool.registration.name))) }
+            .boxed()
+    }
+
+    fn deduplicates_calls(&self) -> bool {
+        self.0.is_remote
+    }
+}
