@@ -2,7 +2,8 @@
 //!
 //! - [`AgentDefinition`]: name, prompt and permissions of an agent, read from a file;
 //! - [`Agent`]: runs the conversations in one process; [`Agent::send`] is its in-process interface;
-//! - [`serve`]: consumes the inbox of an agent on the bus; [`AgentClient`] sends messages to it;
+//! - [`serve`] and [`serve_shared`]: consume the inbox of an agent on the bus, in one process or in several
+//!   that share its conversations; [`AgentClient`] sends messages to it;
 //! - [`Conversations`]: the stored conversations, from which another process continues;
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
@@ -61,7 +62,7 @@ pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
-pub use inbox::{AgentInbox, serve};
+pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;
 pub use mcp::McpParts;

@@ -7,7 +7,7 @@ use rockbot_store::{StoreUrl, state_folder};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::definition::AgentDefinition;
+use crate::{definition::AgentDefinition, inbox::Sharing};
 
 /// `[agent]`: the agent of a process and its concurrency.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,6 +40,8 @@ impl Default for AgentSection {
 }
 
 const MIN_RETENTION: Duration = Duration::from_secs(3600);
+const MIN_LEASE: Duration = Duration::from_secs(1);
+const MAX_LEASE: Duration = Duration::from_secs(300);
 
 /// `[agent.conversations]`: the store of conversations and their retention.
 #[derive(Debug, Clone, Deserialize)]
@@ -51,11 +53,16 @@ pub struct ConversationsSection {
     /// Time after its last entry until a conversation is deleted, 1 h to 3,650 d. Default 30 d.
     #[serde(deserialize_with = "duration")]
     pub retention: Duration,
+    /// Time after which the conversations of an unresponsive process continue in another one, 1 s to
+    /// 5 min. Default 2 s.
+    #[serde(deserialize_with = "duration")]
+    pub lease: Duration,
 }
 
 impl Default for ConversationsSection {
     fn default() -> Self {
-        Self { store: None, retention: Duration::from_secs(30 * 24 * 3600) }
+        let retention = Duration::from_secs(30 * 24 * 3600);
+        Self { store: None, retention, lease: Sharing::LEASE }
     }
 }
 
@@ -83,6 +90,10 @@ impl ConversationsSection {
         if self.retention < MIN_RETENTION {
             let least = Period::from(MIN_RETENTION);
             problems.push(format!("agent.conversations.retention: must be {least} to 3650d"));
+        }
+        if !(MIN_LEASE..=MAX_LEASE).contains(&self.lease) {
+            let (least, most) = (Period::from(MIN_LEASE), Period::from(MAX_LEASE));
+            problems.push(format!("agent.conversations.lease: must be {least} to {most}"));
         }
         problems
     }
@@ -166,5 +177,19 @@ impl PinsSection {
     pub fn url(&self) -> Result<Option<StoreUrl>, String> {
         let url = self.store.as_ref().map(StoreUrl::parse).transpose();
         url.map_err(|error| format!("pins.store: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_of_conversations_are_bounded() {
+        let section = |text: &str| toml::from_str::<ConversationsSection>(text).unwrap();
+        assert!(section("").validate().is_empty());
+        for text in ["retention = \"59m\"", "lease = \"999ms\"", "lease = \"301s\""] {
+            assert_eq!(section(text).validate().len(), 1, "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
+use rockbot_store::{Key, Lease, LeaseError, Renewal, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -112,7 +112,7 @@ impl Drop for OwnershipGuard {
 }
 
 async fn renew(lease: Lease, lost: CancellationToken, release: CancellationToken) {
-    match lease.keep_alive(RENEW_TIMEOUT, &release).await {
+    match lease.keep_alive(Renewal::new(RENEW_TIMEOUT), &release).await {
         Some(lease) => {
             let _ = timeout(ATTEMPT_TIMEOUT, lease.release()).await;
         }

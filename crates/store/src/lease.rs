@@ -13,12 +13,41 @@ use crate::{
     port::{Entry, Expected, Store, StoreError, Version, Write, Written},
 };
 
-/// The renewal interval.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
-/// The delay after a failed renewal.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The timeout of one attempt to acquire, renew or release a lease.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How [`Lease::keep_alive`] renews a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renewal {
+    /// The interval between renewals. Default 3 s.
+    pub interval: Duration,
+    /// The delay after a failed renewal. Default 500 ms.
+    pub retry_delay: Duration,
+    /// The lease counts as lost when it could not be renewed for this long. Shorter than the time to live,
+    /// it leaves time to stop the protected work.
+    pub give_up: Duration,
+}
+
+impl Renewal {
+    /// Creates a renewal with the default interval and delay.
+    #[must_use]
+    pub const fn new(give_up: Duration) -> Self {
+        let (interval, retry_delay) = (Duration::from_secs(3), Duration::from_millis(500));
+        Self { interval, retry_delay, give_up }
+    }
+
+    /// Sets the interval.
+    #[must_use]
+    pub const fn every(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    /// Sets the delay after a failed renewal.
+    #[must_use]
+    pub const fn with_retry_delay(self, retry_delay: Duration) -> Self {
+        Self { retry_delay, ..self }
+    }
+}
 
 /// Why a lease was not acquired or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +61,9 @@ pub enum LeaseError {
         owner: String,
         /// The expiry time without a renewal, by the store's clock; `None` if it does not expire.
         until: Option<Timestamp>,
+        /// The version of the holder's last renewal, for [`Lease::take_over`]; `None` if the holder
+        /// released the lease in the meantime.
+        version: Option<Version>,
     },
     /// The lease expired before it was renewed. Stop the protected work, since another owner may have
     /// started.
@@ -75,9 +107,35 @@ impl Lease {
         owner: &str,
         ttl: Duration,
     ) -> Result<Self, LeaseError> {
+        Self::write(store, key, owner, ttl, Expected::Absent).await
+    }
+
+    /// Takes a lease from a holder that is known to be dead, without waiting for its expiry. `version` is
+    /// that of [`LeaseError::HeldBy`]: a holder that has renewed the lease since keeps it.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire); [`LeaseError::HeldBy`] also when it was released, expired, or was
+    /// renewed in the meantime.
+    pub async fn take_over(
+        store: Arc<dyn Store>,
+        key: Key,
+        owner: &str,
+        ttl: Duration,
+        version: Version,
+    ) -> Result<Self, LeaseError> {
+        Self::write(store, key, owner, ttl, Expected::Version(version)).await
+    }
+
+    async fn write(
+        store: Arc<dyn Store>,
+        key: Key,
+        owner: &str,
+        ttl: Duration,
+        expected: Expected,
+    ) -> Result<Self, LeaseError> {
         let owner = Bytes::copy_from_slice(owner.as_bytes());
         let write = Write::new(key.clone(), owner.clone());
-        match store.write(write.with_ttl(ttl).with_expected(Expected::Absent)).await? {
+        match store.write(write.with_ttl(ttl).with_expected(expected)).await? {
             Written::Done(version) => {
                 let token = version;
                 Ok(Self { store, key, owner, ttl, token, version, unconfirmed: false })
@@ -85,6 +143,7 @@ impl Lease {
             Written::Conflict(holder) => Err(LeaseError::HeldBy {
                 key,
                 until: holder.as_ref().and_then(|entry| entry.expires_at),
+                version: holder.as_ref().map(|entry| entry.version),
                 owner: holder.map(|entry| owner_of(&entry)).unwrap_or_default(),
             }),
         }
@@ -131,31 +190,32 @@ impl Lease {
         }
     }
 
-    /// Renews the lease every 3 s until `stop` is cancelled, and returns it then.
+    /// Renews the lease until `stop` is cancelled, and returns it then.
     ///
-    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for `give_up`. A
-    /// `give_up` shorter than the time to live leaves time to stop the protected work.
+    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for
+    /// [`Renewal::give_up`].
     ///
     /// # Cancellation
     /// The lease expires.
-    pub async fn keep_alive(mut self, give_up: Duration, stop: &CancellationToken) -> Option<Self> {
+    pub async fn keep_alive(mut self, renewal: Renewal, stop: &CancellationToken) -> Option<Self> {
+        let Renewal { interval, retry_delay, give_up } = renewal;
         let mut renewed = Instant::now();
-        let mut delay = RENEWAL_INTERVAL;
+        let mut delay = interval;
         while stop.run_until_cancelled(sleep(delay)).await.is_some() {
             let start = Instant::now();
             let deadline = (start + ATTEMPT_TIMEOUT).min(renewed + give_up);
-            let renewal = timeout_at(deadline, self.renew()).await;
+            let attempt = timeout_at(deadline, self.renew()).await;
             let timeout = || StoreError::Unavailable { reason: "no response in time".to_owned() };
-            let Err(error) = renewal.unwrap_or_else(|_| Err(timeout().into())) else {
+            let Err(error) = attempt.unwrap_or_else(|_| Err(timeout().into())) else {
                 renewed = start;
-                delay = RENEWAL_INTERVAL;
+                delay = interval;
                 continue;
             };
             warn!(lease = %self.key, %error, "lease renewal failed");
             if matches!(error, LeaseError::Lost { .. }) || renewed.elapsed() >= give_up {
                 return None;
             }
-            delay = RETRY_DELAY;
+            delay = retry_delay;
         }
         Some(self)
     }
@@ -266,7 +326,10 @@ mod tests {
             let lease = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
             let stop = CancellationToken::new();
             let stopped = stop.clone();
-            let renewal = tokio::spawn(async move { lease.keep_alive(GIVE_UP, &stopped).await });
+            let renewal =
+                tokio::spawn(
+                    async move { lease.keep_alive(Renewal::new(GIVE_UP), &stopped).await },
+                );
             Self { store, clock, start: Instant::now(), stop, renewal }
         }
 
@@ -303,7 +366,7 @@ mod tests {
         let fixture = Fixture::start().await;
         fixture.clock.advance(TTL);
         Lease::acquire(fixture.store.clone(), key(), "two", TTL).await.expect("it has expired");
-        assert_eq!(fixture.lost_after().await, RENEWAL_INTERVAL);
+        assert_eq!(fixture.lost_after().await, Renewal::new(GIVE_UP).interval);
     }
 
     #[tokio::test(start_paused = true)]
@@ -329,5 +392,36 @@ mod tests {
         fixture.advance(20).await;
         fixture.stop.cancel();
         assert!(fixture.renewal.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewal_interval_is_configurable() {
+        let clock = ManualClock::new();
+        let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
+        let ttl = Duration::from_secs(2);
+        let lease = Lease::acquire(store.clone(), key(), "one", ttl).await.unwrap();
+        clock.advance(ttl);
+        let renewal = Renewal::new(ttl).every(Duration::from_millis(500));
+        let start = Instant::now();
+        assert!(lease.keep_alive(renewal, &CancellationToken::new()).await.is_none());
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+    }
+
+    #[tokio::test]
+    async fn taken_lease_is_lost_to_its_holder() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let mut first = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
+        let held = async |owner| match Lease::acquire(store.clone(), key(), owner, TTL).await {
+            Err(LeaseError::HeldBy { version: Some(version), .. }) => version,
+            _ => panic!("the lease is held"),
+        };
+        let stale = held("two").await;
+        first.renew().await.unwrap();
+        let late = Lease::take_over(store.clone(), key(), "two", TTL, stale).await;
+        assert!(matches!(late, Err(LeaseError::HeldBy { .. })), "the holder lives");
+        let current = held("two").await;
+        let second = Lease::take_over(store.clone(), key(), "two", TTL, current).await.unwrap();
+        assert!(second.token() > first.token());
+        assert!(matches!(first.renew().await, Err(LeaseError::Lost { .. })));
     }
 }

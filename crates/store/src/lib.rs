@@ -30,7 +30,7 @@ pub mod url;
 pub use clock::{Clock, ManualClock, Timestamp};
 pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
-pub use lease::{Lease, LeaseError};
+pub use lease::{Lease, LeaseError, Renewal};
 pub use log::{
     Appended, Log, LogEntry, LogName, LogState, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES,
     MAX_LOG_ENTRY_BYTES, MemoryLog,

@@ -19,6 +19,7 @@ mod replicas;
 mod replies;
 mod services;
 mod sessions;
+mod shared_inbox;
 mod shutdown;
 mod steering;
 mod stored_conversations;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
+use rockbot_store::{Key, Lease, LeaseError, Renewal, Store, StoreError, lease::ATTEMPT_TIMEOUT};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -105,7 +105,7 @@ struct LeaseKeeper {
 impl LeaseKeeper {
     async fn run(self, stop: CancellationToken) {
         while let Some(lease) = stop.run_until_cancelled(self.acquire_with_retry()).await {
-            let kept = lease.keep_alive(LEASE_TTL, &stop).await;
+            let kept = lease.keep_alive(Renewal::new(LEASE_TTL), &stop).await;
             self.incarnation.send_replace(None);
             let Some(lease) = kept else { continue };
             // Without the lease, handlers that wait for a call of this process proceed at once.

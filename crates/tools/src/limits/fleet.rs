@@ -10,7 +10,7 @@ use std::{
 
 use rockbot_contracts::Executed;
 use rockbot_store::{
-    InvalidKey, Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT,
+    InvalidKey, Key, Lease, LeaseError, Renewal, Store, StoreError, lease::ATTEMPT_TIMEOUT,
 };
 use serde::Deserialize;
 use tokio::{
@@ -207,7 +207,7 @@ impl FleetLimit {
         let stopped = stop.clone();
         self.renewals.spawn(async move {
             let key = lease.key().clone();
-            match lease.keep_alive(GIVE_UP, &stopped).await {
+            match lease.keep_alive(Renewal::new(GIVE_UP), &stopped).await {
                 // A lease that cannot be released expires.
                 Some(lease) => drop(timeout(ATTEMPT_TIMEOUT, lease.release()).await),
                 None => warn!(permit = %key, "concurrency permit lost"),
