@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(crate) use self::registry::SessionRegistry;
-use self::state::{SessionState, Standing};
+use self::state::{SessionState, Standing, is_foreign};
 use crate::{
     conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn},
     event::{ProgressSink, TurnAnswer},
@@ -180,6 +180,10 @@ impl Session {
             Ok(state) => state,
             Err(error) => return self.reject(first, &error),
         };
+        if is_foreign(state.starter.as_deref(), &first) {
+            first.answer(Rejection::OtherUser.into());
+            return Ok(());
+        }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
         match standing {
             Standing::Answered(number) => {
@@ -239,6 +243,10 @@ impl Session {
                 return false;
             }
         };
+        if is_foreign(state.starter.as_deref(), &message) {
+            message.answer(Rejection::OtherUser.into());
+            return false;
+        }
         if let Standing::Answered(number) = state.standing(&message) {
             let answer = self.recorded_answer(number).await;
             message.answer(answer.unwrap_or_else(|error| failed(&error)));

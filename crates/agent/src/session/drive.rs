@@ -7,7 +7,7 @@ use rockbot_contracts::{MessageId, SessionId, trace, user::TurnOutcome};
 use tokio::time::Instant;
 use tracing::{Instrument, info, info_span, warn};
 
-use super::{Session, TurnRequest};
+use super::{Session, TurnRequest, state::is_foreign};
 use crate::{
     conversation::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, OpenTurn, PutDownEntry,
@@ -87,6 +87,11 @@ impl Session {
                 () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
                 () = origin.parent_handed_over(), if !handover.is_cancelled() => handover.cancel(),
                 Some(inbound) = self.inbox.recv() => match inbound {
+                    Inbound::Message(message) | Inbound::Cancel(message)
+                        if is_foreign(state.starter.as_deref(), &message) =>
+                    {
+                        message.answer(Rejection::OtherUser.into());
+                    }
                     Inbound::Message(message) if facts.ids.contains(&message.id) => {
                         if facts.ids.first() == Some(&message.id) {
                             shared.add(message.progress.clone());
