@@ -54,11 +54,10 @@ pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, Sen
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
-pub use conversation::{ConversationError, ConversationOptions, Conversations, StoredMessage};
-pub use conversation_service::{ConversationServer, ConversationService};
 pub use conversation::{
     ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
 };
+pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
