@@ -23,8 +23,8 @@ use rockbot_memory::WorkingMemory;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use self::requests::{Answerer, failed};
-use crate::conversation::Conversations;
+use self::requests::{Answerer, Deletion, failed};
+use crate::{agent::Agent, conversation::Conversations};
 
 /// Maximum number of requests in progress.
 const CONCURRENCY: u16 = 16;
@@ -45,26 +45,30 @@ pub struct ConversationService {
 }
 
 impl ConversationServer {
-    /// Serves `conversations`, those of `agent`. A conversation with an open turn is not deleted.
+    /// Serves the conversations of an agent that runs in this process. A conversation with an open turn is
+    /// not deleted.
     #[must_use]
-    pub fn new(agent: AgentName, conversations: Conversations) -> Self {
-        let answerer =
-            Answerer { agent, conversations, working_memory: None, deletes_open_turns: false };
-        Self { answerer }
+    pub fn for_agent(agent: Agent) -> Self {
+        let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
+        let deletion = Deletion::ByAgent(agent);
+        Self { answerer: Answerer { agent: name, conversations, deletion } }
     }
 
-    /// Deletes the working memory of a conversation with the conversation.
+    /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
+    /// too, since no process may be there to end them: if one is, it loses the conversation and ends the
+    /// turn without an answer.
+    #[must_use]
+    pub fn for_store(agent: AgentName, conversations: Conversations) -> Self {
+        Self { answerer: Answerer { agent, conversations, deletion: Deletion::FromStore(None) } }
+    }
+
+    /// Deletes the working memory of a conversation with the conversation. Without effect for an agent that
+    /// runs, which deletes from its own.
     #[must_use]
     pub fn with_working_memory(mut self, memory: WorkingMemory) -> Self {
-        self.answerer.working_memory = Some(memory);
-        self
-    }
-
-    /// Deletes conversations with open turns too. For a store whose agent does not run: nobody ends the
-    /// turn. If it runs after all, it loses its conversation and ends.
-    #[must_use]
-    pub fn deleting_open_turns(mut self) -> Self {
-        self.answerer.deletes_open_turns = true;
+        if let Deletion::FromStore(working_memory) = &mut self.answerer.deletion {
+            *working_memory = Some(memory);
+        }
         self
     }
 

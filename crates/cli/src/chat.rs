@@ -34,7 +34,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outcome {
-    if let Some(name) = chat.agent {
+    if let Some(name) = chat.agent.clone() {
         settings.agent.name = name;
     }
     let (fleet, host, stores) = if settings.embeds() {

@@ -388,7 +388,7 @@ impl HandlerStore {
         conversations: Option<&ConversationStores>,
     ) -> Result<Self, Failure> {
         if settings.embeds()
-            && let Some(ConversationStores { stores, url }) = conversations
+            && let Some(ConversationStores { stores, url, .. }) = conversations
         {
             return Ok(Self { store: stores.store.clone(), url: url.clone(), is_shared: true });
         }

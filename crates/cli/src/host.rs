@@ -99,11 +99,8 @@ impl Host {
         if let Some(services) = services {
             parts.context.push(services);
         }
-        let mut server = ConversationServer::new(own.clone(), parts.conversations.clone());
-        if let Some(memory) = &memory {
-            server = server.with_working_memory(memory.working().clone());
-        }
         let agent = Agent::new(parts);
+        let server = ConversationServer::for_agent(agent.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());

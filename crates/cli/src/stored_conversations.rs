@@ -94,7 +94,7 @@ impl StoredConversations {
         }
         let bus = Arc::new(MemoryBus::new());
         let conversations = stores.factory(settings)(agent);
-        let server = ConversationServer::new(agent.clone(), conversations).deleting_open_turns();
+        let server = ConversationServer::for_store(agent.clone(), conversations);
         let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
         Ok(Self { stores, bus, service })
     }

@@ -10,7 +10,10 @@ use rockbot_contracts::{
 use rockbot_memory::{WorkingMemory, working_memory::MemoryOwner};
 use tracing::{debug, warn};
 
-use crate::conversation::{ConversationError, Conversations};
+use crate::{
+    agent::Agent,
+    conversation::{ConversationError, Conversations},
+};
 
 /// Number of conversations in a page when the one that was active last is not the user's.
 const SCAN_PAGE: usize = 100;
@@ -19,9 +22,15 @@ const SCAN_PAGE: usize = 100;
 pub(super) struct Answerer {
     pub(super) agent: AgentName,
     pub(super) conversations: Conversations,
-    /// Deleted with a conversation.
-    pub(super) working_memory: Option<WorkingMemory>,
-    pub(super) deletes_open_turns: bool,
+    pub(super) deletion: Deletion,
+}
+
+/// How conversations are deleted.
+pub(super) enum Deletion {
+    /// By the running agent, with what it keeps for them.
+    ByAgent(Agent),
+    /// From the store, and from this working memory.
+    FromStore(Option<WorkingMemory>),
 }
 
 type Answer = Result<ConversationResponse, ConversationError>;
@@ -140,21 +149,26 @@ impl Answerer {
             Ok(conversation) => conversation,
             Err(refusal) => return Ok(refusal),
         };
-        if conversation.state == ConversationState::Open && !self.deletes_open_turns {
-            let text = format!(
-                "a turn of conversation {session} is running; cancel it or wait, then delete it"
-            );
-            return Ok(failed(ConversationErrorCode::Busy, text));
+        match &self.deletion {
+            Deletion::ByAgent(_) if conversation.state == ConversationState::Open => {
+                let text = format!(
+                    "a turn of conversation {session} is running; cancel it or wait, then delete it"
+                );
+                return Ok(failed(ConversationErrorCode::Busy, text));
+            }
+            Deletion::ByAgent(agent) => drop(agent.delete_conversation(session).await?),
+            Deletion::FromStore(memory) => {
+                if let Some(memory) = memory {
+                    self.delete_working_memory(memory, session).await;
+                }
+                self.conversations.delete(session).await?;
+            }
         }
-        // The log goes last: as long as it exists, a failed deletion can be repeated.
-        self.delete_working_memory(session).await;
-        self.conversations.delete(session).await?;
         Ok(ConversationResponse::Deleted {})
     }
 
     /// Deletes what a conversation has in working memory; it expires otherwise.
-    async fn delete_working_memory(&self, session: &SessionId) {
-        let Some(memory) = &self.working_memory else { return };
+    async fn delete_working_memory(&self, memory: &WorkingMemory, session: &SessionId) {
         let owner = MemoryOwner { agent: self.agent.clone(), session: session.clone() };
         let deleted = async {
             for entry in memory.list(&owner, Some(&owner.namespace())).await? {

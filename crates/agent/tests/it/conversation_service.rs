@@ -47,7 +47,7 @@ impl Served {
         ]);
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let agent = AgentFixture::new().with(&echo).agent(&model);
-        let server = ConversationServer::new(tester(), agent.conversations().clone());
+        let server = ConversationServer::for_agent(agent.clone());
         let service = server.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 16).await.unwrap();
         let instance = InstanceId::new("proxy").unwrap();

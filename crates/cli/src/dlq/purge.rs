@@ -10,7 +10,7 @@ use super::dead_letters::{DeadLetters, Purpose, Selection, count};
 use crate::{
     arguments::LetterSelection,
     confirm::confirm,
-    failure::{Failure, OrExit, Outcome},
+    failure::{Failure, Outcome},
     print::{note, outln},
     render,
 };
