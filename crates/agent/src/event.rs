@@ -12,6 +12,8 @@ use rockbot_contracts::{
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
 
+use crate::conversation::ConversationError;
+
 /// Longest arguments in an event, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
 /// Longest progress line, in characters.
@@ -142,6 +144,12 @@ impl TurnAnswer {
         Self { ended, ..self }
     }
 
+    /// Creates the answer of a turn whose conversation was deleted.
+    pub(crate) fn deleted() -> Self {
+        let text = "The conversation was deleted while its turn ran. What the tools did is not undone.";
+        Self::new(TurnOutcome::Cancelled, text)
+    }
+
     /// Creates the answer of a turn that could not be recorded.
     pub(crate) fn unrecorded(error: &dyn fmt::Display) -> Self {
         let text = format!(
@@ -162,6 +170,17 @@ impl TurnAnswer {
     pub(crate) fn put_down() -> Self {
         let text = "The agent is shutting down. Another process continues the turn.";
         Self::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::PutDown)
+    }
+}
+
+impl From<ConversationError> for TurnAnswer {
+    /// Ends a turn whose next step was not recorded.
+    fn from(error: ConversationError) -> Self {
+        match error {
+            ConversationError::Fenced { .. } => Self::fenced(),
+            ConversationError::NotFound { .. } => Self::deleted(),
+            error => Self::unrecorded(&error),
+        }
     }
 }
 

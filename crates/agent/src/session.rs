@@ -168,14 +168,14 @@ impl Session {
             match self.try_message(message).await {
                 Ok(()) => return,
                 // Another process continued the conversation meanwhile.
-                Err(again) => (self.state, message) = (None, again),
+                Err(again) => (self.state, message) = (None, *again),
             }
         }
         message.answer(TurnAnswer::fenced());
     }
 
     /// Answers a message. Returns it if the conversation must be read again.
-    async fn try_message(&mut self, first: PendingMessage) -> Result<(), PendingMessage> {
+    async fn try_message(&mut self, first: PendingMessage) -> Result<(), Box<PendingMessage>> {
         let state = match self.load().await {
             Ok(state) => state,
             Err(error) => return self.reject(first, &error),
@@ -188,6 +188,11 @@ impl Session {
                 return Ok(());
             }
             Standing::OtherText => first.answer(Rejection::OtherText.into()),
+            Standing::New
+                if self.registry.is_cancelled(&self.id, first.origin.message.as_ref()) =>
+            {
+                first.answer(Rejection::Cancelled.into());
+            }
             _ if is_open => return self.continue_with(first).await,
             Standing::Open | Standing::New => match self.begin(&first).await {
                 Ok(open) => {
@@ -203,12 +208,12 @@ impl Session {
     }
 
     /// Continues the open turn for its own message, or before another one.
-    async fn continue_with(&mut self, first: PendingMessage) -> Result<(), PendingMessage> {
+    async fn continue_with(&mut self, first: PendingMessage) -> Result<(), Box<PendingMessage>> {
         let open = match self.take_over().await {
             Ok(open) => open,
             Err(error) => return self.reject(first, &error),
         };
-        let Some(open) = open else { return Err(first) };
+        let Some(open) = open else { return Err(Box::new(first)) };
         let request = if first.id == open.message.id {
             let PendingMessage { origin, progress, requester, answer, .. } = first;
             let origin = TurnOrigin { entry: open.message.entry, ..origin };
@@ -389,10 +394,10 @@ impl Session {
         &mut self,
         message: PendingMessage,
         error: &ConversationError,
-    ) -> Result<(), PendingMessage> {
+    ) -> Result<(), Box<PendingMessage>> {
         self.state = None;
-        if error.is_fenced() {
-            return Err(message);
+        if error.is_stale() {
+            return Err(Box::new(message));
         }
         warn!(session_id = %self.id, %error, "message not recorded");
         message.answer(failed(error));

@@ -68,3 +68,93 @@ pub(crate) fn decode(value: &[u8]) -> Result<RecordedEntry, EntryProblem> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{Executed, MessageId, Spending, ToolCallId};
+    use rockbot_tools::EntryPoint;
+
+    use super::*;
+    use crate::conversation::{CallEntry, MessageEntry, ModelEntry, ResultEntry};
+
+    fn result(text: String) -> ConversationEntry {
+        let call = ToolCallId::generate();
+        let (error, child) = (None, Spending::default());
+        ConversationEntry::Result(ResultEntry {
+            call,
+            text,
+            executed: Executed::Yes,
+            error,
+            ms: 12_345,
+            child,
+        })
+    }
+
+    fn model() -> ConversationEntry {
+        let call = CallEntry {
+            call: ToolCallId::generate(),
+            id: "call_1".to_owned(),
+            name: "read_file".to_owned(),
+            arguments: "{}".to_owned(),
+        };
+        let cost = Spending {
+            model_calls: 1,
+            prompt_tokens: 12_345,
+            completion_tokens: 123,
+            cost_micros: 4321,
+            ..Spending::default()
+        };
+        let (text, context) = ("Let me look.".to_owned(), None);
+        ConversationEntry::Model(ModelEntry {
+            text,
+            calls: vec![call],
+            truncated: false,
+            context,
+            cost,
+        })
+    }
+
+    #[test]
+    fn entries_are_read_as_written() {
+        let message = ConversationEntry::Message(Box::new(MessageEntry {
+            id: MessageId::generate(),
+            sender: Some("rockbot.user".to_owned()),
+            reply_to: None,
+            text: "hi".to_owned(),
+            entry: EntryPoint::LateA2aReply,
+            trace: None,
+        }));
+        for mut entry in [message, model(), result("x".to_owned())] {
+            let bytes = encode(&mut entry).unwrap();
+            assert_eq!(decode(&bytes).unwrap().entry, entry);
+        }
+    }
+
+    #[test]
+    fn step_adds_at_most_150_bytes_to_its_payload() {
+        let ids = 32;
+        let payload = "x".repeat(500).len();
+        let bytes = encode(&mut result("x".repeat(500))).unwrap().len();
+        assert!(bytes <= payload + ids + 150, "{bytes}");
+        let payload = "Let me look.".len() + "call_1".len() + "read_file".len() + "{}".len();
+        let bytes = encode(&mut model()).unwrap().len();
+        assert!(bytes <= payload + ids + 150, "{bytes}");
+    }
+
+    #[test]
+    fn too_large_text_is_truncated_and_other_entries_are_refused() {
+        for text in ["x".repeat(3 * MAX_LOG_ENTRY_BYTES), "\u{1}".repeat(MAX_LOG_ENTRY_BYTES)] {
+            let mut entry = result(text);
+            let bytes = encode(&mut entry).unwrap();
+            assert!(bytes.len() <= MAX_LOG_ENTRY_BYTES);
+            assert!(bytes.len() > MAX_LOG_ENTRY_BYTES / 4, "{}", bytes.len());
+            let ConversationEntry::Result(result) = entry else { panic!("another entry") };
+            assert!(result.text.ends_with(CUT_NOTE));
+        }
+        let mut entry = model();
+        if let ConversationEntry::Model(model) = &mut entry {
+            model.text = "x".repeat(MAX_LOG_ENTRY_BYTES);
+        }
+        assert!(matches!(encode(&mut entry), Err(EntryProblem::TooLarge { .. })));
+    }
+}

@@ -7,13 +7,13 @@ use rockbot_contracts::{
     conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
 };
 use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, Prefix, Store, StoreError,
-    Stores,
+    Appended, Clock, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog, MemoryStore,
+    Prefix, Store, StoreError,
 };
 
 use super::{
     codec::{decode, encode},
-    entry::{AnswerEntry, ConversationEntry, FeedbackEntry},
+    entry::{AnswerEntry, ConversationEntry, FeedbackEntry, RecordedEntry},
     error::{ConversationError, EntryProblem},
     fold::Folded,
     history_items::HistoryItems,
@@ -34,6 +34,9 @@ const SUMMARY_ENTRIES: u64 = 16;
 const STARTER_ENTRIES: usize = 64;
 /// Maximum number of logs that [`Conversations::last_active`] compares.
 const MAX_COMPARED: usize = 20_000;
+
+/// Limits of conversations that end with the process, together.
+const MEMORY: MemoryLimits = MemoryLimits { entries: 1_000_000, bytes: 512 * 1024 * 1024 };
 
 /// Settings of stored conversations.
 #[derive(Debug, Clone)]
@@ -100,11 +103,14 @@ impl Conversations {
         Self { inner: Arc::new(Inner { log, markers, agent, options, is_durable: true }) }
     }
 
-    /// Creates conversations that end with the process.
+    /// Creates conversations that end with the process. A checkpoint removes what a conversation holds
+    /// beyond 1,000 entries or 4 MiB.
     #[must_use]
     pub fn in_memory(agent: AgentName) -> Self {
-        let Stores { store, log } = Stores::memory(Clock::System);
-        let options = ConversationOptions::default();
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let log = Arc::new(MemoryLog::with_limits(Clock::System, MEMORY));
+        let options =
+            ConversationOptions { max_entries: 1000, max_bytes: 4 << 20, ..Default::default() };
         let markers = Markers::new(store, &agent, options.retention);
         Self { inner: Arc::new(Inner { log, markers, agent, options, is_durable: false }) }
     }
@@ -350,7 +356,7 @@ impl Conversations {
     async fn read_entries(
         &self,
         session: &SessionId,
-        mut apply: impl FnMut(u64, super::entry::RecordedEntry),
+        mut apply: impl FnMut(u64, RecordedEntry),
     ) -> Result<u64, ConversationError> {
         let name = self.name(session)?;
         let unreadable = |number, problem| ConversationError::Unreadable {

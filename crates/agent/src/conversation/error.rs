@@ -34,7 +34,7 @@ pub enum EntryProblem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
     /// The conversation does not exist.
-    #[error("no conversation {session} is stored; it may have expired")]
+    #[error("no conversation {session} is stored; it expired or was deleted")]
     NotFound {
         /// The conversation.
         session: SessionId,
@@ -78,6 +78,12 @@ impl ConversationError {
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Fenced { .. })
+    }
+
+    /// Returns `true` if another process changed or deleted the log.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Fenced { .. } | Self::NotFound { .. })
     }
 
     /// Returns `true` if the stored conversation itself is unusable: a retry does not help.

@@ -69,8 +69,8 @@ impl Recorder {
     /// large is truncated in `entry`.
     ///
     /// # Errors
-    /// [`ConversationError::Fenced`] if another process changed the log; [`ConversationError::Store`] if the
-    /// store was away for too long. The recorder records nothing more then.
+    /// [`ConversationError::Fenced`] if another process changed the log, [`ConversationError::NotFound`] if
+    /// it was deleted, [`ConversationError::Store`] if the store was away for too long. The recorder records nothing more then.
     ///
     /// # Cancellation
     /// The entry is recorded also when the future is dropped.
@@ -180,6 +180,9 @@ impl Writer {
                     if may_be_appended && self.is_appended(at, &entries).await? =>
                 {
                     return Ok(at);
+                }
+                Ok(Appended::Conflict { next: 1 }) => {
+                    return Err(ConversationError::NotFound { session: session.clone() });
                 }
                 Ok(Appended::Conflict { next }) => {
                     if next > at && self.is_feedback(at, next).await? {

@@ -203,4 +203,8 @@ impl Tool for ServerTool {
     fn enforces_own_deadline(&self) -> bool {
         true
     }
+
+    fn deduplicates_calls(&self) -> bool {
+        self.access.gateway.deduplicates_calls()
+    }
 }

@@ -103,6 +103,11 @@ impl Session {
                             message.answer(Rejection::Busy.into());
                         }
                     }
+                    Inbound::Message(message)
+                        if self.registry.is_cancelled(&self.id, message.origin.message.as_ref()) =>
+                    {
+                        message.answer(Rejection::Cancelled.into());
+                    }
                     Inbound::Message(message) => self.steering.push(message),
                     Inbound::Cancel(message) if cancelling.is_some() || cancellation.is_cancelled() => {
                         cancellation.cancel();
@@ -135,7 +140,9 @@ impl Session {
             output.answer.text =
                 "The turn was cancelled because the agent is shutting down.".to_owned();
         }
-        telemetry::turn_ended(&span, output.answer.outcome, started.elapsed());
+        if output.answer.ended.is_answer() {
+            telemetry::turn_ended(&span, output.answer.outcome, started.elapsed());
+        }
         self.setup.meter.add(output.own_spending);
         let answer = self.finish(output, &facts).await;
         let is_answered = answer.ended == TurnEnd::Answered;
@@ -152,8 +159,10 @@ impl Session {
         let answer = match output.answer.ended {
             TurnEnd::Answered => match self.record_answer(output, facts, &joined).await {
                 Ok(answer) => answer,
-                Err(error) if error.is_fenced() => TurnAnswer::fenced(),
-                Err(error) => TurnAnswer::unrecorded(&error),
+                Err(error) => {
+                    self.state = None;
+                    error.into()
+                }
             },
             TurnEnd::PutDown => {
                 self.record_put_down().await;

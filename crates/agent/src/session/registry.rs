@@ -44,8 +44,12 @@ impl SessionRegistry {
         self.state().closed = true;
     }
 
-    /// Delivers a message to its conversation, unless a later cancel arrived first. `spawn` starts a
-    /// conversation that does not exist. It runs under the lock, so that a concurrent message does not
+    /// Returns `true` if a cancel arrived that was sent after the message.
+    pub(super) fn is_cancelled(&self, id: &SessionId, message: Option<&MessageId>) -> bool {
+        self.state().is_cancelled(id, message)
+    }
+
+    /// Delivers a message to its conversation. `spawn` starts a conversation that does not exist. It runs under the lock, so that a concurrent message does not
     /// start a second one. A cancel starts one only if `is_durable`: the log may have an open turn.
     pub(crate) fn deliver(
         &self,
@@ -58,14 +62,8 @@ impl SessionRegistry {
         if state.closed && matches!(inbound, Inbound::Message(_) | Inbound::Resume(_)) {
             return Err(Rejection::Closed);
         }
-        match &inbound {
-            Inbound::Message(message)
-                if state.is_cancelled(id, message.origin.message.as_ref()) =>
-            {
-                return Err(Rejection::Cancelled);
-            }
-            Inbound::Cancel(message) => state.record_cancel(id, message.origin.message.as_ref()),
-            Inbound::Message(_) | Inbound::Resume(_) => {}
+        if let Inbound::Cancel(message) = &inbound {
+            state.record_cancel(id, message.origin.message.as_ref());
         }
         let inbound = match state.inboxes.get(id) {
             Some(inbox) => match inbox.try_send(inbound) {

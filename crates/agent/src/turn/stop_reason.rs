@@ -75,8 +75,7 @@ impl StopReason {
                 (TurnOutcome::ModelFailed, text)
             }
             Self::PutDown => return TurnAnswer::put_down(),
-            Self::Unrecorded(error) if error.is_fenced() => return TurnAnswer::fenced(),
-            Self::Unrecorded(error) => return TurnAnswer::unrecorded(&error),
+            Self::Unrecorded(error) => return error.into(),
         };
         TurnAnswer::new(outcome, text)
     }

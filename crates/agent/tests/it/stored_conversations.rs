@@ -63,7 +63,8 @@ async fn conversations_are_listed_and_read() {
     let HistoryBody::Result { tool_name, text, .. } = &items[2].body else { panic!("{items:?}") };
     assert_eq!((tool_name.as_deref(), text.as_str()), (Some("echo"), "{\"n\":1}"));
     assert!(matches!(&items[3].body, HistoryBody::Answer { text, .. } if text == "Found."));
-    assert_eq!(conversations.history(&session(), 3, 1).await.unwrap(), items[2..3]);
+    let third = conversations.history(&session(), 3, 1).await.unwrap();
+    assert_eq!((third.len(), third[0].number), (1, 3));
     assert!(conversations.history(&session(), 5, 10).await.unwrap().is_empty());
 
     assert!(agent.delete_conversation(&session()).await.unwrap());

@@ -174,8 +174,10 @@ impl Log for CrashingLog {
                 }
                 Fault::Outage(_) => return self.inner.append(name, at, entries, ttl).await,
                 Fault::Unconfirmed => {
-                    self.inner.append(name, at, entries, ttl).await?;
-                    return Err(StoreError::Unconfirmed { reason });
+                    return match self.inner.append(name, at, entries, ttl).await? {
+                        Appended::Done { .. } => Err(StoreError::Unconfirmed { reason }),
+                        conflict @ Appended::Conflict { .. } => Ok(conflict),
+                    };
                 }
             }
             entries.truncate(usize::try_from(left).unwrap());

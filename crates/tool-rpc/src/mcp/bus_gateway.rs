@@ -211,6 +211,10 @@ impl McpGateway for BusGateway {
         Box::pin(self.call_tool(server, tool, arguments, context))
     }
 
+    fn deduplicates_calls(&self) -> bool {
+        true
+    }
+
     fn register(
         &self,
         request: McpRegisterServerRequest,

@@ -43,6 +43,12 @@ pub trait McpGateway: Send + Sync + 'static {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
 
+    /// Returns `true` if a call that is made again under its id does not run twice; see
+    /// [`Tool::deduplicates_calls`](rockbot_tools::Tool::deduplicates_calls). Default `false`.
+    fn deduplicates_calls(&self) -> bool {
+        false
+    }
+
     /// Adds a server at run time. Takes at most 1 min.
     ///
     /// # Errors

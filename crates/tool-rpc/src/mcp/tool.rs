@@ -46,6 +46,10 @@ impl Tool for McpTool {
     fn enforces_own_deadline(&self) -> bool {
         true
     }
+
+    fn deduplicates_calls(&self) -> bool {
+        self.gateway.deduplicates_calls()
+    }
 }
 
 impl std::fmt::Debug for McpTool {
