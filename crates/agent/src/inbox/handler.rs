@@ -61,7 +61,7 @@ pub(super) enum Processed {
 impl Handler for InboxHandler {
     fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
         Box::pin(async {
-            match Incoming::from_inbox(delivery.envelope()) {
+            match Incoming::from_inbox(delivery) {
                 Ok(incoming) => match self.process(&incoming).await {
                     Processed::Answered => Settlement::Ack,
                     Processed::Returned => Settlement::Retry,
@@ -180,6 +180,9 @@ impl InboxHandler {
         order: Option<ClaimOrder>,
     ) -> (TurnAnswer, ReplyPublisher) {
         let mut replies = self.replies(incoming.target());
+        if incoming.is_redelivered && !self.agent.conversations().is_durable() {
+            return (lost(), replies);
+        }
         if incoming.is_expired() && !self.is_recorded(incoming).await {
             return (expired(), replies);
         }
@@ -259,6 +262,13 @@ enum Passed {
     Open {
         dead: Option<Holder>,
     },
+}
+
+/// Answers a redelivered message of a process that died with its conversations.
+fn lost() -> TurnAnswer {
+    let text = "The process of the agent died before it answered this message. The turn was not \
+                repeated, because its tools may have run. Check what was done and try again.";
+    TurnAnswer::new(TurnOutcome::ModelFailed, text)
 }
 
 /// Answers a message whose time budget has expired.

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
+use rockbot_bus::Delivery;
 use rockbot_contracts::{
     Envelope, ForwardedMessage, InstanceId, RoutingKey, UserMessage, json::Limits,
     topology::is_user_reply,
@@ -16,6 +17,8 @@ pub(super) struct Incoming<'a> {
     pub(super) message: UserMessage,
     /// The broker user of the sender, if the broker validates users.
     pub(super) sender: Option<Arc<str>>,
+    /// A process may have processed it before.
+    pub(super) is_redelivered: bool,
     /// The process that forwarded it, if it did not come from the inbox of the agent.
     pub(super) forwarded_by: Option<InstanceId>,
 }
@@ -25,11 +28,12 @@ impl<'a> Incoming<'a> {
     ///
     /// # Errors
     /// Returns why the message cannot be processed.
-    pub(super) fn from_inbox(envelope: &'a Envelope) -> Result<Self, Cow<'static, str>> {
+    pub(super) fn from_inbox(delivery: &'a Delivery) -> Result<Self, Cow<'static, str>> {
+        let (envelope, is_redelivered) = (delivery.envelope(), delivery.is_redelivered());
         let reply_to = reply_address(envelope)?;
         let message = envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
         let sender = envelope.user_id.clone();
-        Ok(Self { envelope, reply_to, message, sender, forwarded_by: None })
+        Ok(Self { envelope, reply_to, message, sender, is_redelivered, forwarded_by: None })
     }
 
     /// Reads a message that another process of the agent forwarded.
@@ -42,7 +46,7 @@ impl<'a> Incoming<'a> {
             envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
         let ForwardedMessage { from, sender, message } = forwarded;
         let (sender, forwarded_by) = (sender.map(Arc::from), Some(from));
-        Ok(Self { envelope, reply_to, message, sender, forwarded_by })
+        Ok(Self { envelope, reply_to, message, sender, is_redelivered: false, forwarded_by })
     }
 
     /// Returns `true` if the sender may no longer wait for an answer.

@@ -118,7 +118,7 @@ async fn answer(mut replies: Replies) -> (String, TurnOutcome, Vec<String>) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn message_steers_the_turn_of_another_process() {
     let fleet = Fleet::new();
     let client = fleet.client().await;
@@ -128,9 +128,10 @@ async fn message_steers_the_turn_of_another_process() {
     first.tool.wait_for_call().await;
     let second = fleet.start("two", 4, []).await;
     let mut steering = client.send(&tester(), &message("s", "only the names")).await.unwrap();
+    settle().await;
+    first.gate.add_permits(1);
     let steered = within_timeout("a reply", steering.next()).await.unwrap().unwrap();
     assert_eq!(steered.body, ReplyBody::Steered {});
-    first.gate.add_permits(1);
     for replies in [turn, steering] {
         let (text, outcome, resumed) = answer(replies).await;
         assert_eq!((text.as_str(), outcome), ("Only the names.", TurnOutcome::Completed));
@@ -222,7 +223,8 @@ async fn open_turn_without_a_delivery_is_found_and_continued() {
     let reply_to = user_response(&InstanceId::new("proxy").unwrap());
     let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
     let mut replies = other.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
-    let second = other.start("two", 4, [say("Done, as far as I know.")]).await;
+    let second = other.start("two", 4, [say("All done.")]).await;
+    second.gate.add_permits(1);
     let mut next = async || -> AgentReply {
         let delivery = within_timeout("a reply", replies.next()).await.unwrap();
         delivery.into_envelope().decode(Limits::default()).unwrap()
