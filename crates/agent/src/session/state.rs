@@ -14,7 +14,7 @@ use crate::{
     turn::TurnSetup,
 };
 
-/// The state of a conversation, as its log told it and this process continued it.
+/// The state of a conversation: folded from its log, and continued by this process.
 pub(super) struct SessionState {
     pub(super) recorder: Arc<Recorder>,
     pub(super) history: History,
