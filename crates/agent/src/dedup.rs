@@ -74,6 +74,21 @@ impl Deduplicator {
         }
     }
 
+    /// Starts to process a message that was not delivered, such as that of a resumed turn. Returns `None` if
+    /// it is being processed or was answered.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        id: &MessageId,
+        reply_to: &RoutingKey,
+    ) -> Option<ProcessingGuard> {
+        let key = (id.clone(), reply_to.clone());
+        let mut messages = self.messages();
+        if messages.states.contains_key(&key) {
+            return None;
+        }
+        Some(self.open(&mut messages, key))
+    }
+
     fn open(self: &Arc<Self>, messages: &mut Messages, key: Key) -> ProcessingGuard {
         let ended = CancellationToken::new();
         messages.states.insert(key.clone(), State::Running(ended.clone()));

@@ -2,7 +2,8 @@
 //!
 //! - [`AgentDefinition`]: name, prompt and permissions of an agent, read from a file;
 //! - [`Agent`]: runs the conversations in one process; [`Agent::send`] is its in-process interface;
-//! - [`serve`]: consumes the inbox of an agent on the bus; [`AgentClient`] sends messages to it;
+//! - [`serve`] and [`serve_shared`]: consume the inbox of an agent on the bus, in one process or in several
+//!   that share its conversations; [`AgentClient`] sends messages to it;
 //! - [`Conversations`]: the stored conversations, from which another process continues;
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
@@ -18,6 +19,7 @@ mod builtin_tool;
 pub mod client;
 pub mod context;
 pub mod conversation;
+pub mod conversation_service;
 mod dedup;
 pub mod definition;
 pub mod event;
@@ -48,18 +50,19 @@ mod turn;
 pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
-pub use client::{AgentClient, Replies, ReplyError, SendError};
+pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, SendError};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
 pub use conversation::{
     ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
 };
+pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
-pub use inbox::{AgentInbox, serve};
+pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;
 pub use mcp::McpParts;
@@ -67,7 +70,7 @@ pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
 pub use message::RecordedMessage;
 pub use origin::{ParentTurn, TurnOrigin};
 pub use parts::AgentParts;
-pub use section::{AgentSection, McpSection, PinsSection};
+pub use section::{AgentSection, ConversationsSection, McpSection, PinsSection};
 pub use services::{McpServices, ServiceDirectory, ServiceSearch};
 pub use strategy::{ExecutionStrategy, Steering};
 pub use team::Team;

@@ -2,14 +2,15 @@
 
 mod process;
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use rockbot_agent::serve as serve_inbox;
+use rockbot_agent::{ConversationServer, serve as serve_inbox, serve_shared};
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
 use self::process::{
-    Agents, FleetClient, Settings, Stores, Tools, configuration_error, unavailable_error,
+    Agents, ConversationStores, FleetClient, Settings, Stores, Tools, configuration_error,
+    unavailable_error,
 };
 
 /// Tool calls make many small allocations on several threads, which mimalloc handles well.
@@ -34,11 +35,31 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let stores = Stores::open(&settings).await?;
     let Some(fleet) = FleetClient::join(&settings, shutdown, health).await? else { return Ok(()) };
     stores.add_health_check(health);
+    let instance = settings.service.instance();
+    let Some(conversations) = ConversationStores::open(&settings, instance, shutdown).await? else {
+        return Ok(());
+    };
+    conversations.add_health_check(health);
+    let conversations = Arc::new(conversations);
     let tools = Tools::start(&settings, &fleet, &stores).await?;
-    let agents = Agents::new(&settings, resolved.model, &fleet, &stores, &tools, &hooks);
-    let inbox = serve_inbox(agents.primary, fleet.bus.clone(), settings.agent.concurrency)
-        .await
-        .map_err(unavailable_error)?;
+    let agents = Agents::new(
+        &settings,
+        resolved.model,
+        &fleet,
+        &stores,
+        conversations.clone(),
+        &tools,
+        &hooks,
+    );
+    let Agents { primary, team } = agents;
+    let requests = ConversationServer::for_agent(primary.clone());
+    let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
+    let (bus, concurrency) = (fleet.bus.clone(), settings.agent.concurrency);
+    let inbox = match conversations.sharing(&settings) {
+        Some(sharing) => serve_shared(primary, bus, concurrency, sharing).await,
+        None => serve_inbox(primary, bus, concurrency).await,
+    };
+    let inbox = inbox.map_err(unavailable_error)?;
     let probe = settings.agent.probe_replies;
     let probe = probe.then(|| fleet.start_reply_probe(tools.handlers(), health));
     health.serving();
@@ -46,10 +67,11 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
 
     shutdown.requested().await;
     inbox.drain(settings.service.drain()).await;
-    agents.team.shut_down(Duration::ZERO).await;
-    drop((tools, probe));
+    team.shut_down(Duration::ZERO).await;
+    drop((tools, probe, requests));
     fleet.close().await;
     hooks.close().await;
     stores.close().await;
+    conversations.close().await;
     Ok(())
 }

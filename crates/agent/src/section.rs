@@ -1,15 +1,16 @@
 //! The configuration sections `[agent]`, `[mcp]` and `[pins]`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use rockbot_store::StoreUrl;
+use rockbot_contracts::period::{Period, duration};
+use rockbot_store::{StoreUrl, state_folder};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::definition::AgentDefinition;
+use crate::{definition::AgentDefinition, inbox::Sharing};
 
 /// `[agent]`: the agent of a process and its concurrency.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentSection {
     /// Directory of definitions (`*.md`, `*.toml`). Default: only the built-in assistant.
@@ -22,11 +23,79 @@ pub struct AgentSection {
     /// Send a no-op call to the handlers every 5 s, to detect within 15 s that replies no longer arrive.
     /// Default true.
     pub probe_replies: bool,
+    /// The store of conversations.
+    pub conversations: ConversationsSection,
 }
 
 impl Default for AgentSection {
     fn default() -> Self {
-        Self { directory: None, name: "assistant".to_owned(), concurrency: 64, probe_replies: true }
+        Self {
+            directory: None,
+            name: "assistant".to_owned(),
+            concurrency: 64,
+            probe_replies: true,
+            conversations: ConversationsSection::default(),
+        }
+    }
+}
+
+const MIN_RETENTION: Duration = Duration::from_secs(3600);
+const MIN_LEASE: Duration = Duration::from_secs(1);
+const MAX_LEASE: Duration = Duration::from_secs(300);
+
+/// `[agent.conversations]`: the store of conversations and their retention.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConversationsSection {
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. Default:
+    /// `conversations.db` in the state directory of the user; without one, the memory of the process.
+    pub store: Option<SecretString>,
+    /// Time after its last entry until a conversation is deleted, 1 h to 3,650 d. Default 30 d.
+    #[serde(deserialize_with = "duration")]
+    pub retention: Duration,
+    /// Time after which the conversations of an unresponsive process continue in another one, 1 s to
+    /// 5 min. Default 2 s.
+    #[serde(deserialize_with = "duration")]
+    pub lease: Duration,
+}
+
+impl Default for ConversationsSection {
+    fn default() -> Self {
+        let retention = Duration::from_secs(30 * 24 * 3600);
+        Self { store: None, retention, lease: Sharing::LEASE }
+    }
+}
+
+impl ConversationsSection {
+    /// Returns the URL of the store.
+    ///
+    /// # Errors
+    /// Returns the problem of an invalid URL.
+    pub fn url(&self) -> Result<StoreUrl, String> {
+        match &self.store {
+            Some(url) => {
+                StoreUrl::parse(url).map_err(|error| format!("agent.conversations.store: {error}"))
+            }
+            None => Ok(state_folder().map_or(StoreUrl::Memory, |folder| {
+                StoreUrl::Sqlite(folder.join("conversations.db"))
+            })),
+        }
+    }
+
+    /// Returns all problems of the section.
+    #[must_use]
+    pub fn validate(&self) -> Vec<String> {
+        let mut problems: Vec<_> = self.url().err().into_iter().collect();
+        // The parser rejects more than 3650 days.
+        if self.retention < MIN_RETENTION {
+            let least = Period::from(MIN_RETENTION);
+            problems.push(format!("agent.conversations.retention: must be {least} to 3650d"));
+        }
+        if !(MIN_LEASE..=MAX_LEASE).contains(&self.lease) {
+            let (least, most) = (Period::from(MIN_LEASE), Period::from(MAX_LEASE));
+            problems.push(format!("agent.conversations.lease: must be {least} to {most}"));
+        }
+        problems
     }
 }
 
@@ -63,6 +132,7 @@ impl AgentSection {
         if self.concurrency == 0 {
             problems.push("agent.concurrency: must be at least 1".to_owned());
         }
+        problems.extend(self.conversations.validate());
         problems.extend(self.definition().err());
         problems
     }
@@ -107,5 +177,19 @@ impl PinsSection {
     pub fn url(&self) -> Result<Option<StoreUrl>, String> {
         let url = self.store.as_ref().map(StoreUrl::parse).transpose();
         url.map_err(|error| format!("pins.store: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_of_conversations_are_bounded() {
+        let section = |text: &str| toml::from_str::<ConversationsSection>(text).unwrap();
+        assert!(section("").validate().is_empty());
+        for text in ["retention = \"59m\"", "lease = \"999ms\"", "lease = \"301s\""] {
+            assert_eq!(section(text).validate().len(), 1, "{text}");
+        }
     }
 }

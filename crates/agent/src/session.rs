@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(crate) use self::registry::SessionRegistry;
-use self::state::{SessionState, Standing};
+use self::state::{SessionState, Standing, is_foreign};
 use crate::{
     conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn},
     event::{ProgressSink, TurnAnswer},
@@ -98,6 +98,8 @@ impl Session {
 
     /// Runs turns until the conversation is idle for too long or the agent shuts down.
     pub(crate) async fn run(mut self) {
+        // A conversation in memory is lost with its task, so only its idle time ends it.
+        let is_durable = self.setup.conversations.is_durable();
         while let Some(next) = self.next().await {
             let is_single = match next {
                 Inbound::Message(message) => {
@@ -106,16 +108,14 @@ impl Session {
                     // A conversation that another agent started has a single turn.
                     has_parent
                 }
-                Inbound::Cancel(message) => !self.cancel(message).await,
-                Inbound::Resume(request) => !self.resume(request).await,
+                Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
+                Inbound::Resume(request) => !self.resume(request).await && is_durable,
             };
             if is_single && self.steering.is_empty() && self.try_remove() {
                 break;
             }
         }
-        if !self.setup.conversations.is_durable()
-            && let Err(error) = self.setup.conversations.delete(&self.id).await
-        {
+        if !is_durable && let Err(error) = self.setup.conversations.delete(&self.id).await {
             warn!(session_id = %self.id, %error, "conversation not deleted");
         }
     }
@@ -181,6 +181,10 @@ impl Session {
             Ok(state) => state,
             Err(error) => return self.reject(first, &error),
         };
+        if is_foreign(state.starter.as_deref(), &first) {
+            first.answer(Rejection::OtherUser.into());
+            return Ok(());
+        }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
         match standing {
             Standing::Answered(number) => {

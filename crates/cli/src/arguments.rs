@@ -1,16 +1,27 @@
 //! Command-line arguments.
 
+mod admin;
+mod sessions;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use rockbot_contracts::{PoolName, identity::User};
+use rockbot_contracts::{PoolName, SessionId, identity::User};
+
+use self::sessions::session_id;
+pub(crate) use self::{
+    admin::{Admin, FleetUsers, Layout},
+    sessions::Sessions,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   rockbot demo                                   run tool calls over a bus; no set-up needed
   OPENAI_API_KEY=… rockbot chat \"Tidy up notes.md\"
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b rockbot chat
+  rockbot chat --continue
+  rockbot sessions list
   rockbot tools list
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot --mcp mcp.json mcp list
@@ -70,6 +81,11 @@ pub(crate) enum Command {
     /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without
     /// a prompt it starts an interactive session: Ctrl-C cancels a turn, Ctrl-D exits.
     Chat(Chat),
+    /// List, show, export, delete and resume stored conversations
+    ///
+    /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
+    #[command(subcommand)]
+    Sessions(Sessions),
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),
@@ -153,9 +169,32 @@ pub(crate) struct Chat {
     /// The agent [default: the configured agent]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
+    /// Continue the conversation that was active last, and its turn if one was interrupted
+    #[arg(long = "continue", conflicts_with = "session")]
+    pub(crate) continues: bool,
+    /// Continue this conversation, and its turn if one was interrupted
+    #[arg(long, value_name = "SESSION", value_parser = session_id)]
+    pub(crate) session: Option<SessionId>,
     /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
+    /// Return after the interrupted turn of `session`.
+    #[arg(skip)]
+    pub(crate) only_resumes: bool,
+}
+
+impl Chat {
+    /// Returns the arguments that continue the interrupted turn of a conversation and nothing else.
+    pub(crate) fn resuming(session: SessionId) -> Self {
+        Self {
+            prompt: None,
+            agent: None,
+            continues: false,
+            session: Some(session),
+            stats: false,
+            only_resumes: true,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -485,98 +524,6 @@ pub(crate) enum Dlq {
         #[arg(long)]
         yes: bool,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Admin {
-    /// Write the broker users of a fleet and their permissions
-    ///
-    /// Writes definitions.json, which RabbitMQ imports, and users.md, a table of the permissions.
-    #[command(after_help = "Examples:
-  rockbot admin broker-users --out deploy/rabbitmq
-  rockbot admin broker-users --agent assistant --agent researcher \\
-    --passwords /etc/rockbot/passwords --out /etc/rockbot")]
-    BrokerUsers {
-        #[command(flatten)]
-        fleet: FleetUsers,
-        /// Directory for the files
-        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-        out: PathBuf,
-        /// File with lines of `USER PASSWORD`, whose hashes are written into the definitions
-        ///
-        /// Passwords of missing users are generated and added. The file and the definitions are readable
-        /// only by their owner. Without it, the users cannot log in with a password.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        passwords: Option<PathBuf>,
-    },
-    /// Write the secrets of a fleet: passwords, definitions with their hashes, URLs
-    ///
-    /// Existing passwords are kept. For Kubernetes, the folders broker and store have a file for each key
-    /// of a secret. For Compose, the files are those that its services mount.
-    #[command(after_help = "Examples:
-  rockbot admin secrets --out secrets
-  kubectl create secret generic rockbot-broker --from-file=secrets/broker
-  rockbot admin secrets --broker amqps://broker.example.org/%2f --out secrets
-  rockbot admin secrets --layout compose --out deploy/compose/secrets")]
-    Secrets {
-        #[command(flatten)]
-        fleet: FleetUsers,
-        /// Directory for the files; only its owner can enter it
-        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-        out: PathBuf,
-        /// The files to write
-        #[arg(long, value_enum, default_value_t = Layout::Kubernetes)]
-        layout: Layout,
-        /// URL of the broker, without a user, for Kubernetes
-        #[arg(long, value_name = "URL", default_value = "amqp://rockbot-rabbitmq:5672/%2f")]
-        broker: String,
-        /// URL of the database, without a user, for Kubernetes
-        #[arg(
-            long,
-            value_name = "URL",
-            default_value = "postgres://rockbot-postgresql:5432/rockbot"
-        )]
-        database: String,
-    },
-    /// Check that written broker users have the permissions that this version needs
-    #[command(after_help = "Examples:
-  rockbot admin check deploy/rabbitmq
-  rockbot admin check secrets/broker --agent assistant --agent researcher
-
-Exit codes: 0 up to date, 1 users or permissions differ")]
-    Check {
-        #[command(flatten)]
-        fleet: FleetUsers,
-        /// Directory of definitions.json
-        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-        dir: PathBuf,
-    },
-}
-
-/// The broker users of a fleet.
-#[derive(Debug, Args)]
-pub(crate) struct FleetUsers {
-    /// An agent of the fleet; repeatable [default: the configured agents]
-    #[arg(long = "agent", value_name = "NAME")]
-    pub(crate) agents: Vec<String>,
-    /// A named pool of tool handlers; repeatable [default: fleet.pools]
-    #[arg(long = "pool", value_name = "NAME")]
-    pub(crate) pools: Vec<PoolName>,
-    /// Name of the exchange, and prefix of queues and users [default: bus.namespace]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
-    /// Virtual host of the fleet
-    #[arg(long, value_name = "NAME", default_value = "/")]
-    pub(crate) vhost: String,
-}
-
-/// Files with the secrets of a fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Layout {
-    /// A folder for each secret of the Helm chart
-    Kubernetes,
-    /// The files of deploy/compose
-    Compose,
 }
 
 /// The selection of dead letters, and whether to change anything.

@@ -6,20 +6,25 @@ use std::{
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::AgentClient;
-use rockbot_contracts::{AgentName, InstanceId, SessionId, user::TurnOutcome};
+use rockbot_agent::{AgentClient, ConversationRequestError};
+use rockbot_contracts::{
+    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
+    conversation::ConversationSummary, user::TurnOutcome,
+};
 use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
 
 use crate::{
     arguments::Chat,
-    conversation::Conversation,
-    failure::{Failure, OrExit, Outcome},
+    conversation::{Conversation, TurnResult},
+    conversation_summary::{last_active, title},
+    failure::{Failure, OrExit, Outcome, request_failure},
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
     print::note,
     render,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 /// The time limit between two replies of an agent: longer than the longest tool call.
@@ -29,25 +34,27 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outcome {
-    if let Some(name) = chat.agent {
+    if let Some(name) = chat.agent.clone() {
         settings.agent.name = name;
     }
-    let (fleet, host) = if settings.embeds() {
+    let (fleet, host, stores) = if settings.embeds() {
         let definition = settings.agent.definition().map_err(Failure::usage)?;
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
         let resolved = resolved.or_exit(exit::USAGE)?;
-        let fleet = Fleet::embed(&settings).await?;
-        let host = Host::start(&fleet, &settings, definition, resolved.model).await?;
+        let stores = ConversationStores::open(&settings).await?;
+        let fleet = Fleet::embed(&settings, Some(&stores)).await?;
+        let host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
+            stores.note_if_in_memory();
         }
         // A single message is answered with the tools of the first request to the model; in a session,
         // later messages get the tools of servers that start later.
         let limit = if chat.prompt.is_some() { SERVER_TIMEOUT } else { SERVERS_TIMEOUT };
         fleet.await_mcp_servers(limit).await;
-        (fleet, Some(host))
+        (fleet, Some(host), Some(stores))
     } else {
-        (Fleet::open(&settings).await?, None)
+        (Fleet::open(&settings).await?, None, None)
     };
     let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
     fleet.expect_agent(&agent).await?;
@@ -55,19 +62,73 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let client = client.with_idle_timeout(SILENCE_LIMIT);
-    let conversation =
-        Conversation { client, agent, session: SessionId::generate(), json, stats: chat.stats };
-    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
-    let outcome = match chat.prompt {
-        Some(prompt) => run_once(&conversation, &prompt, &mut interrupts).await,
-        None => run_interactive(&conversation, &mut interrupts).await,
-    };
-    drop(conversation);
+    let outcome = converse(client, agent, chat, json).await;
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }
     fleet.close().await;
+    if let Some(stores) = stores {
+        stores.close().await;
+    }
     outcome
+}
+
+/// Runs the conversation that the arguments select, or a new one.
+async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool) -> Outcome {
+    let earlier = if chat.continues || chat.session.is_some() {
+        Some(find_session(&client, &agent, chat.session).await?)
+    } else {
+        None
+    };
+    let session =
+        earlier.as_ref().map_or_else(SessionId::generate, |earlier| earlier.session_id.clone());
+    let conversation = Conversation { client, agent, session, json, stats: chat.stats };
+    let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
+    if let Some(earlier) = &earlier {
+        let resumed = resume(&conversation, earlier, &mut interrupts).await?;
+        if chat.only_resumes || resumed.as_ref().is_some_and(|turn| turn.exit_requested) {
+            return Ok(resumed.map_or(exit::OK, |turn| exit_code(turn.outcome)));
+        }
+    }
+    match chat.prompt {
+        Some(prompt) => run_once(&conversation, &prompt, &mut interrupts).await,
+        None => run_interactive(&conversation, &mut interrupts).await,
+    }
+}
+
+/// Returns the summary of a conversation; without a session, of the one that was active last.
+async fn find_session(
+    client: &AgentClient,
+    agent: &AgentName,
+    session_id: Option<SessionId>,
+) -> Result<ConversationSummary, Failure> {
+    match client.request(agent, &ConversationRequest::Summary { session_id }).await {
+        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
+        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
+        Err(error) => Err(request_failure(error)),
+    }
+}
+
+/// Shows which conversation continues, and follows its open turn, if it has one.
+async fn resume(
+    conversation: &Conversation,
+    earlier: &ConversationSummary,
+    interrupts: &mut Interrupts,
+) -> Result<Option<TurnResult>, Failure> {
+    if !conversation.json {
+        let (title, when) = (title(earlier), last_active(earlier));
+        note!("{}", render::dim(&format!("continuing \"{title}\", last active {when}")));
+    }
+    let Some(message) = &earlier.open_message else {
+        if !conversation.json {
+            note!("{}", render::dim("every message of it was answered"));
+        }
+        return Ok(None);
+    };
+    if !conversation.json {
+        note!("{}", render::dim("its last turn was interrupted; it goes on"));
+    }
+    conversation.adopt(message, interrupts).await.map(Some)
 }
 
 async fn run_once(

@@ -2,8 +2,10 @@
 
 use std::{future::pending, io::Write, pin::pin, time::Duration};
 
-use rockbot_agent::AgentClient;
-use rockbot_contracts::{AgentName, ReplyBody, SessionId, UserMessage, user::TurnOutcome};
+use rockbot_agent::{AgentClient, Replies};
+use rockbot_contracts::{
+    AgentName, MessageId, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
+};
 use rockbot_service::{Interrupt, Interrupts, exit};
 use serde_json::json;
 use tokio::{
@@ -13,7 +15,7 @@ use tokio::{
 
 use crate::{
     approval,
-    failure::{Failure, OrExit},
+    failure::{Failure, OrExit, request_failure},
     print::note,
     render,
 };
@@ -51,8 +53,27 @@ impl Conversation {
     ) -> Result<TurnResult, Failure> {
         let message =
             UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
-        let mut replies =
-            self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+        let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+        self.follow(replies, interrupts).await
+    }
+
+    /// Receives the replies to a message that another process sent, and returns like
+    /// [`send`](Self::send) when the answer is complete.
+    pub(crate) async fn adopt(
+        &self,
+        message: &MessageId,
+        interrupts: &mut Interrupts,
+    ) -> Result<TurnResult, Failure> {
+        let replies = self.client.adopt(&self.agent, &self.session, message).await;
+        self.follow(replies.map_err(request_failure)?, interrupts).await
+    }
+
+    /// Prints the replies to a message until the answer is complete.
+    async fn follow(
+        &self,
+        mut replies: Replies,
+        interrupts: &mut Interrupts,
+    ) -> Result<TurnResult, Failure> {
         let mut printer =
             TurnPrinter { json: self.json, stats: self.stats, ..TurnPrinter::default() };
         let mut cancelling: Option<JoinHandle<()>> = None;

@@ -18,6 +18,7 @@ use crate::{
     print::outln,
     render,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 /// The turns of the scripted model.
@@ -53,11 +54,13 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     settings.files.root = folder.path().to_owned();
     settings.bus.url = SecretString::from("memory");
     settings.memory.store = Some(SecretString::from("memory:"));
+    settings.agent.conversations.store = Some(SecretString::from("memory:"));
     let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).or_exit(exit::SOFTWARE)?);
-    let fleet = Fleet::embed(&settings).await?;
+    let stores = ConversationStores::open(&settings).await?;
+    let fleet = Fleet::embed(&settings, Some(&stores)).await?;
     let definition = AgentDefinition::assistant();
     let agent = definition.name.clone();
-    let host = Host::start(&fleet, &settings, definition, model).await?;
+    let host = Host::start(&fleet, &settings, &stores, definition, model).await?;
     let instance = InstanceId::generate();
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
@@ -69,6 +72,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     drop(conversation);
     host.stop(settings.service.drain()).await;
     fleet.close().await;
+    stores.close().await;
     folder.close().context("cannot remove the temporary directory").or_exit(exit::SOFTWARE)?;
     let turn = turn?;
     if turn.outcome != Some(TurnOutcome::Completed) || turn.calls == 0 {

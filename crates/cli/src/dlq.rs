@@ -14,6 +14,7 @@ use serde_json::json;
 use self::sender::SenderCheck;
 use crate::{
     arguments::Dlq,
+    confirm::require_confirmation,
     failure::{Failure, Outcome},
     fleet::Fleet,
     print::{note, outln},
@@ -37,7 +38,7 @@ pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcom
         }
     };
     if let Dlq::Purge { selection, yes, .. } = &command {
-        purge::require_confirmation(*yes || selection.dry_run)?;
+        require_confirmation(*yes || selection.dry_run, ", or --dry-run to preview")?;
     }
     let fleet = Fleet::open(settings).await?;
     let namespace = &settings.bus.namespace;

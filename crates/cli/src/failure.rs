@@ -2,7 +2,8 @@
 
 use std::{fmt, io};
 
-use rockbot_contracts::{ToolErrorCode, identity::User};
+use rockbot_agent::{ConversationRequestError, SendError};
+use rockbot_contracts::{ToolErrorCode, conversation::ConversationErrorCode, identity::User};
 use rockbot_service::exit;
 
 /// A failed command: its exit code and error.
@@ -89,6 +90,27 @@ pub(crate) fn exit_code(error: &ToolErrorCode) -> u8 {
         | ToolErrorCode::OutcomeUnknown
         | ToolErrorCode::Other(_) => exit::ANSWERED_WITH_ERROR,
     }
+}
+
+/// Returns the failure of a request about conversations.
+pub(crate) fn request_failure(error: ConversationRequestError) -> Failure {
+    let code = match &error {
+        ConversationRequestError::Refused { code, .. } => match code {
+            ConversationErrorCode::InvalidRequest => exit::USAGE,
+            ConversationErrorCode::Unavailable => exit::UNAVAILABLE,
+            ConversationErrorCode::Busy => exit::TEMPORARY,
+            ConversationErrorCode::NotFound
+            | ConversationErrorCode::NotPermitted
+            | ConversationErrorCode::Unreadable
+            | ConversationErrorCode::Other => exit::ANSWERED_WITH_ERROR,
+        },
+        ConversationRequestError::Silent { .. }
+        | ConversationRequestError::Send(SendError::TooManyPending) => exit::TEMPORARY,
+        ConversationRequestError::Send(_)
+        | ConversationRequestError::UnexpectedResponse
+        | ConversationRequestError::Closed => exit::UNAVAILABLE,
+    };
+    Failure { code, cause: error.into() }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::{
     print::note,
     render,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 /// The time limit for connecting to the broker.
@@ -71,7 +72,8 @@ pub(crate) struct Fleet {
 /// is called without the bus.
 struct Embedded {
     handler: ToolHandler,
-    store: Arc<dyn Store>,
+    /// Store of the journal, unless it is that of the conversations.
+    store: Option<Arc<dyn Store>>,
     bridge: Arc<Bridge>,
     scripts: Option<Arc<LazyScripts>>,
     hooks: OperatorHooks,
@@ -93,19 +95,21 @@ pub(crate) struct Discovered {
 impl Fleet {
     /// Embeds a fleet, or connects to a running one.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
-        if settings.embeds() { Self::embed(settings).await } else { Self::connect(settings).await }
+        if settings.embeds() {
+            Self::embed(settings, None).await
+        } else {
+            Self::connect(settings).await
+        }
     }
 
-    /// Connects to the bus and starts a tool handler on it.
-    pub(crate) async fn embed(settings: &Settings) -> Result<Self, Failure> {
-        // Nothing on the in-memory bus outlives this process, so the journal need not either.
-        let url = if settings.embeds() {
-            StoreUrl::Memory
-        } else {
-            settings.store.parse().map_err(Failure::usage)?
-        };
-        let store = rockbot_store_sql::connect(&url, Clock::System).await;
-        let store = store.map_err(|error| store_failure(&url, &error))?;
+    /// Connects to the bus and starts a tool handler on it. `conversations` are those of the embedded
+    /// agent, if there is one.
+    pub(crate) async fn embed(
+        settings: &Settings,
+        conversations: Option<&ConversationStores>,
+    ) -> Result<Self, Failure> {
+        let HandlerStore { store, url, is_shared } =
+            HandlerStore::open(settings, conversations).await?;
         let mut fleet = if settings.embeds() {
             let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
             Self::new(bus, settings)
@@ -130,7 +134,7 @@ impl Fleet {
         };
         let outputs = settings.outputs.enabled.then(|| settings.outputs.clone());
         // In memory, outputs have their own store, so that they do not use up the journal's space.
-        let output_store: Arc<dyn Store> = if settings.embeds() {
+        let output_store: Arc<dyn Store> = if matches!(url, StoreUrl::Memory) {
             Arc::new(MemoryStore::new(Clock::System))
         } else {
             store.clone()
@@ -163,6 +167,7 @@ impl Fleet {
         let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
         let handler = handler.await.or_exit(exit::USAGE)?;
         let bridge = embed_bridge(settings, bridge_layers).await?;
+        let store = (!is_shared).then_some(store);
         fleet.embedded = Some(Embedded { handler, store, bridge, scripts, hooks });
         Ok(fleet)
     }
@@ -364,9 +369,42 @@ impl Fleet {
             }
             bridge.stop().await;
             hooks.close().await;
-            store.close().await;
+            if let Some(store) = store {
+                store.close().await;
+            }
         }
         self.bus.close().await;
+    }
+}
+
+/// The store of an embedded handler's journal and outputs.
+struct HandlerStore {
+    store: Arc<dyn Store>,
+    url: StoreUrl,
+    /// Set if it is the store of the conversations, which others close.
+    is_shared: bool,
+}
+
+impl HandlerStore {
+    /// Opens the store. On the in-memory bus only calls of durable conversations outlive this process, so
+    /// their journal is kept with them.
+    async fn open(
+        settings: &Settings,
+        conversations: Option<&ConversationStores>,
+    ) -> Result<Self, Failure> {
+        if settings.embeds()
+            && let Some(ConversationStores { stores, url, .. }) = conversations
+        {
+            return Ok(Self { store: stores.store.clone(), url: url.clone(), is_shared: true });
+        }
+        let url = if settings.embeds() {
+            StoreUrl::Memory
+        } else {
+            settings.store.parse().map_err(Failure::usage)?
+        };
+        let store = rockbot_store_sql::connect(&url, Clock::System).await;
+        let store = store.map_err(|error| store_failure(&url, &error))?;
+        Ok(Self { store, url, is_shared: false })
     }
 }
 

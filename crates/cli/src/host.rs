@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, HandlerInstructions,
-    McpParts, McpServices, MemoryError, ServiceSearch, Team, serve,
+    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
+    ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
+    Team, serve,
 };
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
@@ -17,6 +18,7 @@ use crate::{
     failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 /// The number of messages processed concurrently.
@@ -25,6 +27,7 @@ const CONCURRENCY: u16 = 64;
 /// An embedded agent with its memory, and the other agents of its directory as tools.
 pub(crate) struct Host {
     inbox: AgentInbox,
+    requests: ConversationService,
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
@@ -36,6 +39,7 @@ impl Host {
     pub(crate) async fn start(
         fleet: &Fleet,
         settings: &Settings,
+        stores: &ConversationStores,
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
@@ -62,6 +66,7 @@ impl Host {
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
             let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
+            let conversations_of = stores.factory(settings);
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
@@ -73,6 +78,7 @@ impl Host {
                     registry.clone(),
                     definition.tools.clone(),
                 );
+                let conversations = conversations_of(&definition.name);
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
                 parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
@@ -83,6 +89,7 @@ impl Host {
                     mcp: mcp.map(|parts| McpParts { pins: pins.clone(), ..parts }),
                     pins,
                     approvals: approvals.clone(),
+                    conversations,
                     behavior,
                     ..parts
                 }
@@ -93,18 +100,20 @@ impl Host {
             parts.context.push(services);
         }
         let agent = Agent::new(parts);
+        let server = ConversationServer::for_agent(agent.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());
         }
         let inbox =
             serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { inbox, team, pins, memory, _directory: discovered.directory })
+        let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
+        Ok(Self { inbox, requests, team, pins, memory, _directory: discovered.directory })
     }
 
     /// Stops the agent; running turns have `grace` to finish.
     pub(crate) async fn stop(self, grace: Duration) {
-        self.inbox.drain(grace).await;
+        let (_, _) = tokio::join!(self.inbox.drain(grace), self.requests.drain(grace));
         self.team.shut_down(Duration::ZERO).await;
         if let Some(memory) = self.memory {
             memory.close().await;

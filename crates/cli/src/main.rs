@@ -5,7 +5,9 @@ mod approval;
 mod arguments;
 mod call_failure;
 mod chat;
+mod confirm;
 mod conversation;
+mod conversation_summary;
 mod demo;
 mod dlq;
 mod doctor;
@@ -18,7 +20,9 @@ mod print;
 mod render;
 mod rest;
 mod script;
+mod sessions;
 mod settings;
+mod stored_conversations;
 mod tools;
 mod up;
 mod watch;
@@ -110,6 +114,7 @@ fn run(arguments: Arguments) -> Outcome {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
+            Command::Sessions(command) => sessions::run(settings, command, common.json).await,
             Command::Tools(command) => {
                 // An embedded fleet ends with the call, and a stored output with it.
                 if matches!(command, arguments::Tools::Call { .. }) {

@@ -143,6 +143,10 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
             })
         }
         ReplyBody::Steered {} => Some(dim("  (added to the running turn)")),
+        ReplyBody::Resumed { attempt, .. } => Some(dim(&format!(
+            "  (attempt {attempt}: another process continues the turn; text since the last call is \
+             repeated)"
+        ))),
         ReplyBody::TextDelta { .. }
         | ReplyBody::Answer { .. }
         | ReplyBody::ApprovalAsked { .. } => None,

@@ -112,6 +112,7 @@ impl Settings {
             .chain(settings.models.validate())
             .chain(settings.memory.validate())
             .chain(settings.pins.url().err())
+            .chain(settings.agent.conversations.validate())
             .chain(settings.approval.validate())
         {
             layers.problem(problem);
@@ -132,6 +133,7 @@ impl Settings {
                 ("store.url", settings.store.parse().ok()),
                 ("memory.store", settings.memory.url().ok().flatten()),
                 ("pins.store", settings.pins.url().ok().flatten()),
+                ("agent.conversations.store", settings.agent.conversations.url().ok()),
             ];
             let urls = stores.into_iter().filter_map(|(key, url)| url?.unsafe_in_production(key));
             urls.for_each(|problem| layers.problem(problem));

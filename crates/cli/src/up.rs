@@ -9,6 +9,7 @@ use crate::{
     host::Host,
     print::note,
     settings::Settings,
+    stored_conversations::ConversationStores,
 };
 
 pub(crate) async fn run(settings: &Settings) -> Outcome {
@@ -19,12 +20,16 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
         Err(LlmConfigError::NotConfigured) => None,
         Err(error) => return Err(error).or_exit(exit::USAGE),
     };
-    let fleet = Fleet::embed(settings).await?;
+    let stores = match &model {
+        Some(_) => Some(ConversationStores::open(settings).await?),
+        None => None,
+    };
+    let fleet = Fleet::embed(settings, stores.as_ref()).await?;
     note!("tool handler: file tools work in {}", settings.files.root.display());
-    let host = match model {
-        Some(resolved) => {
+    let host = match model.zip(stores.as_ref()) {
+        Some((resolved, stores)) => {
             let name = definition.name.clone();
-            let host = Host::start(&fleet, settings, definition, resolved.model).await?;
+            let host = Host::start(&fleet, settings, stores, definition, resolved.model).await?;
             note!("agent: {name}, model {}", resolved.origin);
             Some(host)
         }
@@ -44,5 +49,8 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
         host.stop(settings.service.drain()).await;
     }
     fleet.close().await;
+    if let Some(stores) = stores {
+        stores.close().await;
+    }
     Ok(exit::OK)
 }

@@ -124,7 +124,7 @@ pub enum ConversationResponse {
     Message {
         /// Its text.
         text: String,
-        /// Whether the final answer is recorded.
+        /// Set once the final answer is recorded.
         is_answered: bool,
     },
     /// The conversation was deleted.
@@ -308,6 +308,11 @@ pub enum HistoryBody {
         on: InstanceId,
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
+    },
+    /// A process stopped the turn between two steps, for another one to continue.
+    PutDown {
+        /// The process.
+        on: InstanceId,
     },
     /// An item that this build does not know.
     #[serde(other)]

@@ -267,8 +267,8 @@ mod tests {
         let definitions = fleet.definitions(&BTreeMap::new());
         let count = |part: &str| definitions[part].as_array().unwrap().len();
         assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (8, 8, 8));
-        // Two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
-        assert_eq!((count("queues"), count("bindings")), (6, 6));
+        // Two for each of two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
+        assert_eq!((count("queues"), count("bindings")), (8, 8));
         let table = fleet.table();
         assert!(names.iter().all(|name| table.contains(name)), "{table}");
     }

@@ -5,6 +5,7 @@ use crate::{
     approval::ApprovalAnswer,
     catalog::{ToolCatalog, ToolCatalogRefresh},
     conversation::{ConversationRequest, ConversationResponse, UserFeedback},
+    forward::{ForwardReceipt, ForwardedMessage},
     mcp::{
         McpManageError, McpMetadataRefreshRequest, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered, McpServersIndexed,
@@ -44,7 +45,7 @@ const FAMILIES: [&str; 21] = [
     "doctor.ping",
 ];
 
-const TYPES: [&str; 24] = [
+const TYPES: [&str; 26] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -69,6 +70,8 @@ const TYPES: [&str; 24] = [
     ConversationRequest::TYPE,
     ConversationResponse::TYPE,
     UserFeedback::TYPE,
+    ForwardedMessage::TYPE,
+    ForwardReceipt::TYPE,
 ];
 
 /// Returns the prefix of a routing key or bare queue name, such as `tool.result` for
@@ -110,6 +113,7 @@ mod tests {
         check("mcp.manage.response.a.1", "mcp.manage.response");
         check("tool.invoked", OTHER);
         check("user.message.assistant", "user.message");
+        check("user.message.assistant.at.agent-0", "user.message");
         check("", OTHER);
     }
 

@@ -9,7 +9,8 @@
 //!   declared with.
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
-//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`conversation`], [`approval`]: payloads.
+//! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`conversation`], [`approval`],
+//!   [`forward`]: payloads.
 //! - [`outside_text`]: text from others, made harmless for models and terminals.
 //! - [`period`]: the form of durations in configuration.
 
@@ -18,6 +19,7 @@ pub mod catalog;
 pub mod conversation;
 pub mod definitions;
 pub mod envelope;
+pub mod forward;
 pub mod headers;
 pub mod identity;
 pub mod ids;
@@ -47,6 +49,7 @@ pub use catalog::{
 };
 pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
+pub use forward::{ForwardOutcome, ForwardReceipt, ForwardedMessage};
 pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
 pub use message::{DecodeError, Message};
 pub use period::Period;

@@ -62,6 +62,11 @@ impl Grants {
                 grants.publishes.extend([one(&script_invoke()), each(USER_RESPONSE)]);
                 grants.binds.push(each_instance(SCRIPT_RESULT, &own));
                 grants.queues.push(each_instance(SCRIPT_RESULT, &own));
+                // Replicas of the agent forward messages to the one that runs the conversation.
+                let forwarded = each(&format!("{inbox}.at"));
+                grants.publishes.push(forwarded.clone());
+                grants.binds.push(forwarded.clone());
+                grants.queues.push(forwarded);
                 let approvals = user_approval(agent);
                 grants.binds.push(one(&approvals));
                 grants.queues.push(each(approvals.as_str()));

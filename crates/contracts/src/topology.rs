@@ -487,6 +487,14 @@ pub fn user_message(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_MESSAGE}.{}", key_segment(agent.as_str())))
 }
 
+/// Messages to the process of an agent that runs their conversation, forwarded by another process of the
+/// agent: `user.message.<agent>.at.<instance>`. Only processes of the agent publish there.
+#[must_use]
+pub fn user_message_at(agent: &AgentName, instance: &InstanceId) -> RoutingKey {
+    let (inbox, instance) = (user_message(agent), key_segment(instance.as_str()));
+    RoutingKey::built(format!("{inbox}.at.{instance}"))
+}
+
 /// Decisions of users on approval requests of an agent: `user.approval.<agent>`.
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {

@@ -47,11 +47,17 @@ pub struct AgentReply {
 }
 
 impl AgentReply {
-    /// Returns the first sequence number of the process that continues a turn as number `attempt`, minus
-    /// 1. The first process may number its replies from 1 without it.
+    /// Returns the number before the first sequence number of the process that runs the turn as number
+    /// `attempt`.
     #[must_use]
     pub const fn sequence_base(attempt: u32) -> u64 {
         (attempt as u64) << 32
+    }
+
+    /// Returns the base that `sequence` was counted from.
+    #[must_use]
+    pub const fn sequence_base_of(sequence: u64) -> u64 {
+        sequence & !(u32::MAX as u64)
     }
 }
 

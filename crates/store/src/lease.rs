@@ -13,9 +13,9 @@ use crate::{
     port::{Entry, Expected, Store, StoreError, Version, Write, Written},
 };
 
-/// The renewal interval.
+/// The default interval of renewals.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
-/// The delay after a failed renewal.
+/// The default delay after a failed renewal.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The timeout of one attempt to acquire, renew or release a lease.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,6 +71,9 @@ pub enum LeaseError {
         owner: String,
         /// The expiry time without a renewal, by the store's clock; `None` if it does not expire.
         until: Option<Timestamp>,
+        /// The version of the holder's last renewal, for [`Lease::take_over`]; `None` if the holder
+        /// released the lease in the meantime.
+        version: Option<Version>,
     },
     /// The lease expired before it was renewed. Stop the protected work, since another owner may have
     /// started.
@@ -114,9 +117,35 @@ impl Lease {
         owner: &str,
         ttl: Duration,
     ) -> Result<Self, LeaseError> {
+        Self::write(store, key, owner, ttl, Expected::Absent).await
+    }
+
+    /// Takes a lease from a holder that is known to be dead, without waiting for its expiry. `version` is
+    /// that of [`LeaseError::HeldBy`]: a holder that has renewed the lease since keeps it.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Self::acquire); [`LeaseError::HeldBy`] also when it was released, expired, or was
+    /// renewed in the meantime.
+    pub async fn take_over(
+        store: Arc<dyn Store>,
+        key: Key,
+        owner: &str,
+        ttl: Duration,
+        version: Version,
+    ) -> Result<Self, LeaseError> {
+        Self::write(store, key, owner, ttl, Expected::Version(version)).await
+    }
+
+    async fn write(
+        store: Arc<dyn Store>,
+        key: Key,
+        owner: &str,
+        ttl: Duration,
+        expected: Expected,
+    ) -> Result<Self, LeaseError> {
         let owner = Bytes::copy_from_slice(owner.as_bytes());
         let write = Write::new(key.clone(), owner.clone());
-        match store.write(write.with_ttl(ttl).with_expected(Expected::Absent)).await? {
+        match store.write(write.with_ttl(ttl).with_expected(expected)).await? {
             Written::Done(version) => {
                 let token = version;
                 Ok(Self { store, key, owner, ttl, token, version, unconfirmed: false })
@@ -124,6 +153,7 @@ impl Lease {
             Written::Conflict(holder) => Err(LeaseError::HeldBy {
                 key,
                 until: holder.as_ref().and_then(|entry| entry.expires_at),
+                version: holder.as_ref().map(|entry| entry.version),
                 owner: holder.map(|entry| owner_of(&entry)).unwrap_or_default(),
             }),
         }
@@ -170,10 +200,10 @@ impl Lease {
         }
     }
 
-    /// Renews the lease every 3 s until `stop` is cancelled, and returns it then.
+    /// Renews the lease until `stop` is cancelled, and returns it then.
     ///
-    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for `give_up`. A
-    /// `give_up` shorter than the time to live leaves time to stop the protected work.
+    /// Returns `None` when the lease is lost: it has expired, or could not be renewed for
+    /// [`LeaseRenewal::give_up`].
     ///
     /// # Cancellation
     /// The lease expires.
@@ -407,5 +437,23 @@ mod tests {
         fixture.advance(20).await;
         fixture.stop.cancel();
         assert!(fixture.renewal.await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn taken_lease_is_lost_to_its_holder() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let mut first = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
+        let held = async |owner| match Lease::acquire(store.clone(), key(), owner, TTL).await {
+            Err(LeaseError::HeldBy { version: Some(version), .. }) => version,
+            _ => panic!("the lease is held"),
+        };
+        let stale = held("two").await;
+        first.renew().await.unwrap();
+        let late = Lease::take_over(store.clone(), key(), "two", TTL, stale).await;
+        assert!(matches!(late, Err(LeaseError::HeldBy { .. })), "the holder lives");
+        let current = held("two").await;
+        let second = Lease::take_over(store.clone(), key(), "two", TTL, current).await.unwrap();
+        assert!(second.token() > first.token());
+        assert!(matches!(first.renew().await, Err(LeaseError::Lost { .. })));
     }
 }

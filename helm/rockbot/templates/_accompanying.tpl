@@ -47,13 +47,15 @@ spec:
 {{- end }}
 {{- end }}
 
-{{- /* Arguments: root, component, values, and queue, the name of the work queue without namespace. */ -}}
+{{- /* Arguments: root, component, values, and queue, the name of the work queue without namespace; for an
+       agent also suffix. */ -}}
 {{- define "rockbot.autoscaler" -}}
 {{- $scaling := .values.autoscaling -}}
-{{- $name := printf "%s-%s" (include "rockbot.fullname" .root) .component -}}
+{{- $object := .suffix | default .component -}}
+{{- $name := printf "%s-%s" (include "rockbot.fullname" .root) $object -}}
 {{- if eq $scaling.kind "hpa" -}}
 {{- if not (.root.Capabilities.APIVersions.Has "autoscaling/v2") -}}
-{{- fail (printf "autoscaling.kind of %s is hpa, and this cluster has no autoscaling/v2" .component) -}}
+{{- fail (printf "autoscaling.kind of %s is hpa, and this cluster has no autoscaling/v2" $object) -}}
 {{- end -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

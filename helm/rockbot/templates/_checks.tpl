@@ -17,6 +17,11 @@
 {{- $problems = append $problems (printf "agents: two agents have the object name %s; rename one of them" $suffix) -}}
 {{- end -}}
 {{- $suffixes = append $suffixes $suffix -}}
+{{- $values := mergeOverwrite (deepCopy $.Values.agent) (omit . "name" "definition" "documents") -}}
+{{- $several := or (gt (int $values.replicas) 1) (ne $values.autoscaling.kind "none") -}}
+{{- if and $several (eq $.Values.postgresql.mode "memory") -}}
+{{- $problems = append $problems (printf "agents: the agent %s has several replicas, and without a database each would have its own conversations; set another postgresql.mode, or replicas: 1 without autoscaling" .name) -}}
+{{- end -}}
 {{- $config := .config | default $.Values.agent.config -}}
 {{- if not (or $.Values.model.existingSecret $.Values.model.baseUrl (contains "[llm]" $config)) -}}
 {{- $problems = append $problems (printf "model: agent %s has no model; set model.existingSecret, model.baseUrl, or [llm] in its config" .name) -}}

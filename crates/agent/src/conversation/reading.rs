@@ -14,6 +14,8 @@ use crate::history::History;
 
 /// Entries at the end of a log that a summary is made from, if they are enough.
 const SUMMARY_ENTRIES: u64 = 16;
+/// Entries at the start of a log that are searched for the message that started the conversation.
+const STARTER_ENTRIES: usize = 64;
 /// Maximum number of logs that [`Conversations::last_active`] compares.
 const MAX_COMPARED: usize = 20_000;
 
@@ -61,6 +63,31 @@ impl Conversations {
             Some(state) => self.summarize(session.clone(), &state).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Returns the broker user that started a conversation; `None` if it is not known, or the conversation
+    /// does not exist.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn started_by(
+        &self,
+        session: &SessionId,
+    ) -> Result<Option<String>, ConversationError> {
+        let name = self.name(session)?;
+        let mut from = 1;
+        // The first entry, unless a checkpoint removed it.
+        for _ in 0..STARTER_ENTRIES {
+            let page = self.inner.log.read(&name, from, 1).await?;
+            let Some(LogEntry { number, value }) = page.into_iter().next() else { break };
+            from = number + 1;
+            if let Ok(recorded) = decode(&value)
+                && let ConversationEntry::Message(message) = recorded.entry
+            {
+                return Ok(message.sender);
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the conversation with the latest entry. Compares at most 20,000 conversations.

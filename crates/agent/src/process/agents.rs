@@ -12,7 +12,7 @@ use rockbot_store::Store;
 use rockbot_tool_rpc::{HandlerView, mcp::McpGateway};
 use rockbot_tools::{CallAccount, LayerOptions, Redactor, ToolPins, ToolRegistry};
 
-use super::{FleetClient, Settings, Stores, Tools};
+use super::{ConversationStores, FleetClient, Settings, Stores, Tools};
 
 pub(crate) struct Agents {
     pub(crate) primary: Agent,
@@ -25,6 +25,7 @@ impl Agents {
         model: Arc<dyn ChatModel>,
         fleet: &FleetClient,
         stores: &Stores,
+        conversations: Arc<ConversationStores>,
         tools: &Tools,
         hooks: &OperatorHooks,
     ) -> Self {
@@ -38,6 +39,7 @@ impl Agents {
             pins: stores.pins.clone(),
             pin_handler_tools: stores.pin_handler_tools,
             memory: stores.memory.clone(),
+            conversations,
             approvals: Approvals::new(settings.approval.clone()),
             layers: LayerOptions {
                 redactor: Redactor::from_environment(settings.secrets()),
@@ -73,6 +75,7 @@ struct PartsFactory {
     pins: Option<Arc<dyn Store>>,
     pin_handler_tools: bool,
     memory: Option<Arc<AgentMemory>>,
+    conversations: Arc<ConversationStores>,
     approvals: Option<Arc<Approvals>>,
     layers: LayerOptions,
 }
@@ -94,6 +97,7 @@ impl PartsFactory {
             registry.clone(),
             definition.tools.clone(),
         );
+        let conversations = self.conversations.conversations(&definition.name);
         let mut parts = AgentParts::new(definition, self.model.clone(), registry);
         parts.context.push(Arc::new(instructions));
         if let Some(memory) = &self.memory {
@@ -105,6 +109,7 @@ impl PartsFactory {
             approvals: self.approvals.clone(),
             layers: self.layers.clone(),
             behavior,
+            conversations,
             ..parts
         }
     }

@@ -1,7 +1,10 @@
-//! Parts of the agent process. `main` starts settings, stores, fleet, tools, agents in this order.
+//! Parts of the agent process. `main` starts settings, stores, fleet, conversations, tools, agents in this
+//! order.
 
 mod agents;
+mod conversation_stores;
 mod fleet;
+mod observed_log;
 mod settings;
 mod stores;
 mod tools;
@@ -11,7 +14,8 @@ use std::fmt::Display;
 use rockbot_service::ServeError;
 
 pub(crate) use self::{
-    agents::Agents, fleet::FleetClient, settings::Settings, stores::Stores, tools::Tools,
+    agents::Agents, conversation_stores::ConversationStores, fleet::FleetClient,
+    settings::Settings, stores::Stores, tools::Tools,
 };
 
 pub(crate) fn unavailable_error(error: impl Display) -> ServeError {

@@ -81,9 +81,15 @@ impl Settings {
             ("memory.store", self.memory.url()),
             ("pins.store", self.pins.url()),
             ("mcp.pins", self.mcp.pins_url()),
+            ("agent.conversations.store", self.agent.conversations.url().map(Some)),
         ];
         let urls = stores.into_iter().filter_map(|(key, url)| Some((key, url.ok()??)));
         urls.filter_map(|(key, url)| url.unsafe_in_production(key))
+    }
+
+    /// Returns the user of this process at the broker.
+    pub(super) fn broker_user(&self) -> Option<String> {
+        RabbitConfig::from_section(&self.bus, "").user()
     }
 
     /// Returns the chat model that the configuration and the environment select.

@@ -11,7 +11,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span, warn};
 
-use super::{Session, SessionRegistry, TurnRequest, state::SessionState};
+use super::{
+    Session, SessionRegistry, TurnRequest,
+    state::{SessionState, is_foreign},
+};
 use crate::{
     conversation::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, OpenTurn,
@@ -34,6 +37,8 @@ struct Arrivals<'a> {
     copies: &'a mut VecDeque<PendingMessage>,
     recorder: &'a Arc<Recorder>,
     recorded: &'a HashMap<MessageId, KnownMessage>,
+    /// Broker user that started the conversation, if known.
+    starter: Option<&'a str>,
     facts: &'a TurnFacts,
     shared: SharedProgress,
     cancellation: &'a CancellationToken,
@@ -44,6 +49,11 @@ struct Arrivals<'a> {
 impl Arrivals<'_> {
     fn receive(&mut self, inbound: Inbound) {
         match inbound {
+            Inbound::Message(message) | Inbound::Cancel(message)
+                if is_foreign(self.starter, &message) =>
+            {
+                message.answer(Rejection::OtherUser.into());
+            }
             Inbound::Message(message) => self.message(message),
             Inbound::Cancel(message)
                 if self.cancelling.is_some() || self.cancellation.is_cancelled() =>
@@ -124,7 +134,7 @@ impl Session {
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
-        let SessionState { recorder, history, totals, messages, .. } = state;
+        let SessionState { recorder, history, totals, messages, starter, .. } = state;
         let cancellation = self.shutdown.cancel_turns.child_token();
         if open.is_cancelled {
             cancellation.cancel();
@@ -152,6 +162,7 @@ impl Session {
             copies: &mut self.copies,
             recorder,
             recorded: messages,
+            starter: starter.as_deref(),
             facts: &facts,
             shared,
             cancellation: &cancellation,

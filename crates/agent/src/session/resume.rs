@@ -3,7 +3,10 @@
 use rockbot_tools::EntryPoint;
 use tracing::warn;
 
-use super::{Done, Session, TurnRequest, answer_of, failed, state::Standing};
+use super::{
+    Done, Session, TurnRequest, answer_of, failed,
+    state::{Standing, is_foreign},
+};
 use crate::{
     conversation::{ConversationError, OpenTurn},
     event::TurnAnswer,
@@ -20,6 +23,10 @@ impl Session {
                 return false;
             }
         };
+        if is_foreign(state.starter.as_deref(), &message) {
+            message.answer(Rejection::OtherUser.into());
+            return false;
+        }
         if let Standing::Answered(number) = state.standing(&message) {
             let answer = self.recorded_answer(number).await;
             message.answer(answer.unwrap_or_else(|error| failed(&error)));

@@ -4,6 +4,7 @@
 
 mod approvals;
 mod context;
+mod conversation_service;
 mod harness;
 mod inbox;
 mod instructions;
@@ -19,6 +20,7 @@ mod replicas;
 mod replies;
 mod services;
 mod sessions;
+mod shared_inbox;
 mod shutdown;
 mod steering;
 mod stored_conversations;

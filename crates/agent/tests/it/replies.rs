@@ -9,15 +9,20 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::{AgentClient, AgentInbox, Replies, ReplyError, serve};
+use rockbot_agent::{
+    AgentClient, AgentInbox, ConversationRequestError, Replies, ReplyError, serve,
+};
 use rockbot_bus::{
     Assurance, Bus, BusReport, ConsumeError, Consumer, MemoryBus, Publication, PublishError,
     Subscription,
 };
 use rockbot_contracts::{
-    AgentName, AgentReply, ApprovalId, Envelope, Executed, InstanceId, MessageId, QueueName,
-    QueueSpec, ReplyBody, RoutingKey, ToolCallId,
-    topology::{is_user_reply, user_message},
+    AgentName, AgentReply, ApprovalId, ConversationRequest, ConversationResponse, Envelope,
+    Executed, InstanceId, MessageId, QueueName, QueueSpec, ReplyBody, RoutingKey, ToolCallId,
+    UserMessage,
+    conversation::ConversationErrorCode,
+    json::Limits,
+    topology::{is_user_reply, user_conversation, user_message},
     user::TurnOutcome,
 };
 use rockbot_llm::ScriptedTurn;
@@ -212,6 +217,153 @@ async fn gaps_are_counted_and_duplicates_dropped() {
     let (last, lost) = next(&mut replies).await;
     assert_eq!((last.body, lost), (answer(), 3));
     assert!(replies.next().await.is_none());
+}
+
+#[tokio::test]
+async fn replies_of_a_later_process_continue_without_a_gap() {
+    let mut agent = PlayedAgent::new().await;
+    let (mut replies, received) = agent.send().await;
+    let (first, second) = (AgentReply::sequence_base(1), AgentReply::sequence_base(2));
+    let resumed = ReplyBody::Resumed { on: InstanceId::new("other").unwrap(), attempt: 2 };
+    for (sequence, body) in [
+        (first + 1, text("a")),
+        (second + 1, resumed.clone()),
+        // The first process was only suspended, and continues late.
+        (first + 2, text("stale")),
+        (second + 4, text("b")),
+        (second + 5, answer()),
+        (second + 5, answer()),
+    ] {
+        agent.reply(&received, sequence, body).await;
+    }
+    for (body, lost) in [(text("a"), 0), (resumed, 0), (text("b"), 2), (answer(), 2)] {
+        let (reply, lost_before) = next(&mut replies).await;
+        assert_eq!((reply.body, lost_before), (body, lost));
+    }
+    assert!(replies.next().await.is_none());
+}
+
+#[tokio::test]
+async fn adopting_client_receives_the_answer_instead_of_the_first() {
+    let mut agent = PlayedAgent::new().await;
+    let (first, received) = agent.send().await;
+    let queue = QueueSpec::work(&user_conversation(&tester()));
+    let mut requests = agent.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let instance = InstanceId::new("later").unwrap();
+    let later = AgentClient::connect(agent.bus.clone(), &instance).await.unwrap();
+    let session = message("s", "").session_id;
+    let (agent_name, id) = (tester(), received.id.clone());
+    let serve = async {
+        let request = requests.next().await.unwrap().into_envelope();
+        let payload: ConversationRequest = request.decode(Limits::default()).unwrap();
+        let expected = ConversationRequest::Message {
+            session_id: session.clone(),
+            message_id: received.id.clone(),
+        };
+        assert_eq!(payload, expected);
+        let response = ConversationResponse::Message { text: "go".to_owned(), is_answered: false };
+        let envelope =
+            Envelope::from_payload(&response).with_correlation_id(request.message_id.as_str());
+        let publication = Publication::mandatory(request.reply_to.unwrap(), envelope);
+        agent.bus.publish(publication).await.unwrap();
+    };
+    let (adopted, ()) = tokio::join!(later.adopt(&agent_name, &session, &id), serve);
+    let adopted = adopted.unwrap();
+    let resent = agent.inbox.next().await.unwrap().into_envelope();
+    assert_eq!(resent.message_id, received.id);
+    assert_eq!(resent.decode::<UserMessage>(Limits::default()).unwrap(), message("s", "go"));
+    let to = Received { id: received.id.clone(), to: resent.reply_to.unwrap() };
+    agent.reply(&to, AgentReply::sequence_base(1) + 9, answer()).await;
+    let last = adopted.last().await.unwrap();
+    assert_eq!(last.body, answer());
+    drop(first);
+}
+
+#[tokio::test]
+async fn response_of_another_agent_is_dropped() {
+    let agent = PlayedAgent::new().await;
+    let queue = QueueSpec::work(&user_conversation(&tester()));
+    let mut requests = agent.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let session_id = message("s", "").session_id;
+    let request = ConversationRequest::Delete { session_id };
+    let (name, refused) = (tester(), ConversationErrorCode::Busy);
+    let serve = async {
+        let request = requests.next().await.unwrap().into_envelope();
+        let id = request.message_id.as_str();
+        let failed = ConversationResponse::Failed { code: refused, message: "it runs".to_owned() };
+        let forged = Envelope::from_payload(&ConversationResponse::Deleted {});
+        for envelope in [
+            forged.with_correlation_id("another"),
+            Envelope::from_payload(&failed).with_correlation_id(id),
+        ] {
+            let to = request.reply_to.clone().unwrap();
+            agent.bus.publish(Publication::mandatory(to, envelope)).await.unwrap();
+        }
+    };
+    let (response, ()) = tokio::join!(agent.client.request(&name, &request), serve);
+    let error = response.unwrap_err();
+    assert!(
+        matches!(&error, ConversationRequestError::Refused { code, message } if *code == refused && message == "it runs"),
+        "{error}"
+    );
+}
+
+/// A bus that does not confirm the first messages to agents, although it delivers them.
+struct UnconfirmingBus {
+    bus: MemoryBus,
+    unconfirmed: AtomicUsize,
+}
+
+impl Bus for UnconfirmingBus {
+    fn publish(&self, publication: Publication) -> BoxFuture<'_, Result<(), PublishError>> {
+        Box::pin(async move {
+            let key = publication.key.clone();
+            self.bus.publish(publication).await?;
+            let left = |left: usize| left.checked_sub(1);
+            let count = &self.unconfirmed;
+            match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+                Ok(_) => Err(PublishError::Unconfirmed { key, reason: "a test".to_owned() }),
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn consume(&self, subscription: Subscription) -> BoxFuture<'_, Result<Consumer, ConsumeError>> {
+        self.bus.consume(subscription)
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        queues: &'a [QueueName],
+    ) -> BoxFuture<'a, Result<BusReport, ConsumeError>> {
+        self.bus.inspect(queues)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.bus.is_ready()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.bus.close()
+    }
+}
+
+#[tokio::test]
+async fn unconfirmed_message_is_sent_again_under_its_id() {
+    for (unconfirmed, copies, succeeds) in [(2, 3, true), (3, 3, false)] {
+        let bus = UnconfirmingBus { bus: MemoryBus::new(), unconfirmed: unconfirmed.into() };
+        let bus: Arc<dyn Bus> = Arc::new(bus);
+        let queue = QueueSpec::work(&user_message(&tester()));
+        let mut inbox = bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+        let client = client(bus.clone()).await;
+        let sent = client.send(&tester(), &message("s", "go")).await;
+        assert_eq!(sent.is_ok(), succeeds, "{sent:?}");
+        let mut ids = Vec::new();
+        for _ in 0..copies {
+            ids.push(inbox.next().await.unwrap().into_envelope().message_id);
+        }
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    }
 }
 
 #[tokio::test]

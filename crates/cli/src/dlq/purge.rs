@@ -1,8 +1,6 @@
 //! `rockbot dlq purge`: deletes dead letters permanently.
 
-use std::io::{IsTerminal, Write};
-
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use rockbot_bus::{Bus, Settlement};
 use rockbot_contracts::QueueName;
 use rockbot_service::exit;
@@ -11,7 +9,8 @@ use serde_json::json;
 use super::dead_letters::{DeadLetters, Purpose, Selection, count};
 use crate::{
     arguments::LetterSelection,
-    failure::{Failure, OrExit, Outcome},
+    confirm::confirm,
+    failure::{Failure, Outcome},
     print::{note, outln},
     render,
 };
@@ -25,17 +24,6 @@ pub(super) struct Purged {
     pub(super) left: u32,
     /// The error that stopped the purge early.
     pub(super) failure: Option<Failure>,
-}
-
-/// Fails unless the purge is confirmed or a terminal can prompt for it.
-pub(super) fn require_confirmation(yes: bool) -> Result<(), Failure> {
-    if yes || std::io::stdin().is_terminal() {
-        return Ok(());
-    }
-    Err(Failure::usage(
-        "deletion needs confirmation, but standard input is no terminal; add --yes to delete, or \
-         --dry-run to preview",
-    ))
 }
 
 pub(super) async fn run(
@@ -66,23 +54,6 @@ pub(super) async fn run(
         outln!("{} of {queue} {verb}, {left} left", render::count(deleted.len(), "dead letter"))?;
     }
     failure.map_or(Ok(exit::OK), Err)
-}
-
-/// Prompts for confirmation on the terminal.
-async fn confirm(prompt: String) -> Result<bool, Failure> {
-    let prompting = tokio::task::spawn_blocking(move || {
-        let mut stderr = anstream::stderr().lock();
-        write!(stderr, "{prompt}")?;
-        stderr.flush()?;
-        let mut input = String::new();
-        std::io::stdin().read_line(&mut input)?;
-        std::io::Result::Ok(matches!(input.trim(), "y" | "Y" | "yes"))
-    });
-    prompting
-        .await
-        .or_exit(exit::SOFTWARE)?
-        .context("cannot prompt for confirmation; add --yes to confirm")
-        .or_exit(exit::IO)
 }
 
 /// Deletes the selected letters; stops at the first error.

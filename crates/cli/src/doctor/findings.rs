@@ -1,7 +1,7 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{HandlerPool, labels::family_of, topology::USER_MESSAGE};
+use rockbot_contracts::{HandlerPool, topology::USER_MESSAGE};
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools};
 
@@ -77,13 +77,6 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         }
         if depth.is_some() && consumers == 0 && name.as_str().starts_with(&agents) && ready == 0 {
             find(Severity::Warning, format!("{name} has no consumer: its agent is not running"));
-        }
-        if consumers > 1 && family_of(name.as_str()) == USER_MESSAGE {
-            let message = format!(
-                "{name} has {consumers} consumers: conversations lose their context; run one \
-                 process per agent name"
-            );
-            find(Severity::Suspicious, message);
         }
         if let Some(finding) = handlers_finding(queue, handlers) {
             find(finding.severity, finding.message);
@@ -227,15 +220,12 @@ mod tests {
     #[test]
     fn unconsumed_messages_and_shared_reply_queue_are_suspicious() {
         check(&fleet(7, 1, 0, 1), &[]);
+        // Replicas of an agent share its conversations; one that does not warns in its log.
+        check(&fleet(7, 3, 0, 1), &[]);
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
         check(&fleet(0, 1, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
         check(&fleet(0, 0, 0, 1), &[(Severity::Warning, "its agent is not running")]);
         check(&fleet(0, 1, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
-    }
-
-    #[test]
-    fn shared_agent_inbox_is_suspicious() {
-        check(&fleet(0, 2, 0, 1), &[(Severity::Suspicious, "run one process per agent name")]);
     }
 
     #[test]

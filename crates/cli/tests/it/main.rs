@@ -25,6 +25,8 @@ mod sandbox;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
+mod sessions;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod tools;

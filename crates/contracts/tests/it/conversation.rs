@@ -45,7 +45,7 @@ fn requests_match_golden_json() {
 fn responses_match_golden_json() {
     let open = ConversationSummary {
         session_id: session(),
-        title: "What is in this folder?".to_owned(),
+        title: "Tidy up this folder".to_owned(),
         created_ms: 1_700_000_000_000,
         last_active_ms: 1_700_000_060_000,
         state: ConversationState::Open,
@@ -64,11 +64,11 @@ fn responses_match_golden_json() {
             },
         ),
         ("summary", ConversationResponse::Summary { conversation: idle }),
-        ("history", ConversationResponse::History { items: history(), next: Some(12) }),
+        ("history", ConversationResponse::History { items: history(), next: Some(13) }),
         (
             "message",
             ConversationResponse::Message {
-                text: "What is in this folder?".to_owned(),
+                text: "Tidy up this folder".to_owned(),
                 is_answered: true,
             },
         ),
@@ -92,7 +92,7 @@ fn history() -> Vec<HistoryItem> {
     let bodies = [
         HistoryBody::Message {
             message_id: Some(message()),
-            text: "What is in this folder?".to_owned(),
+            text: "Tidy up this folder".to_owned(),
         },
         HistoryBody::Model {
             text: "Let me look.".to_owned(),
@@ -125,6 +125,7 @@ fn history() -> Vec<HistoryItem> {
             rating: FeedbackRating::Positive,
             comment: String::new(),
         },
+        HistoryBody::PutDown { on: InstanceId::new("agent-0").unwrap() },
     ];
     let item = |(number, body)| HistoryItem {
         number,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use proptest::{prelude::*, sample::Index};
 use rockbot_contracts::{
-    AgentReply, ApprovalAnswer, ConversationRequest, ConversationResponse, Envelope, Message,
-    ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolInvokeRequest, ToolInvokeResponse,
-    ToolProgress, UserFeedback, UserMessage,
+    AgentReply, ApprovalAnswer, ConversationRequest, ConversationResponse, Envelope,
+    ForwardReceipt, ForwardedMessage, Message, ToolCancel, ToolCatalog, ToolCatalogRefresh,
+    ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, UserFeedback, UserMessage,
     json::Limits,
     mcp::{McpServerDetails, McpServersIndexed},
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
@@ -40,6 +40,8 @@ fn decode_all(body: &[u8]) {
     decode::<ToolProgress>(body);
     decode::<UserFeedback>(body);
     decode::<UserMessage>(body);
+    decode::<ForwardedMessage>(body);
+    decode::<ForwardReceipt>(body);
 }
 
 fn fixtures() -> Vec<Vec<u8>> {

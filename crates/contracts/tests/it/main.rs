@@ -5,6 +5,8 @@ mod conversation;
 #[cfg(test)]
 mod fixtures;
 #[cfg(test)]
+mod forward;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod mcp;

@@ -119,7 +119,33 @@ pub const CATALOG: &[Metric] = &[
     gauge(
         "rockbot_agent_inbox_consumers",
         &[],
-        "Processes that serve this agent; more than one lose the context of conversations.",
+        "Processes that serve this agent without sharing its conversations; more than one lose context.",
+    ),
+    counter(
+        "rockbot_agent_turns_resumed_total",
+        &[],
+        "Turns of other processes, or of an earlier incarnation, that were continued.",
+    ),
+    counter(
+        "rockbot_agent_takeovers_total",
+        &["reason"],
+        "Conversations taken from processes that died, by how they were found.",
+    ),
+    gauge("rockbot_agent_unowned_turns", &[], "Open turns that no process continues."),
+    counter(
+        "rockbot_agent_leases_lost_total",
+        &[],
+        "Leases on conversations that expired while a turn was running.",
+    ),
+    histogram(
+        "rockbot_agent_log_append_seconds",
+        &[],
+        "Time to append to the log of a conversation.",
+    ),
+    counter(
+        "rockbot_agent_log_conflicts_total",
+        &[],
+        "Appends refused because another process had continued the conversation.",
     ),
     gauge(
         "rockbot_catalog_mismatched_tools",

@@ -27,10 +27,12 @@ fn lost() -> Result<(), LeaseError> {
 
 pub async fn lease_has_one_holder(fixture: StoreFixture) {
     let until = Some(fixture.clock.now().after(TERM));
-    let _held = acquire(&fixture.local, "one").await.expect("free");
+    let held = acquire(&fixture.local, "one").await.expect("free");
     for owner in ["two", "one"] {
         let Err(rejected) = acquire(&fixture.remote, owner).await else { panic!("held twice") };
-        let holder = LeaseError::HeldBy { key: key("lease/x"), owner: "one".into(), until };
+        let version = Some(held.token());
+        let holder =
+            LeaseError::HeldBy { key: key("lease/x"), owner: "one".into(), until, version };
         assert_eq!(rejected, holder);
     }
 }

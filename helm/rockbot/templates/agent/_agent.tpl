@@ -6,6 +6,7 @@
 {{- define "rockbot.agent.env" -}}
 {{ include "rockbot.broker.env" . }}
 {{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_MEMORY__STORE") }}
+{{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_AGENT__CONVERSATIONS__STORE") }}
 {{- if .values.pins }}
 {{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_PINS__STORE") }}
 {{- end }}

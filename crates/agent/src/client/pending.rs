@@ -1,0 +1,121 @@
+//! Messages that wait for their replies.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
+use rockbot_contracts::{AgentName, AgentReply, MessageId};
+use tracing::{debug, warn};
+
+use crate::progress_queue::ProgressQueue;
+
+/// Maximum number of messages that wait for their final reply.
+pub(super) const MAX_PENDING: usize = 1024;
+
+/// The messages of a client that wait for their final reply.
+#[derive(Default)]
+pub(super) struct PendingReplies {
+    messages: Mutex<HashMap<MessageId, PendingReply>>,
+}
+
+/// A message that waits for its final reply. Dropping it ends its replies.
+struct PendingReply {
+    /// The receiver of the message, which alone may reply.
+    agent: AgentName,
+    queue: Arc<ProgressQueue<AgentReply>>,
+    /// Sequence number of the last reply.
+    sequence: u64,
+}
+
+impl PendingReply {
+    /// Queues a progress reply and counts the replies missing before it. The broker redelivers replies
+    /// after a disconnect, so one with an earlier sequence number is a duplicate.
+    fn push(&mut self, reply: AgentReply) {
+        if reply.sequence <= self.sequence {
+            debug!(in_reply_to = %reply.in_reply_to, sequence = reply.sequence, "duplicate reply dropped");
+            return;
+        }
+        self.skip_to(reply.sequence);
+        self.queue.push(reply);
+    }
+
+    /// Queues the final reply. Another process or a later attempt may have sent it, with sequence numbers
+    /// of its own.
+    fn finish(&mut self, reply: AgentReply) {
+        self.skip_to(reply.sequence);
+        self.queue.finish(reply);
+    }
+
+    /// Counts the replies missing before `sequence`. Another process that continues the turn starts at a
+    /// larger base; replies that its predecessor may have sent last are not counted.
+    fn skip_to(&mut self, sequence: u64) {
+        let last = self.sequence.max(AgentReply::sequence_base_of(sequence));
+        let lost = sequence.saturating_sub(last).saturating_sub(1);
+        if lost > 0 {
+            debug!(lost, "progress of the agent lost");
+            self.queue.record_lost(lost);
+        }
+        self.sequence = sequence;
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl PendingReplies {
+    /// Passes a reply on to the reader of its message.
+    pub(super) fn dispatch(&self, reply: AgentReply) {
+        let mut messages = self.lock();
+        let expected = messages.get(&reply.in_reply_to).map(|message| &message.agent);
+        if expected.is_some_and(|agent| *agent != reply.agent) {
+            warn!(agent = %reply.agent, "reply dropped: the message went to another agent");
+            return;
+        }
+        if reply.is_final {
+            if let Some(mut message) = messages.remove(&reply.in_reply_to) {
+                message.finish(reply);
+                return;
+            }
+        } else if let Some(message) = messages.get_mut(&reply.in_reply_to) {
+            message.push(reply);
+            return;
+        }
+        debug!(in_reply_to = %reply.in_reply_to, "reply to an unknown message dropped");
+    }
+
+    /// Waits for the replies to `id` from now on. Another reader of the same message is ended. Returns
+    /// `None` if too many messages wait.
+    pub(super) fn insert(
+        &self,
+        agent: &AgentName,
+        id: &MessageId,
+    ) -> Option<Arc<ProgressQueue<AgentReply>>> {
+        let queue = Arc::new(ProgressQueue::default());
+        let mut messages = self.lock();
+        if messages.len() >= MAX_PENDING && !messages.contains_key(id) {
+            return None;
+        }
+        let entry = PendingReply { agent: agent.clone(), queue: queue.clone(), sequence: 0 };
+        messages.insert(id.clone(), entry);
+        Some(queue)
+    }
+
+    /// Stops waiting for `id`, unless another reader than that of `queue` waits for it.
+    pub(super) fn remove(&self, id: &MessageId, queue: &Arc<ProgressQueue<AgentReply>>) {
+        let mut messages = self.lock();
+        if messages.get(id).is_some_and(|message| Arc::ptr_eq(&message.queue, queue)) {
+            messages.remove(id);
+        }
+    }
+
+    /// Ends all readers.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, PendingReply>> {
+        self.messages.lock()
+    }
+}

@@ -1,0 +1,224 @@
+//! Serves requests of users about the conversations of an agent, on `user.conversation.<agent>`.
+//!
+//! Any process of the agent can answer, because the conversations are in a store that they share. A user
+//! sees only the conversations that the same broker user started.
+
+mod requests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use rockbot_bus::{
+    Bus, ConsumeError, Delivery, Handler, Publication, Settlement, Subscription, Worker,
+};
+use rockbot_contracts::{
+    AgentName, ContentTrust, ConversationRequest, ConversationResponse, Envelope, Message,
+    QueueSpec, RoutingKey, UserFeedback,
+    conversation::ConversationErrorCode,
+    identity::may_use_conversations,
+    json::Limits,
+    topology::{is_user_reply, user_conversation},
+};
+use rockbot_memory::WorkingMemory;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use self::requests::{Answerer, Deletion, failed};
+use crate::{agent::Agent, conversation::Conversations};
+
+/// Maximum number of requests in progress.
+const CONCURRENCY: u16 = 16;
+/// Time limit of a request, shorter than the wait of its client.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
+/// Largest response, in bytes of JSON. A longer page of history is shortened.
+const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
+
+/// The conversations to serve.
+pub struct ConversationServer {
+    answerer: Answerer,
+}
+
+/// A running service. Dropping it aborts requests in progress; the broker redelivers them.
+#[derive(Debug)]
+pub struct ConversationService {
+    worker: Worker,
+}
+
+impl ConversationServer {
+    /// Serves the conversations of an agent that runs in this process. A conversation with an open turn is
+    /// not deleted.
+    #[must_use]
+    pub fn for_agent(agent: Agent) -> Self {
+        let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
+        let deletion = Deletion::ByAgent(agent);
+        Self { answerer: Answerer { agent: name, conversations, deletion } }
+    }
+
+    /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
+    /// too, since no process may be there to end them: if one is, it loses the conversation and ends the
+    /// turn without an answer.
+    #[must_use]
+    pub fn for_store(agent: AgentName, conversations: Conversations) -> Self {
+        Self { answerer: Answerer { agent, conversations, deletion: Deletion::FromStore(None) } }
+    }
+
+    /// Deletes the working memory of a conversation with the conversation. Without effect for an agent that
+    /// runs, which deletes from its own.
+    #[must_use]
+    pub fn with_working_memory(mut self, memory: WorkingMemory) -> Self {
+        if let Deletion::FromStore(working_memory) = &mut self.answerer.deletion {
+            *working_memory = Some(memory);
+        }
+        self
+    }
+
+    /// Consumes `user.conversation.<agent>`.
+    ///
+    /// # Errors
+    /// Fails if the queue cannot be consumed.
+    pub async fn serve(self, bus: Arc<dyn Bus>) -> Result<ConversationService, ConsumeError> {
+        let queue = QueueSpec::work(&user_conversation(&self.answerer.agent));
+        let handler = RequestHandler { answerer: self.answerer, bus: bus.clone() };
+        let subscription = Subscription::new(queue, CONCURRENCY);
+        let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
+        Ok(ConversationService { worker })
+    }
+}
+
+impl ConversationService {
+    /// Stops consuming and answers the requests in progress, at most for `grace`. Returns `true` if all
+    /// were answered.
+    pub async fn drain(self, grace: Duration) -> bool {
+        self.worker.drain(grace).await
+    }
+}
+
+/// Processes deliveries.
+struct RequestHandler {
+    answerer: Answerer,
+    bus: Arc<dyn Bus>,
+}
+
+impl Handler for RequestHandler {
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
+        Box::pin(self.process(delivery))
+    }
+}
+
+impl RequestHandler {
+    async fn process(&self, delivery: &Delivery) -> Settlement {
+        let envelope = delivery.envelope();
+        let reply_to = match &envelope.reply_to {
+            Some(key) if is_user_reply(key) => key,
+            // A reply to any other key would let the sender publish requests through this process.
+            Some(_) => return Settlement::dead_letter("reply-to is not an agent reply address"),
+            None => return Settlement::dead_letter("reply-to is missing"),
+        };
+        if envelope.remaining() == Some(Duration::ZERO) {
+            debug!("request about conversations dropped: its sender no longer waits");
+            return Settlement::Ack;
+        }
+        let response = match timeout(REQUEST_TIMEOUT, self.respond(envelope)).await {
+            Ok(response) => response,
+            Err(_) => failed(
+                ConversationErrorCode::Unavailable,
+                "the store of the conversations did not respond in time; try again",
+            ),
+        };
+        self.reply(reply_to, envelope, response).await;
+        Settlement::Ack
+    }
+
+    async fn respond(&self, envelope: &Envelope) -> ConversationResponse {
+        let user = envelope.user_id.as_deref();
+        if !may_use_conversations(user) {
+            warn!(user, "request about conversations refused");
+            return failed(
+                ConversationErrorCode::NotPermitted,
+                "only people may use the conversations of an agent; use the broker user of the \
+                 command line program",
+            );
+        }
+        let response = if envelope.message_type() == UserFeedback::TYPE {
+            match envelope.decode::<UserFeedback>(Limits::default()) {
+                Ok(feedback) => self.answerer.record_feedback(user, feedback).await,
+                Err(error) => Ok(invalid(&error)),
+            }
+        } else {
+            match envelope.decode::<ConversationRequest>(Limits::default()) {
+                Ok(request) => self.answerer.answer(user, request).await,
+                Err(error) => Ok(invalid(&error)),
+            }
+        };
+        response.unwrap_or_else(|error| requests::failure(&error))
+    }
+
+    /// Publishes a response. Without it, the client tries again.
+    async fn reply(
+        &self,
+        reply_to: &RoutingKey,
+        request: &Envelope,
+        response: ConversationResponse,
+    ) {
+        let envelope = bounded(response)
+            .with_correlation_id(request.message_id.as_str())
+            .with_source(self.answerer.agent.as_str())
+            .with_trust(ContentTrust::AgentMessage);
+        let publication = Publication::mandatory(reply_to.clone(), envelope);
+        if let Err(error) = self.bus.publish(publication).await {
+            warn!(%error, "response about conversations not sent");
+        }
+    }
+}
+
+fn invalid(error: &rockbot_contracts::DecodeError) -> ConversationResponse {
+    failed(ConversationErrorCode::InvalidRequest, error.to_string())
+}
+
+/// Encodes a response, and shortens a page of history that is too large for a message.
+fn bounded(mut response: ConversationResponse) -> Envelope {
+    loop {
+        let envelope = Envelope::from_payload(&response);
+        match &mut response {
+            ConversationResponse::History { items, next }
+                if envelope.body.len() > MAX_RESPONSE_BYTES && items.len() > 1 =>
+            {
+                let kept = items.len() / 2;
+                *next = Some(items[kept].number);
+                items.truncate(kept);
+            }
+            _ => return envelope,
+        }
+    }
+}
+
+impl fmt::Debug for ConversationServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConversationServer")
+            .field("agent", &self.answerer.agent)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::conversation::{HistoryBody, HistoryItem};
+
+    use super::*;
+
+    #[test]
+    fn page_of_escaped_text_is_shortened_to_a_message() {
+        let item = |number| {
+            let body = HistoryBody::Summary { text: "\u{1}".repeat(200 * 1024) };
+            HistoryItem { number, at_ms: None, body }
+        };
+        let items = (1..=5).map(item).collect();
+        let envelope = bounded(ConversationResponse::History { items, next: None });
+        assert!(envelope.body.len() <= MAX_RESPONSE_BYTES);
+        let response = envelope.decode::<ConversationResponse>(Limits::default()).unwrap();
+        let ConversationResponse::History { items, next } = response else {
+            panic!("{response:?}");
+        };
+        assert_eq!((items.len(), next), (2, Some(3)));
+    }
+}

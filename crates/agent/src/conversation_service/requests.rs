@@ -1,0 +1,264 @@
+//! Answers to requests about conversations.
+
+use rockbot_contracts::{
+    AgentName, ConversationRequest, ConversationResponse, MessageId, SessionId, UserFeedback,
+    conversation::{
+        ConversationErrorCode, ConversationState, ConversationSummary, MAX_COMMENT_BYTES,
+        MAX_PAGE_ITEMS,
+    },
+};
+use rockbot_memory::{WorkingMemory, working_memory::MemoryOwner};
+use tracing::{debug, warn};
+
+use crate::{
+    agent::Agent,
+    conversation::{ConversationError, Conversations},
+};
+
+/// Number of conversations in a page when the one that was active last is not the user's.
+const SCAN_PAGE: usize = 100;
+
+/// Answers requests about the conversations of one agent.
+pub(super) struct Answerer {
+    pub(super) agent: AgentName,
+    pub(super) conversations: Conversations,
+    pub(super) deletion: Deletion,
+}
+
+/// The way of deleting conversations.
+pub(super) enum Deletion {
+    /// By the running agent, with what it keeps for them.
+    ByAgent(Agent),
+    /// From the store, and from this working memory.
+    FromStore(Option<WorkingMemory>),
+}
+
+type Answer = Result<ConversationResponse, ConversationError>;
+
+impl Answerer {
+    /// Answers a request of the broker user `user`.
+    pub(super) async fn answer(&self, user: Option<&str>, request: ConversationRequest) -> Answer {
+        match request {
+            ConversationRequest::List { after, limit } => self.list(user, after, limit).await,
+            ConversationRequest::Summary { session_id: None } => self.last_active(user).await,
+            ConversationRequest::Summary { session_id: Some(session) } => {
+                match self.find(user, &session).await? {
+                    Ok(conversation) => Ok(ConversationResponse::Summary { conversation }),
+                    Err(refusal) => Ok(refusal),
+                }
+            }
+            ConversationRequest::History { session_id, from, limit } => {
+                self.history(user, &session_id, from, limit).await
+            }
+            ConversationRequest::Message { session_id, message_id } => {
+                self.message(user, &session_id, &message_id).await
+            }
+            ConversationRequest::Delete { session_id } => self.delete(user, &session_id).await,
+        }
+    }
+
+    /// Records the feedback of the broker user `user`.
+    pub(super) async fn record_feedback(
+        &self,
+        user: Option<&str>,
+        feedback: UserFeedback,
+    ) -> Answer {
+        if feedback.comment.len() > MAX_COMMENT_BYTES {
+            let text = format!("the comment exceeds {MAX_COMMENT_BYTES} bytes; shorten it");
+            return Ok(failed(ConversationErrorCode::InvalidRequest, text));
+        }
+        if let Some(refusal) = self.refusal(user, &feedback.session_id).await? {
+            return Ok(refusal);
+        }
+        self.conversations.record_feedback(&feedback).await?;
+        Ok(ConversationResponse::FeedbackRecorded {})
+    }
+
+    async fn list(&self, user: Option<&str>, after: Option<SessionId>, limit: u32) -> Answer {
+        let limit = limit.clamp(1, MAX_PAGE_ITEMS) as usize;
+        let mut conversations = self.conversations.list(after.as_ref(), limit).await?;
+        let next = conversations.last().map(|last| last.session_id.clone());
+        let next = next.filter(|_| conversations.len() >= limit);
+        self.keep_own(user, &mut conversations).await?;
+        Ok(ConversationResponse::Conversations { conversations, next })
+    }
+
+    async fn last_active(&self, user: Option<&str>) -> Answer {
+        let none = || {
+            let text = format!("agent {} has no conversation to continue; start one", self.agent);
+            failed(ConversationErrorCode::NotFound, text)
+        };
+        let Some(session) = self.conversations.last_active().await? else { return Ok(none()) };
+        if let Ok(conversation) = self.find(user, &session).await? {
+            return Ok(ConversationResponse::Summary { conversation });
+        }
+        // It belongs to another user, or was just deleted.
+        let (mut latest, mut after) = (None::<ConversationSummary>, None);
+        loop {
+            let mut page = self.conversations.list(after.as_ref(), SCAN_PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.session_id.clone());
+            self.keep_own(user, &mut page).await?;
+            latest = latest.into_iter().chain(page).max_by_key(|one| one.last_active_ms);
+        }
+        let found = latest.map(|conversation| ConversationResponse::Summary { conversation });
+        Ok(found.unwrap_or_else(none))
+    }
+
+    async fn history(
+        &self,
+        user: Option<&str>,
+        session: &SessionId,
+        from: u64,
+        limit: u32,
+    ) -> Answer {
+        if let Some(refusal) = self.refusal(user, session).await? {
+            return Ok(refusal);
+        }
+        let limit = limit.clamp(1, MAX_PAGE_ITEMS) as usize;
+        let items = self.conversations.history(session, from, limit).await?;
+        // A short page may not be the last; an empty one is.
+        let next = items.last().map(|last| last.number + 1);
+        Ok(ConversationResponse::History { items, next })
+    }
+
+    async fn message(
+        &self,
+        user: Option<&str>,
+        session: &SessionId,
+        message: &MessageId,
+    ) -> Answer {
+        if let Some(refusal) = self.refusal(user, session).await? {
+            return Ok(refusal);
+        }
+        // A cancel has no text, and nothing is left to receive for it.
+        let found = self.conversations.message(session, message).await?;
+        Ok(match found.filter(|found| !found.text.is_empty()) {
+            Some(found) => {
+                ConversationResponse::Message { text: found.text, is_answered: found.is_answered }
+            }
+            None => failed(
+                ConversationErrorCode::NotFound,
+                format!("conversation {session} has no message {message}; send it as a new one"),
+            ),
+        })
+    }
+
+    async fn delete(&self, user: Option<&str>, session: &SessionId) -> Answer {
+        let conversation = match self.find(user, session).await? {
+            Ok(conversation) => conversation,
+            Err(refusal) => return Ok(refusal),
+        };
+        match &self.deletion {
+            Deletion::ByAgent(_) if conversation.state == ConversationState::Open => {
+                let text = format!(
+                    "a turn of conversation {session} is running; cancel it or wait, then delete it"
+                );
+                return Ok(failed(ConversationErrorCode::Busy, text));
+            }
+            Deletion::ByAgent(agent) => drop(agent.delete_conversation(session).await?),
+            Deletion::FromStore(memory) => {
+                if let Some(memory) = memory {
+                    self.delete_working_memory(memory, session).await;
+                }
+                self.conversations.delete(session).await?;
+            }
+        }
+        Ok(ConversationResponse::Deleted {})
+    }
+
+    /// Deletes what a conversation has in working memory; it expires otherwise.
+    async fn delete_working_memory(&self, memory: &WorkingMemory, session: &SessionId) {
+        let owner = MemoryOwner { agent: self.agent.clone(), session: session.clone() };
+        let deleted = async {
+            for entry in memory.list(&owner, Some(&owner.namespace())).await? {
+                memory.delete(&owner, &entry.key).await?;
+            }
+            Ok::<_, rockbot_memory::working_memory::WorkingMemoryError>(())
+        };
+        if let Err(error) = deleted.await {
+            debug!(%error, "working memory not deleted; it expires");
+        }
+    }
+
+    /// Returns the summary of a conversation of `user`, or the refusal.
+    async fn find(
+        &self,
+        user: Option<&str>,
+        session: &SessionId,
+    ) -> Result<Result<ConversationSummary, ConversationResponse>, ConversationError> {
+        if let Some(refusal) = self.refusal(user, session).await? {
+            return Ok(Err(refusal));
+        }
+        Ok(self.conversations.summary(session).await?.ok_or_else(|| not_found(session)))
+    }
+
+    /// Removes the conversations that other users started.
+    async fn keep_own(
+        &self,
+        user: Option<&str>,
+        conversations: &mut Vec<ConversationSummary>,
+    ) -> Result<(), ConversationError> {
+        let mut own = Vec::with_capacity(conversations.len());
+        for conversation in conversations.drain(..) {
+            let starter = self.conversations.started_by(&conversation.session_id).await?;
+            if may_see(user, starter.as_deref()) {
+                own.push(conversation);
+            }
+        }
+        *conversations = own;
+        Ok(())
+    }
+
+    /// Returns the refusal if another user started the conversation.
+    async fn refusal(
+        &self,
+        user: Option<&str>,
+        session: &SessionId,
+    ) -> Result<Option<ConversationResponse>, ConversationError> {
+        let starter = self.conversations.started_by(session).await?;
+        if may_see(user, starter.as_deref()) {
+            return Ok(None);
+        }
+        warn!(user, session_id = %session, "request about another user's conversation refused");
+        let text = format!("conversation {session} belongs to another user");
+        Ok(Some(failed(ConversationErrorCode::NotPermitted, text)))
+    }
+}
+
+/// Returns whether `user` may see a conversation that `starter` started. Without a validated user on either
+/// side, users cannot be distinguished.
+fn may_see(user: Option<&str>, starter: Option<&str>) -> bool {
+    user.zip(starter).is_none_or(|(user, starter)| user == starter)
+}
+
+fn not_found(session: &SessionId) -> ConversationResponse {
+    let error = ConversationError::NotFound { session: session.clone() };
+    failed(ConversationErrorCode::NotFound, error.to_string())
+}
+
+/// Returns the response for a request that failed.
+pub(super) fn failed(
+    code: ConversationErrorCode,
+    message: impl Into<String>,
+) -> ConversationResponse {
+    ConversationResponse::Failed { code, message: message.into() }
+}
+
+/// Returns the response for an error. The text of a store's error stays in the log.
+pub(super) fn failure(error: &ConversationError) -> ConversationResponse {
+    let code = match error {
+        ConversationError::NotFound { .. } => ConversationErrorCode::NotFound,
+        ConversationError::Unreadable { .. } => ConversationErrorCode::Unreadable,
+        ConversationError::Unwritable { .. } | ConversationError::InvalidSession => {
+            ConversationErrorCode::InvalidRequest
+        }
+        ConversationError::Fenced { .. } => ConversationErrorCode::Busy,
+        ConversationError::Store(error) => {
+            warn!(%error, "request about conversations failed");
+            let text = "the store of the conversations is unavailable; try again";
+            return failed(ConversationErrorCode::Unavailable, text);
+        }
+    };
+    failed(code, error.to_string())
+}

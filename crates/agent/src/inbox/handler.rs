@@ -1,0 +1,285 @@
+//! Processes the messages of users: runs their turns here, or passes them on to the process that runs
+//! their conversation.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::{future::BoxFuture, poll};
+use metrics::counter;
+use rockbot_bus::{Bus, Delivery, Handler, PublishError, Settlement};
+use rockbot_contracts::user::TurnOutcome;
+use rockbot_tools::EntryPoint;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    forward::{Forwarded, Forwarder},
+    incoming::Incoming,
+    leases::Holder,
+    ownership::{Claim, ClaimOrder, Ownership},
+    replies::{ReplyPublisher, ReplyTarget},
+};
+use crate::{
+    agent::Agent,
+    dedup::{Admission, Deduplicator, ProcessingGuard},
+    event::{ProgressSink, TurnAnswer, TurnEnd},
+    origin::TurnOrigin,
+    progress_queue::ProgressQueue,
+};
+
+/// Pause before a conversation is claimed again.
+const CLAIM_RETRY: Duration = Duration::from_millis(100);
+/// A message whose conversation cannot be claimed for this long is answered as not processed.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the consumers of a process have in common.
+pub(super) struct InboxHandler {
+    pub(super) agent: Agent,
+    pub(super) bus: Arc<dyn Bus>,
+    pub(super) dedup: Arc<Deduplicator>,
+    /// Access to the other processes; `None` if the conversations are not shared.
+    pub(super) replicas: Option<Replicas>,
+    /// Cancelled when the process stops. Messages then wait for another process.
+    pub(super) stop: CancellationToken,
+}
+
+/// The other processes of the agent.
+pub(super) struct Replicas {
+    pub(super) ownership: Ownership,
+    pub(super) forwarder: Forwarder,
+}
+
+/// What became of a message in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Processed {
+    /// Its answer was published, or its sender is gone.
+    Answered,
+    /// Another process must process it.
+    Returned,
+}
+
+impl Handler for InboxHandler {
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
+        Box::pin(async {
+            match Incoming::from_inbox(delivery) {
+                Ok(incoming) => match self.process(&incoming).await {
+                    Processed::Answered => Settlement::Ack,
+                    Processed::Returned => Settlement::Retry,
+                },
+                Err(reason) => Settlement::dead_letter(reason),
+            }
+        })
+    }
+}
+
+impl InboxHandler {
+    /// Processes a message. A message that arrives again while it is processed waits for its end.
+    pub(super) async fn process(&self, incoming: &Incoming<'_>) -> Processed {
+        let (id, reply_to) = (&incoming.envelope.message_id, incoming.reply_to);
+        match self.dedup.admit(id, reply_to).await {
+            Admission::Answered => Processed::Answered,
+            Admission::Unsent(guard, answer) => {
+                self.finish(guard, self.replies(incoming.target()), answer).await
+            }
+            Admission::New(guard) => match &self.replicas {
+                Some(replicas) => self.route(incoming, guard, replicas).await,
+                None => {
+                    let (answer, replies) = self.answer(incoming, None).await;
+                    self.finish(guard, replies, answer).await
+                }
+            },
+        }
+    }
+
+    /// Runs the turn in the process that runs the conversation.
+    async fn route(
+        &self,
+        incoming: &Incoming<'_>,
+        guard: ProcessingGuard,
+        replicas: &Replicas,
+    ) -> Processed {
+        let session = &incoming.message.session_id;
+        let started = Instant::now();
+        let mut dead: Option<Holder> = None;
+        while !self.stop.is_cancelled() {
+            let claim = match dead.take() {
+                Some(dead) => replicas.ownership.take_over(session, &dead).await,
+                None => replicas.ownership.claim(session).await,
+            };
+            match claim {
+                Ok(Claim::Owned(hold, order)) => {
+                    let (answer, replies) = self.answer(incoming, Some(order)).await;
+                    match answer.ended {
+                        TurnEnd::Answered | TurnEnd::Unrecorded => {
+                            let processed = self.finish(guard, replies, answer).await;
+                            hold.release().await;
+                            return processed;
+                        }
+                        TurnEnd::PutDown => {
+                            hold.release().await;
+                            return Processed::Returned;
+                        }
+                        // Another process has the conversation.
+                        TurnEnd::Fenced => hold.release().await,
+                    }
+                }
+                Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
+                    return Processed::Returned;
+                }
+                Ok(Claim::Held(holder)) => match self.forward(incoming, replicas, holder).await {
+                    Passed::Answered => {
+                        guard.answered();
+                        return Processed::Answered;
+                    }
+                    Passed::Open { dead: found } => dead = found,
+                },
+                Err(error) if started.elapsed() < CLAIM_TIMEOUT => {
+                    debug!(session_id = %session, %error, "conversation not claimed; retrying");
+                }
+                Err(error) => {
+                    warn!(session_id = %session, %error, "conversation not claimed");
+                    return self.finish(guard, self.replies(incoming.target()), unclaimed()).await;
+                }
+            }
+            if dead.is_none() {
+                let pause = sleep(CLAIM_RETRY);
+                self.stop.run_until_cancelled(pause).await;
+            }
+        }
+        Processed::Returned
+    }
+
+    /// Passes a message on to `holder`.
+    async fn forward(
+        &self,
+        incoming: &Incoming<'_>,
+        replicas: &Replicas,
+        holder: Holder,
+    ) -> Passed {
+        let Replicas { ownership, forwarder } = replicas;
+        let session = &incoming.message.session_id;
+        match forwarder.forward(incoming, &holder, ownership, &self.stop).await {
+            Forwarded::Answered => Passed::Answered,
+            Forwarded::Returned | Forwarded::Stopped => Passed::Open { dead: None },
+            Forwarded::HolderGone => {
+                // A process that lost its connection still runs its turns, and renews its lease.
+                let renewed = ownership.is_renewed(session, &holder).await;
+                let is_dead = matches!(renewed, Ok(false));
+                if is_dead {
+                    counter!("rockbot_agent_takeovers_total", "reason" => "gone").increment(1);
+                }
+                Passed::Open { dead: is_dead.then_some(holder) }
+            }
+        }
+    }
+
+    /// Runs the turn of a message in this process and publishes its progress.
+    async fn answer(
+        &self,
+        incoming: &Incoming<'_>,
+        order: Option<ClaimOrder>,
+    ) -> (TurnAnswer, ReplyPublisher) {
+        let mut replies = self.replies(incoming.target());
+        if incoming.is_redelivered && !self.agent.conversations().is_durable() {
+            return (lost(), replies);
+        }
+        if incoming.is_expired() && !self.is_recorded(incoming).await {
+            return (expired(), replies);
+        }
+        let queue = Arc::new(ProgressQueue::default());
+        let sink: ProgressSink = {
+            let queue = queue.clone();
+            Arc::new(move |event| queue.push(event))
+        };
+        let mut origin = TurnOrigin::new(EntryPoint::UserTurn)
+            .with_message(incoming.envelope.message_id.clone())
+            .with_reply_to(incoming.reply_to.clone());
+        if let Some(sender) = &incoming.sender {
+            origin = origin.with_sender(sender.clone());
+        }
+        let ended = CancellationToken::new();
+        let turn = async {
+            let mut turn = pin!(self.agent.run_turn(origin, incoming.message.clone(), sink));
+            // The first poll passes the message to its conversation; later messages follow.
+            let first = poll!(turn.as_mut());
+            drop(order);
+            let answer = match first {
+                std::task::Poll::Ready(answer) => answer,
+                std::task::Poll::Pending => turn.await,
+            };
+            queue.close();
+            ended.cancel();
+            answer
+        };
+        let (answer, ()) = tokio::join!(turn, replies.publish_all(&queue, &ended));
+        (answer, replies)
+    }
+
+    /// Returns whether a process has recorded the message. One whose record cannot be read was.
+    async fn is_recorded(&self, incoming: &Incoming<'_>) -> bool {
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let recorded = self.agent.conversations().message(session, id).await;
+        recorded.map_or(true, |message| message.is_some())
+    }
+
+    pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {
+        ReplyPublisher::new(self.bus.clone(), self.agent.name().clone(), target)
+    }
+
+    /// Publishes the answer.
+    pub(super) async fn finish(
+        &self,
+        guard: ProcessingGuard,
+        mut replies: ReplyPublisher,
+        answer: TurnAnswer,
+    ) -> Processed {
+        match replies.publish_answer(&answer).await {
+            Ok(()) => {}
+            Err(PublishError::Unroutable { .. }) => warn!("reply queue is gone; answer dropped"),
+            Err(error) => {
+                warn!(%error, "answer publish failed; message requeued");
+                guard.unsent(answer);
+                return Processed::Returned;
+            }
+        }
+        // An answer that was not recorded leaves the turn open.
+        if answer.ended == TurnEnd::Answered {
+            let ReplyTarget { session_id, in_reply_to, .. } = replies.into_target();
+            let marked = self.agent.conversations().answered(&session_id, &in_reply_to).await;
+            if let Err(error) = marked {
+                debug!(%session_id, %error, "published answer not recorded");
+            }
+        }
+        guard.answered();
+        Processed::Answered
+    }
+}
+
+/// What became of a message that was passed on.
+enum Passed {
+    Answered,
+    /// It is this process's again; `dead` is the process that ran the conversation, if it died.
+    Open {
+        dead: Option<Holder>,
+    },
+}
+
+/// Answers a redelivered message of a process that died with its conversations.
+fn lost() -> TurnAnswer {
+    let text = "The process of the agent died before it answered this message. The turn was not \
+                repeated, because its tools may have run. Check what was done and try again.";
+    TurnAnswer::new(TurnOutcome::ModelFailed, text)
+}
+
+/// Answers a message whose time budget has expired.
+fn expired() -> TurnAnswer {
+    let text = "The message expired before the agent received it. Nothing was done. Try again.";
+    TurnAnswer::new(TurnOutcome::Expired, text)
+}
+
+/// Answers a message whose conversation is unavailable.
+fn unclaimed() -> TurnAnswer {
+    let text = "The agent's store of conversations is unavailable. The message was not processed. \
+                Try again later.";
+    TurnAnswer::new(TurnOutcome::Overloaded, text)
+}

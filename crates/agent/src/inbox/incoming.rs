@@ -1,0 +1,73 @@
+//! A user's message as it arrived at this process.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use rockbot_bus::Delivery;
+use rockbot_contracts::{
+    Envelope, ForwardedMessage, InstanceId, RoutingKey, UserMessage, json::Limits,
+    topology::is_user_reply,
+};
+
+use super::replies::ReplyTarget;
+
+/// A validated message of a user.
+pub(super) struct Incoming<'a> {
+    pub(super) envelope: &'a Envelope,
+    pub(super) reply_to: &'a RoutingKey,
+    pub(super) message: UserMessage,
+    /// The broker user of the sender, if the broker validates users.
+    pub(super) sender: Option<Arc<str>>,
+    /// A process may have processed it before.
+    pub(super) is_redelivered: bool,
+    /// The process that forwarded it, if it did not come from the inbox of the agent.
+    pub(super) forwarded_by: Option<InstanceId>,
+}
+
+impl<'a> Incoming<'a> {
+    /// Reads a message from the inbox of the agent.
+    ///
+    /// # Errors
+    /// Returns why the message cannot be processed.
+    pub(super) fn from_inbox(delivery: &'a Delivery) -> Result<Self, Cow<'static, str>> {
+        let (envelope, is_redelivered) = (delivery.envelope(), delivery.is_redelivered());
+        let reply_to = reply_address(envelope)?;
+        let message = envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
+        let sender = envelope.user_id.clone();
+        Ok(Self { envelope, reply_to, message, sender, is_redelivered, forwarded_by: None })
+    }
+
+    /// Reads a message that another process of the agent forwarded.
+    ///
+    /// # Errors
+    /// Returns why the message cannot be processed.
+    pub(super) fn from_process(envelope: &'a Envelope) -> Result<Self, Cow<'static, str>> {
+        let reply_to = reply_address(envelope)?;
+        let forwarded: ForwardedMessage =
+            envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
+        let ForwardedMessage { from, sender, message } = forwarded;
+        let (sender, forwarded_by) = (sender.map(Arc::from), Some(from));
+        Ok(Self { envelope, reply_to, message, sender, is_redelivered: false, forwarded_by })
+    }
+
+    /// Returns `true` if the sender may no longer wait for an answer.
+    pub(super) fn is_expired(&self) -> bool {
+        self.envelope.remaining() == Some(Duration::ZERO)
+    }
+
+    pub(super) fn target(&self) -> ReplyTarget {
+        ReplyTarget {
+            session_id: self.message.session_id.clone(),
+            in_reply_to: self.envelope.message_id.clone(),
+            reply_to: self.reply_to.clone(),
+        }
+    }
+}
+
+fn reply_address(envelope: &Envelope) -> Result<&RoutingKey, Cow<'static, str>> {
+    match &envelope.reply_to {
+        Some(key) if is_user_reply(key) => Ok(key),
+        // A reply to any other key would let the sender publish requests through this process.
+        Some(_) => Err("reply-to is not an agent reply address".into()),
+        None => Err("reply-to is missing".into()),
+    }
+}

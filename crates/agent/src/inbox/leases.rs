@@ -1,0 +1,135 @@
+//! The leases' names and owners.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use rockbot_contracts::{AgentName, InstanceId, SessionId};
+use rockbot_store::{
+    Key, Lease, LeaseError, LeaseRenewal, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Version,
+    lease::ATTEMPT_TIMEOUT,
+};
+use sha2::{Digest, Sha256};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+/// First segment of the leases' keys: `conversation-owners/<agent>/<session>`.
+const FAMILY: &str = "conversation-owners";
+/// Most leases that are listed.
+const MAX_LISTED: usize = 20_000;
+
+/// The process that runs a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) instance: InstanceId,
+    pub(super) version: Version,
+}
+
+/// Acquires leases on conversations in the name of this process.
+#[derive(Clone)]
+pub(super) struct LeaseFactory {
+    store: Arc<dyn Store>,
+    agent: AgentName,
+    owner: InstanceId,
+    ttl: Duration,
+}
+
+impl LeaseFactory {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        agent: AgentName,
+        owner: InstanceId,
+        ttl: Duration,
+    ) -> Self {
+        Self { store, agent, owner, ttl }
+    }
+
+    /// Returns whether `holder` still has the lease.
+    pub(super) async fn is_holder(
+        &self,
+        session: &SessionId,
+        holder: &Holder,
+    ) -> Result<bool, StoreError> {
+        let entry = self.store.get(&self.key(session)?).await?;
+        Ok(entry.is_some_and(|entry| entry.value == holder.instance.as_str().as_bytes()))
+    }
+
+    /// Returns whether `holder` renews its lease. Waits for longer than the interval between renewals.
+    pub(super) async fn is_renewed(
+        &self,
+        session: &SessionId,
+        holder: &Holder,
+    ) -> Result<bool, StoreError> {
+        let interval = self.renewal().interval;
+        sleep(interval + interval / 2).await;
+        let entry = self.store.get(&self.key(session)?).await?;
+        Ok(entry.is_none_or(|entry| entry.version != holder.version))
+    }
+
+    /// Returns the keys of the held leases, at most [`MAX_LISTED`].
+    pub(super) async fn held(&self) -> Result<HashSet<Key>, StoreError> {
+        let prefix = Prefix::new([FAMILY, self.agent.as_str()]);
+        let prefix = prefix.map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
+        let (mut held, mut after) = (HashSet::new(), None);
+        while held.len() < MAX_LISTED {
+            let page = self.store.list(&prefix, after.as_ref(), MAX_PAGE_ENTRIES).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            held.extend(page.into_iter().map(|(key, _)| key));
+        }
+        Ok(held)
+    }
+
+    /// Acquires the lease, or takes it from `dead`.
+    pub(super) async fn acquire(
+        &self,
+        session: &SessionId,
+        dead: Option<&Holder>,
+    ) -> Result<Lease, LeaseError> {
+        let attempt = self.attempt(session, dead.map(|holder| holder.version)).await;
+        match attempt {
+            // An attempt of this process whose confirmation was lost.
+            Err(LeaseError::HeldBy { owner, version: Some(version), .. })
+                if owner == self.owner.as_str() =>
+            {
+                debug!(%session, "unconfirmed lease adopted");
+                self.attempt(session, Some(version)).await
+            }
+            // It expired or was released in the meantime.
+            Err(LeaseError::HeldBy { version: None, .. }) => self.attempt(session, None).await,
+            attempt => attempt,
+        }
+    }
+
+    async fn attempt(
+        &self,
+        session: &SessionId,
+        version: Option<Version>,
+    ) -> Result<Lease, LeaseError> {
+        let (store, key, owner) = (self.store.clone(), self.key(session)?, self.owner.as_str());
+        let attempt = async {
+            match version {
+                Some(version) => Lease::take_over(store, key, owner, self.ttl, version).await,
+                None => Lease::acquire(store, key, owner, self.ttl).await,
+            }
+        };
+        let late = || StoreError::Unavailable {
+            reason: format!("no response within {ATTEMPT_TIMEOUT:?}"),
+        };
+        timeout(ATTEMPT_TIMEOUT, attempt).await.unwrap_or_else(|_| Err(late().into()))
+    }
+
+    /// Returns how a lease is renewed.
+    pub(super) fn renewal(&self) -> LeaseRenewal {
+        LeaseRenewal::from_ttl(self.ttl)
+    }
+
+    pub(super) fn key(&self, session: &SessionId) -> Result<Key, StoreError> {
+        let key = Key::new([FAMILY, self.agent.as_str(), session.as_str()]);
+        // A key that is too long is replaced by its hash.
+        let key = key.or_else(|_| {
+            let hash = Sha256::digest(format!("{}/{session}", self.agent).as_bytes());
+            let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+            Key::new([FAMILY, hash.as_str()])
+        });
+        key.map_err(|error| StoreError::Unusable { reason: error.to_string() })
+    }
+}

@@ -1,0 +1,264 @@
+//! Several processes of one agent, which share its conversations.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_agent::{
+    Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
+    Sharing, serve_shared,
+};
+use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
+use rockbot_contracts::{
+    AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, QueueSpec, ReplyBody,
+    json::Limits,
+    topology::{user_message_at, user_response},
+    user::TurnOutcome,
+};
+use rockbot_llm::{ChatModel, FinishReason};
+use rockbot_store::{Clock, Prefix, Stores};
+use rockbot_testkit::fixture::within_timeout;
+use tokio::sync::Semaphore;
+
+use crate::harness::{
+    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, calls, cancel, message,
+    settle, text_events,
+};
+
+/// What the processes of an agent share.
+struct Fleet {
+    bus: Arc<dyn Bus>,
+    stores: Stores,
+}
+
+/// A process of the agent with its own model and tool.
+struct Replica {
+    inbox: AgentInbox,
+    model: Arc<RecordingModel>,
+    tool: Arc<ProbeTool>,
+    gate: Arc<Semaphore>,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        Self { bus: Arc::new(MemoryBus::new()), stores: Stores::memory(Clock::System) }
+    }
+
+    /// Returns a fleet on another bus with the same conversations.
+    fn on_another_bus(&self) -> Self {
+        Self { bus: Arc::new(MemoryBus::new()), stores: self.stores.clone() }
+    }
+
+    /// Starts a process whose model returns these answers. Its tool `wait` waits for its gate.
+    async fn start(
+        &self,
+        instance: &str,
+        concurrency: u16,
+        answers: impl IntoIterator<Item = Answer>,
+    ) -> Replica {
+        let sharing = Sharing::new(self.stores.store.clone(), InstanceId::new(instance).unwrap());
+        self.start_with(sharing, concurrency, answers).await
+    }
+
+    async fn start_with(
+        &self,
+        sharing: Sharing,
+        concurrency: u16,
+        answers: impl IntoIterator<Item = Answer>,
+    ) -> Replica {
+        let gate = Arc::new(Semaphore::new(0));
+        let tool = ProbeTool::new("wait", Behavior::Gated(gate.clone()));
+        let model = RecordingModel::new(CannedModel::new(answers));
+        let options = ConversationOptions {
+            instance: sharing.instance.clone(),
+            ..ConversationOptions::default()
+        };
+        let Stores { store, log } = self.stores.clone();
+        let AgentFixture { definition, registry, .. } = AgentFixture::new().with(&tool);
+        let shared_model: Arc<dyn ChatModel> = model.clone();
+        let agent = Agent::new(AgentParts {
+            conversations: Conversations::new(log, store, tester(), options),
+            ..AgentParts::new(definition, shared_model, registry)
+        });
+        let inbox = serve_shared(agent, self.bus.clone(), concurrency, sharing).await.unwrap();
+        Replica { inbox, model, tool, gate }
+    }
+
+    async fn client(&self) -> AgentClient {
+        AgentClient::connect(self.bus.clone(), &InstanceId::new("proxy").unwrap()).await.unwrap()
+    }
+}
+
+fn tester() -> AgentName {
+    AgentName::new("tester").unwrap()
+}
+
+fn call_wait() -> Answer {
+    Answer::Events(calls(&[("call-1", "wait", "{}")], FinishReason::ToolCalls))
+}
+
+fn say(text: &str) -> Answer {
+    Answer::Events(text_events(text))
+}
+
+/// Returns the text and the outcome of the final reply, and the instances that continued the turn.
+async fn answer(mut replies: Replies) -> (String, TurnOutcome, Vec<String>) {
+    let mut resumed = Vec::new();
+    let mut sequence = 0;
+    loop {
+        let reply = within_timeout("a reply", replies.next()).await.unwrap().unwrap();
+        assert!(reply.sequence > sequence, "replies are ordered");
+        sequence = reply.sequence;
+        match reply.body {
+            ReplyBody::Resumed { on, .. } => resumed.push(on.to_string()),
+            ReplyBody::Answer { text, outcome, .. } => {
+                assert_eq!(replies.lost(), 0, "no reply was lost");
+                return (text, outcome, resumed);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_steers_the_turn_of_another_process() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    // It takes no second message from the inbox.
+    let first = fleet.start("one", 1, [call_wait(), say("Only the names.")]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let second = fleet.start("two", 4, []).await;
+    let mut steering = client.send(&tester(), &message("s", "only the names")).await.unwrap();
+    settle().await;
+    first.gate.add_permits(1);
+    let steered = within_timeout("a reply", steering.next()).await.unwrap().unwrap();
+    assert_eq!(steered.body, ReplyBody::Steered {});
+    for replies in [turn, steering] {
+        let (text, outcome, resumed) = answer(replies).await;
+        assert_eq!((text.as_str(), outcome), ("Only the names.", TurnOutcome::Completed));
+        assert!(resumed.is_empty());
+    }
+    assert_eq!(second.model.request_count(), 0);
+    assert!(second.inbox.drain(Duration::from_secs(5)).await);
+    assert!(first.inbox.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn cancel_reaches_the_turn_of_another_process() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 1, [call_wait()]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let _second = fleet.start("two", 4, []).await;
+    let cancelling = client.send(&tester(), &cancel("s")).await.unwrap();
+    for replies in [turn, cancelling] {
+        assert_eq!(answer(replies).await.1, TurnOutcome::Cancelled);
+    }
+}
+
+#[tokio::test]
+async fn turn_of_dead_process_continues_in_another() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let second = fleet.start("two", 4, [say("Done, as far as I know.")]).await;
+    drop(first.inbox);
+    let (text, outcome, resumed) = answer(turn).await;
+    assert_eq!((text.as_str(), outcome), ("Done, as far as I know.", TurnOutcome::Completed));
+    assert_eq!(resumed, ["two"]);
+    assert_eq!((first.tool.calls(), second.tool.calls()), (1, 0), "the tool is not run again");
+    let results = second.model.tool_results();
+    assert!(
+        results[0].contains("outcome_unknown") || results[0].contains("unknown"),
+        "{results:?}"
+    );
+}
+
+#[tokio::test]
+async fn stopping_process_hands_its_turn_over_after_the_step() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let second = fleet.start("two", 4, [say("All done.")]).await;
+    let Replica { inbox, gate, tool, .. } = first;
+    let draining = tokio::spawn(inbox.drain(Duration::from_secs(20)));
+    gate.add_permits(1);
+    let (text, _, resumed) = answer(turn).await;
+    assert_eq!((text.as_str(), resumed), ("All done.", vec!["two".to_owned()]));
+    assert!(within_timeout("the drain", draining).await.unwrap());
+    assert_eq!((tool.calls(), second.tool.calls()), (1, 0));
+    assert_eq!(second.model.tool_results(), ["wait is done"]);
+}
+
+#[tokio::test]
+async fn conversation_continues_in_any_process() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [say("Hello.")]).await;
+    let turn = client.send(&tester(), &message("s", "my name is Ada")).await.unwrap();
+    assert_eq!(answer(turn).await.0, "Hello.");
+    assert!(first.inbox.drain(Duration::from_secs(5)).await);
+    let second = fleet.start("two", 4, [say("Ada.")]).await;
+    let turn = client.send(&tester(), &message("s", "what is my name?")).await.unwrap();
+    let (text, _, resumed) = answer(turn).await;
+    assert_eq!((text.as_str(), resumed.len()), ("Ada.", 0));
+    let said = format!("{:?}", second.model.last_request().messages);
+    assert!(said.contains("my name is Ada") && said.contains("Hello."), "{said}");
+}
+
+#[tokio::test]
+async fn open_turn_without_a_delivery_is_found_and_continued() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    drop(first.inbox);
+    // On another bus, the message of the turn is not delivered.
+    let other = fleet.on_another_bus();
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+    let mut replies = other.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let second = other.start("two", 4, [say("All done.")]).await;
+    second.gate.add_permits(1);
+    let mut next = async || -> AgentReply {
+        let delivery = within_timeout("a reply", replies.next()).await.unwrap();
+        delivery.into_envelope().decode(Limits::default()).unwrap()
+    };
+    let first_reply = next().await;
+    assert!(matches!(first_reply.body, ReplyBody::Resumed { attempt: 2, .. }), "{first_reply:?}");
+    assert_eq!(first_reply.sequence, AgentReply::sequence_base(2) + 1);
+    while !next().await.is_final {}
+    assert!(second.inbox.drain(Duration::from_secs(5)).await);
+    assert_eq!(second.model.request_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_message_of_another_user_is_dropped() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let sharing = Sharing::new(fleet.stores.store.clone(), InstanceId::new("one").unwrap());
+    // The bus of the test validates no users, so every message is from another one.
+    let sharing = sharing.with_user(Some("rockbot.agent.tester".to_owned()));
+    let first = fleet.start_with(sharing, 4, [call_wait()]).await;
+    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let prefix = Prefix::new(["conversation-owners"]).unwrap();
+    let leases = fleet.stores.store.list(&prefix, None, 10).await.unwrap();
+    let owner = String::from_utf8(leases[0].1.value.to_vec()).unwrap();
+    let forwarded = ForwardedMessage {
+        from: InstanceId::new("mallory").unwrap(),
+        sender: None,
+        message: message("t", "do it"),
+    };
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let envelope = Envelope::from_payload(&forwarded).reply_to(reply_to).with_correlation_id("x");
+    let key = user_message_at(&tester(), &InstanceId::new(owner).unwrap());
+    fleet.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+    settle().await;
+    assert_eq!(first.model.request_count(), 1);
+}

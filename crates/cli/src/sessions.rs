@@ -1,0 +1,165 @@
+//! `rockbot sessions`: lists, shows, exports, deletes and resumes stored conversations.
+
+mod access;
+mod transcript;
+
+use std::time::SystemTime;
+
+use rockbot_agent::ConversationRequestError;
+use rockbot_contracts::{
+    ConversationRequest, ConversationResponse, SessionId,
+    conversation::{ConversationErrorCode, ConversationSummary},
+    envelope::unix_ms,
+};
+use rockbot_service::exit;
+use serde_json::json;
+
+use self::access::Conversations;
+use crate::{
+    arguments::{Chat, Sessions},
+    chat,
+    confirm::{confirm, require_confirmation},
+    conversation_summary::row,
+    failure::{Failure, Outcome, request_failure},
+    print::{note, outln},
+    render,
+    settings::Settings,
+};
+
+/// Maximum number of conversations that are read for a list or a deletion of all.
+const MAX_LISTED: usize = 20_000;
+
+pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -> Outcome {
+    if let Some(name) = command.agent() {
+        settings.agent.name.clone_from(name);
+    }
+    match command {
+        Sessions::Resume { session, .. } => {
+            chat::run(settings, Chat::resuming(session.session), json).await
+        }
+        Sessions::Delete { all, yes, .. } if all => {
+            require_confirmation(yes, "")?;
+            with_conversations(&settings, async |all| delete_all(all, yes, json).await).await
+        }
+        Sessions::Delete { sessions, yes, .. } => {
+            require_confirmation(yes, "")?;
+            with_conversations(&settings, async |all| delete(all, &sessions, yes, json).await).await
+        }
+        Sessions::List { limit, .. } => {
+            with_conversations(&settings, async |all| list(all, limit, json).await).await
+        }
+        Sessions::Show { session, .. } => {
+            let session = session.session;
+            with_conversations(&settings, async |all| {
+                let printed = if json {
+                    transcript::export(all, &session).await
+                } else {
+                    transcript::show(all, &session).await
+                };
+                printed.map(|()| exit::OK)
+            })
+            .await
+        }
+        Sessions::Export { session, .. } => {
+            let session = session.session;
+            with_conversations(&settings, async |all| {
+                transcript::export(all, &session).await.map(|()| exit::OK)
+            })
+            .await
+        }
+    }
+}
+
+/// Runs a command on the conversations of the configured agent.
+async fn with_conversations(
+    settings: &Settings,
+    command: impl AsyncFnOnce(&Conversations) -> Outcome,
+) -> Outcome {
+    let conversations = Conversations::open(settings).await?;
+    let outcome = command(&conversations).await;
+    conversations.close().await;
+    outcome
+}
+
+async fn list(conversations: &Conversations, limit: u32, json: bool) -> Outcome {
+    let mut all = read_all(conversations).await?;
+    all.sort_by_key(|conversation| std::cmp::Reverse(conversation.last_active_ms));
+    let hidden = all.len().saturating_sub(limit as usize);
+    all.truncate(limit as usize);
+    if json {
+        outln!("{}", render::json(&json!(all)))?;
+        return Ok(exit::OK);
+    }
+    if all.is_empty() {
+        note!("agent {} has no conversations", conversations.agent());
+        return Ok(exit::OK);
+    }
+    let now = unix_ms(SystemTime::now()) / 1000;
+    let headings = ["session", "title", "last active", "turns", "cost", "state"];
+    outln!("{}", render::table(&headings, all.iter().map(|conversation| row(conversation, now))))?;
+    if hidden > 0 {
+        note!("{} older; show more with --limit", render::count(hidden, "conversation"));
+    }
+    Ok(exit::OK)
+}
+
+/// Reads the summaries of all conversations.
+async fn read_all(conversations: &Conversations) -> Result<Vec<ConversationSummary>, Failure> {
+    let mut all = Vec::new();
+    let mut after = None;
+    while all.len() < MAX_LISTED {
+        let (page, next) = conversations.page(after).await?;
+        all.extend(page);
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(all),
+        }
+    }
+    note!("the agent has more than {MAX_LISTED} conversations; the others are not shown");
+    Ok(all)
+}
+
+async fn delete_all(conversations: &Conversations, yes: bool, json: bool) -> Outcome {
+    let all = read_all(conversations).await?;
+    let sessions: Vec<_> = all.into_iter().map(|conversation| conversation.session_id).collect();
+    delete(conversations, &sessions, yes, json).await
+}
+
+async fn delete(
+    conversations: &Conversations,
+    sessions: &[SessionId],
+    yes: bool,
+    json: bool,
+) -> Outcome {
+    let prompts = !yes && !sessions.is_empty();
+    let counted = render::count(sessions.len(), "conversation");
+    let agent = conversations.agent();
+    if prompts && !confirm(format!("Delete {counted} of {agent} permanently? [y/N] ")).await? {
+        note!("nothing was deleted");
+        return Ok(exit::OK);
+    }
+    let (mut deleted, mut failed) = (Vec::new(), Vec::new());
+    for session_id in sessions {
+        let request = ConversationRequest::Delete { session_id: session_id.clone() };
+        match conversations.request(&request).await {
+            Ok(ConversationResponse::Deleted {}) => deleted.push(session_id.as_str()),
+            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
+            // The others can still be deleted.
+            Err(ConversationRequestError::Refused {
+                code: ConversationErrorCode::NotFound | ConversationErrorCode::Busy,
+                message,
+            }) => failed.push(message),
+            Err(error) => return Err(request_failure(error)),
+        }
+    }
+    if json {
+        let report = json!({"deleted": deleted, "errors": failed});
+        outln!("{}", render::json(&report))?;
+    } else {
+        for message in &failed {
+            note!("{}", render::clean(message));
+        }
+        outln!("{} of {agent} deleted", render::count(deleted.len(), "conversation"))?;
+    }
+    Ok(if failed.is_empty() { exit::OK } else { exit::ANSWERED_WITH_ERROR })
+}

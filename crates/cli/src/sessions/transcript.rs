@@ -1,0 +1,206 @@
+//! The recorded history of a conversation, as text and as JSON lines.
+
+use std::io;
+
+use rockbot_agent::ConversationRequestError;
+use rockbot_contracts::{
+    ConversationRequest, ConversationResponse, Executed, SessionId,
+    conversation::{ConversationSummary, FeedbackRating, HistoryBody, HistoryItem},
+    user::TurnOutcome,
+};
+use serde_json::json;
+
+use super::access::Conversations;
+use crate::{
+    failure::{Failure, request_failure},
+    print::outln,
+    render,
+};
+
+/// Number of items in one page.
+const PAGE: u32 = 200;
+
+/// Longest shown line of arguments or of a result, in characters.
+const MAX_LINE_CHARS: usize = 200;
+
+/// Prints a conversation for people.
+pub(super) async fn show(
+    conversations: &Conversations,
+    session: &SessionId,
+) -> Result<(), Failure> {
+    let summary = summary(conversations, session).await?;
+    outln!("{}", render::dim(&render::clean(summary.title.trim())))?;
+    let mut printer = Printer::default();
+    for_each_item(conversations, session, |item| printer.print(&item.body)).await
+}
+
+/// Prints the summary of a conversation and each of its items as one line of JSON.
+pub(super) async fn export(
+    conversations: &Conversations,
+    session: &SessionId,
+) -> Result<(), Failure> {
+    let summary = summary(conversations, session).await?;
+    outln!("{}", render::json_line(&json!({"kind": "conversation", "conversation": summary})))?;
+    for_each_item(conversations, session, |item| outln!("{}", render::json_line(&json!(item))))
+        .await
+}
+
+async fn summary(
+    conversations: &Conversations,
+    session: &SessionId,
+) -> Result<ConversationSummary, Failure> {
+    let request = ConversationRequest::Summary { session_id: Some(session.clone()) };
+    match conversations.request(&request).await {
+        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
+        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
+        Err(error) => Err(request_failure(error)),
+    }
+}
+
+/// Reads a conversation page by page.
+async fn for_each_item(
+    conversations: &Conversations,
+    session: &SessionId,
+    mut print: impl FnMut(&HistoryItem) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut from = 0;
+    loop {
+        let session_id = session.clone();
+        let request = ConversationRequest::History { session_id, from, limit: PAGE };
+        let (items, next) = match conversations.request(&request).await {
+            Ok(ConversationResponse::History { items, next }) => (items, next),
+            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
+            Err(error) => return Err(request_failure(error)),
+        };
+        items.iter().try_for_each(&mut print)?;
+        match next {
+            // A page that does not lead on would be requested for ever.
+            Some(next) if next > from => from = next,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Prints the items of a conversation.
+#[derive(Default)]
+struct Printer {
+    /// Text of the last response of the model, which the answer repeats.
+    last_text: String,
+}
+
+impl Printer {
+    fn print(&mut self, body: &HistoryBody) -> io::Result<()> {
+        match body {
+            HistoryBody::Answer { text, .. } if *text == self.last_text => {}
+            HistoryBody::Model { text, calls } => {
+                self.last_text.clone_from(text);
+                if !text.trim().is_empty() {
+                    outln!("{}", render::clean(text))?;
+                }
+                for call in calls {
+                    let arguments = render::dim(&short(&call.arguments));
+                    outln!("  → {} {arguments}", short(&call.tool_name))?;
+                }
+                return Ok(());
+            }
+            other => outln!("{}", line(other))?,
+        }
+        if let HistoryBody::Answer { outcome, .. } = body
+            && *outcome != TurnOutcome::Completed
+        {
+            outln!("{}", render::dim(&format!("  (outcome: {})", wire_name(outcome))))?;
+        }
+        Ok(())
+    }
+}
+
+/// Formats an item that is not a response of the model.
+fn line(body: &HistoryBody) -> String {
+    let bold = anstyle::Style::new().bold();
+    let named = |tool_name: &Option<String>| {
+        tool_name.as_deref().map_or_else(|| "a call".to_owned(), short)
+    };
+    match body {
+        HistoryBody::Message { text, .. } => {
+            format!("\n{bold}you:{bold:#} {}", render::clean(text))
+        }
+        HistoryBody::Steered { text, .. } => {
+            format!("{bold}you, during the turn:{bold:#} {}", render::clean(text))
+        }
+        HistoryBody::Cancelled {} => render::dim("  (cancelled by the user)"),
+        HistoryBody::Result { tool_name, text, error, executed, .. } => {
+            let size = render::dim(&format!("({})", render::size(text.len() as u64)));
+            let failed = error.as_ref().map(|code| {
+                let executed = executed.as_ref().unwrap_or(&Executed::Unknown);
+                render::bad(&format!("{code}, executed: {executed} "))
+            });
+            let failed = failed.unwrap_or_default();
+            format!("  ← {} {failed}{} {size}", named(tool_name), render::dim(&short(text)))
+        }
+        HistoryBody::ApprovalAsked { tool_name, .. } => {
+            render::dim(&format!("  ({} waits for approval)", named(tool_name)))
+        }
+        HistoryBody::Decided { decision } => {
+            render::dim(&format!("  (decision: {})", short(decision)))
+        }
+        HistoryBody::Resumed { on, attempt } => render::dim(&format!(
+            "  (continued by process {}, attempt {attempt})",
+            short(on.as_str())
+        )),
+        HistoryBody::PutDown { on } => {
+            render::dim(&format!("  (interrupted by the end of process {})", short(on.as_str())))
+        }
+        HistoryBody::Summary { text } => {
+            render::dim(&format!("  (older messages are summarized: {})", short(text)))
+        }
+        HistoryBody::Feedback { rating, comment, .. } => {
+            let rating = match rating {
+                FeedbackRating::Positive => "positive",
+                FeedbackRating::Negative => "negative",
+            };
+            let comment = short(comment);
+            let separator = if comment.is_empty() { "" } else { ": " };
+            render::dim(&format!("  (feedback: {rating}{separator}{comment})"))
+        }
+        HistoryBody::Answer { text, .. } | HistoryBody::Model { text, .. } => render::clean(text),
+        HistoryBody::Other => render::dim("  (an entry of a newer version)"),
+    }
+}
+
+/// Returns the name of an outcome on the wire.
+fn wire_name(outcome: &TurnOutcome) -> String {
+    json!(outcome).as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns untrusted text as one short line.
+fn short(text: &str) -> String {
+    let clean = render::clean(text);
+    let mut line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(MAX_LINE_CHARS) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{ToolCallId, ToolErrorCode};
+
+    use super::*;
+
+    #[test]
+    fn result_is_one_line_with_its_execution_state() {
+        let body = HistoryBody::Result {
+            tool_call_id: ToolCallId::generate(),
+            tool_name: Some("bash".to_owned()),
+            text: format!("one\ntwo\u{1b}[2J {}", "x".repeat(500)),
+            error: Some(ToolErrorCode::OutcomeUnknown),
+            executed: Some(Executed::Unknown),
+        };
+        let line = line(&body);
+        assert!(line.contains("bash") && line.contains("outcome_unknown, executed: unknown"));
+        assert!(line.contains("one two xx") && line.contains('…'), "{line}");
+        assert!(!line.contains('\n') && !line.contains("\u{1b}[2J"), "{line:?}");
+    }
+}
