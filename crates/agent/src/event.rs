@@ -146,7 +146,8 @@ impl TurnAnswer {
 
     /// Creates the answer of a turn whose conversation was deleted.
     pub(crate) fn deleted() -> Self {
-        let text = "The conversation was deleted while its turn ran. What the tools did is not undone.";
+        let text =
+            "The conversation was deleted while its turn ran. What the tools did is not undone.";
         Self::new(TurnOutcome::Cancelled, text)
     }
 

@@ -52,11 +52,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         &hooks,
     );
     let Agents { primary, team } = agents;
-    let requests = ConversationServer::new(primary.name().clone(), primary.conversations().clone());
-    let requests = match stores.working_memory() {
-        Some(memory) => requests.with_working_memory(memory),
-        None => requests,
-    };
+    let requests = ConversationServer::for_agent(primary.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     let (bus, concurrency) = (fleet.bus.clone(), settings.agent.concurrency);
     let inbox = match conversations.sharing(&settings) {

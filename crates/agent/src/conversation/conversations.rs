@@ -7,8 +7,8 @@ use rockbot_contracts::{
     conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
 };
 use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog, MemoryStore,
-    Prefix, Store, StoreError,
+    Appended, Clock, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog,
+    MemoryStore, Prefix, Store, StoreError,
 };
 
 use super::{

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
+    conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     origin::TurnOrigin,
@@ -119,8 +120,14 @@ impl InboxHandler {
                             hold.release().await;
                             return Processed::Returned;
                         }
-                        // Another process has the conversation.
-                        TurnEnd::Fenced => hold.release().await,
+                        // Another process has the conversation, and may have answered.
+                        TurnEnd::Fenced => {
+                            hold.release().await;
+                            if self.is_published(incoming).await {
+                                guard.answered();
+                                return Processed::Answered;
+                            }
+                        }
                     }
                 }
                 Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
@@ -220,6 +227,17 @@ impl InboxHandler {
         let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
         let recorded = self.agent.conversations().message(session, id).await;
         recorded.map_or(true, |message| message.is_some())
+    }
+
+    /// Returns whether the answer to the message is recorded and was published.
+    async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let conversations = self.agent.conversations();
+        let recorded = conversations.message(session, id).await;
+        if !matches!(recorded, Ok(Some(StoredMessage { is_answered: true, .. }))) {
+            return false;
+        }
+        conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
     }
 
     pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use rockbot_agent::AgentMemory;
-use rockbot_memory::WorkingMemory;
 use rockbot_service::{Health, ServeError};
 use rockbot_store::{Clock, Store, reachable};
 use rockbot_tools::Outputs;
@@ -37,11 +36,6 @@ impl Stores {
         let memory = memory.await.map_err(unavailable_error)?.map(Arc::new);
         let outputs = memory.as_ref().and_then(|memory| memory.outputs(&settings.outputs));
         Ok(Self { pins, pin_handler_tools, memory, outputs })
-    }
-
-    /// Returns the working memory of conversations, if memory is on.
-    pub(crate) fn working_memory(&self) -> Option<WorkingMemory> {
-        self.memory.as_ref().map(|memory| memory.working().clone())
     }
 
     /// Makes readiness depend on the store of pins.
