@@ -55,6 +55,8 @@ pub(super) struct Counts {
     pub(super) copies: usize,
     pub(super) calls: usize,
     pub(super) not_executed: usize,
+    /// Numbers of the calls that were not executed, by error code.
+    pub(super) refusals: BTreeMap<String, usize>,
     pub(super) unknown: usize,
     /// Stopped between their start and their side effect.
     pub(super) stopped_early: usize,
@@ -152,6 +154,8 @@ impl Checker<'_> {
             self.counts.calls += 1;
             match call.results.as_slice() {
                 [_] => self.check_call(session, call),
+                // The answer says that calls without a result may have run.
+                [] if turn.is_given_up() => self.counts.unknown += 1,
                 results => {
                     let text = format!("{} {}: {results:?}", call.id, call.call);
                     self.violate("not one result", Some(session), text);
@@ -165,7 +169,11 @@ impl Checker<'_> {
         let lines = self.observations.lines.get(&call.id).map_or(&[][..], Vec::as_slice);
         let text = format!("{} {}: {:?} {}", call.id, call.call, result.error, result.text);
         match result.executed.as_str() {
-            "no" => self.counts.not_executed += 1,
+            "no" => {
+                self.counts.not_executed += 1;
+                let code = result.error.clone().unwrap_or_default();
+                *self.counts.refusals.entry(code).or_default() += 1;
+            }
             "unknown" => self.counts.unknown += 1,
             _ => {}
         }

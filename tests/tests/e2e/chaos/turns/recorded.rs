@@ -34,6 +34,17 @@ pub(super) struct RecordedTurn {
     pub(super) answers: Vec<(String, String)>,
 }
 
+/// Processes whose loss on one step ends a turn.
+const MAX_LOST_PROCESSES: usize = 3;
+
+impl RecordedTurn {
+    /// Returns whether the turn ended because too many processes were lost on one of its steps.
+    pub(super) fn is_given_up(&self) -> bool {
+        let has_failed = self.answers.iter().any(|(outcome, _)| outcome == "model_failed");
+        has_failed && self.takeovers >= MAX_LOST_PROCESSES
+    }
+}
+
 /// A call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedCall {

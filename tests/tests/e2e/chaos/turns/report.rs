@@ -46,6 +46,7 @@ impl Report {
             "copies": counts.copies,
             "calls": counts.calls,
             "notExecuted": counts.not_executed,
+            "refusals": counts.refusals,
             "unknown": counts.unknown,
             "stoppedEarly": counts.stopped_early,
             "modelRequests": counts.model_requests,

@@ -93,3 +93,19 @@ fn false_answers_are_violations() {
     observations.answers.insert(id, vec!["one".to_owned(), "two".to_owned()]);
     assert_eq!(kinds(&observations), ["different answers"]);
 }
+
+#[test]
+fn only_turn_that_was_given_up_has_calls_without_result() {
+    let give_up = |takeovers| {
+        kinds_after(|record, turn| {
+            turn.calls[0].results.clear();
+            turn.takeovers = takeovers;
+            turn.answers = vec![("model_failed".to_owned(), "lost".to_owned())];
+            let at = Duration::from_secs(1);
+            let (outcome, text) = (TurnOutcome::ModelFailed, "lost".to_owned());
+            record.answer = Some(ReadAnswer { at, outcome, text });
+        })
+    };
+    assert!(give_up(3).is_empty());
+    assert_eq!(give_up(2), ["not one result"]);
+}
