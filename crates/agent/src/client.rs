@@ -91,7 +91,7 @@ impl AgentClient {
     }
 
     /// Receives the replies to a message that was sent before, also by another process: progress of its
-    /// turn from now on, and its answer. An answered message is answered again; no turn is run twice.
+    /// turn from now on, and its answer. The answer of an answered message is repeated; no turn is run twice.
     ///
     /// # Errors
     /// [`ConversationRequestError::Refused`] with `NotFound` if the agent did not record the message.

@@ -33,7 +33,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
 /// Largest response, in bytes of JSON. A longer page of history is shortened.
 const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 
-/// The conversations to serve, and what belongs to them.
+/// The conversations to serve.
 pub struct ConversationServer {
     answerer: Answerer,
 }

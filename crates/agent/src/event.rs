@@ -105,11 +105,11 @@ pub struct TurnAnswer {
     pub outcome: TurnOutcome,
     /// Spending of the turn; `None` if no turn ran.
     pub usage: Option<Box<TurnUsage>>,
-    /// Whether it is an answer to publish.
+    /// The end of the turn in this process, which decides about publishing.
     pub ended: TurnEnd,
 }
 
-/// How a turn ended in this process.
+/// The end of a turn in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TurnEnd {
     /// With an answer, which is recorded if the turn is. It is to be published; then

@@ -91,6 +91,8 @@ pub(crate) enum Rejection {
     Cancelled,
     /// An earlier message with the same id has another text.
     OtherText,
+    /// Another user started the conversation.
+    OtherUser,
 }
 
 impl From<Rejection> for TurnAnswer {
@@ -115,6 +117,10 @@ impl From<Rejection> for TurnAnswer {
                 TurnOutcome::ModelFailed,
                 "An earlier message with this id has another text. Nothing was done. Send it with a \
                  new id.",
+            ),
+            Rejection::OtherUser => (
+                TurnOutcome::ModelFailed,
+                "The conversation belongs to another user. Nothing was done. Start a new one.",
             ),
         };
         Self::new(outcome, text)

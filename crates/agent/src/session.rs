@@ -2,6 +2,7 @@
 
 mod drive;
 mod registry;
+mod resume;
 mod state;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -16,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(crate) use self::registry::SessionRegistry;
-use self::state::{SessionState, Standing};
+use self::state::{SessionState, Standing, is_foreign};
 use crate::{
     conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn},
     event::{ProgressSink, TurnAnswer},
-    message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
+    message::{Inbound, PendingMessage, RecordedMessage, Rejection},
     origin::TurnOrigin,
     steering::SteeringQueue,
     turn::TurnSetup,
@@ -55,7 +56,7 @@ pub(crate) struct Session {
     state: Option<SessionState>,
 }
 
-/// Who waits for a turn.
+/// The requester of a turn.
 struct TurnRequest {
     origin: TurnOrigin,
     progress: Option<ProgressSink>,
@@ -97,6 +98,8 @@ impl Session {
 
     /// Runs turns until the conversation is idle for too long or the agent shuts down.
     pub(crate) async fn run(mut self) {
+        // A conversation in memory is lost with its task, so only its idle time ends it.
+        let is_durable = self.setup.conversations.is_durable();
         while let Some(next) = self.next().await {
             let is_single = match next {
                 Inbound::Message(message) => {
@@ -105,16 +108,14 @@ impl Session {
                     // A conversation that another agent started has a single turn.
                     has_parent
                 }
-                Inbound::Cancel(message) => !self.cancel(message).await,
-                Inbound::Resume(request) => !self.resume(request).await,
+                Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
+                Inbound::Resume(request) => !self.resume(request).await && is_durable,
             };
             if is_single && self.steering.is_empty() && self.try_remove() {
                 break;
             }
         }
-        if !self.setup.conversations.is_durable()
-            && let Err(error) = self.setup.conversations.delete(&self.id).await
-        {
+        if !is_durable && let Err(error) = self.setup.conversations.delete(&self.id).await {
             warn!(session_id = %self.id, %error, "conversation not deleted");
         }
     }
@@ -180,6 +181,10 @@ impl Session {
             Ok(state) => state,
             Err(error) => return self.reject(first, &error),
         };
+        if is_foreign(state.starter.as_deref(), &first) {
+            first.answer(Rejection::OtherUser.into());
+            return Ok(());
+        }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
         match standing {
             Standing::Answered(number) => {
@@ -233,112 +238,6 @@ impl Session {
         };
         self.turn(open, request, true).await;
         Ok(())
-    }
-
-    /// Cancels the open turn, if there is one. Returns `true` if a turn ran.
-    async fn cancel(&mut self, message: PendingMessage) -> bool {
-        let state = match self.load().await {
-            Ok(state) => state,
-            Err(error) => {
-                message.answer(failed(&error));
-                return false;
-            }
-        };
-        if let Standing::Answered(number) = state.standing(&message) {
-            let answer = self.recorded_answer(number).await;
-            message.answer(answer.unwrap_or_else(|error| failed(&error)));
-            return false;
-        }
-        if state.open.as_ref().is_none_or(|open| open.message.entry == EntryPoint::Subagent) {
-            message.answer(Rejection::NoRunningTurn.into());
-            return false;
-        }
-        let taken = async {
-            let open = self.take_over().await?;
-            if open.is_some() {
-                self.record_cancel(&message).await?;
-            }
-            Ok(open)
-        };
-        match taken.await {
-            Ok(Some(mut open)) => {
-                open.is_cancelled = true;
-                self.steering.join(message);
-                let request = TurnRequest::unattended(&open.message);
-                self.turn(open, request, true).await;
-                return true;
-            }
-            Ok(None) => message.answer(Rejection::NoRunningTurn.into()),
-            Err(error) => {
-                self.state = None;
-                message.answer(failed(&error));
-            }
-        }
-        false
-    }
-
-    /// Resumes the open turn, or returns an answer that was not published. Returns `true` if a turn ran.
-    async fn resume(&mut self, request: ResumeRequest) -> bool {
-        match self.try_resume().await {
-            Ok(Resumable::Turn(open)) => {
-                let recorded = RecordedMessage {
-                    id: Some(open.message.id.clone()),
-                    reply_to: open.message.reply_to.clone(),
-                    session: self.id.clone(),
-                    attempt: open.attempt,
-                };
-                let progress = (request.replies)(&recorded);
-                let done = Done::Resume(recorded, request.done);
-                let unattended = TurnRequest::unattended(&open.message);
-                let request = TurnRequest { progress: Some(progress), done, ..unattended };
-                self.turn(*open, request, true).await;
-                return true;
-            }
-            Ok(Resumable::Answer(recorded, answer)) => {
-                let _ = request.done.send(Some((recorded, *answer)));
-            }
-            Ok(Resumable::Nothing) => request.decline(),
-            Err(error) => {
-                warn!(session_id = %self.id, %error, "conversation not resumed");
-                self.state = None;
-                request.decline();
-            }
-        }
-        false
-    }
-
-    async fn try_resume(&mut self) -> Result<Resumable, ConversationError> {
-        // The state may be older than the turns of other processes.
-        self.state = None;
-        let state = self.load().await?;
-        match &state.open {
-            Some(open) if open.message.entry == EntryPoint::Subagent => {
-                return Ok(Resumable::Nothing);
-            }
-            Some(_) => {
-                let open = self.take_over().await?;
-                return Ok(open.map_or(Resumable::Nothing, |open| Resumable::Turn(Box::new(open))));
-            }
-            None => {}
-        }
-        for id in self.setup.conversations.marked(&self.id).await? {
-            let known = self.load().await?.known(&id).cloned();
-            let Some(known) = known else {
-                // Its process ended before it recorded the message, which is still in the queue.
-                self.setup.conversations.answered(&self.id, &id).await?;
-                continue;
-            };
-            let Some(number) = known.answer else { continue };
-            let entry = self.setup.conversations.answer(&self.id, number).await?;
-            let recorded = RecordedMessage {
-                id: Some(id),
-                reply_to: known.reply_to,
-                session: self.id.clone(),
-                attempt: entry.attempt.saturating_add(1),
-            };
-            return Ok(Resumable::Answer(recorded, Box::new(answer_of(entry))));
-        }
-        Ok(Resumable::Nothing)
     }
 
     /// Returns the state, which is read if needed.
@@ -403,13 +302,6 @@ impl Session {
         message.answer(failed(error));
         Ok(())
     }
-}
-
-/// What can be resumed of a conversation.
-enum Resumable {
-    Turn(Box<OpenTurn>),
-    Answer(RecordedMessage, Box<TurnAnswer>),
-    Nothing,
 }
 
 impl TurnRequest {

@@ -124,7 +124,7 @@ pub enum ConversationResponse {
     Message {
         /// Its text.
         text: String,
-        /// Whether the final answer is recorded.
+        /// Set once the final answer is recorded.
         is_answered: bool,
     },
     /// The conversation was deleted.

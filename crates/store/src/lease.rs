@@ -16,7 +16,7 @@ use crate::{
 /// The timeout of one attempt to acquire, renew or release a lease.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How [`Lease::keep_alive`] renews a lease.
+/// Settings of [`Lease::keep_alive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
     /// The interval between renewals. Default 3 s.

@@ -2,12 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use rockbot_contracts::{
-    AgentName, InstanceId, MessageId, SessionId, UserFeedback,
-    conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
-};
+use rockbot_contracts::{AgentName, InstanceId, MessageId, SessionId, UserFeedback};
 use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog,
+    Appended, Clock, Log, LogEntry, LogName, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog,
     MemoryStore, Prefix, Store, StoreError,
 };
 
@@ -16,11 +13,9 @@ use super::{
     entry::{AnswerEntry, ConversationEntry, FeedbackEntry, RecordedEntry},
     error::{ConversationError, EntryProblem},
     fold::Folded,
-    history_items::HistoryItems,
     markers::Markers,
     recorder::{Recorder, RecorderTarget},
     retry::retry,
-    summary,
 };
 use crate::history::History;
 
@@ -28,13 +23,6 @@ use crate::history::History;
 const SPACE: &str = "conversation";
 /// Attempts to append feedback while others append.
 const FEEDBACK_ATTEMPTS: usize = 8;
-/// Entries at the end of a log that a summary is made from, if they are enough.
-const SUMMARY_ENTRIES: u64 = 16;
-/// Entries at the start of a log that are searched for the message that started the conversation.
-const STARTER_ENTRIES: usize = 64;
-/// Maximum number of logs that [`Conversations::last_active`] compares.
-const MAX_COMPARED: usize = 20_000;
-
 /// Limits of conversations that end with the process, together.
 const MEMORY: MemoryLimits = MemoryLimits { entries: 1_000_000, bytes: 512 * 1024 * 1024 };
 
@@ -69,24 +57,15 @@ impl Default for ConversationOptions {
 /// share them.
 #[derive(Clone)]
 pub struct Conversations {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    log: Arc<dyn Log>,
+pub(super) struct Inner {
+    pub(super) log: Arc<dyn Log>,
     markers: Markers,
     agent: AgentName,
     options: ConversationOptions,
     is_durable: bool,
-}
-
-/// A message of a user, as recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredMessage {
-    /// Its text; empty for a cancel.
-    pub text: String,
-    /// The answer of its turn is recorded.
-    pub is_answered: bool,
 }
 
 impl Conversations {
@@ -125,144 +104,6 @@ impl Conversations {
     #[must_use]
     pub fn instance(&self) -> &InstanceId {
         &self.inner.options.instance
-    }
-
-    /// Returns a page of the conversations, ordered by session id, after the conversation `after`: at most
-    /// `limit` and 500. One that cannot be read is listed as unreadable.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn list(
-        &self,
-        after: Option<&SessionId>,
-        limit: usize,
-    ) -> Result<Vec<ConversationSummary>, ConversationError> {
-        let after = after.map(|session| self.name(session)).transpose()?;
-        let page = limit.min(MAX_PAGE_ITEMS as usize);
-        let logs = self.inner.log.logs(&self.prefix()?, after.as_ref(), page).await?;
-        let mut summaries = Vec::with_capacity(logs.len());
-        for state in logs {
-            if let Some(session) = session_of(&state.name) {
-                summaries.push(self.summarize(session, &state).await?);
-            }
-        }
-        Ok(summaries)
-    }
-
-    /// Returns the summary of a conversation; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn summary(
-        &self,
-        session: &SessionId,
-    ) -> Result<Option<ConversationSummary>, ConversationError> {
-        match self.inner.log.state(&self.name(session)?).await? {
-            Some(state) => self.summarize(session.clone(), &state).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns the broker user that started a conversation; `None` if it is not known, or the conversation
-    /// does not exist.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub(crate) async fn started_by(
-        &self,
-        session: &SessionId,
-    ) -> Result<Option<String>, ConversationError> {
-        let name = self.name(session)?;
-        let mut from = 1;
-        // The first entry, unless a checkpoint removed it.
-        for _ in 0..STARTER_ENTRIES {
-            let page = self.inner.log.read(&name, from, 1).await?;
-            let Some(LogEntry { number, value }) = page.into_iter().next() else { break };
-            from = number + 1;
-            if let Ok(recorded) = decode(&value)
-                && let ConversationEntry::Message(message) = recorded.entry
-            {
-                return Ok(message.sender);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the conversation with the latest entry. Compares at most 20,000 conversations.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn last_active(&self) -> Result<Option<SessionId>, ConversationError> {
-        let prefix = self.prefix()?;
-        let (mut latest, mut after, mut compared) = (None::<LogState>, None, 0);
-        while compared < MAX_COMPARED {
-            let page = self.inner.log.logs(&prefix, after.as_ref(), MAX_PAGE_ENTRIES).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.name.clone());
-            compared += page.len();
-            latest = latest.into_iter().chain(page).max_by_key(|state| state.appended_at);
-        }
-        Ok(latest.and_then(|state| session_of(&state.name)))
-    }
-
-    /// Returns what was recorded in a conversation, oldest first, from the entry `from` on: at most `limit`
-    /// and 500 items, and up to about 1 MiB of text. A page with fewer items may not be the last: the next
-    /// one starts after the number of its last item. Entries that cannot be read are items of an unknown
-    /// kind.
-    ///
-    /// # Errors
-    /// [`ConversationError::NotFound`]; also when the store fails.
-    pub async fn history(
-        &self,
-        session: &SessionId,
-        from: u64,
-        limit: usize,
-    ) -> Result<Vec<HistoryItem>, ConversationError> {
-        let name = self.name(session)?;
-        let mut items = HistoryItems::new(limit.min(MAX_PAGE_ITEMS as usize));
-        let mut number = from.max(1);
-        while !items.is_full() {
-            let page = self.inner.log.read(&name, number, items.limit()).await?;
-            let Some(last) = page.last() else { break };
-            number = last.number + 1;
-            for LogEntry { number, value } in page {
-                items.push(number, decode(&value));
-            }
-        }
-        let items = items.finish();
-        if items.is_empty() && self.inner.log.state(&name).await?.is_none() {
-            return Err(self.not_found(session));
-        }
-        Ok(items)
-    }
-
-    /// Returns a recorded message; `None` if the conversation has none with this id.
-    ///
-    /// # Errors
-    /// When the store fails, or the conversation cannot be read.
-    pub async fn message(
-        &self,
-        session: &SessionId,
-        id: &MessageId,
-    ) -> Result<Option<StoredMessage>, ConversationError> {
-        let mut found = None::<StoredMessage>;
-        self.read_entries(session, |_, recorded| {
-            let text = match recorded.entry {
-                ConversationEntry::Message(message) if message.id == *id => message.text,
-                ConversationEntry::Steer(steer) if steer.id == *id => steer.text,
-                ConversationEntry::Cancel(cancel) if cancel.id == *id => String::new(),
-                ConversationEntry::Answer(_) => {
-                    if let Some(message) = &mut found {
-                        message.is_answered = true;
-                    }
-                    return;
-                }
-                _ => return,
-            };
-            found = Some(StoredMessage { text, is_answered: false });
-        })
-        .await?;
-        Ok(found)
     }
 
     /// Deletes the log of a conversation and its markers. A turn that runs ends without an answer. Returns
@@ -353,7 +194,7 @@ impl Conversations {
     }
 
     /// Reads all entries. Returns the number of the last; 0 if there is none.
-    async fn read_entries(
+    pub(super) async fn read_entries(
         &self,
         session: &SessionId,
         mut apply: impl FnMut(u64, RecordedEntry),
@@ -454,45 +295,19 @@ impl Conversations {
         Ok(())
     }
 
-    async fn summarize(
-        &self,
-        session: SessionId,
-        state: &LogState,
-    ) -> Result<ConversationSummary, ConversationError> {
-        let from = state.next.saturating_sub(SUMMARY_ENTRIES).max(state.first);
-        let page = self.inner.log.read(&state.name, from, MAX_PAGE_ENTRIES).await?;
-        let decoded = page.iter().map(|entry| decode(&entry.value)).collect::<Result<Vec<_>, _>>();
-        let last_active = state.appended_at;
-        let Ok(entries) = decoded else {
-            return Ok(summary::unreadable(session, last_active));
-        };
-        if let Some(known) = summary::from_end(&session, &entries, from == 1, last_active) {
-            return Ok(known);
-        }
-        match self.load(&session, History::new(1, usize::MAX)).await {
-            Ok((folded, _)) => Ok(summary::from_fold(session, &folded, last_active)),
-            Err(error) if error.is_unreadable() => Ok(summary::unreadable(session, last_active)),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn name(&self, session: &SessionId) -> Result<LogName, ConversationError> {
+    pub(super) fn name(&self, session: &SessionId) -> Result<LogName, ConversationError> {
         LogName::new([SPACE, self.inner.agent.as_str(), session.as_str()])
             .map_err(|_| ConversationError::InvalidSession)
     }
 
-    fn prefix(&self) -> Result<Prefix, ConversationError> {
+    pub(super) fn prefix(&self) -> Result<Prefix, ConversationError> {
         Prefix::new([SPACE, self.inner.agent.as_str()])
             .map_err(|error| StoreError::Unusable { reason: error.to_string() }.into())
     }
 
-    fn not_found(&self, session: &SessionId) -> ConversationError {
+    pub(super) fn not_found(&self, session: &SessionId) -> ConversationError {
         ConversationError::NotFound { session: session.clone() }
     }
-}
-
-fn session_of(name: &LogName) -> Option<SessionId> {
-    SessionId::new(name.segments().next_back()?).ok()
 }
 
 impl fmt::Debug for Conversations {

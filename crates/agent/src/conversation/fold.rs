@@ -30,6 +30,8 @@ pub(crate) struct Folded {
     /// Numbers of the entries that started turns.
     pub(crate) turn_starts: Vec<u64>,
     pub(crate) open: Option<OpenTurn>,
+    /// Broker user that started the conversation, if known.
+    pub(crate) starter: Option<String>,
     /// First entries that checkpoints keep.
     kept_from: Vec<u64>,
 }
@@ -108,6 +110,7 @@ impl Folded {
             messages: HashMap::new(),
             turn_starts: Vec::new(),
             open: None,
+            starter: None,
             kept_from: Vec::new(),
         }
     }
@@ -188,6 +191,9 @@ impl Folded {
         }
         self.history.fit();
         self.totals.turn_started(&message.text, at);
+        if self.turn_starts.is_empty() {
+            self.starter.clone_from(&message.sender);
+        }
         self.turn_starts.push(number);
         let known = KnownMessage::new(&message.text, message.reply_to.clone());
         self.messages.insert(message.id.clone(), known);

@@ -16,6 +16,7 @@ mod fold;
 mod history_items;
 mod markers;
 mod open_turn;
+mod reading;
 mod recorder;
 mod retry;
 mod summary;
@@ -31,6 +32,7 @@ pub(crate) use self::{
     recorder::Recorder,
 };
 pub use self::{
-    conversations::{ConversationOptions, Conversations, StoredMessage},
+    conversations::{ConversationOptions, Conversations},
     error::{ConversationError, EntryProblem},
+    reading::StoredMessage,
 };

@@ -1,4 +1,4 @@
-//! A turn that has no answer yet, as the log tells it.
+//! A turn that has no answer yet, folded from its log.
 
 use std::collections::HashMap;
 

@@ -25,7 +25,7 @@ pub(super) struct Answerer {
     pub(super) deletion: Deletion,
 }
 
-/// How conversations are deleted.
+/// The way of deleting conversations.
 pub(super) enum Deletion {
     /// By the running agent, with what it keeps for them.
     ByAgent(Agent),
@@ -227,7 +227,7 @@ impl Answerer {
 }
 
 /// Returns whether `user` may see a conversation that `starter` started. Without a validated user on either
-/// side, nobody can be told apart.
+/// side, users cannot be distinguished.
 fn may_see(user: Option<&str>, starter: Option<&str>) -> bool {
     user.zip(starter).is_none_or(|(user, starter)| user == starter)
 }
@@ -245,7 +245,7 @@ pub(super) fn failed(
     ConversationResponse::Failed { code, message: message.into() }
 }
 
-/// Returns the response for an error. What the store says stays in the log.
+/// Returns the response for an error. The text of a store's error stays in the log.
 pub(super) fn failure(error: &ConversationError) -> ConversationResponse {
     let code = match error {
         ConversationError::NotFound { .. } => ConversationErrorCode::NotFound,

@@ -33,7 +33,7 @@ const CLAIM_RETRY: Duration = Duration::from_millis(100);
 /// A message whose conversation cannot be claimed for this long is answered as not processed.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the consumers of a process have in common.
+/// The common state of the consumers of a process.
 pub(super) struct InboxHandler {
     pub(super) agent: Agent,
     pub(super) bus: Arc<dyn Bus>,
@@ -50,7 +50,7 @@ pub(super) struct Replicas {
     pub(super) forwarder: Forwarder,
 }
 
-/// What became of a message in this process.
+/// Outcome of a message in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processed {
     /// Its answer was published, or its sender is gone.
@@ -273,7 +273,7 @@ impl InboxHandler {
     }
 }
 
-/// What became of a message that was passed on.
+/// Outcome of a message that was passed on.
 enum Passed {
     Answered,
     /// It is this process's again; `dead` is the process that ran the conversation, if it died.

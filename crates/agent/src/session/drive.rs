@@ -1,31 +1,115 @@
 //! A turn in progress, and the messages that arrive meanwhile.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use rockbot_contracts::{MessageId, SessionId, trace, user::TurnOutcome};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info, info_span, warn};
 
-use super::{Session, TurnRequest};
+use super::{
+    Session, SessionRegistry, TurnRequest,
+    state::{SessionState, is_foreign},
+};
 use crate::{
     conversation::{
-        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, OpenTurn, PutDownEntry,
-        Recorder,
+        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, OpenTurn,
+        PutDownEntry, Recorder,
     },
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
     shared_progress::SharedProgress,
+    steering::SteeringQueue,
     telemetry,
     turn::{Turn, TurnOutput, TurnParts, TurnSetup},
 };
+
+/// Receives the messages that arrive while a turn runs.
+struct Arrivals<'a> {
+    setup: &'a Arc<TurnSetup>,
+    id: &'a SessionId,
+    registry: &'a SessionRegistry,
+    steering: &'a SteeringQueue,
+    copies: &'a mut VecDeque<PendingMessage>,
+    recorder: &'a Arc<Recorder>,
+    recorded: &'a HashMap<MessageId, KnownMessage>,
+    /// Broker user that started the conversation, if known.
+    starter: Option<&'a str>,
+    facts: &'a TurnFacts,
+    shared: SharedProgress,
+    cancellation: &'a CancellationToken,
+    /// A cancel that is being recorded.
+    cancelling: Option<BoxFuture<'static, PendingMessage>>,
+}
+
+impl Arrivals<'_> {
+    fn receive(&mut self, inbound: Inbound) {
+        match inbound {
+            Inbound::Message(message) | Inbound::Cancel(message)
+                if is_foreign(self.starter, &message) =>
+            {
+                message.answer(Rejection::OtherUser.into());
+            }
+            Inbound::Message(message) => self.message(message),
+            Inbound::Cancel(message)
+                if self.cancelling.is_some() || self.cancellation.is_cancelled() =>
+            {
+                self.cancel_recorded(message);
+            }
+            Inbound::Cancel(message) => self.cancelling = Some(self.record_cancel(message)),
+            Inbound::Resume(request) => request.decline(),
+        }
+    }
+
+    fn message(&mut self, message: PendingMessage) {
+        if self.facts.ids.contains(&message.id) || self.steering.has_joined(&message.id) {
+            if self.facts.ids.first() == Some(&message.id) {
+                self.shared.add(message.progress.clone());
+            }
+            self.steering.join(message);
+        } else if self.recorded.contains_key(&message.id) {
+            if self.copies.len() < self.setup.limits.session_inbox {
+                self.copies.push_back(message);
+            } else {
+                message.answer(Rejection::Busy.into());
+            }
+        } else if self.registry.is_cancelled(self.id, message.origin.message.as_ref()) {
+            message.answer(Rejection::Cancelled.into());
+        } else {
+            self.steering.push(message);
+        }
+    }
+
+    /// Cancels the turn. Its answer goes to the sender of the cancel, and to all queued messages.
+    fn cancel_recorded(&mut self, message: PendingMessage) {
+        self.cancelling = None;
+        self.cancellation.cancel();
+        self.steering.cancel_all(message);
+    }
+
+    /// Records a cancel. One that cannot be recorded takes effect too: the user wants the turn to end.
+    fn record_cancel(&self, message: PendingMessage) -> BoxFuture<'static, PendingMessage> {
+        let is_marked = Session::is_marked(self.setup, &message.origin);
+        let (setup, id, recorder) = (self.setup.clone(), self.id.clone(), self.recorder.clone());
+        Box::pin(async move {
+            if let Err(error) = record_cancel(&setup, &id, &recorder, &message, is_marked).await {
+                warn!(session_id = %id, %error, "cancel not recorded");
+            }
+            message
+        })
+    }
+}
 
 /// What the session keeps of a turn while it runs.
 struct TurnFacts {
     /// Ids of the messages that the log has for the turn.
     ids: Vec<MessageId>,
     attempt: u32,
-    /// Set if nobody publishes the answer of the message.
+    /// Set if the answer of the message is returned within the process only.
     is_internal: bool,
 }
 
@@ -44,22 +128,23 @@ impl Session {
         if is_resumed {
             let (attempt, on) = (open.attempt, self.setup.conversations.instance().clone());
             info!(session_id = %self.id, attempt, "turn resumed");
+            metrics::counter!("rockbot_agent_turns_resumed_total").increment(1);
             progress(TurnEvent::Resumed { attempt, on });
         }
         let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
+        let SessionState { recorder, history, totals, messages, starter, .. } = state;
         let cancellation = self.shutdown.cancel_turns.child_token();
         if open.is_cancelled {
             cancellation.cancel();
         }
         let handover = self.shutdown.handover.child_token();
-        let recorder = state.recorder.clone();
         let turn = Turn::new(TurnParts {
             setup: &self.setup,
             session_id: &self.id,
-            history: &mut state.history,
+            history,
             steering: &self.steering,
             origin: &origin,
             progress,
@@ -67,70 +152,41 @@ impl Session {
             handover: handover.clone(),
             closing: self.setup.conversations.is_durable().then(|| self.shutdown.closing.clone()),
             recorder: recorder.clone(),
-            session_spending: state.totals.spent,
+            session_spending: totals.spent,
             open,
         });
+        let mut arrivals = Arrivals {
+            setup: &self.setup,
+            id: &self.id,
+            registry: &self.registry,
+            steering: &self.steering,
+            copies: &mut self.copies,
+            recorder,
+            recorded: messages,
+            starter: starter.as_deref(),
+            facts: &facts,
+            shared,
+            cancellation: &cancellation,
+            cancelling: None,
+        };
         let context = trace::context_of(&span);
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
         let log_span = info_span!("turn", trace_id);
         let mut turn = Box::pin(turn.run().instrument(log_span).instrument(span.clone()));
-        let mut cancelling: Option<BoxFuture<'static, PendingMessage>> = None;
         let mut output = loop {
             tokio::select! {
                 biased;
-                Some(message) = OptionFuture::from(cancelling.as_mut()) => {
-                    cancelling = None;
-                    cancellation.cancel();
-                    self.steering.cancel_all(message);
+                Some(message) = OptionFuture::from(arrivals.cancelling.as_mut()) => {
+                    arrivals.cancel_recorded(message);
                 }
                 output = &mut turn => break output,
                 () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
                 () = origin.parent_handed_over(), if !handover.is_cancelled() => handover.cancel(),
-                Some(inbound) = self.inbox.recv() => match inbound {
-                    Inbound::Message(message) if facts.ids.contains(&message.id) => {
-                        if facts.ids.first() == Some(&message.id) {
-                            shared.add(message.progress.clone());
-                        }
-                        self.steering.join(message);
-                    }
-                    Inbound::Message(message) if self.steering.has_joined(&message.id) => {
-                        self.steering.join(message);
-                    }
-                    Inbound::Message(message) if state.messages.contains_key(&message.id) => {
-                        if self.copies.len() < self.setup.limits.session_inbox {
-                            self.copies.push_back(message);
-                        } else {
-                            message.answer(Rejection::Busy.into());
-                        }
-                    }
-                    Inbound::Message(message)
-                        if self.registry.is_cancelled(&self.id, message.origin.message.as_ref()) =>
-                    {
-                        message.answer(Rejection::Cancelled.into());
-                    }
-                    Inbound::Message(message) => self.steering.push(message),
-                    Inbound::Cancel(message) if cancelling.is_some() || cancellation.is_cancelled() => {
-                        cancellation.cancel();
-                        self.steering.cancel_all(message);
-                    }
-                    Inbound::Cancel(message) => {
-                        let is_marked = Self::is_marked(&self.setup, &message.origin);
-                        let (setup, id) = (self.setup.clone(), self.id.clone());
-                        let recorder = recorder.clone();
-                        cancelling = Some(Box::pin(async move {
-                            let recorded = record_cancel(&setup, &id, &recorder, &message, is_marked);
-                            if let Err(error) = recorded.await {
-                                warn!(session_id = %id, %error, "cancel not recorded");
-                            }
-                            message
-                        }));
-                    }
-                    Inbound::Resume(request) => request.decline(),
-                },
+                Some(inbound) = self.inbox.recv() => arrivals.receive(inbound),
             }
         };
         drop(turn);
-        if let Some(cancelling) = cancelling {
+        if let Some(cancelling) = arrivals.cancelling {
             let message = cancelling.await;
             self.steering.join(message);
         }

@@ -14,7 +14,7 @@ use crate::{
     turn::TurnSetup,
 };
 
-/// The state of a conversation, as its log told it and this process continued it.
+/// The state of a conversation: folded from its log, and continued by this process.
 pub(super) struct SessionState {
     pub(super) recorder: Arc<Recorder>,
     pub(super) history: History,
@@ -24,6 +24,8 @@ pub(super) struct SessionState {
     /// The recorded messages of users.
     pub(super) messages: HashMap<MessageId, KnownMessage>,
     turn_starts: Vec<u64>,
+    /// Broker user that started the conversation, if known.
+    pub(super) starter: Option<String>,
 }
 
 /// What is known of a message that arrives.
@@ -39,6 +41,11 @@ pub(super) enum Standing {
     OtherText,
 }
 
+/// Returns `true` if a message is of another broker user than the one that started its conversation.
+pub(super) fn is_foreign(starter: Option<&str>, message: &PendingMessage) -> bool {
+    starter.zip(message.origin.sender.as_deref()).is_some_and(|(starter, sender)| starter != sender)
+}
+
 impl SessionState {
     /// Reads the log of a conversation.
     pub(super) async fn load(
@@ -47,13 +54,14 @@ impl SessionState {
     ) -> Result<Self, ConversationError> {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let (folded, next) = setup.conversations.load(session, history).await?;
-        let Folded { mut history, totals, allowed, messages, turn_starts, open, .. } = folded;
+        let Folded { mut history, totals, allowed, messages, turn_starts, open, starter, .. } =
+            folded;
         setup.recount(&mut history).await;
         if let Some(approvals) = &setup.approvals {
             approvals.restore(session, allowed);
         }
         let recorder = Arc::new(setup.conversations.recorder(session, next)?);
-        Ok(Self { recorder, history, totals, open, messages, turn_starts })
+        Ok(Self { recorder, history, totals, open, messages, turn_starts, starter })
     }
 
     /// Returns what is known of a message.
@@ -78,6 +86,9 @@ impl SessionState {
     ) -> Result<OpenTurn, ConversationError> {
         let mut entry = ConversationEntry::Message(Box::new(message.clone()));
         let number = self.recorder.record(&mut entry).await?;
+        if self.turn_starts.is_empty() {
+            self.starter.clone_from(&message.sender);
+        }
         let open = OpenTurn::starting(message);
         self.totals.turn_started(&open.message.text, open.started);
         self.turn_starts.push(number);

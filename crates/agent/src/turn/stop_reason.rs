@@ -28,7 +28,7 @@ pub(super) enum StopReason {
     },
     /// The model returned an error.
     ModelFailed(ChatError),
-    /// So many processes were lost on the same step.
+    /// This number of processes was lost on the same step.
     ProcessesLost(u32),
     /// The agent shuts down and leaves the turn to another process.
     PutDown,

@@ -6,20 +6,21 @@ use rockbot_agent::{
     AgentClient, AgentInbox, ConversationRequestError, ConversationServer, ConversationService,
     serve,
 };
-use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
+use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, ContentTrust, ConversationRequest, ConversationResponse, Envelope, InstanceId,
-    Message, MessageId, QueueSpec, ReplyBody, SessionId, UserFeedback,
+    AgentName, AgentReply, ContentTrust, ConversationRequest, ConversationResponse, Envelope,
+    InstanceId, Message, MessageId, QueueSpec, ReplyBody, RoutingKey, SessionId, UserFeedback,
+    UserMessage,
     conversation::{
         ConversationErrorCode, ConversationState, ConversationSummary, FeedbackRating, HistoryBody,
     },
     json::Limits,
-    topology::{user_conversation, user_response},
+    topology::{user_conversation, user_message, user_response},
 };
 use rockbot_llm::ScriptedTurn;
 use serde_json::json;
 
-use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, message};
+use crate::harness::{AgentFixture, Behavior, ProbeTool, RecordingModel, cancel, message};
 
 fn tester() -> AgentName {
     AgentName::new("tester").unwrap()
@@ -80,16 +81,32 @@ impl Served {
 
     /// Sends a request as a broker user, and returns the response.
     async fn request_as<M: Message>(&self, user: &str, request: &M) -> ConversationResponse {
-        let reply_to = user_response(&InstanceId::new("other").unwrap());
-        let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-        let mut replies = self.bus.consume(Subscription::on_receipt(queue, 1)).await.unwrap();
-        let mut envelope =
-            Envelope::from_payload(request).reply_to(reply_to).with_trust(ContentTrust::UserInput);
-        envelope.user_id = Some(user.into());
-        let publication = Publication::mandatory(user_conversation(&tester()), envelope);
-        self.bus.publish(publication).await.unwrap();
+        let mut replies = self.publish_as(user, user_conversation(&tester()), request).await;
         let response = replies.next().await.unwrap().into_envelope();
         response.decode(Limits::default()).unwrap()
+    }
+
+    /// Sends a message as a broker user, and returns the text of the answer.
+    async fn talk_as(&self, user: &str, message: &UserMessage) -> String {
+        let mut replies = self.publish_as(user, user_message(&tester()), message).await;
+        loop {
+            let reply = replies.next().await.unwrap().into_envelope();
+            let reply: AgentReply = reply.decode(Limits::default()).unwrap();
+            if let ReplyBody::Answer { text, .. } = reply.body {
+                return text;
+            }
+        }
+    }
+
+    async fn publish_as<M: Message>(&self, user: &str, key: RoutingKey, payload: &M) -> Consumer {
+        let reply_to = user_response(&InstanceId::generate());
+        let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+        let replies = self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+        let mut envelope =
+            Envelope::from_payload(payload).reply_to(reply_to).with_trust(ContentTrust::UserInput);
+        envelope.user_id = Some(user.into());
+        self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+        replies
     }
 }
 
@@ -213,7 +230,7 @@ async fn deleted_conversation_is_gone() {
 }
 
 #[tokio::test]
-async fn only_people_may_ask_and_only_for_their_own() {
+async fn only_people_may_ask() {
     let served = Served::new().await;
     served.talk("a", "look").await;
     let list = ConversationRequest::List { after: None, limit: 10 };
@@ -225,6 +242,40 @@ async fn only_people_may_ask_and_only_for_their_own() {
         served.request_as("rockbot.cli", &list).await,
         ConversationResponse::Conversations { conversations, .. } if conversations.len() == 1
     ));
+}
+
+#[tokio::test]
+async fn conversation_of_another_user_is_refused() {
+    let served = Served::new().await;
+    assert_eq!(served.talk_as("alice", &message("a", "look")).await, "Done.");
+    assert_eq!(served.talk_as("bob", &message("b", "look")).await, "Done.");
+    for message in [message("a", "look"), cancel("a")] {
+        let text = served.talk_as("bob", &message).await;
+        assert!(text.contains("belongs to another user"), "{text}");
+    }
+    let list = ConversationRequest::List { after: None, limit: 10 };
+    let response = served.request_as("bob", &list).await;
+    let ConversationResponse::Conversations { conversations, .. } = response else {
+        panic!("{response:?}");
+    };
+    let ids: Vec<_> = conversations.iter().map(|one| one.session_id.as_str()).collect();
+    assert_eq!(ids, ["b"]);
+    let latest = ConversationRequest::Summary { session_id: None };
+    let response = served.request_as("alice", &latest).await;
+    let ConversationResponse::Summary { conversation } = response else {
+        panic!("{response:?}");
+    };
+    assert_eq!(conversation.session_id, session("a"));
+    let session_id = session("a");
+    for request in [
+        ConversationRequest::Summary { session_id: Some(session_id.clone()) },
+        ConversationRequest::History { session_id: session_id.clone(), from: 0, limit: 5 },
+        ConversationRequest::Delete { session_id },
+    ] {
+        let response = served.request_as("bob", &request).await;
+        assert_eq!(refused(response), ConversationErrorCode::NotPermitted, "{request:?}");
+    }
+    assert_eq!(served.talk_as("alice", &message("a", "again")).await, "Done.");
 }
 
 #[tokio::test]

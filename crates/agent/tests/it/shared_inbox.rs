@@ -23,7 +23,7 @@ use crate::harness::{
     settle, text_events,
 };
 
-/// What the processes of an agent share.
+/// The shared bus and stores of the processes of an agent.
 struct Fleet {
     bus: Arc<dyn Bus>,
     stores: Stores,
@@ -202,7 +202,7 @@ async fn conversation_continues_in_any_process() {
     assert_eq!(answer(turn).await.0, "Hello.");
     assert!(first.inbox.drain(Duration::from_secs(5)).await);
     let second = fleet.start("two", 4, [say("Ada.")]).await;
-    let turn = client.send(&tester(), &message("s", "what is my name?")).await.unwrap();
+    let turn = client.send(&tester(), &message("s", "do you know my name?")).await.unwrap();
     let (text, _, resumed) = answer(turn).await;
     assert_eq!((text.as_str(), resumed.len()), ("Ada.", 0));
     let said = format!("{:?}", second.model.last_request().messages);

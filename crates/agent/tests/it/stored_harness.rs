@@ -236,7 +236,7 @@ impl Log for CrashingLog {
     }
 }
 
-/// A tool that writes. As a handler with a journal, it runs each call once, whoever calls it.
+/// A tool that writes. As a handler with a journal, it runs each call once, also for several callers.
 pub(crate) struct JournaledTool {
     registration: ToolRegistration,
     is_remote: bool,

@@ -1,7 +1,7 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{HandlerPool, labels::family_of, topology::USER_MESSAGE};
+use rockbot_contracts::{HandlerPool, topology::USER_MESSAGE};
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools, pool_conflicts};
 

@@ -45,7 +45,7 @@ fn requests_match_golden_json() {
 fn responses_match_golden_json() {
     let open = ConversationSummary {
         session_id: session(),
-        title: "What is in this folder?".to_owned(),
+        title: "Tidy up this folder".to_owned(),
         created_ms: 1_700_000_000_000,
         last_active_ms: 1_700_000_060_000,
         state: ConversationState::Open,
@@ -68,7 +68,7 @@ fn responses_match_golden_json() {
         (
             "message",
             ConversationResponse::Message {
-                text: "What is in this folder?".to_owned(),
+                text: "Tidy up this folder".to_owned(),
                 is_answered: true,
             },
         ),
@@ -92,7 +92,7 @@ fn history() -> Vec<HistoryItem> {
     let bodies = [
         HistoryBody::Message {
             message_id: Some(message()),
-            text: "What is in this folder?".to_owned(),
+            text: "Tidy up this folder".to_owned(),
         },
         HistoryBody::Model {
             text: "Let me look.".to_owned(),

@@ -99,6 +99,24 @@ async fn dropped_call_stops_its_tool() {
 }
 
 #[tokio::test]
+async fn call_that_another_process_continues_is_not_stopped() {
+    let fleet = Arc::new(Fleet::start().await);
+    let (caller, context) = (fleet.clone(), fleet.context("hang"));
+    let handover = context.handover.clone();
+    let call = tokio::spawn(async move {
+        caller.agent.execute(ToolCall { context, arguments: "{}".into() }).await
+    });
+    within_timeout("the tool starts", fleet.events.started.notified()).await;
+    handover.cancel();
+    call.abort();
+    assert!(within_timeout("the end", call).await.expect_err("aborted").is_cancelled());
+    // A cancel would arrive before the reply of a later call.
+    fleet.call("echo", "{}").await.expect("a reply");
+    assert_eq!(fleet.handler.in_progress(), 1);
+    assert_eq!(fleet.events.dropped.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn hung_tool_times_out_as_executed() {
     let fleet = Fleet::start().await;
     let failure =

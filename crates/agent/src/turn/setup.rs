@@ -1,0 +1,211 @@
+//! What all turns of an agent share.
+
+use std::{fmt, sync::Arc};
+
+use rockbot_contracts::SessionId;
+use rockbot_llm::{ChatModel, ToolDefinition};
+use rockbot_memory::MemoryOwner;
+use rockbot_store::StoreError;
+use rockbot_tools::{
+    Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
+    outputs::Outputs,
+};
+
+use super::{pin_check::PinCheck, token_budget::TokenBudget};
+use crate::{
+    approvals::Approvals,
+    behavior::ModelBehavior,
+    context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
+    conversation::{ConversationError, Conversations},
+    definition::AgentDefinition,
+    history::History,
+    large_results::LargeResults,
+    limits::AgentLimits,
+    mcp::McpToolProvider,
+    memory::ConversationLog,
+    metering::AgentMeter,
+    origin::TurnOrigin,
+    parts::AgentParts,
+    tool_list::{ToolList, ToolListLog, ToolNames},
+};
+
+/// State shared by all turns of an agent.
+pub(crate) struct TurnSetup {
+    pub(crate) definition: AgentDefinition,
+    pub(crate) limits: AgentLimits,
+    pub(crate) meter: AgentMeter,
+    pub(super) model: Arc<dyn ChatModel>,
+    /// All callable tools.
+    pub(super) registry: Arc<ToolRegistry>,
+    /// The tools that every conversation is offered.
+    pub(super) shared: Arc<ToolRegistry>,
+    pub(super) behavior: ModelBehavior,
+    pub(super) mcp: Option<McpToolProvider>,
+    pub(super) context: ContextBuilder,
+    pub(crate) conversations: Conversations,
+    pub(super) log: Option<Arc<ConversationLog>>,
+    pub(super) token_budget: TokenBudget,
+    pub(super) large_results: LargeResults,
+    pub(crate) approvals: Option<Arc<Approvals>>,
+    pub(super) pins: Option<Arc<ToolPins>>,
+    pub(super) executor: ToolExecutor,
+    pub(super) list_log: ToolListLog,
+    pub(super) outputs: Option<Arc<Outputs>>,
+}
+
+impl TurnSetup {
+    pub(crate) fn new(parts: AgentParts) -> Self {
+        let AgentParts {
+            definition,
+            model,
+            registry: shared,
+            mcp,
+            pins,
+            approvals,
+            context: mut sources,
+            conversations,
+            log,
+            behavior,
+            working_memory: memory,
+            limits,
+            layers,
+        } = parts;
+        let model_name = definition.model.as_deref().unwrap_or(model.name());
+        let token_budget = TokenBudget::new(model_name, &behavior, definition.max_tokens);
+        let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+        let max_result_bytes = limits.result_bytes;
+        let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
+        let outputs = layers.outputs.clone();
+        let layers = LayerOptions {
+            max_result_bytes,
+            pins: pins.clone(),
+            approver: approver.clone(),
+            ..layers
+        };
+        let executor = ToolExecutor::with_layers(registry.clone(), layers);
+        let mcp = mcp.map(|parts| {
+            let (own, shared) = (registry.clone(), shared.clone());
+            McpToolProvider::new(parts, &definition, own, shared, approver, limits.activated_tools)
+        });
+        if let Some(mcp) = &mcp {
+            sources.push(mcp.instructions());
+        }
+        sources.push(Arc::new(StaticText::new(
+            ContextPart::Profile,
+            definition.system_prompt.as_str(),
+        )));
+        if let Some(prompt) = &behavior.prompt {
+            sources.push(Arc::new(StaticText::new(ContextPart::Model, prompt.as_str())));
+        }
+        if sources.iter().all(|source| source.part() != ContextPart::Clock) {
+            sources.push(Arc::new(CurrentDate::new(None)));
+        }
+        let budget = limits.context.clone();
+        let context = ContextBuilder::new(sources, budget, behavior.context_window);
+        let meter = AgentMeter::default();
+        Self {
+            definition,
+            limits,
+            meter,
+            model,
+            registry,
+            shared,
+            behavior,
+            mcp,
+            context,
+            conversations,
+            log,
+            token_budget,
+            large_results: LargeResults { memory },
+            approvals,
+            pins,
+            executor,
+            list_log: ToolListLog::default(),
+            outputs,
+        }
+    }
+
+    /// Returns the tools that a turn with this origin may use.
+    pub(super) fn scope(&self, origin: &TurnOrigin) -> ToolScope {
+        let AgentDefinition { name, tools, .. } = &self.definition;
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
+        match &origin.parent {
+            Some(parent) => scope.with_parent(&parent.scope),
+            None => scope,
+        }
+    }
+
+    /// Returns the tools under the names that the model sees. Called for each request, because handlers
+    /// start and stop at any time.
+    pub(super) async fn tools(
+        &self,
+        session: &SessionId,
+        scope: &ToolScope,
+    ) -> (Vec<ToolDefinition>, ToolNames) {
+        let mut list = ToolList::new(scope, self.limits.request_tools);
+        let mut pin_check = PinCheck::new(self.pins.as_deref());
+        for tool in self.shared.all() {
+            if !scope.permits(tool.registration()) || pin_check.allows(&tool).await {
+                list.add(&tool);
+            } else {
+                list.count_quarantined();
+            }
+        }
+        if let Some(mcp) = &self.mcp {
+            list.extend(mcp.tools(session, scope, list.remaining()).await);
+        }
+        let (tools, names) = list.finish(self.behavior.tool_name_bytes, &self.list_log);
+        let definition = |tool: ToolRegistration| ToolDefinition {
+            description: tool.model_description().to_owned(),
+            name: tool.name,
+            parameters: tool.parameters,
+        };
+        (tools.into_iter().map(definition).collect(), names)
+    }
+
+    /// Counts the tokens of a history that was read from the log.
+    pub(crate) async fn recount(&self, history: &mut History) {
+        let mut tokens = Vec::with_capacity(history.messages().len());
+        for message in history.messages() {
+            tokens.push(self.token_budget.count(message).await);
+        }
+        history.set_tokens(tokens);
+    }
+
+    /// Deletes what working memory and stored outputs hold for a conversation.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn delete_session_data(
+        &self,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        let (agent, session) = (self.definition.name.clone(), session.clone());
+        let owner = MemoryOwner { agent, session };
+        let failed = |error: &dyn fmt::Display| {
+            ConversationError::Store(StoreError::Unavailable { reason: error.to_string() })
+        };
+        if let Some(memory) = &self.large_results.memory {
+            let namespace = owner.namespace();
+            let entries = memory.list(&owner, Some(&namespace)).await;
+            for entry in entries.map_err(|error| failed(&error))? {
+                memory.delete(&owner, &entry.key).await.map_err(|error| failed(&error))?;
+            }
+        }
+        if let Some(outputs) = &self.outputs {
+            let deleted = outputs.delete_all(&owner.agent, &owner.session).await;
+            deleted.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Drops the state of a conversation that ended.
+    pub(crate) fn forget(&self, session: &SessionId) {
+        if let Some(mcp) = &self.mcp {
+            mcp.forget(session);
+        }
+        if let Some(approvals) = &self.approvals {
+            approvals.forget(session);
+        }
+    }
+}

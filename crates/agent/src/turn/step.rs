@@ -1,0 +1,160 @@
+//! A step of a turn: the tool calls of one model answer, and their results.
+
+use std::collections::HashMap;
+
+use rockbot_contracts::{Executed, Spending, ToolCallId};
+use rockbot_llm::{AssembledAnswer, ChatMessage, FinishReason, ToolCallRequest};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{
+    Turn,
+    calls::{CallRunner, TimeoutStreak},
+    stop_reason::StopReason,
+    token_budget::{BUDGET_EXCEEDED, SHORT_TOKENS},
+};
+use crate::{
+    conversation::{
+        CallEntry, ConversationEntry, ConversationError, ModelEntry, OpenStep, ResultEntry,
+    },
+    strategy::{ExecutionStrategy, Steering},
+};
+
+impl Turn<'_> {
+    /// Records an answer with calls, before the first of them is made.
+    pub(super) async fn record_step(
+        &mut self,
+        answer: AssembledAnswer,
+    ) -> Result<OpenStep, ConversationError> {
+        let truncated = answer.finish_reason == FinishReason::Length;
+        let call = |request: ToolCallRequest| {
+            let ToolCallRequest { id, name, arguments } = request;
+            CallEntry { call: ToolCallId::generate(), id, name, arguments }
+        };
+        let calls: Vec<_> = answer.tool_calls.into_iter().map(call).collect();
+        let mut entry = ConversationEntry::Model(ModelEntry {
+            text: answer.text.clone(),
+            calls: calls.clone(),
+            truncated,
+            context: self.unrecorded_context.take(),
+            cost: self.meter.take_unrecorded(),
+        });
+        self.recorder.record(&mut entry).await?;
+        // A later loss of the process is on the calls of this step, not on those of another process.
+        self.start.attempt = 1;
+        Ok(OpenStep { text: answer.text, calls, truncated, results: HashMap::new() })
+    }
+
+    /// Runs the calls of a step that have no result, and adds the step to the history, with the results in
+    /// the order of the calls. Returns the reason if the turn cannot continue.
+    pub(super) async fn run_step(&mut self, step: OpenStep) -> Option<StopReason> {
+        let OpenStep { text, calls, truncated, results } = step;
+        let tool_calls = calls.iter().map(CallEntry::request).collect();
+        self.push(ChatMessage::Assistant { text, tool_calls }).await;
+        let runner = CallRunner::new(self, truncated, &calls, &results);
+        let pending =
+            calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
+        let pending: Vec<_> = pending.collect();
+        let strategy: ExecutionStrategy = self.setup.definition.strategy;
+        let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
+        strategy.run(pending, |(at, call)| runner.call(at, call), steer).await;
+        let (streak, mut texts, failure) = runner.finish();
+        if let Some(error) = failure {
+            return Some(error.into());
+        }
+        if self.handover.is_cancelled() {
+            return Some(StopReason::PutDown);
+        }
+        if let Err(error) = self.record_skipped(&calls, &mut texts, &streak).await {
+            return Some(error.into());
+        }
+        let mut left = calls.len();
+        for (call, text) in calls.into_iter().zip(texts) {
+            left -= 1;
+            self.push_result(call.id, text.unwrap_or_default(), left).await;
+        }
+        self.streak = streak;
+        if self.cancellation.is_cancelled() {
+            return Some(StopReason::Cancelled);
+        }
+        if Instant::now() >= self.deadline {
+            return Some(self.timed_out(true));
+        }
+        self.streak.is_over().then(|| StopReason::ToolTimeouts(self.streak.timed_out()))
+    }
+
+    /// Records the results of calls that were not started.
+    async fn record_skipped(
+        &self,
+        calls: &[CallEntry],
+        texts: &mut [Option<String>],
+        streak: &TimeoutStreak,
+    ) -> Result<(), ConversationError> {
+        let skipped = self.skip_text(streak);
+        let mut entries = Vec::new();
+        for (call, text) in calls.iter().zip(texts) {
+            if text.is_none() {
+                *text = Some(skipped.to_owned());
+                entries.push(ConversationEntry::Result(ResultEntry {
+                    call: call.call.clone(),
+                    text: skipped.to_owned(),
+                    executed: Executed::No,
+                    error: None,
+                    ms: 0,
+                    child: Spending::default(),
+                }));
+            }
+        }
+        if !entries.is_empty() {
+            self.recorder.record_all(&mut entries).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a step whose missing results will not be known.
+    pub(super) async fn push_open_step(&mut self, step: OpenStep) {
+        for message in step.into_messages() {
+            self.push(message).await;
+        }
+    }
+
+    /// Adds a result to the history if it fits beside the current exchange and the `left` remaining
+    /// results. Otherwise adds [`BUDGET_EXCEEDED`].
+    async fn push_result(&mut self, tool_call_id: String, content: String, left: usize) {
+        let mut tokens = self.setup.token_budget.count_text(&content).await;
+        let mut message = ChatMessage::Tool { tool_call_id, content };
+        let taken = self.history.current_exchange_tokens() + left * SHORT_TOKENS;
+        let fits = |tokens| self.history_budget.is_none_or(|budget| taken + tokens <= budget);
+        if tokens > SHORT_TOKENS && !fits(tokens) {
+            info!(session_id = %self.session_id, tokens, "tool result exceeds context window; ending turn");
+            self.context_exhausted = true;
+            tokens = SHORT_TOKENS;
+            if let ChatMessage::Tool { content, .. } = &mut message {
+                BUDGET_EXCEEDED.clone_into(content);
+            }
+        }
+        self.history.push(message, tokens);
+    }
+
+    /// Returns `true` if no further batch of calls may start.
+    fn should_stop(&self, runner: &CallRunner<'_>) -> bool {
+        self.cancellation.is_cancelled()
+            || self.handover.is_cancelled()
+            || self.steering.has_messages()
+            || Instant::now() >= self.deadline
+            || runner.timeouts_exceeded()
+    }
+
+    /// Returns the result of calls that were not started.
+    fn skip_text(&self, streak: &TimeoutStreak) -> &'static str {
+        if self.cancellation.is_cancelled() {
+            "(tool failed: cancelled)"
+        } else if streak.is_over() {
+            "(tool skipped: too many earlier tool calls timed out)"
+        } else if Instant::now() >= self.deadline {
+            "(tool skipped: the turn exceeded its time limit)"
+        } else {
+            "(tool skipped: the user sent a new message)"
+        }
+    }
+}
