@@ -1,4 +1,4 @@
-//! Which faults explain that nobody can know whether a call ran.
+//! Faults that explain the outcome `unknown` of a call.
 
 use std::time::Duration;
 

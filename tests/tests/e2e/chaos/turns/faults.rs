@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Handlers of a run.
 pub(super) const HANDLERS: usize = 2;
 
-/// What a fault affects.
+/// A process or service that a fault affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Agent(usize),

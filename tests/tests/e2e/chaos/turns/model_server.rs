@@ -28,7 +28,7 @@ pub(super) struct ModelServer {
     _tasks: JoinSet<()>,
 }
 
-/// What the server saw.
+/// Requests so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SeenRequests {
     pub(super) requests: usize,
@@ -108,7 +108,7 @@ async fn read_body(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns the name of the model call, the chunks of the answer, and what is wrong with the history.
+/// Returns the name of the model call, the chunks of the answer, and the error in the history.
 fn next_answer(messages: &[Value]) -> Result<(String, Vec<Value>, Option<String>), String> {
     let last = messages.iter().rposition(|message| message["role"] == "user");
     let last = last.ok_or("a request has no user message")?;
