@@ -9,7 +9,7 @@ use crate::chaos::turns::{
     recorded::RecordedResult,
 };
 
-/// Returns what is observed of a turn with one command.
+/// Returns the observations of a turn with one command.
 fn observed(executed: &str, lines: usize) -> Observations {
     let plan = TurnPlan { conversation: 1, message: 1, steps: vec![Step::Append] };
     let (session, id) = (SessionId::generate(), MessageId::generate());
