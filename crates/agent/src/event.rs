@@ -116,10 +116,11 @@ pub enum TurnEnd {
     /// [`Conversations::answered`](crate::Conversations::answered) is to be called.
     #[default]
     Answered,
-    /// With an answer that could not be recorded. It is to be published. The turn continues after its last
-    /// recorded step when it is resumed.
+    /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
+    /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
-    /// Another process continues the turn and answers the message. Nothing is to be published.
+    /// Another process continues the turn and answers the message, or this one has no capacity for a message
+    /// that is recorded. Nothing is to be published; the message is to be processed again.
     Fenced,
     /// The agent is shutting down and left the turn after a step. Nothing is to be published: the process
     /// that receives the message next, or resumes the turn, answers it.

@@ -295,9 +295,10 @@ fn expired() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
-/// Answers a message whose conversation is unavailable.
+/// Answers a message whose conversation is unavailable. Another process may have recorded it, so it stays
+/// marked.
 fn unclaimed() -> TurnAnswer {
-    let text = "The agent's store of conversations is unavailable. The message was not processed. \
-                Try again later.";
-    TurnAnswer::new(TurnOutcome::Overloaded, text)
+    let text = "The agent's store of conversations is unavailable. If the message was recorded before, its \
+                turn continues when the store is available again. Try again later.";
+    TurnAnswer::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Unrecorded)
 }
