@@ -99,7 +99,7 @@ impl Rejection {
     /// Returns the answer to a message that may be recorded. It is not published: the message is processed
     /// later, and keeps its marker.
     pub(crate) fn of_recorded(self) -> TurnAnswer {
-        TurnAnswer::from(self).with_end(TurnEnd::Fenced)
+        TurnAnswer::from(self).with_end(TurnEnd::Deferred)
     }
 }
 

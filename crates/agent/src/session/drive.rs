@@ -225,7 +225,7 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded => output.answer,
+            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Deferred => output.answer,
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;
