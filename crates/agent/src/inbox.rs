@@ -67,6 +67,10 @@ enum Role {
 /// record of its conversation. A message whose time budget has expired before it was recorded is not run,
 /// because its sender no longer waits.
 ///
+/// If the conversations are stored, a turn that this process leaves, because it shuts down or another
+/// process continues it, gets a final reply that says so. Its message is not answered by that: the turn
+/// continues when the conversation is resumed, and its answer is recorded.
+///
 /// # Errors
 /// Fails if the queue cannot be consumed.
 pub async fn serve(

@@ -30,6 +30,7 @@ pub(crate) use self::{
     fold::{Folded, KnownMessage, Totals, digest, with_context},
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
+    retry::retry,
 };
 pub use self::{
     conversations::{ConversationOptions, Conversations},

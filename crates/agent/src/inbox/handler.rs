@@ -77,7 +77,7 @@ impl InboxHandler {
     /// Processes a message. A message that arrives again while it is processed waits for its end.
     pub(super) async fn process(&self, incoming: &Incoming<'_>) -> Processed {
         let (id, reply_to) = (&incoming.envelope.message_id, incoming.reply_to);
-        match self.dedup.admit(id, reply_to).await {
+        match self.dedup.admit(id, reply_to, incoming.is_copy()).await {
             Admission::Answered => Processed::Answered,
             Admission::Unsent(guard, answer) => {
                 self.finish(guard, self.replies(incoming.target()), answer).await
@@ -120,6 +120,7 @@ impl InboxHandler {
                             hold.release().await;
                             return Processed::Returned;
                         }
+                        TurnEnd::Deferred => hold.release().await,
                         // Another process has the conversation, and may have answered.
                         TurnEnd::Fenced => {
                             hold.release().await;
@@ -229,12 +230,16 @@ impl InboxHandler {
         recorded.map_or(true, |message| message.is_some())
     }
 
-    /// Returns whether the answer to the message is recorded and was published.
+    /// Returns whether the answer to the message is recorded and was published to its sender. A client that
+    /// asks for the answer at another address has not received it.
     async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
         let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
         let conversations = self.agent.conversations();
         let recorded = conversations.message(session, id).await;
-        if !matches!(recorded, Ok(Some(StoredMessage { is_answered: true, .. }))) {
+        let Ok(Some(StoredMessage { is_answered: true, reply_to, .. })) = recorded else {
+            return false;
+        };
+        if reply_to.as_ref() != Some(incoming.reply_to) {
             return false;
         }
         conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
@@ -259,6 +264,11 @@ impl InboxHandler {
                 guard.unsent(answer);
                 return Processed::Returned;
             }
+        }
+        if answer.ended == TurnEnd::Unrecorded && self.agent.conversations().is_durable() {
+            // Its turn may be open. The answer of that turn is published too.
+            drop(guard);
+            return Processed::Answered;
         }
         // An answer that was not recorded leaves the turn open.
         if answer.ended == TurnEnd::Answered {
@@ -295,9 +305,10 @@ fn expired() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
-/// Answers a message whose conversation is unavailable.
+/// Answers a message whose conversation is unavailable. Another process may have recorded it, so it stays
+/// marked.
 fn unclaimed() -> TurnAnswer {
-    let text = "The agent's store of conversations is unavailable. The message was not processed. \
-                Try again later.";
-    TurnAnswer::new(TurnOutcome::Overloaded, text)
+    let text = "The agent's store of conversations is unavailable. If the message was recorded before, its \
+                turn continues when the store is available again. Try again later.";
+    TurnAnswer::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Unrecorded)
 }

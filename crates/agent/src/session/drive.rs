@@ -75,7 +75,8 @@ impl Arrivals<'_> {
             if self.copies.len() < self.setup.limits.session_inbox {
                 self.copies.push_back(message);
             } else {
-                message.answer(Rejection::Busy.into());
+                // It is recorded, so this does not answer it.
+                message.answer(Rejection::Busy.of_recorded());
             }
         } else if self.registry.is_cancelled(self.id, message.origin.message.as_ref()) {
             message.answer(Rejection::Cancelled.into());
@@ -224,7 +225,7 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded => output.answer,
+            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Deferred => output.answer,
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;

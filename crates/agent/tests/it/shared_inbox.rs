@@ -10,11 +10,11 @@ use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, QueueSpec, ReplyBody,
     json::Limits,
-    topology::{user_message_at, user_response},
+    topology::{user_message, user_message_at, user_response},
     user::TurnOutcome,
 };
 use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, Prefix, Stores};
+use rockbot_store::{Clock, Prefix, Stores, Write};
 use rockbot_testkit::fixture::within_timeout;
 use tokio::sync::Semaphore;
 
@@ -260,4 +260,49 @@ async fn forwarded_message_of_another_user_is_dropped() {
     fleet.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
     settle().await;
     assert_eq!(first.model.request_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn marker_of_published_answer_is_removed_without_another_turn() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let replica = fleet.start("one", 4, [call_wait(), say("Done.")]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    replica.tool.wait_for_call().await;
+    let prefix = Prefix::new(["open"]).unwrap();
+    let markers = async || fleet.stores.store.list(&prefix, None, 10).await.unwrap();
+    let (key, entry) = markers().await.remove(0);
+    replica.gate.add_permits(1);
+    assert_eq!(answer(turn).await.0, "Done.");
+    settle().await;
+    assert!(markers().await.is_empty());
+    // As if its removal had failed.
+    fleet.stores.store.write(Write::new(key, entry.value.to_vec())).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(markers().await.is_empty());
+    assert_eq!(replica.model.request_count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_that_is_sent_again_gets_its_answer_again() {
+    let fleet = Fleet::new();
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+    let mut replies = fleet.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let replica = fleet.start("one", 4, [say("Hello.")]).await;
+    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_to);
+    for _ in 0..2 {
+        let publication = Publication::mandatory(user_message(&tester()), envelope.clone());
+        fleet.bus.publish(publication).await.unwrap();
+        loop {
+            let delivery = within_timeout("a reply", replies.next()).await.unwrap();
+            let reply: AgentReply = delivery.into_envelope().decode(Limits::default()).unwrap();
+            if let ReplyBody::Answer { text, .. } = reply.body {
+                assert_eq!(text, "Hello.");
+                break;
+            }
+        }
+        settle().await;
+    }
+    assert_eq!(replica.model.request_count(), 1);
 }
