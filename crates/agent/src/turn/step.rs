@@ -29,7 +29,8 @@ impl Turn<'_> {
         let truncated = answer.finish_reason == FinishReason::Length;
         let call = |request: ToolCallRequest| {
             let ToolCallRequest { id, name, arguments } = request;
-            CallEntry { call: ToolCallId::generate(), id, name, arguments }
+            let tool = self.setup.called_tool(&self.names, &name);
+            CallEntry { call: ToolCallId::generate(), id, name, tool, arguments }
         };
         let calls: Vec<_> = answer.tool_calls.into_iter().map(call).collect();
         let mut entry = ConversationEntry::Model(ModelEntry {
