@@ -279,7 +279,7 @@ impl<'a> Turn<'a> {
             }
             let step = match self.record_step(answer).await {
                 Ok(step) => step,
-                Err(error) => return error.into(),
+                Err(reason) => return reason,
             };
             if let Some(reason) = self.run_step(step).await {
                 return reason;

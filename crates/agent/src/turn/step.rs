@@ -25,7 +25,7 @@ impl Turn<'_> {
     pub(super) async fn record_step(
         &mut self,
         answer: AssembledAnswer,
-    ) -> Result<OpenStep, ConversationError> {
+    ) -> Result<OpenStep, StopReason> {
         let truncated = answer.finish_reason == FinishReason::Length;
         let call = |request: ToolCallRequest| {
             let ToolCallRequest { id, name, arguments } = request;
@@ -40,7 +40,17 @@ impl Turn<'_> {
             context: self.unrecorded_context.take(),
             cost: self.meter.take_unrecorded(),
         });
-        self.recorder.record(&mut entry).await?;
+        match self.recorder.record(&mut entry).await {
+            Ok(_) => {}
+            // Another request would give the same answer, so the turn ends.
+            Err(ConversationError::Unwritable { .. }) => {
+                if let ConversationEntry::Model(model) = entry {
+                    self.unrecorded_context = model.context;
+                }
+                return Err(StopReason::AnswerTooLarge);
+            }
+            Err(error) => return Err(error.into()),
+        }
         // A later loss of the process is on the calls of this step, not on those of another process.
         self.start.attempt = 1;
         Ok(OpenStep { text: answer.text, calls, truncated, results: HashMap::new() })
