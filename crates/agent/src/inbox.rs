@@ -47,7 +47,7 @@ pub struct AgentInbox {
     role: Role,
 }
 
-/// What a process does beside consuming the inbox.
+/// The part of a process in addition to the inbox.
 #[derive(Debug)]
 enum Role {
     /// It warns of other processes, because the conversations are its own.
@@ -122,7 +122,7 @@ pub async fn serve_shared(
         replicas: Some(Replicas { ownership: ownership.clone(), forwarder }),
         stop: stop.clone(),
     });
-    // Before the first lease, which tells others to forward messages to this queue.
+    // Before the first lease, after which other processes forward messages to this queue.
     let own_handler = OwnQueueHandler { inbox: handler.clone(), user: sharing.user.clone() };
     let own_queue = QueueSpec::inbox(&user_message_at(&name, &own));
     // Receipts must pass while forwarded messages are in progress.

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
+    conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     origin::TurnOrigin,
@@ -32,7 +33,7 @@ const CLAIM_RETRY: Duration = Duration::from_millis(100);
 /// A message whose conversation cannot be claimed for this long is answered as not processed.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the consumers of a process have in common.
+/// The common state of the consumers of a process.
 pub(super) struct InboxHandler {
     pub(super) agent: Agent,
     pub(super) bus: Arc<dyn Bus>,
@@ -49,7 +50,7 @@ pub(super) struct Replicas {
     pub(super) forwarder: Forwarder,
 }
 
-/// What became of a message in this process.
+/// Outcome of a message in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processed {
     /// Its answer was published, or its sender is gone.
@@ -119,8 +120,14 @@ impl InboxHandler {
                             hold.release().await;
                             return Processed::Returned;
                         }
-                        // Another process has the conversation.
-                        TurnEnd::Fenced => hold.release().await,
+                        // Another process has the conversation, and may have answered.
+                        TurnEnd::Fenced => {
+                            hold.release().await;
+                            if self.is_published(incoming).await {
+                                guard.answered();
+                                return Processed::Answered;
+                            }
+                        }
                     }
                 }
                 Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
@@ -222,6 +229,17 @@ impl InboxHandler {
         recorded.map_or(true, |message| message.is_some())
     }
 
+    /// Returns whether the answer to the message is recorded and was published.
+    async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let conversations = self.agent.conversations();
+        let recorded = conversations.message(session, id).await;
+        if !matches!(recorded, Ok(Some(StoredMessage { is_answered: true, .. }))) {
+            return false;
+        }
+        conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
+    }
+
     pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {
         ReplyPublisher::new(self.bus.clone(), self.agent.name().clone(), target)
     }
@@ -255,7 +273,7 @@ impl InboxHandler {
     }
 }
 
-/// What became of a message that was passed on.
+/// Outcome of a message that was passed on.
 enum Passed {
     Answered,
     /// It is this process's again; `dead` is the process that ran the conversation, if it died.

@@ -6,7 +6,6 @@ use metrics::counter;
 use rockbot_contracts::SessionId;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
 use super::{handler::InboxHandler, replies::ReplyTarget};
 use crate::{
@@ -24,9 +23,8 @@ impl InboxHandler {
         let queue = Arc::new(ProgressQueue::default());
         let (start, started) = oneshot::channel();
         let replies = {
-            let (dedup, queue, session) = (self.dedup.clone(), queue.clone(), session.clone());
+            let (dedup, queue) = (self.dedup.clone(), queue.clone());
             move |recorded: &RecordedMessage| -> ProgressSink {
-                info!(session_id = %session, attempt = recorded.attempt, "turn resumed");
                 counter!("rockbot_agent_takeovers_total", "reason" => "unowned").increment(1);
                 // The receiver waits for it.
                 let _ = start.send(begin(&dedup, recorded));

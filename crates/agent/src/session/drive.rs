@@ -104,7 +104,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// What the session keeps of a turn while it runs.
+/// State of a running turn that the session keeps.
 struct TurnFacts {
     /// Ids of the messages that the log has for the turn.
     ids: Vec<MessageId>,
@@ -128,6 +128,7 @@ impl Session {
         if is_resumed {
             let (attempt, on) = (open.attempt, self.setup.conversations.instance().clone());
             info!(session_id = %self.id, attempt, "turn resumed");
+            metrics::counter!("rockbot_agent_turns_resumed_total").increment(1);
             progress(TurnEvent::Resumed { attempt, on });
         }
         let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);

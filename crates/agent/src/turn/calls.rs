@@ -108,7 +108,7 @@ impl<'a> CallRunner<'a> {
         Self { turn, is_truncated, state: Mutex::new(state) }
     }
 
-    /// Runs one call and records its result. There is none if another process continues the turn.
+    /// Runs one call and records its result, unless another process continues the turn.
     pub(super) async fn call(&self, position: usize, call: &CallEntry) {
         let started = Instant::now();
         let context = self.context(call);
