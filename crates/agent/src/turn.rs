@@ -3,14 +3,15 @@
 mod calls;
 mod model_request;
 mod pin_check;
+mod resumed_step;
 mod setup;
 mod step;
 mod stop_reason;
 mod token_budget;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use rockbot_contracts::{SessionId, Spending};
+use rockbot_contracts::{SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
 use rockbot_tools::ToolScope;
 use tokio::time::Instant;
@@ -86,6 +87,8 @@ struct TurnStart {
     attempt: u32,
     /// Processes that were lost on the same step.
     lost: u32,
+    /// Calls of the step that no process has run, because an approval was missing.
+    unapproved: HashSet<ToolCallId>,
 }
 
 /// Everything that a turn is made of.
@@ -140,6 +143,7 @@ impl<'a> Turn<'a> {
         let deadline =
             origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
+        let unapproved = open.unapproved_calls();
         let log = Arc::new(TurnApprovals::new(recorder.clone(), open.approvals));
         let approval_listener = setup
             .approvals
@@ -152,6 +156,7 @@ impl<'a> Turn<'a> {
             step: open.step,
             attempt: open.attempt,
             lost: open.lost_on_step,
+            unapproved,
         };
         Self {
             setup,
@@ -248,10 +253,11 @@ impl<'a> Turn<'a> {
             }
             return StopReason::ProcessesLost(self.start.lost);
         }
-        if let Some(step) = step
-            && let Some(reason) = self.run_step(step).await
-        {
-            return reason;
+        if let Some(step) = step {
+            self.find_tools(&step).await;
+            if let Some(reason) = self.run_step(step).await {
+                return reason;
+            }
         }
         for iteration in self.start.iterations..self.setup.definition.max_iterations {
             if let Some(reason) = self.end_step().await {
@@ -273,7 +279,7 @@ impl<'a> Turn<'a> {
             }
             let step = match self.record_step(answer).await {
                 Ok(step) => step,
-                Err(error) => return error.into(),
+                Err(reason) => return reason,
             };
             if let Some(reason) = self.run_step(step).await {
                 return reason;

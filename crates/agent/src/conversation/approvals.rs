@@ -37,7 +37,8 @@ impl TurnApprovals {
         call: &ToolCallId,
         hash: &str,
     ) -> Result<(ApprovalId, RecordedOutcome), ConversationError> {
-        if let Some(RecordedApproval { id, outcome }) = self.recorded.lock().get(hash).cloned() {
+        if let Some(RecordedApproval { id, outcome, .. }) = self.recorded.lock().get(hash).cloned()
+        {
             return Ok((id, outcome));
         }
         let approval = ApprovalId::generate();

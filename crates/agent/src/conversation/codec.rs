@@ -96,6 +96,7 @@ mod tests {
             call: ToolCallId::generate(),
             id: "call_1".to_owned(),
             name: "read_file".to_owned(),
+            tool: None,
             arguments: "{}".to_owned(),
         };
         let cost = Spending {

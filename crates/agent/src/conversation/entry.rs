@@ -124,10 +124,31 @@ pub(crate) struct CallEntry {
     /// Id that the model assigned.
     pub(crate) id: String,
     pub(crate) name: String,
+    /// The tool that the name stands for, if another process cannot find it by the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<Box<CalledTool>>,
     pub(crate) arguments: String,
 }
 
+/// The tool that a name in a model request stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CalledTool {
+    /// Name in the registry of the agent.
+    pub(crate) name: String,
+    /// Server in lower case and name of the tool there, of a tool of an MCP server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mcp: Option<McpTarget>,
+}
+
+/// A tool of an MCP server: the server in lower case, and the tool's own name.
+pub(crate) type McpTarget = (String, String);
+
 impl CallEntry {
+    /// Returns the tool of an MCP server that was called by its own name.
+    pub(crate) fn mcp_target(&self) -> Option<&McpTarget> {
+        self.tool.as_ref()?.mcp.as_ref()
+    }
+
     /// Returns the call as the model requested it.
     pub(crate) fn request(&self) -> ToolCallRequest {
         let Self { id, name, arguments, .. } = self.clone();

@@ -7,13 +7,18 @@ use rockbot_llm::ChatMessage;
 use sha2::{Digest, Sha256};
 
 use super::{
-    entry::{AnswerEntry, ConversationEntry, DecisionEntry, MessageEntry, RecordedEntry},
-    open_turn::{OpenStep, OpenTurn, RecordedApproval, RecordedOutcome},
+    entry::{
+        AnswerEntry, CallEntry, ConversationEntry, DecisionEntry, McpTarget, MessageEntry,
+        RecordedEntry,
+    },
+    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
 };
 use crate::history::History;
 
 /// Longest title, in characters.
 const TITLE_CHARS: usize = 60;
+/// Maximum number of tools of MCP servers that a conversation is offered again.
+const MAX_MCP_TOOLS: usize = 64;
 /// Replaces the answer of a turn that has none although a later one began.
 const NO_ANSWER: &str = "(no answer)";
 
@@ -32,6 +37,8 @@ pub(crate) struct Folded {
     pub(crate) open: Option<OpenTurn>,
     /// Broker user that started the conversation, if known.
     pub(crate) starter: Option<String>,
+    /// Tools of MCP servers that were called by their own names, newest last.
+    pub(crate) mcp_tools: Vec<McpTarget>,
     /// First entries that checkpoints keep.
     kept_from: Vec<u64>,
 }
@@ -111,6 +118,7 @@ impl Folded {
             turn_starts: Vec::new(),
             open: None,
             starter: None,
+            mcp_tools: Vec::new(),
             kept_from: Vec::new(),
         }
     }
@@ -127,6 +135,7 @@ impl Folded {
             ConversationEntry::Message(message) => self.turn_started(number, at, *message),
             ConversationEntry::Model(mut model) => {
                 self.close_step(model.context.take());
+                self.add_mcp_tools(&model.calls);
                 if let Some(open) = &mut self.open {
                     open.model_answered(model);
                     open.lost_on_step = 0;
@@ -155,9 +164,7 @@ impl Folded {
             }
             ConversationEntry::Question(question) => {
                 if let Some(open) = &mut self.open {
-                    let outcome = RecordedOutcome::Open;
-                    let asked = RecordedApproval { id: question.approval, outcome };
-                    open.approvals.insert(question.hash, asked);
+                    open.approval_asked(question);
                 }
             }
             ConversationEntry::Decision(decision) => self.decided(decision),
@@ -211,6 +218,15 @@ impl Folded {
         for message in open.step.take().into_iter().flat_map(OpenStep::into_messages) {
             self.history.push(message, 0);
         }
+    }
+
+    fn add_mcp_tools(&mut self, calls: &[CallEntry]) {
+        for target in calls.iter().filter_map(CallEntry::mcp_target) {
+            self.mcp_tools.retain(|other| other != target);
+            self.mcp_tools.push(target.clone());
+        }
+        let excess = self.mcp_tools.len().saturating_sub(MAX_MCP_TOOLS);
+        self.mcp_tools.drain(..excess);
     }
 
     fn add_message(&mut self, id: MessageId, text: &str, reply_to: Option<RoutingKey>) {

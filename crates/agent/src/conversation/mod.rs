@@ -24,8 +24,8 @@ mod summary;
 pub(crate) use self::{
     approvals::TurnApprovals,
     entry::{
-        AnswerEntry, CallEntry, CancelEntry, CheckpointEntry, ConversationEntry, MessageEntry,
-        ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+        AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
+        McpTarget, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},

@@ -1,11 +1,11 @@
 //! A turn that has no answer yet, folded from its log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rockbot_contracts::{ApprovalDecision, ApprovalId, MessageId, Spending, ToolCallId, TurnUsage};
 use rockbot_llm::ChatMessage;
 
-use super::entry::{CallEntry, MessageEntry, ModelEntry, ResultEntry, unix_ms};
+use super::entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
@@ -36,6 +36,8 @@ pub(crate) struct OpenTurn {
     pub(crate) attempt: u32,
     /// Processes that took it over since its last step.
     pub(crate) lost_on_step: u32,
+    /// Number of the process that started the last step.
+    step_attempt: u32,
     /// Time of its first entry in Unix milliseconds.
     pub(crate) started: u64,
 }
@@ -53,6 +55,10 @@ pub(crate) struct OpenStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordedApproval {
     pub(crate) id: ApprovalId,
+    /// The call that waits for it.
+    pub(crate) call: ToolCallId,
+    /// The process that started the step made it: the call had not run before.
+    pub(crate) is_first: bool,
     pub(crate) outcome: RecordedOutcome,
 }
 
@@ -88,6 +94,7 @@ impl OpenTurn {
             is_cancelled: false,
             attempt: 1,
             lost_on_step: 0,
+            step_attempt: 1,
             started,
         }
     }
@@ -106,10 +113,30 @@ impl OpenTurn {
         }
     }
 
+    /// Adds an approval request.
+    pub(super) fn approval_asked(&mut self, question: QuestionEntry) {
+        let QuestionEntry { approval: id, call, hash } = question;
+        let (is_first, outcome) = (self.attempt == self.step_attempt, RecordedOutcome::Open);
+        self.approvals.insert(hash, RecordedApproval { id, call, is_first, outcome });
+    }
+
+    /// Returns the calls that no process has run, because an approval was missing.
+    pub(crate) fn unapproved_calls(&self) -> HashSet<ToolCallId> {
+        let is_allowed = |one: &&RecordedApproval| {
+            let allows = [ApprovalDecision::Allow, ApprovalDecision::AllowInSession];
+            matches!(one.outcome, RecordedOutcome::Decided(made) if allows.contains(&made))
+        };
+        let allowed: HashSet<_> =
+            self.approvals.values().filter(is_allowed).map(|one| &one.call).collect();
+        let asked = self.approvals.values().filter(|one| one.is_first).map(|one| &one.call);
+        asked.filter(|call| !allowed.contains(call)).cloned().collect()
+    }
+
     /// Starts a step.
     pub(super) fn model_answered(&mut self, entry: ModelEntry) {
         let ModelEntry { text, calls, truncated, cost, .. } = entry;
         self.iterations += 1;
+        self.step_attempt = self.attempt;
         self.spent.turn += cost;
         self.step = Some(OpenStep { text, calls, truncated, results: HashMap::new() });
     }

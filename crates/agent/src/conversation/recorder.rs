@@ -122,6 +122,13 @@ struct Writer {
     failed: Option<ConversationError>,
 }
 
+/// The outcome of an append that did not fail.
+enum Attempt {
+    Appended,
+    /// The entries belong at this number, after feedback.
+    Later(u64),
+}
+
 impl Writer {
     async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         let mut waiting = VecDeque::new();
@@ -170,42 +177,56 @@ impl Writer {
         mut at: u64,
         entries: Vec<Bytes>,
     ) -> Result<u64, ConversationError> {
-        let RecorderTarget { log, name, session, retention, patience } = &self.target;
+        let RecorderTarget { session, patience, .. } = &self.target;
         let deadline = Instant::now() + *patience;
         let (mut pause, mut may_be_appended) = (FIRST_PAUSE, false);
         loop {
-            match log.append(name, at, entries.clone(), Some(*retention)).await {
-                Ok(Appended::Done { .. }) => return Ok(at),
-                Ok(Appended::Conflict { .. })
-                    if may_be_appended && self.is_appended(at, &entries).await? =>
-                {
-                    return Ok(at);
+            let error = match self.try_append(at, &entries, may_be_appended).await {
+                Ok(Attempt::Appended) => return Ok(at),
+                Ok(Attempt::Later(next)) => {
+                    at = next;
+                    continue;
                 }
-                Ok(Appended::Conflict { next: 1 }) => {
-                    return Err(ConversationError::NotFound { session: session.clone() });
-                }
-                Ok(Appended::Conflict { next }) => {
-                    if next > at && self.is_feedback(at, next).await? {
-                        at = next;
-                        continue;
-                    }
-                    info!(session_id = %session, at, "conversation continued by another process");
-                    return Err(ConversationError::Fenced { session: session.clone() });
-                }
-                Err(error) => {
-                    may_be_appended |= matches!(error, StoreError::Unconfirmed { .. });
-                    let is_temporary = matches!(
-                        error,
-                        StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }
-                    );
-                    if !is_temporary || Instant::now() + pause >= deadline {
-                        warn!(session_id = %session, %error, "recording a conversation failed");
-                        return Err(error.into());
-                    }
-                }
+                Err(ConversationError::Store(error)) => error,
+                Err(error) => return Err(error),
+            };
+            may_be_appended |= matches!(error, StoreError::Unconfirmed { .. });
+            let is_temporary =
+                matches!(error, StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. });
+            if !is_temporary || Instant::now() + pause >= deadline {
+                warn!(session_id = %session, %error, "recording a conversation failed");
+                return Err(error.into());
             }
             sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// Appends the entries once. `may_be_appended` is true if an earlier attempt was not confirmed.
+    async fn try_append(
+        &self,
+        at: u64,
+        entries: &[Bytes],
+        may_be_appended: bool,
+    ) -> Result<Attempt, ConversationError> {
+        let RecorderTarget { log, name, session, retention, .. } = &self.target;
+        match log.append(name, at, entries.to_vec(), Some(*retention)).await? {
+            Appended::Done { .. } => Ok(Attempt::Appended),
+            Appended::Conflict { .. }
+                if may_be_appended && self.is_appended(at, entries).await? =>
+            {
+                Ok(Attempt::Appended)
+            }
+            Appended::Conflict { next: 1 } => {
+                Err(ConversationError::NotFound { session: session.clone() })
+            }
+            Appended::Conflict { next } if next > at && self.is_feedback(at, next).await? => {
+                Ok(Attempt::Later(next))
+            }
+            Appended::Conflict { .. } => {
+                info!(session_id = %session, at, "conversation continued by another process");
+                Err(ConversationError::Fenced { session: session.clone() })
+            }
         }
     }
 

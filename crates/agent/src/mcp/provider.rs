@@ -23,7 +23,10 @@ use super::{
     management,
     server_cache::{CachedServer, CachedTool},
 };
-use crate::definition::{AgentDefinition, McpExposure};
+use crate::{
+    conversation::McpTarget,
+    definition::{AgentDefinition, McpExposure},
+};
 
 /// Time limit of a model request for the definitions of each server. Later ones are part of the next
 /// request.
@@ -35,8 +38,8 @@ pub(crate) struct McpToolProvider {
     registry: Arc<ToolRegistry>,
     management: Vec<Arc<dyn Tool>>,
     may_manage_servers: bool,
-    /// Tools in the registry, with the fingerprints of their definitions.
-    offered: Mutex<BTreeMap<String, String>>,
+    /// Tools in the registry, by name.
+    offered: Mutex<BTreeMap<String, Arc<CachedTool>>>,
 }
 
 impl McpToolProvider {
@@ -131,6 +134,28 @@ impl McpToolProvider {
         offered
     }
 
+    /// Offers a conversation tools that it called in other processes, newest last.
+    pub(crate) fn restore(&self, session: &SessionId, tools: &[McpTarget]) {
+        self.access.sessions.restore(session, tools);
+    }
+
+    /// Offers a conversation a tool, in place of its oldest one if necessary.
+    pub(crate) fn activate(&self, session: &SessionId, tool: McpTarget) {
+        self.access.sessions.activate(session, tool);
+    }
+
+    /// Returns the tool of a server that is registered under a name.
+    pub(crate) fn target(&self, name: &str) -> Option<McpTarget> {
+        self.offered.lock().get(name).map(|tool| target(tool))
+    }
+
+    /// Returns the name under which a tool of a server is registered.
+    pub(crate) fn name(&self, wanted: &McpTarget) -> Option<String> {
+        let offered = self.offered.lock();
+        let found = offered.values().find(|tool| target(tool) == *wanted);
+        found.map(|tool| tool.name.clone())
+    }
+
     /// Returns the instructions of the servers in use, as a part of the context.
     pub(crate) fn instructions(&self) -> Arc<McpInstructions> {
         Arc::new(McpInstructions::new(self.access.clone()))
@@ -145,7 +170,7 @@ impl McpToolProvider {
     fn offer(&self, tool: &Arc<CachedTool>) -> Option<ToolRegistration> {
         let registration = tool.registration();
         let mut offered = self.offered.lock();
-        if offered.get(&tool.name) == Some(&tool.fingerprint) {
+        if offered.get(&tool.name).is_some_and(|known| known.fingerprint == tool.fingerprint) {
             return Some(registration);
         }
         if offered.remove(&tool.name).is_some() {
@@ -158,7 +183,7 @@ impl McpToolProvider {
         };
         match self.registry.register(Arc::new(server_tool)) {
             Ok(()) => {
-                offered.insert(tool.name.clone(), tool.fingerprint.clone());
+                offered.insert(tool.name.clone(), tool.clone());
                 Some(registration)
             }
             Err(error) => {
@@ -184,6 +209,10 @@ impl McpToolProvider {
             stays
         });
     }
+}
+
+fn target(tool: &CachedTool) -> McpTarget {
+    (tool.server.to_lowercase(), tool.definition.name.clone())
 }
 
 /// A tool of a server under its own name.

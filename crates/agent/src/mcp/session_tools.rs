@@ -6,8 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::SessionId;
 
-/// A tool: its server in lower case, and its own name.
-pub(super) type Target = (String, String);
+use crate::conversation::McpTarget;
 
 /// Maximum number of called servers per conversation; the oldest are dropped.
 const MAX_CALLED: usize = 32;
@@ -21,7 +20,7 @@ pub(super) struct SessionTools {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SessionState {
-    pub(super) activated: Vec<Target>,
+    pub(super) activated: Vec<McpTarget>,
     pub(super) called: Vec<String>,
 }
 
@@ -36,7 +35,7 @@ impl SessionTools {
     }
 
     /// Activates a tool. Above the limit, the oldest activation is dropped.
-    pub(super) fn activate(&self, id: &SessionId, tool: Target) {
+    pub(super) fn activate(&self, id: &SessionId, tool: McpTarget) {
         let mut sessions = self.lock();
         let activated = &mut sessions.entry(id.clone()).or_default().activated;
         move_to_end(activated, tool, self.max_activated);
@@ -47,6 +46,23 @@ impl SessionTools {
         let mut sessions = self.lock();
         let called = &mut sessions.entry(id.clone()).or_default().called;
         move_to_end(called, server.to_lowercase(), MAX_CALLED);
+    }
+
+    /// Adds tools that the conversation called in other processes, newest last, as its oldest ones.
+    pub(super) fn restore(&self, id: &SessionId, tools: &[McpTarget]) {
+        if tools.is_empty() {
+            return;
+        }
+        let mut sessions = self.lock();
+        let SessionState { activated, called } = sessions.entry(id.clone()).or_default();
+        for tool in tools.iter().rev() {
+            if activated.len() < self.max_activated && !activated.contains(tool) {
+                activated.insert(0, tool.clone());
+            }
+            if called.len() < MAX_CALLED && !called.contains(&tool.0) {
+                called.insert(0, tool.0.clone());
+            }
+        }
     }
 
     pub(super) fn get(&self, id: &SessionId) -> SessionState {

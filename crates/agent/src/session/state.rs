@@ -54,8 +54,18 @@ impl SessionState {
     ) -> Result<Self, ConversationError> {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let (folded, next) = setup.conversations.load(session, history).await?;
-        let Folded { mut history, totals, allowed, messages, turn_starts, open, starter, .. } =
-            folded;
+        let Folded {
+            mut history,
+            totals,
+            allowed,
+            messages,
+            turn_starts,
+            open,
+            starter,
+            mcp_tools,
+            ..
+        } = folded;
+        setup.restore_mcp_tools(session, &mcp_tools);
         setup.recount(&mut history).await;
         if let Some(approvals) = &setup.approvals {
             approvals.restore(session, allowed);

@@ -113,11 +113,12 @@ impl<'a> CallRunner<'a> {
         let started = Instant::now();
         let context = self.context(call);
         let owner = MemoryOwner::from_context(&context);
+        let tool_name = context.tool_name.clone();
         let handover = &self.turn.handover;
         let result = tokio::select! {
             biased;
             () = handover.cancelled() => return,
-            result = self.run(call, context) => result,
+            result = self.run_attempt(call, context) => result,
         };
         let mut entry = ResultEntry {
             call: call.call.clone(),
@@ -134,7 +135,7 @@ impl<'a> CallRunner<'a> {
                     entry.child = **child;
                 }
                 let (media, notes) = result_media(&result, &self.turn.setup.capabilities);
-                let text = self.render(&call.name, &call.call, &owner, &result).await;
+                let text = self.render(&tool_name, &call.call, &owner, &result).await;
                 entry.text = notes.into_iter().fold(text, |text, note| text + "\n" + &note);
                 entry.media = media.len();
                 self.state().media.insert(position, media);
@@ -173,9 +174,8 @@ impl<'a> CallRunner<'a> {
         owner: &MemoryOwner,
         result: &ToolResult,
     ) -> String {
-        let Turn { setup, scope, names, .. } = self.turn;
+        let Turn { setup, scope, .. } = self.turn;
         let chunk_reader = setup.registry.get(CHUNK_READER);
-        let name = names.own(name);
         let hint = setup.registry.get(name).and_then(|tool| {
             TrustedHint::from_details(result.details.as_ref(), &tool.registration().source)
         });
@@ -192,15 +192,25 @@ impl<'a> CallRunner<'a> {
         setup.large_results.render(owner, result).await
     }
 
+    /// Runs a call. One that another process may have run is never reported as not executed.
+    async fn run_attempt(
+        &self,
+        call: &CallEntry,
+        context: ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        if !context.may_have_run {
+            return self.run(call, context).await;
+        }
+        self.check_repeatable(call)?;
+        self.run(call, context).await.map_err(ToolFailure::into_possibly_executed)
+    }
+
     async fn run(
         &self,
         request: &CallEntry,
         context: ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         let cancellation = &self.turn.cancellation;
-        if context.attempt > 1 {
-            self.check_repeatable(&context)?;
-        }
         if cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::No });
         }
@@ -211,6 +221,9 @@ impl<'a> CallRunner<'a> {
                 "the answer reached its maximum length within the arguments; call again with \
                  shorter ones",
             ));
+        }
+        if self.turn.tool_name(request).is_none() {
+            return Err(ToolFailure::NotFound { name: request.name.clone() });
         }
         let events = CallEvents::new(self.turn.progress.clone(), &context);
         let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
@@ -230,12 +243,13 @@ impl<'a> CallRunner<'a> {
     }
 
     /// Checks whether a call that another process may have made can be made again.
-    fn check_repeatable(&self, context: &ToolContext) -> Result<(), ToolFailure> {
+    fn check_repeatable(&self, call: &CallEntry) -> Result<(), ToolFailure> {
         if self.turn.cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
         }
-        // The other process may have had a tool that this one does not know yet.
-        let repeatable = self.turn.setup.registry.get(&context.tool_name).is_some_and(|tool| {
+        let name = self.turn.tool_name(call);
+        let tool = name.and_then(|name| self.turn.setup.registry.get(&name));
+        let repeatable = tool.is_some_and(|tool| {
             tool.tool().deduplicates_calls() || tool.registration().hints.may_retry()
         });
         if repeatable {
@@ -247,7 +261,8 @@ impl<'a> CallRunner<'a> {
 
     fn context(&self, call: &CallEntry) -> ToolContext {
         let setup = self.turn.setup;
-        let tool_name = self.turn.names.own(&call.name);
+        let tool_name = self.turn.tool_name(call);
+        let tool_name = tool_name.as_deref().unwrap_or(&call.name);
         let agent = setup.definition.name.clone();
         let mut context = ToolContext::new(tool_name, self.turn.session_id.clone(), agent);
         let tool = setup.registry.get(tool_name);
@@ -255,7 +270,8 @@ impl<'a> CallRunner<'a> {
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.tool_call_id = call.call.clone();
         context.attempt = self.turn.start.attempt;
-        context.may_have_run = context.attempt > 1;
+        let is_unapproved = self.turn.start.unapproved.contains(&call.call);
+        context.may_have_run = context.attempt > 1 && !is_unapproved;
         context.deadline = (Instant::now() + timeout).min(self.turn.deadline);
         context.cancellation = self.turn.cancellation.child_token();
         context.handover = self.turn.handover.clone();

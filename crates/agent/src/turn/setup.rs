@@ -16,7 +16,7 @@ use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
-    conversation::{ConversationError, Conversations},
+    conversation::{CalledTool, ConversationError, Conversations, McpTarget},
     definition::AgentDefinition,
     history::History,
     large_results::LargeResults,
@@ -164,6 +164,23 @@ impl TurnSetup {
             parameters: tool.parameters,
         };
         (tools.into_iter().map(definition).collect(), names)
+    }
+
+    /// Offers a conversation the tools of MCP servers that it called in other processes.
+    pub(crate) fn restore_mcp_tools(&self, session: &SessionId, tools: &[McpTarget]) {
+        if let Some(mcp) = &self.mcp {
+            mcp.restore(session, tools);
+        }
+    }
+
+    /// Returns what a process needs to find the tool of a model's call, besides the name.
+    pub(super) fn called_tool(&self, names: &ToolNames, written: &str) -> Option<Box<CalledTool>> {
+        let own = names.own(written);
+        let tool = self.registry.get(own);
+        let mcp = tool.zip(self.mcp.as_ref());
+        let mcp = mcp.and_then(|(tool, mcp)| mcp.target(&tool.registration().name));
+        (own != written || mcp.is_some())
+            .then(|| Box::new(CalledTool { name: own.to_owned(), mcp }))
     }
 
     /// Counts the tokens of a history that was read from the log.

@@ -25,11 +25,12 @@ impl Turn<'_> {
     pub(super) async fn record_step(
         &mut self,
         answer: AssembledAnswer,
-    ) -> Result<OpenStep, ConversationError> {
+    ) -> Result<OpenStep, StopReason> {
         let truncated = answer.finish_reason == FinishReason::Length;
         let call = |request: ToolCallRequest| {
             let ToolCallRequest { id, name, arguments } = request;
-            CallEntry { call: ToolCallId::generate(), id, name, arguments }
+            let tool = self.setup.called_tool(&self.names, &name);
+            CallEntry { call: ToolCallId::generate(), id, name, tool, arguments }
         };
         let calls: Vec<_> = answer.tool_calls.into_iter().map(call).collect();
         let mut entry = ConversationEntry::Model(ModelEntry {
@@ -39,7 +40,17 @@ impl Turn<'_> {
             context: self.unrecorded_context.take(),
             cost: self.meter.take_unrecorded(),
         });
-        self.recorder.record(&mut entry).await?;
+        match self.recorder.record(&mut entry).await {
+            Ok(_) => {}
+            // Another request would give the same answer, so the turn ends.
+            Err(ConversationError::Unwritable { .. }) => {
+                if let ConversationEntry::Model(model) = entry {
+                    self.unrecorded_context = model.context;
+                }
+                return Err(StopReason::AnswerTooLarge);
+            }
+            Err(error) => return Err(error.into()),
+        }
         // A later loss of the process is on the calls of this step, not on those of another process.
         self.start.attempt = 1;
         Ok(OpenStep { text: answer.text, calls, truncated, results: HashMap::new() })

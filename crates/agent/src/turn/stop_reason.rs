@@ -32,6 +32,8 @@ pub(super) enum StopReason {
     ProcessesLost(u32),
     /// The agent shuts down and leaves the turn to another process.
     PutDown,
+    /// The model's answer with its calls is too large to be recorded. None of the calls was made.
+    AnswerTooLarge,
     /// A step could not be recorded, or another process continues the turn.
     Unrecorded(ConversationError),
 }
@@ -74,6 +76,11 @@ impl StopReason {
                 );
                 (TurnOutcome::ModelFailed, text)
             }
+            Self::AnswerTooLarge => {
+                let text = "The model's answer with its tool calls exceeds 1 MiB and cannot be \
+                            recorded, so none of the calls was made. Ask for less at once.";
+                (TurnOutcome::ModelFailed, text.to_owned())
+            }
             Self::PutDown => return TurnAnswer::put_down(),
             Self::Unrecorded(error) => return error.into(),
         };
@@ -95,6 +102,9 @@ impl StopReason {
             Self::ProcessesLost(_) => {
                 "(no answer: the agent failed; calls without a result may have run)".to_owned()
             }
+            Self::AnswerTooLarge => "(no answer: the tool calls were too large; none was made; \
+                                     make smaller ones)"
+                .to_owned(),
             Self::PutDown | Self::Unrecorded(_) => String::new(),
         }
     }

@@ -66,7 +66,7 @@ impl Servers {
         self.index.send_modify(|index| index.insert(summary));
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
     }
 }
@@ -136,7 +136,7 @@ impl McpGateway for Servers {
     }
 }
 
-fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFixture {
+pub(crate) fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFixture {
     let gateway: Arc<dyn McpGateway> = servers.clone();
     let mut fixture = AgentFixture::new();
     fixture.definition.mcp.exposure = exposure;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rockbot_agent::{ConversationError, ConversationOptions, EntryProblem};
+use rockbot_agent::{ConversationError, ConversationOptions, EntryProblem, TurnEnd};
 use rockbot_contracts::{
     MessageId, SessionId,
     conversation::{ConversationState, HistoryBody},
@@ -19,6 +19,30 @@ use crate::{
 
 fn noting() -> std::sync::Arc<RecordingModel> {
     RecordingModel::script([ScriptedTurn::text("Noted.")])
+}
+
+#[tokio::test]
+async fn too_large_model_answer_ends_the_turn_with_a_recorded_failure() {
+    let storage = Storage::new();
+    let work = ProbeTool::new("work", Behavior::Echo);
+    // Escaped, the arguments exceed the size of an entry.
+    let large = json!({"text": "\"".repeat(400_000)});
+    let model = RecordingModel::script([
+        ScriptedTurn::default().call("work", large),
+        ScriptedTurn::text("Never asked for."),
+    ]);
+    let agent = storage.agent(AgentFixture::new().with(&work), &model);
+    let id = MessageId::generate();
+    let answer = send_as(&agent, &id, "go").await;
+    assert_eq!((answer.outcome, answer.ended), (TurnOutcome::ModelFailed, TurnEnd::Answered));
+    assert!(answer.text.contains("none of the calls was made"), "{}", answer.text);
+    assert_eq!(
+        (storage.kinds().await, work.calls()),
+        (vec!["message".to_owned(), "answer".into()], 0)
+    );
+    let again = storage.agent(AgentFixture::new().with(&work), &model);
+    assert_eq!(send_as(&again, &id, "go").await.text, answer.text);
+    assert_eq!(model.request_count(), 1);
 }
 
 #[tokio::test]

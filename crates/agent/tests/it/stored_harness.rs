@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -122,7 +122,7 @@ pub(crate) enum Fault {
     Crash,
     /// The store is away until then.
     Outage(Instant),
-    /// They are made, but not confirmed.
+    /// They are made, but not confirmed, and the next read fails.
     Unconfirmed,
     /// Appends are made, and nothing can be read until then.
     ReadOutage(Instant),
@@ -134,6 +134,7 @@ pub(crate) struct CrashingLog {
     fault: Fault,
     /// Entries that are still recorded.
     left: AtomicU64,
+    fails_read: AtomicBool,
     /// Has a permit for each append that does not return.
     pub(crate) stopped: Semaphore,
 }
@@ -145,7 +146,8 @@ impl CrashingLog {
 
     pub(crate) fn with_fault(storage: &Storage, entries: u64, fault: Fault) -> Arc<Self> {
         let (inner, left) = (storage.stores.log.clone(), AtomicU64::new(entries));
-        Arc::new(Self { inner, fault, left, stopped: Semaphore::new(0) })
+        let fails_read = AtomicBool::new(false);
+        Arc::new(Self { inner, fault, left, fails_read, stopped: Semaphore::new(0) })
     }
 
     pub(crate) async fn wait_for_crash(&self) {
@@ -179,7 +181,10 @@ impl Log for CrashingLog {
                 }
                 Fault::Unconfirmed => {
                     return match self.inner.append(name, at, entries, ttl).await? {
-                        Appended::Done { .. } => Err(StoreError::Unconfirmed { reason }),
+                        Appended::Done { .. } => {
+                            self.fails_read.store(true, Ordering::SeqCst);
+                            Err(StoreError::Unconfirmed { reason })
+                        }
                         conflict @ Appended::Conflict { .. } => Ok(conflict),
                     };
                 }
@@ -200,11 +205,10 @@ impl Log for CrashingLog {
         from: u64,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
-        if let Fault::ReadOutage(end) = self.fault
-            && Instant::now() < end
-        {
+        let is_away = matches!(self.fault, Fault::ReadOutage(end) if Instant::now() < end);
+        if self.fails_read.swap(false, Ordering::SeqCst) || is_away {
             let reason = "a test".to_owned();
-            return async { Err(StoreError::Unavailable { reason }) }.boxed();
+            return std::future::ready(Err(StoreError::Unavailable { reason })).boxed();
         }
         self.inner.read(name, from, limit)
     }
