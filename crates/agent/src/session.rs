@@ -193,9 +193,7 @@ impl Session {
                 return Ok(());
             }
             Standing::OtherText => first.answer(Rejection::OtherText.into()),
-            Standing::New
-                if self.registry.is_cancelled(&self.id, first.origin.message.as_ref()) =>
-            {
+            Standing::New if self.registry.is_cancelled(&self.id, &first.origin) => {
                 first.answer(Rejection::Cancelled.into());
             }
             _ if is_open => return self.continue_with(first).await,

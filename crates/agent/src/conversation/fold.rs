@@ -165,6 +165,8 @@ impl Folded {
             ConversationEntry::Checkpoint(checkpoint) => {
                 self.kept_from.push(checkpoint.from);
                 self.allowed.extend(checkpoint.allowed);
+                // The first message may have been removed, and later ones may have other senders.
+                self.starter = checkpoint.starter;
                 let (title, created) = (checkpoint.title, checkpoint.created);
                 self.totals =
                     Totals { spent: checkpoint.spent, turns: checkpoint.turns, title, created };

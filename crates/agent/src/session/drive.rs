@@ -77,7 +77,7 @@ impl Arrivals<'_> {
             } else {
                 message.answer(Rejection::Busy.into());
             }
-        } else if self.registry.is_cancelled(self.id, message.origin.message.as_ref()) {
+        } else if self.registry.is_cancelled(self.id, &message.origin) {
             message.answer(Rejection::Cancelled.into());
         } else {
             self.steering.push(message);

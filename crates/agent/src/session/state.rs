@@ -143,7 +143,8 @@ impl SessionState {
         let allowed = setup.approvals.as_ref().map(|approvals| approvals.allowed(session));
         let Totals { spent, turns, title, created } = self.totals.clone();
         let allowed = allowed.unwrap_or_default();
-        let entry = CheckpointEntry { from, allowed, spent, turns, title, created };
+        let starter = self.starter.clone();
+        let entry = CheckpointEntry { from, allowed, starter, spent, turns, title, created };
         self.recorder.record(&mut ConversationEntry::Checkpoint(Box::new(entry))).await?;
         setup.conversations.truncate(session, from).await?;
         self.turn_starts.retain(|start| *start >= from);
