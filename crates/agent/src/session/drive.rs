@@ -120,7 +120,7 @@ impl Session {
         let TurnRequest { origin, progress, requester, done } = request;
         let is_internal = origin.reply_to.is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
-        let shared = SharedProgress::default();
+        let shared = SharedProgress::new(self.setup.approvals.clone());
         if let Some(progress) = progress {
             shared.add(progress);
         }
