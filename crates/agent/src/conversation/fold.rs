@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     entry::{AnswerEntry, ConversationEntry, DecisionEntry, MessageEntry, RecordedEntry},
+    latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedApproval, RecordedOutcome},
 };
 use crate::history::History;
@@ -32,6 +33,7 @@ pub(crate) struct Folded {
     pub(crate) open: Option<OpenTurn>,
     /// Broker user that started the conversation, if known.
     pub(crate) starter: Option<String>,
+    pub(crate) latest_cancel: LatestCancel,
     /// First entries that checkpoints keep.
     kept_from: Vec<u64>,
 }
@@ -111,6 +113,7 @@ impl Folded {
             turn_starts: Vec::new(),
             open: None,
             starter: None,
+            latest_cancel: LatestCancel::default(),
             kept_from: Vec::new(),
         }
     }
@@ -148,6 +151,7 @@ impl Folded {
                 self.history.push(ChatMessage::User(steer.text), 0);
             }
             ConversationEntry::Cancel(cancel) => {
+                self.latest_cancel.record(&cancel.id, at);
                 self.add_message(cancel.id, "", cancel.reply_to);
                 if let Some(open) = &mut self.open {
                     open.is_cancelled = true;

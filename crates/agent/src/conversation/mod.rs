@@ -14,6 +14,7 @@ mod entry_point;
 mod error;
 mod fold;
 mod history_items;
+mod latest_cancel;
 mod markers;
 mod open_turn;
 mod reading;
@@ -28,6 +29,7 @@ pub(crate) use self::{
         ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
+    latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
 };

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     conversation::{
-        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, OpenTurn,
-        PutDownEntry, Recorder,
+        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
+        OpenTurn, PutDownEntry, Recorder,
     },
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
@@ -39,6 +39,7 @@ struct Arrivals<'a> {
     recorded: &'a HashMap<MessageId, KnownMessage>,
     /// Broker user that started the conversation, if known.
     starter: Option<&'a str>,
+    latest_cancel: &'a LatestCancel,
     facts: &'a TurnFacts,
     shared: SharedProgress,
     cancellation: &'a CancellationToken,
@@ -77,7 +78,9 @@ impl Arrivals<'_> {
             } else {
                 message.answer(Rejection::Busy.into());
             }
-        } else if self.registry.is_cancelled(self.id, &message.origin) {
+        } else if self.latest_cancel.covers(&message.id)
+            || self.registry.is_cancelled(self.id, &message.origin)
+        {
             message.answer(Rejection::Cancelled.into());
         } else {
             self.steering.push(message);
@@ -134,7 +137,8 @@ impl Session {
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
-        let SessionState { recorder, history, totals, messages, starter, .. } = state;
+        let SessionState { recorder, history, totals, messages, starter, latest_cancel, .. } =
+            state;
         let cancellation = self.shutdown.cancel_turns.child_token();
         if open.is_cancelled {
             cancellation.cancel();
@@ -163,6 +167,7 @@ impl Session {
             recorder,
             recorded: messages,
             starter: starter.as_deref(),
+            latest_cancel,
             facts: &facts,
             shared,
             cancellation: &cancellation,
