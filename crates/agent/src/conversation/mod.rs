@@ -20,6 +20,7 @@ mod open_turn;
 mod reading;
 mod recorder;
 mod retry;
+mod sub_conversations;
 mod summary;
 
 pub(crate) use self::{
@@ -32,6 +33,7 @@ pub(crate) use self::{
     latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
+    sub_conversations::SubConversation,
 };
 pub use self::{
     conversations::{ConversationOptions, Conversations},

@@ -151,6 +151,7 @@ impl SessionState {
         let starter = self.starter.clone();
         let entry = CheckpointEntry { from, allowed, starter, spent, turns, title, created };
         self.recorder.record(&mut ConversationEntry::Checkpoint(Box::new(entry))).await?;
+        setup.delete_sub_conversations(session, from).await?;
         setup.conversations.truncate(session, from).await?;
         self.turn_starts.retain(|start| *start >= from);
         self.messages.retain(|_, known| known.answer.is_none_or(|number| number >= from));
