@@ -136,7 +136,8 @@ impl Agent {
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
         let UserMessage { session_id, text, cancel } = message;
-        let id = origin.message.clone().unwrap_or_else(MessageId::generate);
+        let sent = origin.message.clone();
+        let id = sent.clone().unwrap_or_else(MessageId::generate);
         let message = PendingMessage { id, text, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
         match self.deliver(&session_id, inbound) {
@@ -144,7 +145,7 @@ impl Agent {
             Err(Rejection::Closed) if self.conversations().is_durable() => {
                 return TurnAnswer::put_down();
             }
-            Err(rejection) => return rejection.into(),
+            Err(rejection) => return self.rejected(rejection, &session_id, sent.as_ref()).await,
         }
         answered.await.unwrap_or_else(|_| self.lost())
     }
@@ -197,6 +198,25 @@ impl Agent {
             }
             tasks.spawn(session.run());
         })
+    }
+
+    /// Returns the answer to a message that could not be delivered to its conversation. A recorded one is
+    /// not rejected: it has a turn, or an answer.
+    async fn rejected(
+        &self,
+        rejection: Rejection,
+        session: &SessionId,
+        id: Option<&MessageId>,
+    ) -> TurnAnswer {
+        let is_temporary = matches!(rejection, Rejection::Full | Rejection::Busy);
+        if is_temporary
+            && self.conversations().is_durable()
+            && let Some(id) = id
+            && !matches!(self.conversations().message(session, id).await, Ok(None))
+        {
+            return rejection.of_recorded();
+        }
+        rejection.into()
     }
 
     /// Returns the answer of a turn whose task panicked.

@@ -28,6 +28,16 @@ pub(crate) enum Admission {
     Answered,
 }
 
+/// State of the message of a resumed turn.
+pub(crate) enum ResumedMessage {
+    /// Nothing processes it.
+    Free(ProcessingGuard),
+    /// Its delivery is being processed.
+    Running,
+    /// Its answer was published.
+    Answered,
+}
+
 enum State {
     Running(CancellationToken),
     Unsent(TurnAnswer),
@@ -49,47 +59,50 @@ pub(crate) struct Deduplicator {
 
 impl Deduplicator {
     /// Admits a delivery. Waits while the message is being processed: the broker redelivers a message after
-    /// a disconnect, while its turn continues.
+    /// a disconnect, while its turn continues. A message that was answered before is new unless `is_copy`:
+    /// its sender asks for the answer again.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         id: &MessageId,
         reply_to: &RoutingKey,
+        mut is_copy: bool,
     ) -> Admission {
         let key = (id.clone(), reply_to.clone());
         loop {
             let running = {
                 let mut messages = self.messages();
                 match messages.states.get(&key) {
-                    Some(State::Answered) => return Admission::Answered,
+                    Some(State::Answered) if is_copy => return Admission::Answered,
                     Some(State::Running(ended)) => ended.clone(),
                     Some(State::Unsent(answer)) => {
                         let answer = answer.clone();
-                        messages.finished.retain(|ended| *ended != key);
                         return Admission::Unsent(self.open(&mut messages, key), answer);
                     }
-                    None => return Admission::New(self.open(&mut messages, key)),
+                    Some(State::Answered) | None => {
+                        return Admission::New(self.open(&mut messages, key));
+                    }
                 }
             };
             running.cancelled().await;
+            // Its answer was published after this delivery arrived.
+            is_copy = true;
         }
     }
 
-    /// Starts to process a message that was not delivered, such as that of a resumed turn. Returns `None` if
-    /// it is being processed or was answered.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        id: &MessageId,
-        reply_to: &RoutingKey,
-    ) -> Option<ProcessingGuard> {
+    /// Starts to process the message of a resumed turn, which was not delivered. The answer of the turn
+    /// replaces one that could not be published.
+    pub(crate) fn begin(self: &Arc<Self>, id: &MessageId, reply_to: &RoutingKey) -> ResumedMessage {
         let key = (id.clone(), reply_to.clone());
         let mut messages = self.messages();
-        if messages.states.contains_key(&key) {
-            return None;
+        match messages.states.get(&key) {
+            Some(State::Running(_)) => ResumedMessage::Running,
+            Some(State::Answered) => ResumedMessage::Answered,
+            Some(State::Unsent(_)) | None => ResumedMessage::Free(self.open(&mut messages, key)),
         }
-        Some(self.open(&mut messages, key))
     }
 
     fn open(self: &Arc<Self>, messages: &mut Messages, key: Key) -> ProcessingGuard {
+        messages.finished.retain(|finished| *finished != key);
         let ended = CancellationToken::new();
         messages.states.insert(key.clone(), State::Running(ended.clone()));
         ProcessingGuard { dedup: self.clone(), key, ended, outcome: None }
@@ -154,7 +167,7 @@ mod tests {
     }
 
     async fn open(dedup: &Arc<Deduplicator>, id: &MessageId) -> ProcessingGuard {
-        match dedup.admit(id, &key("a")).await {
+        match dedup.admit(id, &key("a"), true).await {
             Admission::New(guard) => guard,
             Admission::Unsent(..) | Admission::Answered => panic!("the message is new"),
         }
@@ -165,11 +178,44 @@ mod tests {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         let guard = open(&dedup, &id).await;
         let reply_to = key("a");
-        let mut redelivered = Box::pin(dedup.admit(&id, &reply_to));
+        let mut redelivered = Box::pin(dedup.admit(&id, &reply_to, true));
         assert!(redelivered.as_mut().now_or_never().is_none());
-        assert!(matches!(dedup.admit(&id, &key("b")).await, Admission::New(_)), "another sender");
+        assert!(
+            matches!(dedup.admit(&id, &key("b"), true).await, Admission::New(_)),
+            "another sender"
+        );
         guard.answered();
         assert!(matches!(redelivered.await, Admission::Answered));
+    }
+
+    #[tokio::test]
+    async fn message_sent_again_after_its_answer_is_new() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        open(&dedup, &id).await.answered();
+        assert!(matches!(dedup.admit(&id, &key("a"), true).await, Admission::Answered));
+        let Admission::New(again) = dedup.admit(&id, &key("a"), false).await else {
+            panic!("the message is new");
+        };
+        let reply_to = key("a");
+        let mut copy = Box::pin(dedup.admit(&id, &reply_to, false));
+        assert!(copy.as_mut().now_or_never().is_none());
+        again.answered();
+        assert!(matches!(copy.await, Admission::Answered), "it arrived before the answer");
+        assert_eq!(dedup.messages().finished.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn resumed_turn_replaces_an_unsent_answer() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
+        let guard = open(&dedup, &id).await;
+        assert!(matches!(dedup.begin(&id, &key("a")), ResumedMessage::Running));
+        guard.unsent(answer);
+        let ResumedMessage::Free(guard) = dedup.begin(&id, &key("a")) else {
+            panic!("nothing processes the message");
+        };
+        guard.answered();
+        assert!(matches!(dedup.begin(&id, &key("a")), ResumedMessage::Answered));
     }
 
     #[tokio::test]
@@ -177,7 +223,7 @@ mod tests {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
         open(&dedup, &id).await.unsent(answer.clone());
-        let entry = dedup.admit(&id, &key("a")).await;
+        let entry = dedup.admit(&id, &key("a"), true).await;
         assert!(matches!(entry, Admission::Unsent(_, kept) if kept == answer));
     }
 

@@ -116,11 +116,14 @@ pub enum TurnEnd {
     /// [`Conversations::answered`](crate::Conversations::answered) is to be called.
     #[default]
     Answered,
-    /// With an answer that could not be recorded. It is to be published. The turn continues after its last
-    /// recorded step when it is resumed.
+    /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
+    /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
     /// Another process continues the turn and answers the message. Nothing is to be published.
     Fenced,
+    /// This process has no capacity for the message, which is recorded. Nothing is to be published; the
+    /// message is to be processed again, or resumed.
+    Deferred,
     /// The agent is shutting down and left the turn after a step. Nothing is to be published: the process
     /// that receives the message next, or resumes the turn, answers it.
     PutDown,
@@ -162,14 +165,14 @@ impl TurnAnswer {
 
     /// Creates the result of a turn that another process continues.
     pub(crate) fn fenced() -> Self {
-        let text =
-            "Another process of the agent continues this conversation and answers the message.";
+        let text = "Another process of the agent continues this conversation, and records the answer in it.";
         Self::new(TurnOutcome::Other, text).with_end(TurnEnd::Fenced)
     }
 
     /// Creates the result of a turn that the agent left after a step.
     pub(crate) fn put_down() -> Self {
-        let text = "The agent is shutting down. Another process continues the turn.";
+        let text = "The agent is shutting down. A recorded turn continues after its last step when the \
+                    conversation is resumed. Send other messages again.";
         Self::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::PutDown)
     }
 }

@@ -47,7 +47,7 @@ pub struct AgentInbox {
     role: Role,
 }
 
-/// What a process does beside consuming the inbox.
+/// The part of a process in addition to the inbox.
 #[derive(Debug)]
 enum Role {
     /// It warns of other processes, because the conversations are its own.
@@ -66,6 +66,10 @@ enum Role {
 /// A delivery stays unsettled until its answer is confirmed. A redelivered message is answered from the
 /// record of its conversation. A message whose time budget has expired before it was recorded is not run,
 /// because its sender no longer waits.
+///
+/// If the conversations are stored, a turn that this process leaves, because it shuts down or another
+/// process continues it, gets a final reply that says so. Its message is not answered by that: the turn
+/// continues when the conversation is resumed, and its answer is recorded.
 ///
 /// # Errors
 /// Fails if the queue cannot be consumed.
@@ -122,7 +126,7 @@ pub async fn serve_shared(
         replicas: Some(Replicas { ownership: ownership.clone(), forwarder }),
         stop: stop.clone(),
     });
-    // Before the first lease, which tells others to forward messages to this queue.
+    // Before the first lease, after which other processes forward messages to this queue.
     let own_handler = OwnQueueHandler { inbox: handler.clone(), user: sharing.user.clone() };
     let own_queue = QueueSpec::inbox(&user_message_at(&name, &own));
     // Receipts must pass while forwarded messages are in progress.

@@ -9,7 +9,8 @@ use crate::context::ContextBudget;
 pub struct AgentLimits {
     /// Time limit of a turn, including tools and model. Default 10 minutes.
     pub turn_timeout: Duration,
-    /// Maximum number of conversations in memory. Default 1,000.
+    /// Maximum number of conversations in memory. Default 1,000. At the limit, a new conversation replaces
+    /// a stored one that is idle.
     pub max_sessions: usize,
     /// An idle conversation is dropped after this time. Default 30 minutes.
     pub session_idle: Duration,

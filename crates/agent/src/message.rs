@@ -4,7 +4,7 @@ use rockbot_contracts::{MessageId, RoutingKey, SessionId, TraceContext, user::Tu
 use tokio::sync::oneshot;
 
 use crate::{
-    event::{ProgressSink, TurnAnswer},
+    event::{ProgressSink, TurnAnswer, TurnEnd},
     origin::TurnOrigin,
 };
 
@@ -95,6 +95,14 @@ pub(crate) enum Rejection {
     OtherUser,
 }
 
+impl Rejection {
+    /// Returns the answer to a message that may be recorded. It is not published: the message is processed
+    /// later, and keeps its marker.
+    pub(crate) fn of_recorded(self) -> TurnAnswer {
+        TurnAnswer::from(self).with_end(TurnEnd::Deferred)
+    }
+}
+
 impl From<Rejection> for TurnAnswer {
     fn from(rejection: Rejection) -> Self {
         let (outcome, text) = match rejection {
@@ -123,6 +131,11 @@ impl From<Rejection> for TurnAnswer {
                 "The conversation belongs to another user. Nothing was done. Start a new one.",
             ),
         };
-        Self::new(outcome, text)
+        let ended = match rejection {
+            // The recorded message with this id is not answered by this.
+            Rejection::OtherText | Rejection::OtherUser => TurnEnd::Unrecorded,
+            _ => TurnEnd::Answered,
+        };
+        Self::new(outcome, text).with_end(ended)
     }
 }

@@ -19,8 +19,8 @@ use tracing::{info, warn};
 pub(crate) use self::registry::SessionRegistry;
 use self::state::{SessionState, Standing, is_foreign};
 use crate::{
-    conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn},
-    event::{ProgressSink, TurnAnswer},
+    conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn, retry},
+    event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection},
     origin::TurnOrigin,
     steering::SteeringQueue,
@@ -65,7 +65,7 @@ struct TurnRequest {
     done: Done,
 }
 
-/// Where the answer of a turn goes, besides the messages that joined it.
+/// Receiver of the answer of a turn, besides the messages that joined it.
 enum Done {
     Message(oneshot::Sender<TurnAnswer>),
     Resume(RecordedMessage, oneshot::Sender<Option<(RecordedMessage, TurnAnswer)>>),
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Waits for the next input.
+    /// Waits for the next input. Returns `None` when the conversation is removed from the registry.
     async fn next(&mut self) -> Option<Inbound> {
         if self.is_closing_durably() {
             let answer = TurnAnswer::put_down();
@@ -130,6 +130,7 @@ impl Session {
         if let Some(message) = self.copies.pop_front().or_else(|| self.steering.pop_next()) {
             return Some(Inbound::Message(message));
         }
+        self.registry.set_idle(&self.id, &self.inbox);
         loop {
             tokio::select! {
                 biased;
@@ -180,7 +181,7 @@ impl Session {
         let is_cached = self.state.is_some();
         let state = match self.load().await {
             Ok(state) => state,
-            Err(error) => return self.reject(first, &error),
+            Err(error) => return self.reject(first, &error, unprocessed),
         };
         if is_foreign(state.starter.as_deref(), &first) {
             first.answer(Rejection::OtherUser.into());
@@ -192,7 +193,7 @@ impl Session {
         match standing {
             Standing::Answered(number) => {
                 let answer = self.recorded_answer(number).await;
-                first.answer(answer.unwrap_or_else(|error| failed(&error)));
+                first.answer(answer.unwrap_or_else(|error| unread_answer(&error)));
                 return Ok(());
             }
             Standing::OtherText => first.answer(Rejection::OtherText.into()),
@@ -212,7 +213,7 @@ impl Session {
                         let request = TurnRequest { origin, progress, requester, done };
                         self.turn(open, request, false).await;
                     }
-                    Err(error) => return self.reject(first, &error),
+                    Err(error) => return self.reject(first, &error, not_begun),
                 }
             }
         }
@@ -223,7 +224,7 @@ impl Session {
     async fn continue_with(&mut self, first: PendingMessage) -> Result<(), Box<PendingMessage>> {
         let open = match self.take_over().await {
             Ok(open) => open,
-            Err(error) => return self.reject(first, &error),
+            Err(error) => return self.reject(first, &error, unprocessed),
         };
         let Some(open) = open else { return Err(Box::new(first)) };
         let request = if first.id == open.message.id {
@@ -251,7 +252,10 @@ impl Session {
     async fn load(&mut self) -> Result<&mut SessionState, ConversationError> {
         let state = match self.state.take() {
             Some(state) => state,
-            None => SessionState::load(&self.setup, &self.id).await?,
+            None => {
+                let patience = self.setup.conversations.patience();
+                retry(patience, || SessionState::load(&self.setup, &self.id)).await?
+            }
         };
         Ok(self.state.insert(state))
     }
@@ -295,18 +299,19 @@ impl Session {
         self.setup.conversations.answer(&self.id, number).await.map(answer_of)
     }
 
-    /// Answers a message that could not be recorded, or returns it if the conversation must be read again.
+    /// Answers a message that was not processed, or returns it if the conversation must be read again.
     fn reject(
         &mut self,
         message: PendingMessage,
         error: &ConversationError,
+        answer: fn(&ConversationError) -> TurnAnswer,
     ) -> Result<(), Box<PendingMessage>> {
         self.state = None;
         if error.is_stale() {
             return Err(Box::new(message));
         }
-        warn!(session_id = %self.id, %error, "message not recorded");
-        message.answer(failed(error));
+        warn!(session_id = %self.id, %error, "message not processed");
+        message.answer(answer(error));
         Ok(())
     }
 }
@@ -324,11 +329,42 @@ impl TurnRequest {
     }
 }
 
-/// Answers a message whose conversation cannot be read or recorded. Nothing was done.
-fn failed(error: &ConversationError) -> TurnAnswer {
-    let outcome =
-        if error.is_unreadable() { TurnOutcome::ModelFailed } else { TurnOutcome::Overloaded };
-    TurnAnswer::new(outcome, format!("Nothing was done: {error}."))
+/// Answers a message whose conversation cannot be read or continued. An earlier process may have recorded
+/// it, so it stays marked.
+fn unprocessed(error: &ConversationError) -> TurnAnswer {
+    if error.is_fenced() {
+        return TurnAnswer::fenced();
+    }
+    let text = format!(
+        "The message was not processed: {error}. If it was recorded before, its turn continues when the \
+         conversation can be read and recorded again."
+    );
+    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+}
+
+/// Answers a message whose recorded answer cannot be read. It stays marked.
+fn unread_answer(error: &ConversationError) -> TurnAnswer {
+    let text = format!(
+        "The message was answered, but its answer cannot be read: {error}. Ask for it again later."
+    );
+    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+}
+
+/// Answers a message whose turn was not begun. The log was read and lacks the message.
+fn not_begun(error: &ConversationError) -> TurnAnswer {
+    if !matches!(error, ConversationError::Store(_)) {
+        return TurnAnswer::new(failure(error), format!("Nothing was done: {error}."));
+    }
+    // The store may have recorded it without a confirmation.
+    let text = format!(
+        "The message could not be recorded: {error}. If the store has recorded it without confirming it, \
+         its turn runs when the store is available again. Check the conversation before you send it again."
+    );
+    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+}
+
+fn failure(error: &ConversationError) -> TurnOutcome {
+    if error.is_unreadable() { TurnOutcome::ModelFailed } else { TurnOutcome::Overloaded }
 }
 
 fn answer_of(entry: AnswerEntry) -> TurnAnswer {

@@ -35,7 +35,7 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
     }
     match command {
         Sessions::Resume { session, .. } => {
-            chat::run(settings, Chat::resuming(session.session), json).await
+            Box::pin(chat::run(settings, Chat::resuming(session.session), json)).await
         }
         Sessions::Delete { all, yes, .. } if all => {
             require_confirmation(yes, "")?;

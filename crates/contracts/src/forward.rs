@@ -30,7 +30,7 @@ impl Message for ForwardedMessage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardReceipt {
-    /// What became of the message.
+    /// Outcome of the message.
     pub outcome: ForwardOutcome,
 }
 
@@ -38,7 +38,7 @@ impl Message for ForwardReceipt {
     const TYPE: &'static str = "ForwardReceipt";
 }
 
-/// What became of a forwarded message.
+/// Outcome of a forwarded message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForwardOutcome {

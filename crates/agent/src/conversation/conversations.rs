@@ -100,6 +100,11 @@ impl Conversations {
         self.inner.is_durable
     }
 
+    /// Returns the time that an operation waits for a store that is away.
+    pub(crate) fn patience(&self) -> Duration {
+        self.inner.options.patience
+    }
+
     /// Returns the id of this process in the logs.
     #[must_use]
     pub fn instance(&self) -> &InstanceId {
@@ -193,7 +198,7 @@ impl Conversations {
         Ok((folded, last + 1))
     }
 
-    /// Reads all entries. Returns the number of the last; 0 if there is none.
+    /// Reads all entries. Returns the number of the last; 0 without entries.
     pub(super) async fn read_entries(
         &self,
         session: &SessionId,

@@ -33,6 +33,7 @@ pub(crate) use self::{
     latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
+    retry::retry,
     sub_conversations::SubConversation,
 };
 pub use self::{

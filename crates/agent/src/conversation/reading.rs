@@ -1,7 +1,7 @@
 //! Lists, summaries and histories of stored conversations.
 
 use rockbot_contracts::{
-    MessageId, SessionId,
+    MessageId, RoutingKey, SessionId,
     conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
 };
 use rockbot_store::{LogEntry, LogName, LogState, MAX_PAGE_ENTRIES};
@@ -24,6 +24,8 @@ pub struct StoredMessage {
     pub text: String,
     /// The answer of its turn is recorded.
     pub is_answered: bool,
+    /// Address of its replies; `None` for a message from within the process.
+    pub reply_to: Option<RoutingKey>,
 }
 
 impl Conversations {
@@ -156,10 +158,14 @@ impl Conversations {
     ) -> Result<Option<StoredMessage>, ConversationError> {
         let mut found = None::<StoredMessage>;
         self.read_entries(session, |_, recorded| {
-            let text = match recorded.entry {
-                ConversationEntry::Message(message) if message.id == *id => message.text,
-                ConversationEntry::Steer(steer) if steer.id == *id => steer.text,
-                ConversationEntry::Cancel(cancel) if cancel.id == *id => String::new(),
+            let (text, reply_to) = match recorded.entry {
+                ConversationEntry::Message(message) if message.id == *id => {
+                    (message.text, message.reply_to)
+                }
+                ConversationEntry::Steer(steer) if steer.id == *id => (steer.text, steer.reply_to),
+                ConversationEntry::Cancel(cancel) if cancel.id == *id => {
+                    (String::new(), cancel.reply_to)
+                }
                 ConversationEntry::Answer(_) => {
                     if let Some(message) = &mut found {
                         message.is_answered = true;
@@ -168,7 +174,7 @@ impl Conversations {
                 }
                 _ => return,
             };
-            found = Some(StoredMessage { text, is_answered: false });
+            found = Some(StoredMessage { text, is_answered: false, reply_to });
         })
         .await?;
         Ok(found)

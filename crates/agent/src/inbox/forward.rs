@@ -20,7 +20,7 @@ const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Attempts to publish a receipt. Without it, the other process finds the lease released.
 const RECEIPT_ATTEMPTS: usize = 3;
 
-/// What became of a forwarded message.
+/// Outcome of a forwarded message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forwarded {
     /// The other process answered it.
@@ -140,7 +140,7 @@ impl Forwarder {
         }
     }
 
-    /// Reports to the process that forwarded a message what became of it.
+    /// Reports the outcome of a message to the process that forwarded it.
     pub(crate) async fn send_receipt(
         &self,
         forwarded: &Envelope,

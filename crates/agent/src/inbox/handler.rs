@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     agent::Agent,
+    conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     origin::TurnOrigin,
@@ -32,7 +33,7 @@ const CLAIM_RETRY: Duration = Duration::from_millis(100);
 /// A message whose conversation cannot be claimed for this long is answered as not processed.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the consumers of a process have in common.
+/// The common state of the consumers of a process.
 pub(super) struct InboxHandler {
     pub(super) agent: Agent,
     pub(super) bus: Arc<dyn Bus>,
@@ -49,7 +50,7 @@ pub(super) struct Replicas {
     pub(super) forwarder: Forwarder,
 }
 
-/// What became of a message in this process.
+/// Outcome of a message in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processed {
     /// Its answer was published, or its sender is gone.
@@ -76,7 +77,7 @@ impl InboxHandler {
     /// Processes a message. A message that arrives again while it is processed waits for its end.
     pub(super) async fn process(&self, incoming: &Incoming<'_>) -> Processed {
         let (id, reply_to) = (&incoming.envelope.message_id, incoming.reply_to);
-        match self.dedup.admit(id, reply_to).await {
+        match self.dedup.admit(id, reply_to, incoming.is_copy()).await {
             Admission::Answered => Processed::Answered,
             Admission::Unsent(guard, answer) => {
                 self.finish(guard, self.replies(incoming.target()), answer).await
@@ -119,8 +120,15 @@ impl InboxHandler {
                             hold.release().await;
                             return Processed::Returned;
                         }
-                        // Another process has the conversation.
-                        TurnEnd::Fenced => hold.release().await,
+                        TurnEnd::Deferred => hold.release().await,
+                        // Another process has the conversation, and may have answered.
+                        TurnEnd::Fenced => {
+                            hold.release().await;
+                            if self.is_published(incoming).await {
+                                guard.answered();
+                                return Processed::Answered;
+                            }
+                        }
                     }
                 }
                 Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
@@ -222,6 +230,21 @@ impl InboxHandler {
         recorded.map_or(true, |message| message.is_some())
     }
 
+    /// Returns whether the answer to the message is recorded and was published to its sender. A client that
+    /// asks for the answer at another address has not received it.
+    async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let conversations = self.agent.conversations();
+        let recorded = conversations.message(session, id).await;
+        let Ok(Some(StoredMessage { is_answered: true, reply_to, .. })) = recorded else {
+            return false;
+        };
+        if reply_to.as_ref() != Some(incoming.reply_to) {
+            return false;
+        }
+        conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
+    }
+
     pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {
         ReplyPublisher::new(self.bus.clone(), self.agent.name().clone(), target)
     }
@@ -242,6 +265,11 @@ impl InboxHandler {
                 return Processed::Returned;
             }
         }
+        if answer.ended == TurnEnd::Unrecorded && self.agent.conversations().is_durable() {
+            // Its turn may be open. The answer of that turn is published too.
+            drop(guard);
+            return Processed::Answered;
+        }
         // An answer that was not recorded leaves the turn open.
         if answer.ended == TurnEnd::Answered {
             let ReplyTarget { session_id, in_reply_to, .. } = replies.into_target();
@@ -255,7 +283,7 @@ impl InboxHandler {
     }
 }
 
-/// What became of a message that was passed on.
+/// Outcome of a message that was passed on.
 enum Passed {
     Answered,
     /// It is this process's again; `dead` is the process that ran the conversation, if it died.
@@ -277,9 +305,10 @@ fn expired() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
-/// Answers a message whose conversation is unavailable.
+/// Answers a message whose conversation is unavailable. Another process may have recorded it, so it stays
+/// marked.
 fn unclaimed() -> TurnAnswer {
-    let text = "The agent's store of conversations is unavailable. The message was not processed. \
-                Try again later.";
-    TurnAnswer::new(TurnOutcome::Overloaded, text)
+    let text = "The agent's store of conversations is unavailable. If the message was recorded before, its \
+                turn continues when the store is available again. Try again later.";
+    TurnAnswer::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Unrecorded)
 }

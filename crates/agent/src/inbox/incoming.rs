@@ -54,6 +54,12 @@ impl<'a> Incoming<'a> {
         self.envelope.remaining() == Some(Duration::ZERO)
     }
 
+    /// Returns `true` if the broker may have delivered the message before. A client that asks for an answer
+    /// again sends the message again; a cancel is not sent again.
+    pub(super) fn is_copy(&self) -> bool {
+        self.is_redelivered || self.message.cancel
+    }
+
     pub(super) fn target(&self) -> ReplyTarget {
         ReplyTarget {
             session_id: self.message.session_id.clone(),

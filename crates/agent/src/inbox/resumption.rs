@@ -6,30 +6,42 @@ use metrics::counter;
 use rockbot_contracts::SessionId;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::debug;
 
-use super::{handler::InboxHandler, replies::ReplyTarget};
+use super::{
+    handler::{InboxHandler, Processed},
+    replies::{ReplyPublisher, ReplyTarget},
+};
 use crate::{
-    dedup::{Deduplicator, ProcessingGuard},
-    event::ProgressSink,
+    dedup::{ProcessingGuard, ResumedMessage},
+    event::{ProgressSink, TurnEnd},
     message::RecordedMessage,
     progress_queue::ProgressQueue,
 };
 
+/// Recipient of the replies of a resumed turn.
+enum Recipient {
+    /// The sender of its message.
+    Sender(ProcessingGuard, ReplyPublisher),
+    /// The delivery of its message, which is being processed in this process and publishes them.
+    Delivery,
+    /// Nobody: the message has no reply address, or its answer was published.
+    None,
+}
+
 impl InboxHandler {
     /// Continues the open turn of a conversation that this process claimed, and publishes its progress and
     /// its answer to the sender of its message; or publishes a recorded answer that was not published.
-    /// Returns `false` if there was nothing to continue.
+    /// Returns `false` if there was nothing to continue, or the message is still open.
     pub(super) async fn resume(&self, session: &SessionId) -> bool {
         let queue = Arc::new(ProgressQueue::default());
         let (start, started) = oneshot::channel();
         let replies = {
-            let (dedup, queue, session) = (self.dedup.clone(), queue.clone(), session.clone());
+            let (open, queue) = (self.recipients(), queue.clone());
             move |recorded: &RecordedMessage| -> ProgressSink {
-                info!(session_id = %session, attempt = recorded.attempt, "turn resumed");
                 counter!("rockbot_agent_takeovers_total", "reason" => "unowned").increment(1);
                 // The receiver waits for it.
-                let _ = start.send(begin(&dedup, recorded));
+                let _ = start.send(open(recorded));
                 Arc::new(move |event| queue.push(event))
             }
         };
@@ -41,48 +53,59 @@ impl InboxHandler {
             resumed
         };
         let publish = async {
-            let (guard, target) = started.await.ok().flatten()?;
-            let mut replies = self.replies(target);
-            replies.publish_all(&queue, &ended).await;
-            Some((guard, replies))
+            let mut recipient = started.await.ok()?;
+            if let Recipient::Sender(_, replies) = &mut recipient {
+                replies.publish_all(&queue, &ended).await;
+            }
+            Some(recipient)
         };
-        let (resumed, published) = tokio::join!(turn, publish);
+        let (resumed, recipient) = tokio::join!(turn, publish);
         let Some((recorded, answer)) = resumed else { return false };
         if !answer.ended.is_answer() {
             return true;
         }
+        let is_recorded = answer.ended == TurnEnd::Answered;
         // A recorded answer has no progress.
-        let published = published.or_else(|| {
-            begin(&self.dedup, &recorded).map(|(guard, target)| (guard, self.replies(target)))
-        });
-        match published {
-            Some((guard, replies)) => {
-                self.finish(guard, replies, answer).await;
+        match recipient.unwrap_or_else(|| self.recipients()(&recorded)) {
+            Recipient::Sender(guard, replies) => {
+                self.finish(guard, replies, answer).await == Processed::Answered && is_recorded
             }
-            // Its delivery is being processed here, and is answered there; or it has no sender.
-            None if recorded.reply_to.is_some() => {}
-            None => self.record_published(&recorded).await,
+            Recipient::Delivery => true,
+            Recipient::None => is_recorded && self.record_published(&recorded).await,
         }
-        true
     }
 
-    async fn record_published(&self, recorded: &RecordedMessage) {
-        let RecordedMessage { id: Some(id), session, .. } = recorded else { return };
-        // Without it, the answer is found again.
-        let _ = self.agent.conversations().answered(session, id).await;
+    /// Returns `true` if the message is not resumed any more.
+    async fn record_published(&self, recorded: &RecordedMessage) -> bool {
+        let RecordedMessage { id: Some(id), session, .. } = recorded else { return true };
+        let removed = self.agent.conversations().answered(session, id).await;
+        if let Err(error) = &removed {
+            debug!(session_id = %session, %error, "published answer not recorded; retrying");
+        }
+        removed.is_ok()
     }
-}
 
-/// Starts to process the message of a resumed turn, unless its delivery is being processed.
-fn begin(
-    dedup: &Arc<Deduplicator>,
-    recorded: &RecordedMessage,
-) -> Option<(ProcessingGuard, ReplyTarget)> {
-    let target = ReplyTarget {
-        session_id: recorded.session.clone(),
-        in_reply_to: recorded.id.clone()?,
-        reply_to: recorded.reply_to.clone()?,
-    };
-    let guard = dedup.begin(&target.in_reply_to, &target.reply_to)?;
-    Some((guard, target))
+    /// Returns a function that starts to process the message of a resumed turn.
+    fn recipients(&self) -> impl Fn(&RecordedMessage) -> Recipient + Send + 'static {
+        let (dedup, bus, agent) = (self.dedup.clone(), self.bus.clone(), self.agent.name().clone());
+        move |recorded| {
+            let RecordedMessage { id: Some(id), reply_to: Some(reply_to), session, .. } = recorded
+            else {
+                return Recipient::None;
+            };
+            match dedup.begin(id, reply_to) {
+                ResumedMessage::Free(guard) => {
+                    let target = ReplyTarget {
+                        session_id: session.clone(),
+                        in_reply_to: id.clone(),
+                        reply_to: reply_to.clone(),
+                    };
+                    let replies = ReplyPublisher::new(bus.clone(), agent.clone(), target);
+                    Recipient::Sender(guard, replies)
+                }
+                ResumedMessage::Running => Recipient::Delivery,
+                ResumedMessage::Answered => Recipient::None,
+            }
+        }
+    }
 }

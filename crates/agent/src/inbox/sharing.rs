@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use rockbot_contracts::{InstanceId, MessageId};
 use rockbot_store::Store;
 
-/// How the processes of an agent share its conversations.
+/// Settings of a process that shares the conversations of its agent with others.
 #[derive(Clone)]
 pub struct Sharing {
     /// The store of the conversations, which all processes of the agent use. Its leases say which process

@@ -76,7 +76,8 @@ impl Arrivals<'_> {
             if self.copies.len() < self.setup.limits.session_inbox {
                 self.copies.push_back(message);
             } else {
-                message.answer(Rejection::Busy.into());
+                // It is recorded, so this does not answer it.
+                message.answer(Rejection::Busy.of_recorded());
             }
         } else if self.latest_cancel.covers(&message.id)
             || self.registry.is_cancelled(self.id, &message.origin)
@@ -107,7 +108,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// What the session keeps of a turn while it runs.
+/// State of a running turn that the session keeps.
 struct TurnFacts {
     /// Ids of the messages that the log has for the turn.
     ids: Vec<MessageId>,
@@ -131,6 +132,7 @@ impl Session {
         if is_resumed {
             let (attempt, on) = (open.attempt, self.setup.conversations.instance().clone());
             info!(session_id = %self.id, attempt, "turn resumed");
+            metrics::counter!("rockbot_agent_turns_resumed_total").increment(1);
             progress(TurnEvent::Resumed { attempt, on });
         }
         let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
@@ -228,7 +230,7 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded => output.answer,
+            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Deferred => output.answer,
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;

@@ -8,7 +8,10 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{MessageId, SessionId};
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    time::Instant,
+};
 
 use crate::{
     message::{Inbound, Rejection},
@@ -39,10 +42,18 @@ pub(crate) struct SessionRegistry {
 
 #[derive(Debug, Default)]
 struct State {
-    inboxes: HashMap<SessionId, mpsc::Sender<Inbound>>,
+    inboxes: HashMap<SessionId, Inbox>,
     /// Oldest first.
     cancels: VecDeque<ReceivedCancel>,
     closed: bool,
+}
+
+/// The channel to a conversation.
+#[derive(Debug)]
+struct Inbox {
+    sender: mpsc::Sender<Inbound>,
+    /// The start of the wait for the next input; `None` while the conversation has something to do.
+    idle_since: Option<Instant>,
 }
 
 impl SessionRegistry {
@@ -64,8 +75,10 @@ impl SessionRegistry {
         self.state().is_cancelled(id, origin)
     }
 
-    /// Delivers a message to its conversation. `spawn` starts a conversation that does not exist. It runs under the lock, so that a concurrent message does not
-    /// start a second one. A cancel starts one only if `is_durable`: the log may have an open turn.
+    /// Delivers a message to its conversation. `spawn` starts a conversation that does not exist. It runs
+    /// under the lock, so that a concurrent message does not start a second one. A cancel starts one only
+    /// if `is_durable`: the log may have an open turn. At the limit of conversations, a new one then ends
+    /// the one that is idle for the longest time, which continues from its log later.
     pub(crate) fn deliver(
         &self,
         id: &SessionId,
@@ -80,9 +93,12 @@ impl SessionRegistry {
         if let Inbound::Cancel(message) = &inbound {
             state.record_cancel(id, &message.origin);
         }
-        let inbound = match state.inboxes.get(id) {
-            Some(inbox) => match inbox.try_send(inbound) {
-                Ok(()) => return Ok(()),
+        let inbound = match state.inboxes.get_mut(id) {
+            Some(inbox) => match inbox.sender.try_send(inbound) {
+                Ok(()) => {
+                    inbox.idle_since = None;
+                    return Ok(());
+                }
                 Err(TrySendError::Full(_)) => return Err(Rejection::Busy),
                 // The task panicked; start the conversation again.
                 Err(TrySendError::Closed(inbound)) => inbound,
@@ -93,7 +109,10 @@ impl SessionRegistry {
             return Err(Rejection::NoRunningTurn);
         }
         if state.inboxes.len() >= self.max_sessions {
-            state.inboxes.retain(|_, inbox| !inbox.is_closed());
+            state.inboxes.retain(|_, inbox| !inbox.sender.is_closed());
+        }
+        if state.inboxes.len() >= self.max_sessions && is_durable {
+            state.end_idle();
         }
         if state.inboxes.len() >= self.max_sessions && !state.inboxes.contains_key(id) {
             return Err(Rejection::Full);
@@ -101,9 +120,19 @@ impl SessionRegistry {
         let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
         // Cannot fail: the channel is new.
         let _ = sender.try_send(inbound);
-        state.inboxes.insert(id.clone(), sender);
+        state.inboxes.insert(id.clone(), Inbox { sender, idle_since: None });
         spawn(receiver, id.clone());
         Ok(())
+    }
+
+    /// Notes that a conversation waits for its next input, unless a message is in its channel.
+    pub(super) fn set_idle(&self, id: &SessionId, inbox: &mpsc::Receiver<Inbound>) {
+        let mut state = self.state();
+        if inbox.is_empty()
+            && let Some(inbox) = state.inboxes.get_mut(id)
+        {
+            inbox.idle_since = Some(Instant::now());
+        }
     }
 
     /// Removes a conversation, unless a message is in its channel. Returns `true` if it was removed.
@@ -122,6 +151,15 @@ impl SessionRegistry {
 }
 
 impl State {
+    /// Ends the conversation that is idle for the longest time, if there is one: its channel is closed.
+    fn end_idle(&mut self) {
+        let idle = self.inboxes.iter().filter_map(|(id, inbox)| Some((inbox.idle_since?, id)));
+        if let Some((_, id)) = idle.min_by_key(|(since, _)| *since) {
+            let id = id.clone();
+            self.inboxes.remove(&id);
+        }
+    }
+
     /// Returns `true` if a later cancel of the same user was received. The broker delivers in order, but the
     /// deliveries are processed concurrently.
     fn is_cancelled(&self, id: &SessionId, origin: &TurnOrigin) -> bool {

@@ -4,8 +4,9 @@ use rockbot_tools::EntryPoint;
 use tracing::warn;
 
 use super::{
-    Done, Session, TurnRequest, answer_of, failed,
+    Done, Session, TurnRequest, answer_of,
     state::{Standing, is_foreign},
+    unprocessed, unread_answer,
 };
 use crate::{
     conversation::{ConversationError, OpenTurn},
@@ -21,7 +22,7 @@ impl Session {
         let state = match self.load().await {
             Ok(state) => state,
             Err(error) => {
-                message.answer(failed(&error));
+                message.answer(unprocessed(&error));
                 return false;
             }
         };
@@ -31,7 +32,7 @@ impl Session {
         }
         if let Standing::Answered(number) = state.standing(&message) {
             let answer = self.recorded_answer(number).await;
-            message.answer(answer.unwrap_or_else(|error| failed(&error)));
+            message.answer(answer.unwrap_or_else(|error| unread_answer(&error)));
             return false;
         }
         if state.open.as_ref().is_none_or(|open| open.message.entry == EntryPoint::Subagent) {
@@ -56,7 +57,7 @@ impl Session {
             Ok(None) => message.answer(Rejection::NoRunningTurn.into()),
             Err(error) => {
                 self.state = None;
-                message.answer(failed(&error));
+                message.answer(unprocessed(&error));
             }
         }
         false
@@ -127,7 +128,7 @@ impl Session {
     }
 }
 
-/// What can be resumed of a conversation.
+/// The part of a conversation that can be resumed.
 enum Resumable {
     Turn(Box<OpenTurn>),
     Answer(RecordedMessage, Box<TurnAnswer>),

@@ -30,7 +30,7 @@ pub(super) struct SessionState {
     pub(super) latest_cancel: LatestCancel,
 }
 
-/// What is known of a message that arrives.
+/// State of a message that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is not recorded.
@@ -68,7 +68,7 @@ impl SessionState {
         Ok(Self { recorder, history, totals, open, messages, turn_starts, starter, latest_cancel })
     }
 
-    /// Returns what is known of a message.
+    /// Returns the state of a message.
     pub(super) fn standing(&self, message: &PendingMessage) -> Standing {
         match self.messages.get(&message.id) {
             None if self.latest_cancel.covers(&message.id) => Standing::Cancelled,

@@ -29,3 +29,4 @@ mod stored_harness;
 mod team;
 mod tool_calls;
 mod turns;
+mod unprocessed_messages;

@@ -116,7 +116,7 @@ pub(crate) async fn resume(
     agent.resume(&session(), move |_| sink).await
 }
 
-/// What happens to appends after the first entries.
+/// Outcome of appends after the first entries.
 pub(crate) enum Fault {
     /// They never return, as in a process that is killed.
     Crash,
@@ -124,6 +124,8 @@ pub(crate) enum Fault {
     Outage(Instant),
     /// They are made, but not confirmed.
     Unconfirmed,
+    /// Appends are made, and nothing can be read until then.
+    ReadOutage(Instant),
 }
 
 /// A log with a fault after its first entries.
@@ -172,7 +174,9 @@ impl Log for CrashingLog {
                 Fault::Outage(end) if Instant::now() < end => {
                     return Err(StoreError::Unavailable { reason });
                 }
-                Fault::Outage(_) => return self.inner.append(name, at, entries, ttl).await,
+                Fault::Outage(_) | Fault::ReadOutage(_) => {
+                    return self.inner.append(name, at, entries, ttl).await;
+                }
                 Fault::Unconfirmed => {
                     return match self.inner.append(name, at, entries, ttl).await? {
                         Appended::Done { .. } => Err(StoreError::Unconfirmed { reason }),
@@ -196,6 +200,12 @@ impl Log for CrashingLog {
         from: u64,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
+        if let Fault::ReadOutage(end) = self.fault
+            && Instant::now() < end
+        {
+            let reason = "a test".to_owned();
+            return async { Err(StoreError::Unavailable { reason }) }.boxed();
+        }
         self.inner.read(name, from, limit)
     }
 
