@@ -170,7 +170,8 @@ impl Agent {
         answered.await.ok().flatten()
     }
 
-    /// Deletes a conversation, with what working memory holds for it. Returns `true` if it existed.
+    /// Deletes a conversation, with those of its sub-agents and what working memory holds for it. Returns
+    /// `true` if it existed.
     ///
     /// # Errors
     /// When the store fails; repeat it then.
@@ -178,6 +179,7 @@ impl Agent {
         &self,
         session: &SessionId,
     ) -> Result<bool, ConversationError> {
+        self.inner.setup.delete_sub_conversations(session, u64::MAX).await?;
         let existed = self.conversations().delete(session).await?;
         self.inner.setup.delete_session_data(session).await?;
         Ok(existed)

@@ -1,7 +1,7 @@
 //! User approval of tool calls, by the rules of an operator.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     fmt,
     sync::Arc,
     time::Duration,
@@ -15,7 +15,10 @@ use rockbot_tools::{
     ApprovalPolicy, ApprovalRequest, ApprovalSection, Approver, EntryPoint, ToolSource, Verdict,
 };
 use sha2::{Digest, Sha256};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tracing::{info, warn};
 
 use crate::{
@@ -26,6 +29,10 @@ use crate::{
 
 /// Maximum number of open requests. Further calls are denied.
 const MAX_OPEN: usize = 256;
+/// Maximum number of responses that are kept for requests of other processes.
+const MAX_EARLY: usize = 256;
+/// Length of a call hash. A response with another one matches no request.
+const HASH_CHARS: usize = 64;
 /// Maximum size of the arguments in a request, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 16 * 1024;
 /// The tool that calls MCP tools by name. Approval is requested for the tool that it calls.
@@ -34,7 +41,9 @@ const GATEWAY: &str = "mcp_invoke_tool";
 /// Requests approval of tool calls from users. The agents of one process share it.
 ///
 /// A request is for one call with exactly these arguments in one conversation. It is open until it is
-/// answered or expires. A response counts once, and only for the call that it names.
+/// answered or expires. A response counts once, and only for the call that it names. A response to a request
+/// that is not open here is kept until it would expire: this process may continue the turn of a process that
+/// died, and open the request again.
 pub struct Approvals {
     section: ApprovalSection,
     state: Mutex<State>,
@@ -43,6 +52,8 @@ pub struct Approvals {
 #[derive(Default)]
 struct State {
     open: HashMap<ApprovalId, PendingApproval>,
+    /// Responses to requests that are not open here, oldest first.
+    early: VecDeque<EarlyAnswer>,
     /// Receivers of requests, by the session id of the running turn.
     listeners: HashMap<SessionId, Listener>,
     /// Tools and fingerprints that a user allowed for a whole conversation.
@@ -52,7 +63,45 @@ struct State {
 struct PendingApproval {
     session: SessionId,
     call_hash: String,
+    expires: Instant,
     answer: oneshot::Sender<ApprovalDecision>,
+}
+
+/// A response to a request that is not open in this process.
+struct EarlyAnswer {
+    answer: ApprovalAnswer,
+    expires: Instant,
+}
+
+impl State {
+    /// Keeps a response for a process that opens its request again, which may be this one.
+    fn keep_early(&mut self, answer: &ApprovalAnswer, expiry: Duration) {
+        let now = Instant::now();
+        self.early.retain(|early| early.expires > now);
+        if answer.call_hash.len() != HASH_CHARS {
+            return;
+        }
+        if self.early.len() >= MAX_EARLY {
+            self.early.pop_front();
+        }
+        self.early.push_back(EarlyAnswer { answer: answer.clone(), expires: now + expiry });
+    }
+
+    /// Takes the response to a request that arrived before the request was opened here.
+    fn take_early(
+        &mut self,
+        approval_id: &ApprovalId,
+        session: &SessionId,
+        call_hash: &str,
+    ) -> Option<ApprovalDecision> {
+        let now = Instant::now();
+        let matches = |early: &EarlyAnswer| {
+            let ApprovalAnswer { approval_id: id, session_id, call_hash: hash, .. } = &early.answer;
+            early.expires > now && id == approval_id && session_id == session && hash == call_hash
+        };
+        let position = self.early.iter().position(matches)?;
+        self.early.remove(position).map(|early| early.answer.decision)
+    }
 }
 
 #[derive(Clone)]
@@ -78,6 +127,9 @@ impl Approvals {
         let matches = state.open.get(&answer.approval_id).is_some_and(|open| {
             open.session == answer.session_id && open.call_hash == answer.call_hash
         });
+        if !state.open.contains_key(&answer.approval_id) {
+            state.keep_early(answer, self.section.expiry);
+        }
         let open = if matches { state.open.remove(&answer.approval_id) } else { None };
         drop(state);
         let accepted = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
@@ -116,11 +168,20 @@ impl Approvals {
         ListenerGuard { approvals: self.clone(), session: session.clone() }
     }
 
-    /// Restores the permissions of a conversation: tools and fingerprints that its user allowed.
+    /// Replaces the permissions of a conversation: tools and fingerprints that its user allowed.
     pub(crate) fn restore(&self, session: &SessionId, allowed: HashSet<(String, String)>) {
-        if !allowed.is_empty() {
-            self.state().allowed.insert(session.clone(), allowed);
+        let mut state = self.state();
+        if allowed.is_empty() {
+            state.allowed.remove(session);
+        } else {
+            state.allowed.insert(session.clone(), allowed);
         }
+    }
+
+    /// Returns the time until an open request expires; `None` if it is closed.
+    pub(crate) fn remaining(&self, id: &ApprovalId) -> Option<Duration> {
+        let state = self.state();
+        state.open.get(id).map(|open| open.expires.saturating_duration_since(Instant::now()))
     }
 
     /// Returns the permissions of a conversation.
@@ -167,7 +228,8 @@ impl Approvals {
         verdict(decision)
     }
 
-    /// Shows a request to the user and waits for the decision; `None` if it expires.
+    /// Shows a request to the user and waits for the decision; `None` if it expires. A user that responded
+    /// before this process opened the request is not asked again.
     async fn wait_for_user(
         &self,
         question: &ApprovalRequest<'_>,
@@ -177,10 +239,17 @@ impl Approvals {
     ) -> Option<ApprovalDecision> {
         let (answer, answered) = oneshot::channel();
         let session = listener.user_session.clone();
-        let pending = PendingApproval { session, call_hash: call_hash.clone(), answer };
-        self.state().open.insert(approval_id.clone(), pending);
-        let _guard = OpenGuard { approvals: self, id: approval_id };
         let expiry = self.section.expiry;
+        {
+            let mut state = self.state();
+            if let Some(decision) = state.take_early(approval_id, &session, &call_hash) {
+                return Some(decision);
+            }
+            let (call_hash, expires) = (call_hash.clone(), Instant::now() + expiry);
+            let pending = PendingApproval { session, call_hash, expires, answer };
+            state.open.insert(approval_id.clone(), pending);
+        }
+        let _guard = OpenGuard { approvals: self, id: approval_id };
         info!(%approval_id, tool = %question.name, "approval requested");
         (listener.progress)(approval_event(question, approval_id.clone(), call_hash, expiry));
         let decision = timeout(expiry, answered).await;

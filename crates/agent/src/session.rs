@@ -178,6 +178,7 @@ impl Session {
 
     /// Answers a message. Returns it if the conversation must be read again.
     async fn try_message(&mut self, first: PendingMessage) -> Result<(), Box<PendingMessage>> {
+        let is_cached = self.state.is_some();
         let state = match self.load().await {
             Ok(state) => state,
             Err(error) => return self.reject(first, &error, unprocessed),
@@ -187,6 +188,8 @@ impl Session {
             return Ok(());
         }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
+        let is_cancelled =
+            standing == Standing::Cancelled || self.registry.is_cancelled(&self.id, &first.origin);
         match standing {
             Standing::Answered(number) => {
                 let answer = self.recorded_answer(number).await;
@@ -194,21 +197,25 @@ impl Session {
                 return Ok(());
             }
             Standing::OtherText => first.answer(Rejection::OtherText.into()),
-            Standing::New
-                if self.registry.is_cancelled(&self.id, first.origin.message.as_ref()) =>
-            {
+            Standing::New | Standing::Cancelled if is_cancelled => {
+                if is_cached {
+                    // Another process may have answered it meanwhile.
+                    return Err(Box::new(first));
+                }
                 first.answer(Rejection::Cancelled.into());
             }
             _ if is_open => return self.continue_with(first).await,
-            Standing::Open | Standing::New => match self.begin(&first).await {
-                Ok(open) => {
-                    let PendingMessage { origin, progress, requester, answer, .. } = first;
-                    let (progress, done) = (Some(progress), Done::Message(answer));
-                    let request = TurnRequest { origin, progress, requester, done };
-                    self.turn(open, request, false).await;
+            Standing::Open | Standing::New | Standing::Cancelled => {
+                match self.begin(&first).await {
+                    Ok(open) => {
+                        let PendingMessage { origin, progress, requester, answer, .. } = first;
+                        let (progress, done) = (Some(progress), Done::Message(answer));
+                        let request = TurnRequest { origin, progress, requester, done };
+                        self.turn(open, request, false).await;
+                    }
+                    Err(error) => return self.reject(first, &error, not_begun),
                 }
-                Err(error) => return self.reject(first, &error, not_begun),
-            },
+            }
         }
         Ok(())
     }

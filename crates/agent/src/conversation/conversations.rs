@@ -20,7 +20,7 @@ use super::{
 use crate::history::History;
 
 /// First segment of the names of logs.
-const SPACE: &str = "conversation";
+pub(super) const SPACE: &str = "conversation";
 /// Attempts to append feedback while others append.
 const FEEDBACK_ATTEMPTS: usize = 8;
 /// Limits of conversations that end with the process, together.

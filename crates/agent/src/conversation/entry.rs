@@ -273,6 +273,9 @@ pub(crate) struct CheckpointEntry {
     /// Tools and fingerprints that were allowed for the whole conversation.
     #[serde(default)]
     pub(crate) allowed: Vec<(String, String)>,
+    /// Broker user that started the conversation, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) starter: Option<String>,
     pub(crate) spent: Spending,
     pub(crate) turns: u64,
     pub(crate) title: String,

@@ -11,6 +11,7 @@ use super::{
         AnswerEntry, CallEntry, ConversationEntry, DecisionEntry, McpTarget, MessageEntry,
         RecordedEntry,
     },
+    latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
 };
 use crate::history::History;
@@ -39,6 +40,7 @@ pub(crate) struct Folded {
     pub(crate) starter: Option<String>,
     /// Tools of MCP servers that were called by their own names, newest last.
     pub(crate) mcp_tools: Vec<McpTarget>,
+    pub(crate) latest_cancel: LatestCancel,
     /// First entries that checkpoints keep.
     kept_from: Vec<u64>,
 }
@@ -119,6 +121,7 @@ impl Folded {
             open: None,
             starter: None,
             mcp_tools: Vec::new(),
+            latest_cancel: LatestCancel::default(),
             kept_from: Vec::new(),
         }
     }
@@ -157,6 +160,7 @@ impl Folded {
                 self.history.push(ChatMessage::User(steer.text), 0);
             }
             ConversationEntry::Cancel(cancel) => {
+                self.latest_cancel.record(&cancel.id, at);
                 self.add_message(cancel.id, "", cancel.reply_to);
                 if let Some(open) = &mut self.open {
                     open.is_cancelled = true;
@@ -172,6 +176,8 @@ impl Folded {
             ConversationEntry::Checkpoint(checkpoint) => {
                 self.kept_from.push(checkpoint.from);
                 self.allowed.extend(checkpoint.allowed);
+                // The first message may have been removed, and later ones may have other senders.
+                self.starter = checkpoint.starter;
                 let (title, created) = (checkpoint.title, checkpoint.created);
                 self.totals =
                     Totals { spent: checkpoint.spent, turns: checkpoint.turns, title, created };

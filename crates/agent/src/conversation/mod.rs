@@ -14,11 +14,13 @@ mod entry_point;
 mod error;
 mod fold;
 mod history_items;
+mod latest_cancel;
 mod markers;
 mod open_turn;
 mod reading;
 mod recorder;
 mod retry;
+mod sub_conversations;
 mod summary;
 
 pub(crate) use self::{
@@ -28,9 +30,11 @@ pub(crate) use self::{
         McpTarget, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
+    latest_cancel::LatestCancel,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
     retry::retry,
+    sub_conversations::SubConversation,
 };
 pub use self::{
     conversations::{ConversationOptions, Conversations},

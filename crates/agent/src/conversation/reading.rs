@@ -14,8 +14,6 @@ use crate::history::History;
 
 /// Entries at the end of a log that a summary is made from, if they are enough.
 const SUMMARY_ENTRIES: u64 = 16;
-/// Entries at the start of a log that are searched for the message that started the conversation.
-const STARTER_ENTRIES: usize = 64;
 /// Maximum number of logs that [`Conversations::last_active`] compares.
 const MAX_COMPARED: usize = 20_000;
 
@@ -77,19 +75,28 @@ impl Conversations {
         session: &SessionId,
     ) -> Result<Option<String>, ConversationError> {
         let name = self.name(session)?;
-        let mut from = 1;
-        // The first entry, unless a checkpoint removed it.
-        for _ in 0..STARTER_ENTRIES {
-            let page = self.inner.log.read(&name, from, 1).await?;
-            let Some(LogEntry { number, value }) = page.into_iter().next() else { break };
-            from = number + 1;
-            if let Ok(recorded) = decode(&value)
-                && let ConversationEntry::Message(message) = recorded.entry
-            {
-                return Ok(message.sender);
+        let (mut from, mut is_whole, mut first_sender) = (1, false, None::<Option<String>>);
+        loop {
+            // Usually the first entry suffices.
+            let limit = if from == 1 { 1 } else { MAX_PAGE_ENTRIES };
+            let page = self.inner.log.read(&name, from, limit).await?;
+            let Some(last) = page.last() else { return Ok(first_sender.flatten()) };
+            from = last.number + 1;
+            for LogEntry { number, value } in page {
+                is_whole |= number == 1;
+                match decode(&value).map(|recorded| recorded.entry) {
+                    Ok(ConversationEntry::Message(message)) if is_whole => {
+                        return Ok(message.sender);
+                    }
+                    Ok(ConversationEntry::Message(message)) => {
+                        first_sender.get_or_insert(message.sender);
+                    }
+                    // The first entries were removed.
+                    Ok(ConversationEntry::Checkpoint(checkpoint)) => return Ok(checkpoint.starter),
+                    _ => {}
+                }
             }
         }
-        Ok(None)
     }
 
     /// Returns the conversation with the latest entry. Compares at most 20,000 conversations.

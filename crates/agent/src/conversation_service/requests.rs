@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::{
     agent::Agent,
-    conversation::{ConversationError, Conversations},
+    conversation::{ConversationError, Conversations, SubConversation},
 };
 
 /// Number of conversations in a page when the one that was active last is not the user's.
@@ -158,27 +158,17 @@ impl Answerer {
             }
             Deletion::ByAgent(agent) => drop(agent.delete_conversation(session).await?),
             Deletion::FromStore(memory) => {
-                if let Some(memory) = memory {
-                    self.delete_working_memory(memory, session).await;
+                let started = self.conversations.sub_conversations(session, u64::MAX).await?;
+                for conversation in started.iter().rev() {
+                    let SubConversation { agent, session, .. } = conversation;
+                    delete_working_memory(memory.as_ref(), agent, session).await;
+                    self.conversations.delete_sub_conversation(conversation).await?;
                 }
+                delete_working_memory(memory.as_ref(), &self.agent, session).await;
                 self.conversations.delete(session).await?;
             }
         }
         Ok(ConversationResponse::Deleted {})
-    }
-
-    /// Deletes what a conversation has in working memory; it expires otherwise.
-    async fn delete_working_memory(&self, memory: &WorkingMemory, session: &SessionId) {
-        let owner = MemoryOwner { agent: self.agent.clone(), session: session.clone() };
-        let deleted = async {
-            for entry in memory.list(&owner, Some(&owner.namespace())).await? {
-                memory.delete(&owner, &entry.key).await?;
-            }
-            Ok::<_, rockbot_memory::working_memory::WorkingMemoryError>(())
-        };
-        if let Err(error) = deleted.await {
-            debug!(%error, "working memory not deleted; it expires");
-        }
     }
 
     /// Returns the summary of a conversation of `user`, or the refusal.
@@ -223,6 +213,25 @@ impl Answerer {
         warn!(user, session_id = %session, "request about another user's conversation refused");
         let text = format!("conversation {session} belongs to another user");
         Ok(Some(failed(ConversationErrorCode::NotPermitted, text)))
+    }
+}
+
+/// Deletes what a conversation has in working memory; it expires otherwise.
+async fn delete_working_memory(
+    memory: Option<&WorkingMemory>,
+    agent: &AgentName,
+    session: &SessionId,
+) {
+    let Some(memory) = memory else { return };
+    let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
+    let deleted = async {
+        for entry in memory.list(&owner, Some(&owner.namespace())).await? {
+            memory.delete(&owner, &entry.key).await?;
+        }
+        Ok::<_, rockbot_memory::working_memory::WorkingMemoryError>(())
+    };
+    if let Err(error) = deleted.await {
+        debug!(%error, "working memory not deleted; it expires");
     }
 }
 

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     conversation::{
-        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, OpenTurn,
-        PutDownEntry, Recorder,
+        AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
+        OpenTurn, PutDownEntry, Recorder,
     },
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
@@ -39,6 +39,7 @@ struct Arrivals<'a> {
     recorded: &'a HashMap<MessageId, KnownMessage>,
     /// Broker user that started the conversation, if known.
     starter: Option<&'a str>,
+    latest_cancel: &'a LatestCancel,
     facts: &'a TurnFacts,
     shared: SharedProgress,
     cancellation: &'a CancellationToken,
@@ -78,7 +79,9 @@ impl Arrivals<'_> {
                 // It is recorded, so this does not answer it.
                 message.answer(Rejection::Busy.of_recorded());
             }
-        } else if self.registry.is_cancelled(self.id, message.origin.message.as_ref()) {
+        } else if self.latest_cancel.covers(&message.id)
+            || self.registry.is_cancelled(self.id, &message.origin)
+        {
             message.answer(Rejection::Cancelled.into());
         } else {
             self.steering.push(message);
@@ -121,7 +124,7 @@ impl Session {
         let TurnRequest { origin, progress, requester, done } = request;
         let is_internal = origin.reply_to.is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
-        let shared = SharedProgress::default();
+        let shared = SharedProgress::new(self.setup.approvals.clone());
         if let Some(progress) = progress {
             shared.add(progress);
         }
@@ -136,7 +139,8 @@ impl Session {
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
-        let SessionState { recorder, history, totals, messages, starter, .. } = state;
+        let SessionState { recorder, history, totals, messages, starter, latest_cancel, .. } =
+            state;
         let cancellation = self.shutdown.cancel_turns.child_token();
         if open.is_cancelled {
             cancellation.cancel();
@@ -165,6 +169,7 @@ impl Session {
             recorder,
             recorded: messages,
             starter: starter.as_deref(),
+            latest_cancel,
             facts: &facts,
             shared,
             cancellation: &cancellation,

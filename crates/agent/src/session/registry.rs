@@ -1,6 +1,9 @@
 //! The conversations of an agent.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -10,13 +13,25 @@ use tokio::{
     time::Instant,
 };
 
-use crate::message::{Inbound, Rejection};
+use crate::{
+    message::{Inbound, Rejection},
+    origin::TurnOrigin,
+};
 
 /// Capacity of the channel to a conversation. The conversation drains it immediately; messages wait in the
 /// steering queue.
 const INBOX_CAPACITY: usize = 16;
 /// Recorded cancels, for messages that arrive after a later cancel.
 const MAX_CANCELS: usize = 256;
+
+/// A cancel for messages that were sent before it.
+#[derive(Debug)]
+struct ReceivedCancel {
+    session: SessionId,
+    id: MessageId,
+    /// User that the broker vouches for.
+    sender: Option<Arc<str>>,
+}
 
 /// The channels of the conversations by session id.
 #[derive(Debug)]
@@ -29,7 +44,7 @@ pub(crate) struct SessionRegistry {
 struct State {
     inboxes: HashMap<SessionId, Inbox>,
     /// Oldest first.
-    cancels: VecDeque<(SessionId, MessageId)>,
+    cancels: VecDeque<ReceivedCancel>,
     closed: bool,
 }
 
@@ -56,8 +71,8 @@ impl SessionRegistry {
     }
 
     /// Returns `true` if a cancel arrived that was sent after the message.
-    pub(super) fn is_cancelled(&self, id: &SessionId, message: Option<&MessageId>) -> bool {
-        self.state().is_cancelled(id, message)
+    pub(super) fn is_cancelled(&self, id: &SessionId, origin: &TurnOrigin) -> bool {
+        self.state().is_cancelled(id, origin)
     }
 
     /// Delivers a message to its conversation. `spawn` starts a conversation that does not exist. It runs
@@ -76,7 +91,7 @@ impl SessionRegistry {
             return Err(Rejection::Closed);
         }
         if let Inbound::Cancel(message) = &inbound {
-            state.record_cancel(id, message.origin.message.as_ref());
+            state.record_cancel(id, &message.origin);
         }
         let inbound = match state.inboxes.get_mut(id) {
             Some(inbox) => match inbox.sender.try_send(inbound) {
@@ -145,20 +160,23 @@ impl State {
         }
     }
 
-    /// Returns `true` if a later cancel was recorded. The broker delivers in order, but the deliveries are
-    /// processed concurrently.
-    fn is_cancelled(&self, id: &SessionId, message: Option<&MessageId>) -> bool {
-        let Some(message) = message else { return false };
-        self.cancels
-            .iter()
-            .any(|(session, cancel)| session == id && cancel.as_str() > message.as_str())
+    /// Returns `true` if a later cancel of the same user was received. The broker delivers in order, but the
+    /// deliveries are processed concurrently.
+    fn is_cancelled(&self, id: &SessionId, origin: &TurnOrigin) -> bool {
+        let Some(message) = &origin.message else { return false };
+        self.cancels.iter().any(|cancel| {
+            cancel.session == *id
+                && cancel.id.as_str() > message.as_str()
+                && cancel.sender == origin.sender
+        })
     }
 
-    fn record_cancel(&mut self, id: &SessionId, cancel: Option<&MessageId>) {
-        let Some(cancel) = cancel else { return };
+    fn record_cancel(&mut self, session: &SessionId, origin: &TurnOrigin) {
+        let Some(id) = origin.message.clone() else { return };
         if self.cancels.len() >= MAX_CANCELS {
             self.cancels.pop_front();
         }
-        self.cancels.push_back((id.clone(), cancel.clone()));
+        let (session, sender) = (session.clone(), origin.sender.clone());
+        self.cancels.push_back(ReceivedCancel { session, id, sender });
     }
 }

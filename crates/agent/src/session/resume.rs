@@ -17,6 +17,8 @@ use crate::{
 impl Session {
     /// Cancels the open turn, if there is one. Returns `true` if a turn ran.
     pub(super) async fn cancel(&mut self, message: PendingMessage) -> bool {
+        // The state may be older than the turns of other processes.
+        self.state = None;
         let state = match self.load().await {
             Ok(state) => state,
             Err(error) => {

@@ -6,8 +6,8 @@ use rockbot_contracts::{MessageId, SessionId};
 
 use crate::{
     conversation::{
-        CheckpointEntry, ConversationEntry, ConversationError, Folded, KnownMessage, MessageEntry,
-        OpenTurn, Recorder, TakeoverEntry, Totals, digest,
+        CheckpointEntry, ConversationEntry, ConversationError, Folded, KnownMessage, LatestCancel,
+        MessageEntry, OpenTurn, Recorder, TakeoverEntry, Totals, digest,
     },
     history::History,
     message::PendingMessage,
@@ -26,6 +26,8 @@ pub(super) struct SessionState {
     turn_starts: Vec<u64>,
     /// Broker user that started the conversation, if known.
     pub(super) starter: Option<String>,
+    /// The last cancel before this process continued the conversation.
+    pub(super) latest_cancel: LatestCancel,
 }
 
 /// State of a message that arrives.
@@ -33,6 +35,8 @@ pub(super) struct SessionState {
 pub(super) enum Standing {
     /// It is not recorded.
     New,
+    /// It is not recorded, and was sent before a recorded cancel.
+    Cancelled,
     /// It belongs to the turn that has no answer.
     Open,
     /// Its answer is the entry of this number.
@@ -54,29 +58,21 @@ impl SessionState {
     ) -> Result<Self, ConversationError> {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let (folded, next) = setup.conversations.load(session, history).await?;
-        let Folded {
-            mut history,
-            totals,
-            allowed,
-            messages,
-            turn_starts,
-            open,
-            starter,
-            mcp_tools,
-            ..
-        } = folded;
+        let Folded { mut history, totals, allowed, messages, turn_starts, open, .. } = folded;
+        let Folded { starter, latest_cancel, mcp_tools, .. } = folded;
         setup.restore_mcp_tools(session, &mcp_tools);
         setup.recount(&mut history).await;
         if let Some(approvals) = &setup.approvals {
             approvals.restore(session, allowed);
         }
         let recorder = Arc::new(setup.conversations.recorder(session, next)?);
-        Ok(Self { recorder, history, totals, open, messages, turn_starts, starter })
+        Ok(Self { recorder, history, totals, open, messages, turn_starts, starter, latest_cancel })
     }
 
     /// Returns the state of a message.
     pub(super) fn standing(&self, message: &PendingMessage) -> Standing {
         match self.messages.get(&message.id) {
+            None if self.latest_cancel.covers(&message.id) => Standing::Cancelled,
             None => Standing::New,
             Some(known) if known.digest != digest(&message.text) => Standing::OtherText,
             Some(KnownMessage { answer: Some(number), .. }) => Standing::Answered(*number),
@@ -153,8 +149,10 @@ impl SessionState {
         let allowed = setup.approvals.as_ref().map(|approvals| approvals.allowed(session));
         let Totals { spent, turns, title, created } = self.totals.clone();
         let allowed = allowed.unwrap_or_default();
-        let entry = CheckpointEntry { from, allowed, spent, turns, title, created };
+        let starter = self.starter.clone();
+        let entry = CheckpointEntry { from, allowed, starter, spent, turns, title, created };
         self.recorder.record(&mut ConversationEntry::Checkpoint(Box::new(entry))).await?;
+        setup.delete_sub_conversations(session, from).await?;
         setup.conversations.truncate(session, from).await?;
         self.turn_starts.retain(|start| *start >= from);
         self.messages.retain(|_, known| known.answer.is_none_or(|number| number >= from));

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{AgentName, SessionId};
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
@@ -16,7 +16,7 @@ use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
-    conversation::{CalledTool, ConversationError, Conversations, McpTarget},
+    conversation::{CalledTool, ConversationError, Conversations, McpTarget, SubConversation},
     definition::AgentDefinition,
     history::History,
     large_results::LargeResults,
@@ -192,6 +192,26 @@ impl TurnSetup {
         history.set_tokens(tokens);
     }
 
+    /// Deletes the conversations with sub-agents that the entries below `before` of a conversation started,
+    /// and what is stored for them.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_sub_conversations(
+        &self,
+        session: &SessionId,
+        before: u64,
+    ) -> Result<(), ConversationError> {
+        let started = self.conversations.sub_conversations(session, before).await?;
+        // Inner ones first: the outer ones name them.
+        for conversation in started.iter().rev() {
+            let SubConversation { agent, session, .. } = conversation;
+            self.delete_data(agent, session).await?;
+            self.conversations.delete_sub_conversation(conversation).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes what working memory and stored outputs hold for a conversation.
     ///
     /// # Errors
@@ -200,8 +220,15 @@ impl TurnSetup {
         &self,
         session: &SessionId,
     ) -> Result<(), ConversationError> {
-        let (agent, session) = (self.definition.name.clone(), session.clone());
-        let owner = MemoryOwner { agent, session };
+        self.delete_data(&self.definition.name, session).await
+    }
+
+    async fn delete_data(
+        &self,
+        agent: &AgentName,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
         let failed = |error: &dyn fmt::Display| {
             ConversationError::Store(StoreError::Unavailable { reason: error.to_string() })
         };

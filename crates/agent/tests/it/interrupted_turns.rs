@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
-    harness::{AgentFixture, EventLog, RecordingModel, cancel},
+    harness::{AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, settle},
     stored_harness::{
         CrashingLog, Fault, JournaledTool, Storage, origin, resume, send_as, send_to, session,
     },
@@ -282,4 +282,29 @@ async fn unconfirmed_append_is_recorded_once() {
     let answer = run_with_fault(&storage, &tools, Fault::Unconfirmed).await;
     assert_eq!((answer.text.as_str(), tools.runs()), ("All written.", [1, 1, 1]));
     assert_eq!(storage.len().await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_message_does_not_run_in_another_process() {
+    let storage = Storage::new();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let tool = ProbeTool::new("wait", Behavior::Gated(gate));
+    let model = RecordingModel::script([ScriptedTurn::default().call("wait", json!({}))]);
+    let agent = storage.agent(AgentFixture::new().with(&tool), &model);
+    let [first, second, cancelled, later] = std::array::from_fn(|_| MessageId::generate());
+    let running = [spawn(&agent, &first, "go"), spawn(&agent, &second, "and then?")];
+    settle().await;
+    let events = EventLog::default();
+    let answer = agent.run_turn(origin(&cancelled), cancel("s"), events.sink()).await;
+    assert_eq!(answer.outcome, TurnOutcome::Cancelled);
+    for turn in running {
+        turn.await.unwrap();
+    }
+    drop(agent);
+    // The process is lost before it published the answer of the second message.
+    let model = three_calls();
+    let agent = storage.agent(Tools::remote().fixture(ExecutionStrategy::Parallel), &model);
+    let answer = send_as(&agent, &second, "and then?").await;
+    assert_eq!((answer.outcome, model.request_count()), (TurnOutcome::Cancelled, 0));
+    assert_eq!(send_as(&agent, &later, "again").await.text, "All written.");
 }

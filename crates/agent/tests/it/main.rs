@@ -18,6 +18,7 @@ mod pins;
 mod profiles;
 mod replicas;
 mod replies;
+mod resumed_approvals;
 mod resumed_calls;
 mod services;
 mod sessions;

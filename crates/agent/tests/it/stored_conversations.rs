@@ -181,6 +181,36 @@ async fn long_conversation_is_cut_by_a_checkpoint() {
 }
 
 #[tokio::test]
+async fn starter_of_a_conversation_outlives_its_first_entries() {
+    let options = ConversationOptions { max_entries: 6, ..ConversationOptions::default() };
+    let storage = Storage { options, ..Storage::new() };
+    let model = noting();
+    let mut fixture = AgentFixture::new();
+    fixture.limits.history_messages = 2;
+    let agent = storage.agent(fixture, &model);
+    let send = async |agent: &rockbot_agent::Agent, sender: Option<&str>| {
+        let origin = origin(&MessageId::generate());
+        let origin = match sender {
+            Some(sender) => origin.with_sender(sender.into()),
+            None => origin,
+        };
+        agent.run_turn(origin, message("s", "hi"), EventLog::default().sink()).await
+    };
+    send(&agent, Some("alice")).await;
+    for _ in 0..5 {
+        // A process without a broker does not know its user.
+        send(&agent, None).await;
+    }
+    drop(agent);
+    let state = storage.stores.log.state(&log_name()).await.unwrap().unwrap();
+    assert!(state.first > 1, "{state:?}");
+    let agent = storage.agent(AgentFixture::new(), &model);
+    let refused = send(&agent, Some("bob")).await;
+    assert!(refused.text.contains("belongs to another user"), "{}", refused.text);
+    assert_eq!(send(&agent, Some("alice")).await.text, "Noted.");
+}
+
+#[tokio::test]
 async fn result_too_large_for_an_entry_is_truncated() {
     let storage = Storage::new();
     let large = ProbeTool::new("large", Behavior::LongText(2 * 1024 * 1024));

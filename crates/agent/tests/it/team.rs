@@ -2,9 +2,12 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, AgentDefinition, AgentParts, Team, TurnAnswer};
-use rockbot_contracts::{AgentName, user::TurnOutcome};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentParts, ConversationOptions, Conversations, Team, TurnAnswer,
+};
+use rockbot_contracts::{AgentName, SessionId, user::TurnOutcome};
 use rockbot_llm::{ChatModel, ScriptedTurn};
+use rockbot_store::{Clock, Prefix, Stores};
 use rockbot_testkit::fixture::wait_until;
 use rockbot_tools::ToolRegistry;
 use serde_json::json;
@@ -198,4 +201,50 @@ async fn definitions_are_reloaded_at_run_time() {
     wait_until("b is left", || names() == ["b"]).await;
     fixture.team.shut_down(Duration::ZERO).await;
     assert!(fixture.registry.list().is_empty());
+}
+
+#[tokio::test]
+async fn deleted_conversation_leaves_none_of_its_sub_agents() {
+    let stores = Stores::memory(Clock::System);
+    let conversations = {
+        let stores = stores.clone();
+        move |agent: AgentName| {
+            let options = ConversationOptions::default();
+            Conversations::new(stores.log.clone(), stores.store.clone(), agent, options)
+        }
+    };
+    let model = RecordingModel::script([
+        ScriptedTurn::default()
+            .call("agent__b", json!({"message": "Go."}))
+            .call("agent__c_c", json!({"message": "Go."})),
+        ScriptedTurn::text("Done."),
+    ]);
+    let registry = Arc::new(ToolRegistry::new());
+    let factory = {
+        let (registry, conversations) = (registry.clone(), conversations.clone());
+        Arc::new(move |definition: AgentDefinition| {
+            let conversations = conversations(definition.name.clone());
+            // Calls the other one.
+            let model: Arc<dyn ChatModel> = match definition.name.as_str() {
+                "b" => RecordingModel::script([
+                    ScriptedTurn::default().call("agent__c_c", json!({"message": "Go."})),
+                    ScriptedTurn::text("Called."),
+                ]),
+                _ => RecordingModel::script([ScriptedTurn::text("Noted.")]),
+            };
+            let parts = AgentParts::new(definition, model, registry.clone());
+            AgentParts { conversations, ..parts }
+        })
+    };
+    let tester = AgentName::new("tester").unwrap();
+    let team = Team::new(tester.clone(), registry.clone(), factory);
+    let definition = |name| AgentDefinition::new(AgentName::new(name).unwrap(), "Be of use.");
+    team.set_definitions(vec![definition("b"), definition("c c")]);
+    let conversations = Some(conversations(tester));
+    let agent = AgentFixture { registry, conversations, ..AgentFixture::new() }.agent(&model);
+    assert_eq!(send(&agent, "go").await.text, "Done.");
+    let all = Prefix::new(["conversation"]).unwrap();
+    assert_eq!(stores.log.logs(&all, None, 10).await.unwrap().len(), 4);
+    assert!(agent.delete_conversation(&SessionId::new("s").unwrap()).await.unwrap());
+    assert_eq!(stores.log.logs(&all, None, 10).await.unwrap(), []);
 }

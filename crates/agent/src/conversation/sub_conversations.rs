@@ -1,0 +1,158 @@
+//! Conversations with sub-agents, which the calls of a conversation started.
+
+use std::collections::HashSet;
+
+use rockbot_contracts::{AgentName, SessionId, ToolCallId};
+use rockbot_store::{LogName, MAX_PAGE_ENTRIES, Prefix, StoreError};
+use rockbot_tools::scope::MAX_HANDOVERS;
+
+use super::{
+    codec::decode,
+    conversations::{Conversations, SPACE},
+    entry::ConversationEntry,
+    error::ConversationError,
+};
+
+/// Start of the tool names of agents.
+const TOOL_PREFIX: &str = "agent__";
+/// Length of a tool name from which a model may know the tool by a shortened one.
+const SHORTENED_BYTES: usize = 64;
+/// Maximum number of logs that are compared for agents whose names differ from those of their tools.
+const MAX_COMPARED: usize = 20_000;
+
+/// A conversation that a call of another agent started. Its session id is the id of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SubConversation {
+    pub(crate) agent: AgentName,
+    pub(crate) session: SessionId,
+    name: LogName,
+}
+
+/// A call of another agent.
+struct AgentCall {
+    id: ToolCallId,
+    /// Name of the tool as the model knows it, without its prefix.
+    agent: String,
+}
+
+impl AgentCall {
+    /// Returns `true` if the agent may have another name: tool names are shortened, and contain `_` for
+    /// other characters.
+    fn is_ambiguous(&self) -> bool {
+        self.agent.contains('_') || self.agent.len() + TOOL_PREFIX.len() >= SHORTENED_BYTES
+    }
+}
+
+impl Conversations {
+    /// Returns the conversations with sub-agents that the entries below `before` started, and those that
+    /// these started, outer ones first. Entries that cannot be read are skipped. Conversations in memory
+    /// end with their turns, and are not returned.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn sub_conversations(
+        &self,
+        session: &SessionId,
+        before: u64,
+    ) -> Result<Vec<SubConversation>, ConversationError> {
+        let mut found = Vec::new();
+        if !self.is_durable() {
+            return Ok(found);
+        }
+        let mut calls = self.agent_calls(&self.name(session)?, before).await?;
+        for _ in 0..MAX_HANDOVERS {
+            let started = self.started_by_calls(calls).await?;
+            calls = Vec::new();
+            for conversation in &started {
+                calls.extend(self.agent_calls(&conversation.name, u64::MAX).await?);
+            }
+            found.extend(started);
+        }
+        Ok(found)
+    }
+
+    /// Deletes the log of a conversation with a sub-agent.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_sub_conversation(
+        &self,
+        conversation: &SubConversation,
+    ) -> Result<(), ConversationError> {
+        self.inner.log.delete(&conversation.name).await?;
+        Ok(())
+    }
+
+    /// Returns the calls of other agents in the entries below `before`.
+    async fn agent_calls(
+        &self,
+        name: &LogName,
+        before: u64,
+    ) -> Result<Vec<AgentCall>, ConversationError> {
+        let (mut calls, mut from) = (Vec::new(), 1);
+        while from < before {
+            let page = self.inner.log.read(name, from, MAX_PAGE_ENTRIES).await?;
+            let Some(last) = page.last() else { break };
+            from = last.number + 1;
+            for entry in page.into_iter().filter(|entry| entry.number < before) {
+                let Ok(recorded) = decode(&entry.value) else { continue };
+                let ConversationEntry::Model(model) = recorded.entry else { continue };
+                calls.extend(model.calls.into_iter().filter_map(|call| {
+                    let agent = call.name.strip_prefix(TOOL_PREFIX)?.to_owned();
+                    Some(AgentCall { id: call.call, agent })
+                }));
+            }
+        }
+        Ok(calls)
+    }
+
+    async fn started_by_calls(
+        &self,
+        calls: Vec<AgentCall>,
+    ) -> Result<Vec<SubConversation>, ConversationError> {
+        let (mut found, mut ambiguous) = (Vec::new(), HashSet::new());
+        for call in calls {
+            let name = LogName::new([SPACE, &call.agent, call.id.as_str()]).ok();
+            let conversation = name.and_then(sub_conversation);
+            match conversation {
+                Some(one) if self.inner.log.state(&one.name).await?.is_some() => found.push(one),
+                _ if call.is_ambiguous() => {
+                    ambiguous.insert(SessionId::from(&call.id));
+                }
+                _ => {}
+            }
+        }
+        if !ambiguous.is_empty() {
+            found.extend(self.of_any_agent(&ambiguous).await?);
+        }
+        Ok(found)
+    }
+
+    /// Returns the conversations of all agents with these ids. Compares at most 20,000.
+    async fn of_any_agent(
+        &self,
+        sessions: &HashSet<SessionId>,
+    ) -> Result<Vec<SubConversation>, ConversationError> {
+        let prefix = Prefix::new([SPACE])
+            .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
+        let (mut found, mut after, mut compared) = (Vec::new(), None, 0);
+        while compared < MAX_COMPARED && found.len() < sessions.len() {
+            let page = self.inner.log.logs(&prefix, after.as_ref(), MAX_PAGE_ENTRIES).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.name.clone());
+            compared += page.len();
+            let conversations = page.into_iter().filter_map(|state| sub_conversation(state.name));
+            found.extend(conversations.filter(|one| sessions.contains(&one.session)));
+        }
+        Ok(found)
+    }
+}
+
+fn sub_conversation(name: LogName) -> Option<SubConversation> {
+    let (agent, session) = {
+        let mut segments = name.segments().skip(1);
+        (segments.next()?, segments.next()?)
+    };
+    let (agent, session) = (AgentName::new(agent).ok()?, SessionId::new(session).ok()?);
+    Some(SubConversation { agent, session, name })
+}

@@ -1,0 +1,109 @@
+//! Approval requests of turns whose process is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_agent::{Agent, Approvals, TurnAnswer, TurnEvent};
+use rockbot_contracts::{ApprovalDecision, MessageId};
+use rockbot_llm::ScriptedTurn;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::{
+    harness::{AgentFixture, ApprovalRequest, EventLog, RecordingModel, settle},
+    stored_harness::{JournaledTool, Storage, resume, send_to},
+};
+
+/// A turn that waits for the approval of a call.
+struct Waiting {
+    storage: Storage,
+    tool: Arc<JournaledTool>,
+    message: MessageId,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let (tool, message) = (JournaledTool::remote("first"), MessageId::generate());
+        Self { storage: Storage::new(), tool, message }
+    }
+
+    /// Starts a process.
+    fn process(&self) -> (Agent, Arc<Approvals>) {
+        let section = serde_json::from_value(json!({"policy": "ask"})).unwrap();
+        let approvals = Approvals::new(section).unwrap();
+        let fixture = AgentFixture { approvals: Some(approvals.clone()), ..AgentFixture::new() };
+        self.tool.register(&fixture.registry);
+        let model = RecordingModel::script([
+            ScriptedTurn::default().call("first", json!({})),
+            ScriptedTurn::text("Done."),
+        ]);
+        (self.storage.agent(fixture, &model), approvals)
+    }
+
+    /// Runs the turn in a process that is lost while the request is open. Returns the request.
+    async fn lose_process(&self) -> ApprovalRequest {
+        let (agent, _approvals) = self.process();
+        let (turn, events) = spawn(&agent, &self.message, "go");
+        settle().await;
+        turn.abort();
+        assert_eq!(self.storage.kinds().await, ["message", "model", "question"]);
+        events.approval_requests().remove(0)
+    }
+}
+
+fn spawn(agent: &Agent, id: &MessageId, text: &'static str) -> (JoinHandle<TurnAnswer>, EventLog) {
+    let (agent, id, events) = (agent.clone(), id.clone(), EventLog::default());
+    let sink = events.sink();
+    (tokio::spawn(async move { send_to(&agent, &id, text, sink).await }), events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn decision_before_takeover_counts() {
+    let waiting = Waiting::new();
+    let request = waiting.lose_process().await;
+    let (agent, approvals) = waiting.process();
+    let decision = request.answer("s", ApprovalDecision::Allow);
+    assert!(!approvals.answer(&decision), "the request is not open here");
+    let events = EventLog::default();
+    let (_, answer) = resume(&agent, &events).await.unwrap();
+    assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 1));
+    assert!(events.approval_requests().is_empty(), "the user is not asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_or_foreign_decision_before_takeover_is_ignored() {
+    let waiting = Waiting::new();
+    let request = waiting.lose_process().await;
+    let (agent, approvals) = waiting.process();
+    let decision = request.answer("s", ApprovalDecision::Allow);
+    approvals.answer(&decision);
+    tokio::time::advance(Duration::from_secs(121)).await;
+    approvals.answer(&request.answer("another", ApprovalDecision::Allow));
+    let other_call = rockbot_contracts::ApprovalAnswer { call_hash: "0".repeat(64), ..decision };
+    approvals.answer(&other_call);
+    let events = EventLog::default();
+    let (_, answer) = resume(&agent, &events).await.unwrap();
+    assert_eq!(events.approval_requests().len(), 1);
+    assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn redelivered_message_gets_open_request_of_resumed_turn() {
+    let waiting = Waiting::new();
+    let before = waiting.lose_process().await;
+    let (agent, approvals) = waiting.process();
+    // A later message arrives before the redelivery of the one that started the turn.
+    let (later, later_events) = spawn(&agent, &MessageId::generate(), "and then?");
+    settle().await;
+    assert!(later_events.approval_requests().is_empty());
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let (first, events) = spawn(&agent, &waiting.message, "go");
+    settle().await;
+    let seen = events.events();
+    assert!(matches!(seen[0], TurnEvent::Resumed { attempt: 2, .. }), "{seen:?}");
+    let TurnEvent::ApprovalAsked { approval_id, expiry, .. } = &seen[1] else { panic!("{seen:?}") };
+    assert_eq!(*approval_id, before.id);
+    assert!((99..=100).contains(&expiry.as_secs()), "{expiry:?}");
+    assert!(approvals.answer(&before.answer("s", ApprovalDecision::Allow)));
+    assert_eq!(first.await.unwrap().text, "Done.");
+    assert_eq!((later.await.unwrap().text.as_str(), waiting.tool.runs()), ("Done.", 1));
+}
