@@ -39,6 +39,13 @@ impl Replicas {
         let fleet = Fleet::new();
         fleet.write("script.toml", script);
         let agent = AgentName::new(InstanceId::generate().as_str()).expect("a name");
+        fs::create_dir(fleet.path("agents")).expect("a folder");
+        let fields = format!("name = '{agent}'\ndescription = 'Runs commands'\n");
+        let text = "Run what the user asks for.";
+        fleet.write(
+            "agents/agent.md",
+            &format!("+++\n{fields}[tools]\nallow = ['bash']\n+++\n{text}\n"),
+        );
         let handler = fleet.handler("handler-1").await;
         Self { fleet, agent, store, handler }
     }
@@ -54,6 +61,7 @@ impl Replicas {
         command
             .env("ROCKBOT_SERVICE__INSTANCE", instance)
             .env("ROCKBOT_AGENT__NAME", self.agent.as_str())
+            .env("ROCKBOT_AGENT__DIRECTORY", self.fleet.path("agents"))
             .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", &self.store)
             .env("ROCKBOT_LLM__PROVIDER", "scripted")
             .env("ROCKBOT_LLM__SCRIPT", self.fleet.path("script.toml"))
