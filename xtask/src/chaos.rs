@@ -12,22 +12,52 @@ use serde_json::Value;
 use crate::newer_servers::NewerServers;
 use crate::{apt, broker, console, postgres, process, workspace};
 
-/// The test that runs the suite.
-const TEST: &str = "chaos::calls_keep_their_promises_under_random_faults";
-/// The program that the suite starts.
-const PROGRAM: &str = "rockbot-tool-handler";
-/// Columns of the table: title and field of a report.
-const COLUMNS: [(&str, &str); 9] = [
-    ("calls", "calls"),
-    ("succeeded", "succeeded"),
-    ("failed", "failed"),
-    ("not executed", "notExecuted"),
-    ("unknown", "unknown"),
-    ("abandoned", "abandoned"),
-    ("late replies", "lateReplies"),
-    ("copies", "duplicateReplies"),
-    ("overtaken", "overtaken"),
-];
+/// The programs that the suites start.
+const PROGRAMS: [&str; 2] = ["rockbot-tool-handler", "rockbot-agent"];
+
+/// A suite: its test, and the columns of its table.
+#[derive(Debug)]
+struct Mode {
+    test: &'static str,
+    /// Prefix of the folder of a run, before its seed.
+    folder: &'static str,
+    /// Title and field of a report.
+    columns: &'static [(&'static str, &'static str)],
+}
+
+/// Tool calls.
+static CALLS: Mode = Mode {
+    test: "chaos::calls_keep_their_promises_under_random_faults",
+    folder: "seed",
+    columns: &[
+        ("calls", "calls"),
+        ("succeeded", "succeeded"),
+        ("failed", "failed"),
+        ("not executed", "notExecuted"),
+        ("unknown", "unknown"),
+        ("abandoned", "abandoned"),
+        ("late replies", "lateReplies"),
+        ("copies", "duplicateReplies"),
+        ("overtaken", "overtaken"),
+    ],
+};
+/// Turns of agents.
+static TURNS: Mode = Mode {
+    test: "chaos::turns::turns_keep_their_promises_under_random_kills",
+    folder: "turns-seed",
+    columns: &[
+        ("turns", "turns"),
+        ("completed", "completed"),
+        ("other outcomes", "notCompleted"),
+        ("takeovers", "takeovers"),
+        ("put down", "putDowns"),
+        ("adopted", "adopted"),
+        ("copies", "copies"),
+        ("calls", "calls"),
+        ("not executed", "notExecuted"),
+        ("unknown", "unknown"),
+    ],
+};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
@@ -41,6 +71,9 @@ pub(crate) struct Options {
     /// Number of runs, each with the next seed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
+    /// Kill replicas of an agent under turns of many conversations, instead of handlers under calls
+    #[arg(long)]
+    turns: bool,
     /// Run on this version of RabbitMQ, such as 3.10, 4.0 or 4.3
     #[arg(long, value_name = "VERSION")]
     broker: Option<String>,
@@ -59,16 +92,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     console::heading("build the suite and the programs");
     let suite = build()?;
+    let mode = if options.turns { &TURNS } else { &CALLS };
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     for seed in (options.seed..).take(usize::try_from(options.runs)?) {
         console::heading(format_args!("seed {seed}, {} s", options.seconds));
-        let folder = workspace::folder("rockbot-chaos")?.join(format!("seed-{seed}"));
+        let folder = workspace::folder("rockbot-chaos")?.join(format!("{}-{seed}", mode.folder));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
-        let mut command = suite.command(seed, options.seconds, &folder)?;
+        let mut command = suite.command(mode.test, seed, options.seconds, &folder)?;
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),
@@ -81,7 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         reports.extend(read_report(&folder));
     }
-    print(&if options.json { format!("{:#}\n", Value::Array(reports)) } else { table(&reports) })?;
+    print(&if options.json {
+        format!("{:#}\n", Value::Array(reports))
+    } else {
+        table(mode, &reports)
+    })?;
     ensure!(failed.is_empty(), "runs failed with the seeds {failed:?}");
     Ok(())
 }
@@ -93,11 +131,11 @@ struct Suite {
 }
 
 impl Suite {
-    fn command(&self, seed: u64, seconds: u64, folder: &Path) -> Result<Command> {
+    fn command(&self, test: &str, seed: u64, seconds: u64, folder: &Path) -> Result<Command> {
         std::fs::create_dir_all(folder)?;
         let mut command = Command::new(&self.program);
         command
-            .args(["--exact", TEST, "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .current_dir(workspace::root())
             .env("ROCKBOT_CHAOS_SEED", seed.to_string())
             .env("ROCKBOT_CHAOS_SECONDS", seconds.to_string())
@@ -111,7 +149,8 @@ impl Suite {
 fn build() -> Result<Suite> {
     let mut command = workspace::cargo();
     command
-        .args(["build", "--workspace", "--locked", "--test", "e2e", "--bin", PROGRAM])
+        .args(["build", "--workspace", "--locked", "--test", "e2e"])
+        .args(PROGRAMS.iter().flat_map(|name| ["--bin", name]))
         .args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
     ensure!(output.status.success(), "cargo could not build the suite");
@@ -124,7 +163,7 @@ fn build() -> Result<Suite> {
         })
     };
     let program = executable("e2e").context("cargo printed no path for the suite")?;
-    let handler = executable(PROGRAM).context("cargo printed no path for the tool handler")?;
+    let handler = executable(PROGRAMS[0]).context("cargo printed no path for the tool handler")?;
     let programs = handler.parent().context("a program has a folder")?.to_owned();
     Ok(Suite { program, programs })
 }
@@ -134,22 +173,22 @@ fn read_report(folder: &Path) -> Option<Value> {
 }
 
 /// Returns a table in Markdown with a row for each run and their sum.
-fn table(reports: &[Value]) -> String {
+fn table(mode: &Mode, reports: &[Value]) -> String {
     let mut text = String::from("| seed | faults |");
-    for (title, _) in COLUMNS {
+    for (title, _) in mode.columns {
         let _ = write!(text, " {title} |");
     }
     text += " unknown % | violations |\n|---|---|";
-    text += &"---|".repeat(COLUMNS.len() + 2);
+    text += &"---|".repeat(mode.columns.len() + 2);
     text += "\n";
     for report in reports {
-        row(&mut text, &report["seed"].to_string(), std::slice::from_ref(report));
+        row(&mut text, mode, &report["seed"].to_string(), std::slice::from_ref(report));
     }
-    row(&mut text, &format!("{} runs", reports.len()), reports);
+    row(&mut text, mode, &format!("{} runs", reports.len()), reports);
     text
 }
 
-fn row(text: &mut String, title: &str, reports: &[Value]) {
+fn row(text: &mut String, mode: &Mode, title: &str, reports: &[Value]) {
     let sum = |field: &str| -> u64 {
         reports.iter().map(|report| report[field].as_u64().unwrap_or_default()).sum()
     };
@@ -159,7 +198,7 @@ fn row(text: &mut String, title: &str, reports: &[Value]) {
     };
     let faults: u64 = reports.iter().map(counts).sum();
     let _ = write!(text, "| {title} | {faults} |");
-    for (_, field) in COLUMNS {
+    for (_, field) in mode.columns {
         let _ = write!(text, " {} |", sum(field));
     }
     let waited = sum("calls").saturating_sub(sum("abandoned")).max(1);
@@ -182,7 +221,7 @@ fn print(text: &str) -> Result<()> {
 mod tests {
     use serde_json::json;
 
-    use super::table;
+    use super::{CALLS, TURNS, table};
 
     #[test]
     fn table_adds_up_the_runs() {
@@ -191,9 +230,20 @@ mod tests {
             "succeeded": 90, "failed": 3, "notExecuted": 2, "unknown": 5, "abandoned": 20,
             "lateReplies": 1, "duplicateReplies": 4, "overtaken": 0, "violations": [{}],
         });
-        let text = table(&[run.clone(), run]);
+        let text = table(&CALLS, &[run.clone(), run]);
         let rows: Vec<_> = text.lines().skip(2).collect();
         assert_eq!(rows[0], "| 7 | 3 | 120 | 90 | 3 | 2 | 5 | 20 | 1 | 4 | 0 | 5.0 | 1 |");
         assert_eq!(rows[2], "| 2 runs | 6 | 240 | 180 | 6 | 4 | 10 | 40 | 2 | 8 | 0 | 5.0 | 2 |");
+    }
+    #[test]
+    fn table_of_turns_has_their_columns() {
+        let run = json!({
+            "seed": 3, "faults": {"kill agent": 4}, "turns": 60, "completed": 59,
+            "notCompleted": 1, "takeovers": 8, "putDowns": 2, "adopted": 3, "copies": 1,
+            "calls": 200, "notExecuted": 0, "unknown": 4, "violations": [],
+        });
+        let text = table(&TURNS, &[run]);
+        let row = text.lines().nth(2);
+        assert_eq!(row, Some("| 3 | 4 | 60 | 59 | 1 | 8 | 2 | 3 | 1 | 200 | 0 | 4 | 2.0 | 0 |"));
     }
 }

@@ -54,6 +54,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let Agents { primary, team } = agents;
     let requests = ConversationServer::for_agent(primary.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
+    tokio::select! {
+        () = tools.discovered() => {}
+        () = shutdown.requested() => {}
+    }
     let (bus, concurrency) = (fleet.bus.clone(), settings.agent.concurrency);
     let inbox = match conversations.sharing(&settings) {
         Some(sharing) => serve_shared(primary, bus, concurrency, sharing).await,

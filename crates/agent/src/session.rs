@@ -65,7 +65,7 @@ struct TurnRequest {
     done: Done,
 }
 
-/// Where the answer of a turn goes, besides the messages that joined it.
+/// Receiver of the answer of a turn, besides the messages that joined it.
 enum Done {
     Message(oneshot::Sender<TurnAnswer>),
     Resume(RecordedMessage, oneshot::Sender<Option<(RecordedMessage, TurnAnswer)>>),

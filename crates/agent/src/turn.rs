@@ -75,7 +75,7 @@ pub(crate) struct Turn<'a> {
     start: TurnStart,
 }
 
-/// Where a turn begins in this process.
+/// The point at which a turn begins in this process.
 struct TurnStart {
     text: String,
     /// The message is part of the history.

@@ -493,7 +493,7 @@ pub(crate) enum Dlq {
     /// handler's journal prevents repeated runs: a finished call returns its recorded result, and a
     /// started call that is not idempotent fails with outcome_unknown.
     ///
-    /// Where the broker knows the users of the fleet, a dead letter is resent only if it is from the caller
+    /// If the broker knows the users of the fleet, a dead letter is resent only if it is from the caller
     /// that it names; the others stay, and are reported.
     #[command(after_help = "Examples:
   rockbot dlq replay tool.invoke --dry-run

@@ -13,7 +13,7 @@ use super::{
 const CUT_NOTE: &str = "\n(truncated: too large to be recorded)";
 
 /// Encodes an entry. The text of a result or an answer that does not fit is truncated in `entry`, so that
-/// the caller uses what is recorded.
+/// the caller uses the recorded entry.
 ///
 /// # Errors
 /// When another entry exceeds 1 MiB.

@@ -193,7 +193,7 @@ impl Conversations {
         Ok((folded, last + 1))
     }
 
-    /// Reads all entries. Returns the number of the last; 0 if there is none.
+    /// Reads all entries. Returns the number of the last; 0 without entries.
     pub(super) async fn read_entries(
         &self,
         session: &SessionId,

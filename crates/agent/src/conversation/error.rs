@@ -17,10 +17,10 @@ pub enum EntryProblem {
         version: u32,
     },
     /// It is not a valid entry.
-    #[error("is damaged; export what is readable, then delete the conversation")]
+    #[error("is damaged; export the readable part, then delete the conversation")]
     Damaged,
     /// It is missing.
-    #[error("is missing; export what is readable, then delete the conversation")]
+    #[error("is missing; export the readable part, then delete the conversation")]
     Missing,
     /// It exceeds the size limit.
     #[error("has {bytes} bytes, over the limit of 1 MiB; ask for less at once")]

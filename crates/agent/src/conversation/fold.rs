@@ -36,7 +36,7 @@ pub(crate) struct Folded {
     kept_from: Vec<u64>,
 }
 
-/// What a conversation adds up to.
+/// Totals of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Spending of its answered turns.

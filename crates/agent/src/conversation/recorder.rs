@@ -44,7 +44,7 @@ struct Request {
     done: oneshot::Sender<Result<u64, ConversationError>>,
 }
 
-/// Where and how a recorder appends.
+/// Log and limits of a recorder.
 #[derive(Clone)]
 pub(crate) struct RecorderTarget {
     pub(crate) log: Arc<dyn Log>,

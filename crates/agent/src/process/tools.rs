@@ -1,14 +1,21 @@
 //! The registry of tools: the built-in ones, and those of handlers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{McpServices, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
 use rockbot_tools::{Tool, ToolOutput, ToolRegistry, guide_tools, guides, outputs};
+use tokio::time::timeout;
 
 use super::{FleetClient, Settings, Stores, configuration_error, unavailable_error};
+
+/// Maximum wait at the start for the tools of a first handler, and for those of others.
+const FIRST_HANDLER_TIMEOUT: Duration = Duration::from_secs(3);
+const FURTHER_HANDLERS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time without an announcement after which no further handlers are expected.
+const QUIET: Duration = Duration::from_millis(200);
 
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
@@ -33,6 +40,15 @@ impl Tools {
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
         let directory = directory.await.map_err(unavailable_error)?;
         Ok(Self { registry, services, directory })
+    }
+
+    /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
+    /// continues before that would miss them.
+    pub(crate) async fn discovered(&self) {
+        let handlers = self.handlers();
+        if handlers.wait_for_any(FIRST_HANDLER_TIMEOUT).await {
+            let _ = timeout(FURTHER_HANDLERS_TIMEOUT, handlers.settle(QUIET)).await;
+        }
     }
 
     /// Returns read access to the handlers of the fleet.

@@ -104,7 +104,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// What the session keeps of a turn while it runs.
+/// State of a running turn that the session keeps.
 struct TurnFacts {
     /// Ids of the messages that the log has for the turn.
     ids: Vec<MessageId>,

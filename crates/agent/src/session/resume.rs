@@ -125,7 +125,7 @@ impl Session {
     }
 }
 
-/// What can be resumed of a conversation.
+/// The part of a conversation that can be resumed.
 enum Resumable {
     Turn(Box<OpenTurn>),
     Answer(RecordedMessage, Box<TurnAnswer>),

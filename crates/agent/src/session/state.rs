@@ -28,7 +28,7 @@ pub(super) struct SessionState {
     pub(super) starter: Option<String>,
 }
 
-/// What is known of a message that arrives.
+/// State of a message that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is not recorded.
@@ -64,7 +64,7 @@ impl SessionState {
         Ok(Self { recorder, history, totals, open, messages, turn_starts, starter })
     }
 
-    /// Returns what is known of a message.
+    /// Returns the state of a message.
     pub(super) fn standing(&self, message: &PendingMessage) -> Standing {
         match self.messages.get(&message.id) {
             None => Standing::New,

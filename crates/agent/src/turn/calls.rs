@@ -108,7 +108,7 @@ impl<'a> CallRunner<'a> {
         Self { turn, is_truncated, state: Mutex::new(state) }
     }
 
-    /// Runs one call and records its result. There is none if another process continues the turn.
+    /// Runs one call and records its result, unless another process continues the turn.
     pub(super) async fn call(&self, position: usize, call: &CallEntry) {
         let started = Instant::now();
         let context = self.context(call);
@@ -234,7 +234,8 @@ impl<'a> CallRunner<'a> {
         if self.turn.cancellation.is_cancelled() {
             return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
         }
-        let repeatable = self.turn.setup.registry.get(&context.tool_name).is_none_or(|tool| {
+        // The other process may have had a tool that this one does not know yet.
+        let repeatable = self.turn.setup.registry.get(&context.tool_name).is_some_and(|tool| {
             tool.tool().deduplicates_calls() || tool.registration().hints.may_retry()
         });
         if repeatable {

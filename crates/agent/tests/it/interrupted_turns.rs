@@ -133,6 +133,21 @@ async fn later_message_continues_the_open_turn_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_of_tool_that_is_missing_now_may_have_run() {
+    let (storage, tools, id) = (Storage::new(), Tools::remote(), MessageId::generate());
+    crash_after(&storage, tools.fixture(ExecutionStrategy::Sequential), 2, &id).await;
+    let model = three_calls();
+    let agent = storage.agent(AgentFixture::new(), &model);
+    resume(&agent, &EventLog::default()).await.expect("an open turn");
+    let results = model.tool_results();
+    // The last call was requested by this process alone: it did not run.
+    for (result, expected) in results.iter().zip(["unknown", "unknown", "tool not found"]) {
+        assert!(result.contains(expected), "{results:?}");
+    }
+    assert_eq!(results.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn local_tool_runs_again_only_if_harmless() {
     for (hints, runs, expected) in [
         (ToolHints::default(), 1, "outcome unknown"),

@@ -59,7 +59,7 @@ async fn answered_id_gets_the_recorded_answer_in_any_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fenced_process_stops_and_answers_nobody() {
+async fn fenced_process_stops_without_an_answer() {
     let (storage, id, gate) = (Storage::new(), MessageId::generate(), Arc::new(Semaphore::new(0)));
     let stalled = ProbeTool::new("work", Behavior::Gated(gate.clone()));
     let first_model = one_call();

@@ -94,7 +94,7 @@ async fn answer_after(entry: &str, expected: &EntryProblem) -> String {
         }
         other => panic!("{other:?}"),
     }
-    // What is readable can be exported, and other conversations are not affected.
+    // The readable part can be exported, and other conversations are not affected.
     let items = agent.conversations().history(&session(), 1, 10).await.unwrap();
     assert_eq!((items.len(), &items[2].body), (3, &HistoryBody::Other));
     let summary = agent.conversations().summary(&session()).await.unwrap().unwrap();

@@ -116,7 +116,7 @@ pub(crate) async fn resume(
     agent.resume(&session(), move |_| sink).await
 }
 
-/// What happens to appends after the first entries.
+/// Outcome of appends after the first entries.
 pub(crate) enum Fault {
     /// They never return, as in a process that is killed.
     Crash,

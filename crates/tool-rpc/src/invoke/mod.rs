@@ -300,7 +300,13 @@ impl ToolInvokeHandler {
                 CallEntry::Conflict => {
                     return Box::pin(self.refuse(request, tool, caller, id_in_use())).await;
                 }
-                CallEntry::OtherCaller => {
+                // The journal then has the result for this caller, too.
+                CallEntry::OtherAddress(running) if self.journal.is_some() => {
+                    info!("call is already running in this process for another address");
+                    inbound.saw_running = true;
+                    Box::pin(running.wait()).await;
+                }
+                CallEntry::OtherAddress(_) => {
                     let failure = id_in_use().into_possibly_executed();
                     return Box::pin(self.refuse(request, tool, caller, failure)).await;
                 }

@@ -78,8 +78,20 @@ pub(super) enum CallEntry<'a> {
     Duplicate(DuplicateCall),
     /// A different call has this id.
     Conflict,
-    /// An identical call runs here whose reply goes to another address.
-    OtherCaller,
+    /// An identical call of the agent runs here whose reply goes to another address: a process that
+    /// continues a turn makes the calls of the process before again.
+    OtherAddress(OtherCall),
+}
+
+/// A running call whose reply goes to another address.
+pub(super) struct OtherCall(watch::Receiver<Copies>);
+
+impl OtherCall {
+    /// Waits until the call ended and is no longer registered.
+    pub(super) async fn wait(mut self) {
+        // A closed channel means that the call was aborted.
+        let _ = self.0.wait_for(|copies| copies.confirmed.is_some()).await;
+    }
 }
 
 /// Entry of a running call, removed when dropped.
@@ -202,11 +214,11 @@ impl RunningCall {
         if self.fingerprint != fingerprint {
             return CallEntry::Conflict;
         }
-        if self.reply_to != *reply_to {
-            return CallEntry::OtherCaller;
-        }
         let is_replying = self.is_replying.load(Ordering::Acquire);
         let sender = self.copies.get_or_insert_with(watch::Sender::default);
+        if self.reply_to != *reply_to {
+            return CallEntry::OtherAddress(OtherCall(sender.subscribe()));
+        }
         sender.send_modify(|copies| copies.count += 1);
         let copies = sender.subscribe();
         let number = copies.borrow().count;

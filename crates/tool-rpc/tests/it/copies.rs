@@ -9,7 +9,7 @@ use std::{
 };
 
 use rockbot_bus::PublishError;
-use rockbot_contracts::{Executed, QueueSpec, ToolErrorCode, topology::tool_invoke};
+use rockbot_contracts::{QueueSpec, topology::tool_invoke};
 use rockbot_testkit::{
     InterceptedBus,
     fixture::{assert_never, key, wait_until, within_timeout},
@@ -50,18 +50,22 @@ async fn copies_of_running_call_do_not_fill_a_handler() {
 }
 
 #[tokio::test]
-async fn refused_copy_of_other_caller_does_not_deny_the_run() {
+async fn copy_from_other_process_of_agent_returns_recorded_result() {
     let mut fixture = Fixture::new().await;
     fixture.close_gate();
     let _here = fixture.handler(&tool_invoke(), true).await;
-    let call = call("write");
-    fixture.send(&tool_invoke(), &call).await;
+    let slow = call("write");
+    fixture.send(&tool_invoke(), &slow).await;
     within_timeout("the tool", fixture.started.notified()).await;
+    // The process that continues the turn has another address.
     fixture.caller = key("tool.result.agent.two");
     let queue = QueueSpec::reply(&fixture.caller, vec![(&fixture.caller).into()]);
     fixture.replies = fixture.bus.consume(queue, 10).await;
-    fixture.send(&tool_invoke(), &call).await;
-    assert_eq!(fixture.error().await, (ToolErrorCode::OutcomeUnknown, Executed::Unknown));
+    fixture.send(&tool_invoke(), &Call { maybe_redelivered: true, ..slow }).await;
+    assert_never("a reply during the call", fixture.replies.next()).await;
+    fixture.gate.add_permits(1);
+    assert_eq!(fixture.result().await, "done, run 1");
+    assert_eq!(fixture.runs(), 1);
 }
 
 #[tokio::test]

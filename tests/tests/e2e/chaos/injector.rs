@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 use super::{
-    handlers::Handlers,
     load::{CALLER, Load},
+    processes::Processes,
     schedule::{Fault, ScheduledFault},
     services::Services,
     timeline::Timeline,
@@ -20,7 +20,7 @@ const HANDLER_CONNECTIONS: &str = "tool-handler/";
 /// Injects faults into a run.
 pub(super) struct Injector {
     pub(super) services: Arc<Services>,
-    pub(super) handlers: Arc<Handlers>,
+    pub(super) handlers: Arc<Processes>,
     pub(super) load: Arc<Load>,
     pub(super) timeline: Arc<Timeline>,
 }

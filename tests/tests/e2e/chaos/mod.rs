@@ -10,10 +10,12 @@ mod handlers;
 mod injector;
 mod load;
 mod observer;
+mod processes;
 mod report;
 mod schedule;
 mod services;
 mod timeline;
+mod turns;
 
 use std::{
     env, fs,
@@ -29,10 +31,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use self::{
     checks::{Observations, check},
-    handlers::Handlers,
+    handlers::{HANDLERS, HandlerSettings},
     injector::Injector,
     load::{CALLER, Load, Mix},
     observer::ReplyObserver,
+    processes::Processes,
     report::Report,
     services::Services,
     timeline::Timeline,
@@ -46,6 +49,8 @@ const FOLDER: &str = "ROCKBOT_CHAOS_FOLDER";
 
 /// Duration of the faults of a test run.
 const TEST_DURATION: Duration = Duration::from_secs(12);
+/// Calls that a handler runs at a time: few, so that calls wait.
+const CONCURRENCY: usize = 10;
 /// Backlog of a handler that refuses calls while others are down.
 const SMALL_BACKLOG: usize = 30;
 /// Backlog of a handler that refuses no call.
@@ -99,7 +104,7 @@ struct Run {
     root: PathBuf,
     services: Arc<Services>,
     timeline: Arc<Timeline>,
-    handlers: Arc<Handlers>,
+    handlers: Arc<Processes>,
     load: Arc<Load>,
     bus: Arc<dyn Bus>,
     observer: ReplyObserver,
@@ -111,7 +116,9 @@ impl Run {
         let is_full = options.folder.is_some();
         let (mix, backlog) =
             if is_full { (Mix::Full, SMALL_BACKLOG) } else { (Mix::Patient, LARGE_BACKLOG) };
-        let handlers = Arc::new(Handlers::start(&root, &services, backlog, &timeline).await);
+        let settings = HandlerSettings { folder: &root, concurrency: CONCURRENCY, backlog };
+        let launcher = handlers::launcher(&services, &settings);
+        let handlers = Arc::new(Processes::start("handler", HANDLERS, launcher, &timeline).await);
         let bus = services.connect(&services.amqp_url, CALLER).await.expect("connected");
         let load = Arc::new(Load::new(options.seed, mix, bus, timeline.clone()));
         let bus = services.connect(&services.amqp_url, "chaos-observer").await.expect("connected");
@@ -205,7 +212,7 @@ impl Run {
             Report { seed, duration, broker, faults, counts, violations, late_replies, retries };
         let description = report.describe(&observations, &self.timeline, &records.logs);
         if let Some(folder) = &self.options.folder {
-            write_files(folder, &report, &description, &records.logs, &self.timeline);
+            write_files(folder, &report.to_json(), &description, &records.logs, &self.timeline);
         }
         (report, description)
     }
@@ -258,14 +265,14 @@ impl Run {
 
 fn write_files(
     folder: &Path,
-    report: &Report,
+    report: &serde_json::Value,
     description: &str,
     logs: &[(String, String)],
     timeline: &Timeline,
 ) {
     fs::create_dir_all(folder).expect("a folder");
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("written");
-    write("report.json", &format!("{:#}\n", report.to_json()));
+    write("report.json", &format!("{report:#}\n"));
     write("violations.txt", description);
     let events = timeline.events().iter().map(|event| format!("{event}\n")).collect::<String>();
     write("events.txt", &events);

@@ -6,11 +6,33 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use rustix::process::Pid;
+
 /// The start of a run and its events. Times are durations since the start.
 pub(super) struct Timeline {
     start: Instant,
     wall: SystemTime,
     events: Mutex<Vec<Event>>,
+    signals: Mutex<Vec<SentSignal>>,
+}
+
+/// A signal that a fault sent to a process.
+#[derive(Debug, Clone)]
+pub(super) struct SentSignal {
+    pub(super) at: Duration,
+    /// The process, such as `handler-1`.
+    pub(super) name: String,
+    /// Its process id; empty for a service.
+    pub(super) pid: String,
+    /// Such as `SIGKILL`.
+    pub(super) signal: String,
+}
+
+impl SentSignal {
+    /// Returns whether the process continues later.
+    pub(super) fn stops(&self) -> bool {
+        self.signal == "SIGSTOP"
+    }
 }
 
 /// A fault or its repair.
@@ -22,7 +44,12 @@ pub(super) struct Event {
 
 impl Timeline {
     pub(super) fn start() -> Self {
-        Self { start: Instant::now(), wall: SystemTime::now(), events: Mutex::default() }
+        Self {
+            start: Instant::now(),
+            wall: SystemTime::now(),
+            events: Mutex::default(),
+            signals: Mutex::default(),
+        }
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -48,6 +75,27 @@ impl Timeline {
     pub(super) fn record(&self, text: impl Into<String>) {
         let event = Event { at: self.now(), text: text.into() };
         self.events.lock().expect("not poisoned").push(event);
+    }
+
+    /// Records a signal to a process.
+    pub(super) fn record_signal(&self, name: &str, pid: Pid, signal: &str) {
+        self.record_fault(name, pid.as_raw_nonzero().to_string(), signal);
+    }
+
+    /// Records that a service was killed.
+    pub(super) fn record_outage(&self, name: &str) {
+        self.record_fault(name, String::new(), "SIGKILL");
+    }
+
+    fn record_fault(&self, name: &str, pid: String, signal: &str) {
+        self.record(format!("{name} {signal}"));
+        let (name, signal) = (name.to_owned(), signal.to_owned());
+        let signal = SentSignal { at: self.now(), name, pid, signal };
+        self.signals.lock().expect("not poisoned").push(signal);
+    }
+
+    pub(super) fn signals(&self) -> Vec<SentSignal> {
+        self.signals.lock().expect("not poisoned").clone()
     }
 
     pub(super) fn events(&self) -> Vec<Event> {
