@@ -24,6 +24,7 @@ async fn restarted_agent_continues_turn_in_the_middle_of_a_call() {
     replicas.open_gate();
     assert_completed(&user.answer(&message).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
     replicas.finish(vec![restarted], user).await;
 }
 
@@ -42,6 +43,7 @@ async fn other_replica_continues_turn_of_killed_agent() {
     replicas.open_gate();
     assert_completed(&user.answer(&message).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
     replicas.finish(vec![second], user).await;
 }
 
@@ -59,5 +61,6 @@ async fn result_of_a_call_that_ended_without_an_agent_is_used() {
     let restarted = replicas.start("agent-1").await;
     assert_completed(&user.answer(&message).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
     replicas.finish(vec![restarted], user).await;
 }

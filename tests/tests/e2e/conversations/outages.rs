@@ -43,6 +43,7 @@ async fn check_outage(
     let _server = on_server(server, end).await;
     assert_completed(&user.answer(&message).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
     replicas.finish(agents, user).await;
 }
 

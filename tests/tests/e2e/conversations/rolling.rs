@@ -45,5 +45,6 @@ async fn rolling_restart_fails_no_turn() {
         (0..TURNS).flat_map(|number| (1..=3).map(move |step| format!("{number}-{step}"))).collect();
     assert_eq!(lines, expected);
     assert!(user.resumptions() > 0, "no turn was in hand when its process was stopped");
+    user.assert_calls_succeeded();
     replicas.finish(running, user).await;
 }

@@ -40,6 +40,7 @@ async fn check_stalled_owner(continues: Continues) {
     let next = user.send(&session, JOB).await;
     assert_completed(&user.answer(&next).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after", "gated", "after"]);
+    user.assert_calls_succeeded();
     replicas.finish(vec![stalled, second], user).await;
 }
 

@@ -20,7 +20,10 @@ async fn running_turn(replicas: &Replicas) -> (Vec<Running>, super::user::User, 
 }
 
 fn script() -> String {
-    format!("{}{}", scene(JOB, &[GATED]), scene(STEERING, &["echo steered >> lines"]))
+    // A turn is steered between two steps. The message arrives during one of them.
+    let mut steps = vec![GATED];
+    steps.extend(["sleep 0.3"; 8]);
+    format!("{}{}", scene(JOB, &steps), scene(STEERING, &["echo steered >> lines"]))
 }
 
 #[tokio::test]
@@ -28,9 +31,9 @@ async fn steering_reaches_turn_in_other_replica() {
     let replicas = Replicas::new(&script()).await;
     let (agents, mut user, session) = running_turn(&replicas).await;
     let steering = user.send(&session, STEERING).await;
+    replicas.open_gate();
     let is_steered = |body: &ReplyBody| matches!(body, ReplyBody::Steered {});
     user.reply_to(&steering, "a steered turn", is_steered).await;
-    replicas.open_gate();
     let turn = user.first_message();
     assert_completed(&user.answer(&turn).await, "done");
     assert_eq!(replicas.lines(), ["gated", "steered"]);

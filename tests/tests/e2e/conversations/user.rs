@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_bus::{Bus, Consumer, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentTrust, Envelope, InstanceId, Message, MessageId, QueueSpec,
-    ReplyBody, RoutingKey, SessionId, UserMessage,
+    AgentName, AgentReply, ContentTrust, Envelope, Executed, InstanceId, Message, MessageId,
+    QueueSpec, ReplyBody, RoutingKey, SessionId, UserMessage,
     json::Limits,
     topology::{user_message, user_response},
 };
@@ -110,16 +110,27 @@ impl User {
         Some(reply)
     }
 
-    /// Receives what is in the queue, and checks that each message has one final reply, and that replies
-    /// are numbered in order. No agent may be running.
+    /// Fails unless each call that a reply reports as ended has a result.
+    #[track_caller]
+    pub(super) fn assert_calls_succeeded(&self) {
+        for reply in &self.replies {
+            if let ReplyBody::ToolFinished { error, executed, .. } = &reply.body {
+                assert_eq!((error, executed), (&None, &Executed::Yes), "{reply:#?}");
+            }
+        }
+    }
+
+    /// Receives what is in the queue, and checks that each message has one final reply, and that the
+    /// replies of each process are numbered in order. No agent may be running.
     pub(super) async fn check_final_answers(mut self) {
         let end = Publication::mandatory(self.reply_to.clone(), text_message("end"));
         self.bus.publish(end).await.expect("confirmed");
         while self.next().await.is_some() {}
         let mut finals: BTreeMap<_, _> = self.sent.iter().map(|id| (id, 0)).collect();
-        let mut last: BTreeMap<&MessageId, u64> = BTreeMap::new();
+        let mut last: BTreeMap<_, u64> = BTreeMap::new();
         for reply in &self.replies {
-            let number = last.insert(&reply.in_reply_to, reply.sequence);
+            let base = AgentReply::sequence_base_of(reply.sequence);
+            let number = last.insert((&reply.in_reply_to, base), reply.sequence);
             assert!(number.is_none_or(|number| number < reply.sequence), "{:#?}", self.replies);
             *finals.entry(&reply.in_reply_to).or_default() += u32::from(reply.is_final);
         }
