@@ -25,6 +25,8 @@ mod chaos;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod conversations;
+#[cfg(test)]
 mod crash_points;
 #[cfg(test)]
 mod dead_letters;

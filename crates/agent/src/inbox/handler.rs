@@ -102,6 +102,7 @@ impl InboxHandler {
         let session = &incoming.message.session_id;
         let started = Instant::now();
         let mut dead: Option<Holder> = None;
+        let mut was_fenced = false;
         while !self.stop.is_cancelled() {
             let claim = match dead.take() {
                 Some(dead) => replicas.ownership.take_over(session, &dead).await,
@@ -109,6 +110,13 @@ impl InboxHandler {
             };
             match claim {
                 Ok(Claim::Owned(hold, order)) => {
+                    // The process that continued the turn may have answered since.
+                    if was_fenced && self.is_published(incoming).await {
+                        drop(order);
+                        hold.release().await;
+                        guard.answered();
+                        return Processed::Answered;
+                    }
                     let (answer, replies) = self.answer(incoming, Some(order)).await;
                     match answer.ended {
                         TurnEnd::Answered | TurnEnd::Unrecorded => {
@@ -128,6 +136,7 @@ impl InboxHandler {
                                 guard.answered();
                                 return Processed::Answered;
                             }
+                            was_fenced = true;
                         }
                     }
                 }

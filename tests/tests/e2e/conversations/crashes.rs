@@ -1,0 +1,66 @@
+//! Agents killed with SIGKILL in the middle of a tool call.
+
+use rockbot_contracts::SessionId;
+
+use super::harness::{GATED, Replicas, assert_completed, kill, scene};
+
+const JOB: &str = "the job";
+
+fn job() -> String {
+    scene(JOB, &[GATED, "echo after >> lines"])
+}
+
+#[tokio::test]
+async fn restarted_agent_continues_turn_in_the_middle_of_a_call() {
+    let replicas = Replicas::new(&job()).await;
+    let agent = replicas.start("agent-1").await;
+    let mut user = replicas.user().await;
+    let message = user.send(&SessionId::generate(), JOB).await;
+    let _command = replicas.gated_command().await;
+    kill(agent).await;
+
+    let restarted = replicas.start("agent-1").await;
+    user.resumed(&message).await;
+    replicas.open_gate();
+    assert_completed(&user.answer(&message).await, "done");
+    assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
+    replicas.finish(vec![restarted], user).await;
+}
+
+#[tokio::test]
+async fn other_replica_continues_turn_of_killed_agent() {
+    let replicas = Replicas::new(&job()).await;
+    let first = replicas.start("agent-1").await;
+    let mut user = replicas.user().await;
+    let message = user.send(&SessionId::generate(), JOB).await;
+    let _command = replicas.gated_command().await;
+    let second = replicas.start("agent-2").await;
+    kill(first).await;
+
+    let on = user.resumed(&message).await;
+    assert!(on.as_str().starts_with("agent-2"), "resumed on {on}");
+    replicas.open_gate();
+    assert_completed(&user.answer(&message).await, "done");
+    assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
+    replicas.finish(vec![second], user).await;
+}
+
+#[tokio::test]
+async fn result_of_a_call_that_ended_without_an_agent_is_used() {
+    let replicas = Replicas::new(&job()).await;
+    let agent = replicas.start("agent-1").await;
+    let mut user = replicas.user().await;
+    let message = user.send(&SessionId::generate(), JOB).await;
+    let command = replicas.gated_command().await;
+    kill(agent).await;
+    replicas.open_gate();
+    command.wait_for_exit().await;
+
+    let restarted = replicas.start("agent-1").await;
+    assert_completed(&user.answer(&message).await, "done");
+    assert_eq!(replicas.lines(), ["gated", "after"]);
+    user.assert_calls_succeeded();
+    replicas.finish(vec![restarted], user).await;
+}
