@@ -120,7 +120,7 @@ impl User {
         }
     }
 
-    /// Receives what is in the queue, and checks that each message has one final reply, and that the
+    /// Receives the remaining replies, and checks that each message has one final reply, and that the
     /// replies of each process are numbered in order. No agent may be running.
     pub(super) async fn check_final_answers(mut self) {
         let end = Publication::mandatory(self.reply_to.clone(), text_message("end"));
