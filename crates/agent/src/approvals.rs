@@ -228,8 +228,8 @@ impl Approvals {
         verdict(decision)
     }
 
-    /// Shows a request to the user and waits for the decision; `None` if it expires. A user that responded
-    /// before this process opened the request is not asked again.
+    /// Shows a request to the user and waits for the decision; `None` if it expires. A response
+    /// that arrived before this process opened the request counts.
     async fn wait_for_user(
         &self,
         question: &ApprovalRequest<'_>,

@@ -68,7 +68,7 @@ enum Role {
 /// because its sender no longer waits.
 ///
 /// If the conversations are stored, a turn that this process leaves, because it shuts down or another
-/// process continues it, gets a final reply that says so. Its message is not answered by that: the turn
+/// process continues it, gets a final reply with that reason. Its message is not answered by that: the turn
 /// continues when the conversation is resumed, and its answer is recorded.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::conversation::{CallEntry, OpenStep};
 /// Time limit for the tools to be available. A process that has just started does not know the tools of
 /// handlers and MCP servers until they are announced.
 const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
-/// Pause before an MCP server that did not respond is asked again.
+/// Pause before another request to an MCP server that did not respond.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Turn<'_> {
@@ -63,8 +63,8 @@ impl Turn<'_> {
         name.is_some_and(|name| self.setup.registry.get(&name).is_some())
     }
 
-    /// Returns the name of a call's tool in the registry of this process. There is none if the tool is of
-    /// an MCP server and not available: the recorded name may be that of another tool.
+    /// Returns the name of a call's tool in the registry of this process. Returns `None` for an
+    /// unavailable tool of an MCP server: the recorded name may be that of another tool.
     pub(super) fn tool_name<'a>(&'a self, call: &'a CallEntry) -> Option<Cow<'a, str>> {
         match &call.tool {
             None => Some(self.names.own(&call.name).into()),

@@ -193,7 +193,7 @@ impl TurnSetup {
     }
 
     /// Deletes the conversations with sub-agents that the entries below `before` of a conversation started,
-    /// and what is stored for them.
+    /// and their stored data.
     ///
     /// # Errors
     /// When the store fails; repeat it then.

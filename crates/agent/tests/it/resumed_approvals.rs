@@ -66,7 +66,7 @@ async fn decision_before_takeover_counts() {
     let events = EventLog::default();
     let (_, answer) = resume(&agent, &events).await.unwrap();
     assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 1));
-    assert!(events.approval_requests().is_empty(), "the user is not asked again");
+    assert!(events.approval_requests().is_empty(), "the user gets no second request");
 }
 
 #[tokio::test(start_paused = true)]
