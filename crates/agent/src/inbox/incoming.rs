@@ -54,10 +54,11 @@ impl<'a> Incoming<'a> {
         self.envelope.remaining() == Some(Duration::ZERO)
     }
 
-    /// Returns `true` if the broker may have delivered the message before. A client that asks for an answer
-    /// again sends the message again; a cancel is not sent again.
+    /// Returns `true` if the message may have been delivered before, by the broker or by the process that
+    /// forwarded it. A client that asks for an answer again sends the message again; a cancel is not sent
+    /// again.
     pub(super) fn is_copy(&self) -> bool {
-        self.is_redelivered || self.message.cancel
+        self.is_redelivered || self.message.cancel || self.forwarded_by.is_some()
     }
 
     pub(super) fn target(&self) -> ReplyTarget {
