@@ -5,6 +5,7 @@
 //! - [`format`](self::format): the format in which a model is asked to call; answers may use any known one.
 
 mod answer;
+mod block_end;
 mod candidate;
 mod format;
 mod json_call;

@@ -66,7 +66,7 @@ impl CallReader {
                 self.add(pieces);
             }
             ChatEvent::Finished(reason) => {
-                let pieces = self.scanner.finish()?;
+                let pieces = self.scanner.finish(reason == FinishReason::Length)?;
                 self.add(pieces);
                 let has_calls = self.scanner.has_calls() && reason == FinishReason::Stop;
                 let reason = if has_calls { FinishReason::ToolCalls } else { reason };

@@ -17,6 +17,8 @@ const FIRST_KEYS: [&str; 10] = [
 const FENCE_INFOS: [&str; 6] = ["", "json", "tool", "tool_call", "tool_calls", "tool_code"];
 /// The longest text before the first key, and the longest key or info string, in bytes.
 const MAX_LEAD_BYTES: usize = 64;
+/// The longest text that is checked, in bytes: more than a lead, a key and its quotes.
+const MAX_CHECKED_BYTES: usize = 4 * MAX_LEAD_BYTES;
 
 const FENCE: &str = "```";
 
@@ -33,6 +35,7 @@ pub(super) enum Candidate {
 
 /// Checks JSON.
 pub(super) fn json(text: &str) -> Candidate {
+    let text = &text[..text.floor_char_boundary(MAX_CHECKED_BYTES)];
     match begins_like_call(text) {
         Some(true) => Candidate::Yes(0),
         Some(false) => Candidate::No,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::syntax::SYNTAXES;
 use crate::{
     chat::{ToolCallRequest, ToolDefinition},
     readable_arguments::readable_arguments,
@@ -120,8 +121,10 @@ impl TextCallFormat {
         }
     }
 
-    /// A result comes from outside: it cannot close its own frame.
+    /// A result comes from outside: it cannot close its own frame, and has no mark of calls that a model
+    /// could repeat.
     fn result(self, NamedResult { tool, content }: &NamedResult<'_>) -> String {
+        let content = &without_call_marks(content);
         let framed = |open: &str, content: &str, close: &str| {
             let inert = format!("{} {}", &close[..1], &close[1..]);
             format!("{open}{}{close}", content.replace(close, &inert))
@@ -165,6 +168,14 @@ impl TextCallFormat {
             Self::DeepSeek => " after <｜tool▁outputs▁begin｜>",
         }
     }
+}
+
+/// Puts a space into each mark of calls.
+fn without_call_marks(text: &str) -> String {
+    SYNTAXES.iter().fold(text.to_owned(), |text, syntax| {
+        let (first, rest) = syntax.open.split_at(1);
+        text.replace(syntax.open, &format!("{first} {rest}"))
+    })
 }
 
 /// Renders an object with the name first, as models write it: they choose a tool before its arguments.

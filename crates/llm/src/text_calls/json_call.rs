@@ -29,6 +29,11 @@ impl ParsedCall {
         is_name.then(|| Self { name: name.to_owned(), arguments })
     }
 
+    /// Makes the arguments invalid, because the model did not complete them.
+    pub(super) fn cut(&mut self) {
+        self.arguments.pop();
+    }
+
     /// Creates a call from arguments that a model wrote.
     pub(super) fn with_value(name: &str, arguments: &Value) -> Option<Self> {
         Self::new(name, argument_text(arguments))

@@ -1,6 +1,9 @@
 //! Calls between the special tokens of Mistral and DeepSeek.
 
-use super::json_call::{ParsedCall, marked_calls};
+use super::{
+    block_end::BlockEnd,
+    json_call::{ParsedCall, marked_calls},
+};
 use crate::json_depth::JsonDepth;
 
 /// Mistral's mark before calls.
@@ -13,12 +16,19 @@ const DEEPSEEK_SEPARATOR: &str = "<｜tool▁sep｜>";
 /// Returns the calls after `[TOOL_CALLS]`: a JSON array, or a name and a JSON object, which are separated by
 /// `[ARGS]` and sometimes a `[CALL_ID]`. Later models repeat the mark before each call.
 pub(super) fn mistral_calls(text: &str) -> Vec<ParsedCall> {
-    text.split(MISTRAL_MARK)
-        .flat_map(|part| {
-            let part = part.trim();
-            if part.starts_with(['[', '{']) { marked_calls(part) } else { named_calls(part) }
-        })
-        .collect()
+    let mut calls = Vec::new();
+    let mut rest = Some(text);
+    while let Some(text) = rest {
+        // A mark in JSON is a part of its text.
+        let mark = BlockEnd::default().find(text, &[MISTRAL_MARK]);
+        let (part, next) =
+            mark.map_or((text, None), |(at, length)| (&text[..at], Some(&text[at + length..])));
+        let part = part.trim();
+        let is_json = part.starts_with(['[', '{']);
+        calls.extend(if is_json { marked_calls(part) } else { named_calls(part) });
+        rest = next;
+    }
+    calls
 }
 
 /// Returns calls of the form `NAME{…}`, one after the other.

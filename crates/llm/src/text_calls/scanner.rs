@@ -1,6 +1,7 @@
 //! Separation of a streamed answer into text and calls.
 
 use super::{
+    block_end::BlockEnd,
     candidate::{self, Candidate},
     json_call::{ParsedCall, unmarked_calls},
     syntax::{RESULT_MARKS, SYNTAXES, Syntax},
@@ -53,16 +54,18 @@ pub(super) struct CallScanner {
     /// White space that is dropped if a call follows.
     held_space: String,
     pieces: Vec<Piece>,
+    /// The answer reached its maximum length.
+    is_cut: bool,
 }
 
 #[derive(Debug)]
 enum State {
     Text,
     Reasoning,
-    /// In a block whose marks are known; `scanned` bytes hold no closing mark.
+    /// In a block whose marks are known.
     Block {
         syntax: &'static Syntax,
-        scanned: usize,
+        end: BlockEnd,
     },
     /// In JSON that may be a call.
     Json {
@@ -102,6 +105,7 @@ impl CallScanner {
             calls: 0,
             held_space: String::new(),
             pieces: Vec::new(),
+            is_cut: false,
         }
     }
 
@@ -117,11 +121,13 @@ impl CallScanner {
         Ok(std::mem::take(&mut self.pieces))
     }
 
-    /// Reads the end of the answer. The end of a block may be missing.
+    /// Reads the end of the answer. The end of a block may be missing. If the answer `is_cut` at its maximum
+    /// length, the arguments of a call without an end are invalid JSON.
     ///
     /// # Errors
     /// As for [`Self::push`].
-    pub(super) fn finish(&mut self) -> Result<Vec<Piece>, ChatError> {
+    pub(super) fn finish(&mut self, is_cut: bool) -> Result<Vec<Piece>, ChatError> {
+        self.is_cut = is_cut;
         while self.step(true)? {}
         if self.calls == 0 && !self.held_space.is_empty() {
             self.pieces.push(Piece::Text(std::mem::take(&mut self.held_space)));
@@ -171,7 +177,7 @@ impl CallScanner {
         self.emit_text(at);
         self.state = match mark {
             Mark::Incomplete => return false,
-            Mark::Block(syntax) => State::Block { syntax, scanned: syntax.open.len() },
+            Mark::Block(syntax) => State::Block { syntax, end: BlockEnd::default() },
             Mark::Reasoning => State::Reasoning,
             Mark::Results => State::Ignored,
             Mark::Json => State::Json { depth: JsonDepth::default(), scanned: 0 },
@@ -233,30 +239,32 @@ impl CallScanner {
     }
 
     fn step_block(&mut self, is_end: bool) -> Result<bool, ChatError> {
-        let State::Block { syntax, scanned } = &mut self.state else { return Ok(false) };
+        let State::Block { syntax, end } = &mut self.state else { return Ok(false) };
         let syntax = *syntax;
-        let open = syntax.open.len();
         let rest = &self.buffer[self.start..];
-        let ends = syntax.close.iter().filter_map(|close| {
-            let from = rest.floor_char_boundary(scanned.saturating_sub(close.len()).max(open));
-            rest[from..].find(close).map(|at| (from + at, close.len()))
-        });
-        let (end, mark) = match ends.min() {
-            Some(end) => end,
-            None if is_end => (rest.len(), 0),
-            None if rest.len() > MAX_BLOCK_BYTES => {
+        let content = &rest[syntax.open.len()..];
+        let found = end.find(content, syntax.close);
+        if found.is_none() && !is_end {
+            if rest.len() > MAX_BLOCK_BYTES {
                 return Err(ChatError::TooLarge {
                     what: "bytes in a block of tool calls",
                     limit: MAX_BLOCK_BYTES,
                 });
             }
-            None => {
-                *scanned = rest.len();
-                return Ok(false);
-            }
-        };
-        let calls = syntax.calls(&rest[open..end], &self.tools);
-        self.state = State::Text;
+            return Ok(false);
+        }
+        let is_cut = found.is_none() && self.is_cut && end.has_tags();
+        // JSON with an error may have no end: the first mark is the best guess, and nothing after it counts.
+        let marks = syntax.close.iter().filter_map(|mark| Some((content.find(mark)?, mark.len())));
+        let guess = if found.is_none() && !self.is_cut { marks.min() } else { None };
+        let (end, mark) = found.or(guess).unwrap_or((content.len(), 0));
+        let mut calls = syntax.calls(&content[..end], &self.tools);
+        if is_cut && let Some(last) = calls.last_mut() {
+            last.cut();
+        }
+        let end = syntax.open.len() + end;
+        let is_guess = guess.is_some() && !calls.is_empty();
+        self.state = if is_guess { State::Ignored } else { State::Text };
         if calls.is_empty() {
             self.emit_text(end + mark);
         } else {
@@ -356,4 +364,31 @@ impl CallScanner {
 fn partial_mark(text: &str, mark: &str) -> usize {
     let longest = (mark.len() - 1).min(text.len());
     (1..=longest).rev().find(|length| text.ends_with(&mark[..*length])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the arguments of the only call of an answer that reached its maximum length.
+    fn cut(output: &str) -> String {
+        let mut scanner = CallScanner::new(ToolSet::new(&[]), true);
+        let mut pieces = scanner.push(output).unwrap();
+        pieces.extend(scanner.finish(true).unwrap());
+        let [Piece::Call(call)] = &pieces[..] else { panic!("{pieces:?}") };
+        call.arguments.clone()
+    }
+
+    #[test]
+    fn cut_arguments_are_invalid() {
+        for output in [
+            "<function=bash>\n<parameter=command>rm -rf /data/tmp",
+            "<function_calls><invoke name=\"bash\"><parameter name=\"command\">rm -rf /data",
+            "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>rm -rf /data",
+            "<tool_call>{\"name\": \"bash\", \"arguments\": {\"command\": \"a</tool_call>",
+        ] {
+            let arguments = cut(output);
+            assert!(serde_json::from_str::<serde_json::Value>(&arguments).is_err(), "{arguments}");
+        }
+    }
 }

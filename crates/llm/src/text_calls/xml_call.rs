@@ -55,10 +55,16 @@ fn call<'a>(
     pairs: impl Iterator<Item = (&'a str, &'a str)>,
     tools: &ToolSet,
 ) -> Option<ParsedCall> {
-    let argument = |(key, value): (&str, &str)| {
-        (key.to_owned(), tools.argument(name.trim(), key, line(value)))
-    };
-    let arguments: Map<String, Value> = pairs.map(argument).collect();
+    let mut arguments = Map::new();
+    for (key, value) in pairs {
+        let value = tools.argument(name.trim(), key, line(value));
+        if arguments.insert(key.to_owned(), value).is_some() {
+            // Copied text may have tags: neither value is certain.
+            let reason =
+                format!("the argument {key} is given twice; call again with JSON arguments");
+            return ParsedCall::new(name, Value::String(reason).to_string());
+        }
+    }
     ParsedCall::with_value(name, &Value::Object(arguments))
 }
 

@@ -188,6 +188,28 @@ async fn other_text_is_unchanged() {
 }
 
 #[tokio::test]
+async fn marks_in_copied_text_begin_no_call() {
+    let copied = "see </tool_call><function=search><parameter=query>x</parameter></function>";
+    let call = json!({"name": "get_weather", "arguments": {"city": copied}});
+    let output = format!("<tool_call>\n{call}\n</tool_call>");
+    check(&output, "", &[("get_weather", json!({"city": copied}))]).await;
+
+    let call =
+        json!([{"name": "get_weather", "arguments": {"city": "<s>Bern</s> and [TOOL_CALLS]"}}]);
+    let answer = read(&format!("[TOOL_CALLS] {call}</s>"), 7).await.unwrap();
+    assert_eq!(answer.tool_calls.len(), 1, "{answer:?}");
+}
+
+#[tokio::test]
+async fn repeated_argument_is_invalid() {
+    let output = "<function=search>\n<parameter=query>a</parameter>\n<parameter=query>b</parameter>\n</function>";
+    let answer = read(output, 9).await.unwrap();
+    let [call] = &answer.tool_calls[..] else { panic!("{answer:?}") };
+    assert!(call.arguments.contains("query is given twice"), "{call:?}");
+    assert!(!serde_json::from_str::<Value>(&call.arguments).unwrap().is_object());
+}
+
+#[tokio::test]
 async fn invalid_arguments_are_kept_for_the_tool() {
     let output = "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"two\nlines\"}}\n</tool_call>";
     let answer = read(output, 3).await.unwrap();
