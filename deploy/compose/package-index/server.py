@@ -1,11 +1,12 @@
 """A read-only view of a Python package index: the wheels of packages, and nothing else of the network.
 
 `/simple/NAME/` is the list of a package's wheels, in the index's JSON format. `/files/PATH` is a file of
-a list that was requested before; other paths are not forwarded. Variables: PACKAGE_INDEX_URL, the index
+a list that was requested before; other paths are not forwarded. Nor is a wheel that names the address of
+a dependency: installers would build what is there, with any code in it. Variables: PACKAGE_INDEX_URL, the index
 without a final slash; PACKAGE_FILES_URL, the prefix of its files; PORT.
 """
 
-import json, os, re, sys, threading, urllib.error, urllib.request
+import email, json, os, re, sys, threading, urllib.error, urllib.request
 from collections import OrderedDict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,6 +19,7 @@ PATH = re.compile(r"[A-Za-z0-9_.+!/-]{1,300}")
 FIELDS = ("filename", "hashes", "requires-python", "yanked")
 SECONDS, CONNECTIONS, CHUNK = 20, 8, 64 * 1024
 LIST_BYTES, FILE_BYTES, KNOWN_FILES = 16 << 20, 1 << 30, 100_000
+METADATA_BYTES = 4 << 20
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -79,6 +81,16 @@ class Index(ThreadingHTTPServer):
         self.remember(wheel["url"] for wheel in wheels)
         return {"meta": {"api-version": "1.0"}, "name": name, "files": wheels}
 
+    def check(self, url):
+        """Raises an error for a wheel with a dependency that no index has."""
+        with self.open(url + ".metadata", "*/*") as response:
+            text = response.read(METADATA_BYTES + 1)
+        if len(text) > METADATA_BYTES:
+            raise ValueError(f"the metadata is larger than {METADATA_BYTES} bytes")
+        for requirement in email.message_from_bytes(text).get_all("Requires-Dist", []):
+            if "@" in str(requirement).split(";")[0]:
+                raise ValueError("the wheel names the address of a dependency")
+
     def remember(self, paths):
         with self.lock:
             for path in paths:
@@ -122,6 +134,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def forward(self, url):
         """Forwards a file. A client that gets less than the length sees an incomplete response."""
+        self.server.check(url)
         with self.server.open(url, "*/*") as response:
             length = int(response.headers["Content-Length"])
             if length > FILE_BYTES:

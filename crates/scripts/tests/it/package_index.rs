@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -64,6 +64,11 @@ impl Drop for Server {
     }
 }
 
+/// Returns the file with the metadata of the wheel, which an index serves beside it.
+fn metadata(folder: &Path) -> PathBuf {
+    folder.join("packages/aa").join(format!("{FILE}.metadata"))
+}
+
 /// Starts an index with the package `demo`, and the server in front of it.
 fn servers(folder: &Path) -> [Server; 2] {
     let mut upstream = Command::new("python3");
@@ -75,6 +80,7 @@ fn servers(folder: &Path) -> [Server; 2] {
     let wheel = folder.join("packages/aa").join(FILE);
     let made = Command::new("python3").args(["-c", WHEEL]).arg(&wheel).status().unwrap();
     assert!(made.success());
+    fs::write(metadata(folder), "Name: demo\nVersion: 1.0\nRequires-Dist: other>=1\n").unwrap();
     fs::write(folder.join("packages/secret.whl"), "x").unwrap();
     let file = |name: &str, url: String| json!({"filename": name, "url": url, "hashes": {}});
     let list = json!({"files": [
@@ -133,4 +139,23 @@ fn package_index_forwards_only_listed_wheels() {
         assert_eq!(status(path), expected, "{path}");
     }
     assert!(index.request("POST", "/simple/demo/").contains(" 501 "));
+}
+
+#[test]
+fn wheel_that_names_the_address_of_a_dependency_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [index, _upstream] = servers(folder.path());
+    index.request("GET", "/simple/demo/");
+    let status = || {
+        let response = index.request("GET", &format!("/files/aa/{FILE}"));
+        response.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status(), "200");
+    for dependency in ["x @ file:///files/x", "x[y]\n @ https://elsewhere.test/x.whl ; a > '1'"] {
+        let text = format!("Name: demo\nVersion: 1.0\nRequires-Dist: {dependency}\n\nText.\n");
+        fs::write(metadata(folder.path()), text).unwrap();
+        assert_eq!(status(), "502", "{dependency}");
+    }
+    fs::remove_file(metadata(folder.path())).unwrap();
+    assert_eq!(status(), "404");
 }
