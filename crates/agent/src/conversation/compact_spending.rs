@@ -1,29 +1,30 @@
 //! Spending with short names, without zeros.
 
 use rockbot_contracts::Spending;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Compact {
+/// The form of [`Spending`] in entries, which are written for each step of a turn.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Spending")]
+pub(super) struct CompactSpending {
     /// Model calls.
-    #[serde(rename = "n", skip_serializing_if = "is_0")]
+    #[serde(rename = "n", default, skip_serializing_if = "is_0")]
     model_calls: u64,
-    #[serde(rename = "p", skip_serializing_if = "is_0")]
+    #[serde(rename = "p", default, skip_serializing_if = "is_0")]
     prompt_tokens: u64,
-    #[serde(rename = "c", skip_serializing_if = "is_0")]
+    #[serde(rename = "c", default, skip_serializing_if = "is_0")]
     completion_tokens: u64,
-    #[serde(rename = "u", skip_serializing_if = "is_0")]
+    #[serde(rename = "u", default, skip_serializing_if = "is_0")]
     unmetered_calls: u64,
-    #[serde(rename = "t", skip_serializing_if = "is_0")]
+    #[serde(rename = "t", default, skip_serializing_if = "is_0")]
     tool_calls: u64,
-    #[serde(rename = "i", skip_serializing_if = "is_0")]
+    #[serde(rename = "i", default, skip_serializing_if = "is_0")]
     tool_bytes_in: u64,
-    #[serde(rename = "o", skip_serializing_if = "is_0")]
+    #[serde(rename = "o", default, skip_serializing_if = "is_0")]
     tool_bytes_out: u64,
-    #[serde(rename = "m", skip_serializing_if = "is_0")]
+    #[serde(rename = "m", default, skip_serializing_if = "is_0")]
     cost_micros: u64,
-    #[serde(rename = "x", skip_serializing_if = "is_0")]
+    #[serde(rename = "x", default, skip_serializing_if = "is_0")]
     unpriced_calls: u64,
 }
 
@@ -34,60 +35,4 @@ fn is_0(count: &u64) -> bool {
 
 pub(super) fn is_zero(spending: &Spending) -> bool {
     *spending == Spending::default()
-}
-
-pub(super) fn serialize<S: Serializer>(
-    spending: &Spending,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let Spending {
-        model_calls,
-        prompt_tokens,
-        completion_tokens,
-        unmetered_calls,
-        tool_calls,
-        tool_bytes_in,
-        tool_bytes_out,
-        cost_micros,
-        unpriced_calls,
-    } = *spending;
-    Compact {
-        model_calls,
-        prompt_tokens,
-        completion_tokens,
-        unmetered_calls,
-        tool_calls,
-        tool_bytes_in,
-        tool_bytes_out,
-        cost_micros,
-        unpriced_calls,
-    }
-    .serialize(serializer)
-}
-
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Spending, D::Error> {
-    let Compact {
-        model_calls,
-        prompt_tokens,
-        completion_tokens,
-        unmetered_calls,
-        tool_calls,
-        tool_bytes_in,
-        tool_bytes_out,
-        cost_micros,
-        unpriced_calls,
-    } = Compact::deserialize(deserializer)?;
-    Ok(Spending {
-        model_calls,
-        prompt_tokens,
-        completion_tokens,
-        unmetered_calls,
-        tool_calls,
-        tool_bytes_in,
-        tool_bytes_out,
-        cost_micros,
-        unpriced_calls,
-    })
 }

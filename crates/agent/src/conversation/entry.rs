@@ -15,7 +15,10 @@ use rockbot_llm::ToolCallRequest;
 use rockbot_tools::EntryPoint;
 use serde::{Deserialize, Serialize};
 
-use super::{compact_spending, entry_point};
+use super::{
+    compact_spending::{self, CompactSpending},
+    entry_point,
+};
 
 /// Version of the format that this build writes.
 pub(crate) const VERSION: u32 = 1;
@@ -112,7 +115,7 @@ pub(crate) struct ModelEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<String>,
     /// Spending on models since the previous entry of the turn.
-    #[serde(with = "compact_spending")]
+    #[serde(with = "CompactSpending")]
     pub(crate) cost: Spending,
 }
 
@@ -172,7 +175,7 @@ pub(crate) struct ResultEntry {
     /// Duration of the call in this process, in milliseconds.
     pub(crate) ms: u64,
     /// Spending of the turn of another agent that the call ran.
-    #[serde(default, with = "compact_spending", skip_serializing_if = "compact_spending::is_zero")]
+    #[serde(default, with = "CompactSpending", skip_serializing_if = "compact_spending::is_zero")]
     pub(crate) child: Spending,
 }
 
