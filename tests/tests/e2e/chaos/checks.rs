@@ -7,6 +7,7 @@ use rockbot_contracts::{Executed, topology::DELIVERED_TOO_OFTEN};
 use super::{
     load::{CallEnd, CallRecord, GRACE},
     observer::{Line, Reply, RunningEntry},
+    violation::Violation,
 };
 
 /// Everything that was observed in a run.
@@ -23,15 +24,6 @@ pub(super) struct Observations {
     pub(super) leftovers: Vec<String>,
     /// Exits and panics of handlers.
     pub(super) handler_problems: Vec<String>,
-}
-
-/// A broken promise.
-#[derive(Debug, Clone)]
-pub(super) struct Violation {
-    pub(super) kind: &'static str,
-    /// The call, unless the violation concerns none.
-    pub(super) call: Option<String>,
-    pub(super) text: String,
 }
 
 /// Numbers of calls by their outcome.
@@ -71,7 +63,7 @@ pub(super) fn check(observations: &Observations) -> (Counts, Vec<Violation>) {
         let replies = observations.replies.get(&call.id).map_or(&[][..], Vec::as_slice);
         count(&mut counts, call, replies);
         let mut violate = |kind, text| {
-            violations.push(Violation { kind, call: Some(call.id.clone()), text });
+            violations.push(Violation { kind, subject: Some(call.id.clone()), text });
         };
         if lines > 1 {
             violate("ran twice", format!("{lines} lines"));
@@ -181,7 +173,11 @@ fn check_leftovers(
         let used_up = reason == DELIVERED_TOO_OFTEN;
         if observations.replies.contains_key(call) && !used_up {
             let (call, text) = (Some(call.clone()), reason.clone());
-            violations.push(Violation { kind: "dead letter of an answered call", call, text });
+            violations.push(Violation {
+                kind: "dead letter of an answered call",
+                subject: call,
+                text,
+            });
         } else {
             counts.dead_letters += 1;
         }
@@ -198,13 +194,13 @@ fn check_leftovers(
             }
         };
         let call = Some(call.clone());
-        violations.push(Violation { kind: "left running in the journal", call, text });
+        violations.push(Violation { kind: "left running in the journal", subject: call, text });
     }
     for text in &observations.leftovers {
-        violations.push(Violation { kind: "left over", call: None, text: text.clone() });
+        violations.push(Violation { kind: "left over", subject: None, text: text.clone() });
     }
     for text in &observations.handler_problems {
-        violations.push(Violation { kind: "handler exit", call: None, text: text.clone() });
+        violations.push(Violation { kind: "handler exit", subject: None, text: text.clone() });
     }
 }
 

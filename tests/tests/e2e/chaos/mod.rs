@@ -16,6 +16,7 @@ mod schedule;
 mod services;
 mod timeline;
 mod turns;
+mod violation;
 
 use std::{
     env, fs,
@@ -27,7 +28,10 @@ use std::{
 use rockbot_bus::Bus;
 use rockbot_testkit::fixture;
 use tempfile::TempDir;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, MissedTickBehavior},
+};
 
 use self::{
     checks::{Observations, check},
@@ -143,19 +147,11 @@ impl Run {
         });
         let injected = tokio::spawn(injector.run(faults));
         let loaded = tokio::spawn(self.load.clone().run(end));
-        let work = async { (injected.await.expect("no panic"), loaded.await.expect("no panic")) };
-        tokio::pin!(work);
-        let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (faults, ()) = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                _ = ticks.tick() => {
-                    self.print_progress();
-                    self.handlers.revive().await;
-                }
-            }
-        };
+        let faults = complete(injected, loaded, async || {
+            self.print_progress();
+            self.handlers.revive().await;
+        })
+        .await;
         self.report(faults).await
     }
 
@@ -278,5 +274,23 @@ fn write_files(
     write("events.txt", &events);
     for (name, log) in logs {
         write(&format!("{name}.log"), log);
+    }
+}
+
+/// Waits for the faults and the load, calls `tick` meanwhile, and returns the injected faults.
+async fn complete<F>(
+    injected: JoinHandle<F>,
+    loaded: JoinHandle<()>,
+    mut tick: impl AsyncFnMut(),
+) -> F {
+    let work = async { (injected.await.expect("no panic"), loaded.await.expect("no panic")) };
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            (faults, ()) = &mut work => return faults,
+            _ = ticks.tick() => tick().await,
+        }
     }
 }

@@ -5,13 +5,12 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    checks::{Counts, Observations, Violation},
+    checks::{Counts, Observations},
     load::CallRecord,
     timeline::{Event, Timeline},
+    violation::{self, Violation},
 };
 
-/// Violations of each kind of which a run prints the timeline.
-const PRINTED: usize = 3;
 /// Log lines of a call that are printed.
 const LOG_LINES: usize = 60;
 /// Lines at the end of each log, for a violation that concerns no call.
@@ -36,7 +35,7 @@ impl Report {
     pub(super) fn to_json(&self) -> Value {
         let counts = &self.counts;
         let violations = self.violations.iter().map(|violation| {
-            json!({"kind": violation.kind, "call": violation.call, "text": violation.text})
+            json!({"kind": violation.kind, "call": violation.subject, "text": violation.text})
         });
         json!({
             "seed": self.seed,
@@ -68,25 +67,12 @@ impl Report {
         timeline: &Timeline,
         logs: &[(String, String)],
     ) -> String {
-        let mut text = String::new();
-        let mut kinds = BTreeMap::<&str, Vec<&Violation>>::new();
-        for violation in &self.violations {
-            kinds.entry(violation.kind).or_default().push(violation);
-        }
-        for (kind, violations) in kinds {
-            let (count, seed) = (violations.len(), self.seed);
-            let _ = writeln!(text, "\nVIOLATION {kind}: {count} times with seed {seed}");
-            for violation in violations.into_iter().take(PRINTED) {
-                let call = violation.call.as_deref().unwrap_or("none");
-                let _ = writeln!(text, "\n {kind}: {}; call {call}", violation.text);
-                let known = observations.calls.iter().find(|known| known.id == call);
-                match known {
-                    Some(known) => describe_call(&mut text, known, observations, timeline, logs),
-                    None => describe_tails(&mut text, logs),
-                }
+        violation::describe(&self.violations, self.seed, |text, call| {
+            match observations.calls.iter().find(|known| known.id == call) {
+                Some(known) => describe_call(text, known, observations, timeline, logs),
+                None => describe_tails(text, logs),
             }
-        }
-        text
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     model_server::SeenRequests,
     recorded::{RecordedCall, RecordedConversation, RecordedTurn},
 };
-use crate::chaos::{observer::Line, timeline::SentSignal};
+use crate::chaos::{observer::Line, timeline::SentSignal, violation::Violation};
 
 /// Everything that was observed in a run.
 #[derive(Default)]
@@ -28,15 +28,6 @@ pub(super) struct Observations {
     pub(super) leftovers: Vec<String>,
     /// Exits and panics.
     pub(super) process_problems: Vec<String>,
-}
-
-/// A broken promise.
-#[derive(Debug, Clone)]
-pub(super) struct Violation {
-    pub(super) kind: &'static str,
-    /// The session, unless the violation concerns none.
-    pub(super) session: Option<String>,
-    pub(super) text: String,
 }
 
 /// Numbers of turns and calls by their outcome.
@@ -94,7 +85,7 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn violate(&mut self, kind: &'static str, session: Option<&str>, text: impl Into<String>) {
         let (session, text) = (session.map(str::to_owned), text.into());
-        self.violations.push(Violation { kind, session, text });
+        self.violations.push(Violation { kind, subject: session, text });
     }
 
     /// Checks that a message was recorded once, and what its sender read.

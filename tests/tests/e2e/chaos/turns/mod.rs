@@ -23,7 +23,7 @@ use rockbot_bus::Bus;
 use rockbot_store::{Clock, StoreUrl, Stores};
 use rockbot_testkit::fixture;
 use tempfile::TempDir;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use self::{
     agents::REPLICAS,
@@ -35,7 +35,7 @@ use self::{
     report::Report,
 };
 use super::{
-    Options, PROGRESS, SETTLE_LIMIT,
+    Options, SETTLE_LIMIT, complete,
     handlers::{self, HandlerSettings},
     load::{LINES, NOTES},
     observer,
@@ -136,20 +136,12 @@ impl Run {
         });
         let injected = tokio::spawn(injector.run(faults));
         let loaded = tokio::spawn(self.load.clone().run(end));
-        let work = async { (injected.await.expect("no panic"), loaded.await.expect("no panic")) };
-        tokio::pin!(work);
-        let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (faults, ()) = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                _ = ticks.tick() => {
-                    self.print_progress();
-                    self.agents.revive().await;
-                    self.handlers.revive().await;
-                }
-            }
-        };
+        let faults = complete(injected, loaded, async || {
+            self.print_progress();
+            self.agents.revive().await;
+            self.handlers.revive().await;
+        })
+        .await;
         self.report(faults).await
     }
 

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::checks::{Counts, Observations, Violation};
-use crate::chaos::timeline::{Event, Timeline};
+use super::checks::{Counts, Observations};
+use crate::chaos::{
+    timeline::{Event, Timeline},
+    violation::{self, Violation},
+};
 
-/// Violations of each kind of which a run prints the timeline.
-const PRINTED: usize = 3;
 /// Log lines of a conversation that are printed.
 const LOG_LINES: usize = 80;
 /// Bytes of an entry or a log line that are printed.
@@ -29,7 +30,7 @@ impl Report {
     pub(super) fn to_json(&self) -> Value {
         let counts = &self.counts;
         let violations = self.violations.iter().map(|violation| {
-            json!({"kind": violation.kind, "session": violation.session, "text": violation.text})
+            json!({"kind": violation.kind, "session": violation.subject, "text": violation.text})
         });
         json!({
             "seed": self.seed,
@@ -62,21 +63,9 @@ impl Report {
         timeline: &Timeline,
         logs: &[(String, String)],
     ) -> String {
-        let mut text = String::new();
-        let mut kinds = BTreeMap::<&str, Vec<&Violation>>::new();
-        for violation in &self.violations {
-            kinds.entry(violation.kind).or_default().push(violation);
-        }
-        for (kind, violations) in kinds {
-            let (count, seed) = (violations.len(), self.seed);
-            let _ = writeln!(text, "\nVIOLATION {kind}: {count} times with seed {seed}");
-            for violation in violations.into_iter().take(PRINTED) {
-                let session = violation.session.as_deref().unwrap_or("none");
-                let _ = writeln!(text, "\n {kind}: {}; session {session}", violation.text);
-                describe_session(&mut text, session, observations, timeline, logs);
-            }
-        }
-        text
+        violation::describe(&self.violations, self.seed, |text, session| {
+            describe_session(text, session, observations, timeline, logs);
+        })
     }
 }
 
