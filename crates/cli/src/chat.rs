@@ -6,10 +6,9 @@ use std::{
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::{AgentClient, ConversationRequestError};
+use rockbot_agent::AgentClient;
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
-    conversation::ConversationSummary, user::TurnOutcome,
+    AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
 };
 use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
@@ -17,8 +16,8 @@ use tokio::sync::mpsc;
 use crate::{
     arguments::Chat,
     conversation::{Conversation, TurnResult},
-    conversation_summary::{last_active, title},
-    failure::{Failure, OrExit, Outcome, request_failure},
+    conversation_summary::{self, last_active, title},
+    failure::{Failure, OrExit, Outcome},
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
     print::note,
@@ -76,7 +75,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
 /// Runs the conversation that the arguments select, or a new one.
 async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool) -> Outcome {
     let earlier = if chat.continues || chat.session.is_some() {
-        Some(find_session(&client, &agent, chat.session).await?)
+        Some(conversation_summary::request(&client, &agent, chat.session).await?)
     } else {
         None
     };
@@ -93,19 +92,6 @@ async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool)
     match chat.prompt {
         Some(prompt) => run_once(&conversation, &prompt, &mut interrupts).await,
         None => run_interactive(&conversation, &mut interrupts).await,
-    }
-}
-
-/// Returns the summary of a conversation; without a session, of the one that was active last.
-async fn find_session(
-    client: &AgentClient,
-    agent: &AgentName,
-    session_id: Option<SessionId>,
-) -> Result<ConversationSummary, Failure> {
-    match client.request(agent, &ConversationRequest::Summary { session_id }).await {
-        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
-        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
-        Err(error) => Err(request_failure(error)),
     }
 }
 
