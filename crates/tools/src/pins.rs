@@ -174,16 +174,14 @@ impl ToolPins {
         let is_current = |known: &PinnedDefinition| {
             known.fingerprint == *fingerprint && known.invoke_key == *invoke_key
         };
-        let approved = &mut pin.approved;
-        let lacks_key = approved.invoke_key.is_none() && invoke_key.is_some();
-        if lacks_key && approved.fingerprint == *fingerprint {
-            // A pin of an earlier version.
-            approved.invoke_key.clone_from(invoke_key);
+        if is_current(&pin.approved) {
+            return Ok(true);
+        }
+        if pin.approved.fingerprint == *fingerprint && pin.approved.invoke_key.is_none() {
+            // A pin of an earlier version, which lacks the routing key.
+            pin.approved.invoke_key.clone_from(invoke_key);
             let written = self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
             return Ok(matches!(written, Written::Done(_)));
-        }
-        if is_current(approved) {
-            return Ok(true);
         }
         if !pin.pending.as_ref().is_some_and(is_current) {
             pin.pending = Some(definition());
