@@ -101,19 +101,18 @@ async fn resume(
     earlier: &ConversationSummary,
     interrupts: &mut Interrupts,
 ) -> Result<Option<TurnResult>, Failure> {
-    if !conversation.json {
-        let (title, when) = (title(earlier), last_active(earlier));
-        note!("{}", render::dim(&format!("continuing \"{title}\", last active {when}")));
-    }
-    let Some(message) = &earlier.open_message else {
+    let notify = |text: &str| {
         if !conversation.json {
-            note!("{}", render::dim("every message of it was answered"));
+            note!("{}", render::dim(text));
         }
+    };
+    let (title, when) = (title(earlier), last_active(earlier));
+    notify(&format!("continuing \"{title}\", last active {when}"));
+    let Some(message) = &earlier.open_message else {
+        notify("every message of it was answered");
         return Ok(None);
     };
-    if !conversation.json {
-        note!("{}", render::dim("its last turn was interrupted; it goes on"));
-    }
+    notify("its last turn was interrupted; it goes on");
     conversation.adopt(message, interrupts).await.map(Some)
 }
 
