@@ -7,10 +7,10 @@ use lapin::{Error, ErrorKind, protocol::AMQPErrorKind};
 pub(crate) enum ReplyCode {
     /// 403: the user lacks a permission.
     AccessRefused,
-    /// 405: another connection uses the queue exclusively.
-    ResourceLocked,
     /// 404: the exchange, queue or virtual host does not exist.
     NotFound,
+    /// 405: another connection uses the queue exclusively.
+    ResourceLocked,
     /// 406: the queue or exchange exists with other arguments.
     PreconditionFailed,
 }

@@ -6,10 +6,9 @@ use std::{
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::{AgentClient, ConversationRequestError};
+use rockbot_agent::AgentClient;
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
-    conversation::ConversationSummary, user::TurnOutcome,
+    AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
 };
 use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
@@ -17,8 +16,8 @@ use tokio::sync::mpsc;
 use crate::{
     arguments::Chat,
     conversation::{Conversation, TurnResult},
-    conversation_summary::{last_active, title},
-    failure::{Failure, OrExit, Outcome, request_failure},
+    conversation_summary::{self, last_active, title},
+    failure::{Failure, OrExit, Outcome},
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
     print::note,
@@ -76,7 +75,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
 /// Runs the conversation that the arguments select, or a new one.
 async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool) -> Outcome {
     let earlier = if chat.continues || chat.session.is_some() {
-        Some(find_session(&client, &agent, chat.session).await?)
+        Some(conversation_summary::request(&client, &agent, chat.session).await?)
     } else {
         None
     };
@@ -96,38 +95,24 @@ async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool)
     }
 }
 
-/// Returns the summary of a conversation; without a session, of the one that was active last.
-async fn find_session(
-    client: &AgentClient,
-    agent: &AgentName,
-    session_id: Option<SessionId>,
-) -> Result<ConversationSummary, Failure> {
-    match client.request(agent, &ConversationRequest::Summary { session_id }).await {
-        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
-        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
-        Err(error) => Err(request_failure(error)),
-    }
-}
-
 /// Shows which conversation continues, and follows its open turn, if it has one.
 async fn resume(
     conversation: &Conversation,
     earlier: &ConversationSummary,
     interrupts: &mut Interrupts,
 ) -> Result<Option<TurnResult>, Failure> {
-    if !conversation.json {
-        let (title, when) = (title(earlier), last_active(earlier));
-        note!("{}", render::dim(&format!("continuing \"{title}\", last active {when}")));
-    }
-    let Some(message) = &earlier.open_message else {
+    let notify = |text: &str| {
         if !conversation.json {
-            note!("{}", render::dim("every message of it was answered"));
+            note!("{}", render::dim(text));
         }
+    };
+    let (title, when) = (title(earlier), last_active(earlier));
+    notify(&format!("continuing \"{title}\", last active {when}"));
+    let Some(message) = &earlier.open_message else {
+        notify("every message of it was answered");
         return Ok(None);
     };
-    if !conversation.json {
-        note!("{}", render::dim("its last turn was interrupted; it goes on"));
-    }
+    notify("its last turn was interrupted; it goes on");
     conversation.adopt(message, interrupts).await.map(Some)
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     approval,
-    failure::{Failure, OrExit, request_failure},
+    failure::{Failure, OrExit},
     print::note,
     render,
 };
@@ -65,7 +65,7 @@ impl Conversation {
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
         let replies = self.client.adopt(&self.agent, &self.session, message).await;
-        self.follow(replies.map_err(request_failure)?, interrupts).await
+        self.follow(replies?, interrupts).await
     }
 
     /// Prints the replies to a message until the answer is complete.

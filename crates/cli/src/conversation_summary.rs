@@ -1,17 +1,30 @@
-//! Overviews of conversations for people.
+//! Summaries of conversations, and their overview for people.
 
 use std::time::SystemTime;
 
+use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    Spending,
+    AgentName, ConversationRequest, ConversationResponse, SessionId, Spending,
     conversation::{ConversationState, ConversationSummary},
     envelope::unix_ms,
 };
 
-use crate::render;
+use crate::{failure::Failure, render};
 
 /// Longest shown title, in characters.
 const MAX_TITLE_CHARS: usize = 48;
+
+/// Requests the summary of a conversation of an agent; without a session, of the one that was active last.
+pub(crate) async fn request(
+    client: &AgentClient,
+    agent: &AgentName,
+    session_id: Option<SessionId>,
+) -> Result<ConversationSummary, Failure> {
+    match client.request(agent, &ConversationRequest::Summary { session_id }).await? {
+        ConversationResponse::Summary { conversation } => Ok(conversation),
+        _ => Err(ConversationRequestError::UnexpectedResponse.into()),
+    }
+}
 
 /// Formats a conversation as a table row, at the Unix time `now` in seconds.
 pub(crate) fn row(conversation: &ConversationSummary, now: u64) -> Vec<String> {
@@ -32,13 +45,7 @@ pub(crate) fn row(conversation: &ConversationSummary, now: u64) -> Vec<String> {
 
 /// Returns the title on one short line.
 pub(crate) fn title(conversation: &ConversationSummary) -> String {
-    let clean = render::clean(&conversation.title);
-    let mut words = clean.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = words.char_indices().nth(MAX_TITLE_CHARS) {
-        words.truncate(end);
-        words.push('…');
-    }
-    words
+    render::short_line(&conversation.title, MAX_TITLE_CHARS)
 }
 
 /// Formats the cost of a conversation; "?" if the price of no model call is known.
@@ -61,8 +68,6 @@ pub(crate) fn last_active(conversation: &ConversationSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::SessionId;
-
     use super::*;
 
     fn summary(title: &str, usage: Spending) -> ConversationSummary {

@@ -5,6 +5,7 @@ use std::{fmt, io};
 use rockbot_agent::{ConversationRequestError, SendError};
 use rockbot_contracts::{ToolErrorCode, conversation::ConversationErrorCode, identity::User};
 use rockbot_service::exit;
+use rockbot_store::{StoreError, StoreUrl};
 
 /// A failed command: its exit code and error.
 #[derive(Debug)]
@@ -52,6 +53,16 @@ impl Failure {
         Self { code: exit::UNAVAILABLE, cause: anyhow::anyhow!("{message}") }
     }
 
+    /// Returns the failure for the store in the configuration key `key` that cannot be opened: unavailable
+    /// when it cannot be reached, otherwise a configuration error.
+    pub(crate) fn store(key: &str, url: &StoreUrl, error: &StoreError) -> Self {
+        let message = format!("{key}: {url}: {error}");
+        match error {
+            StoreError::Unavailable { .. } => Self::unavailable(message),
+            _ => Self::usage(message),
+        }
+    }
+
     /// Returns the failure for a right that the broker user lacks.
     pub(crate) fn denied(message: impl Into<String>) -> Self {
         Self { code: exit::UNAVAILABLE, cause: Denied(message.into()).into() }
@@ -92,25 +103,27 @@ pub(crate) fn exit_code(error: &ToolErrorCode) -> u8 {
     }
 }
 
-/// Returns the failure of a request about conversations.
-pub(crate) fn request_failure(error: ConversationRequestError) -> Failure {
-    let code = match &error {
-        ConversationRequestError::Refused { code, .. } => match code {
-            ConversationErrorCode::InvalidRequest => exit::USAGE,
-            ConversationErrorCode::Unavailable => exit::UNAVAILABLE,
-            ConversationErrorCode::Busy => exit::TEMPORARY,
-            ConversationErrorCode::NotFound
-            | ConversationErrorCode::NotPermitted
-            | ConversationErrorCode::Unreadable
-            | ConversationErrorCode::Other => exit::ANSWERED_WITH_ERROR,
-        },
-        ConversationRequestError::Silent { .. }
-        | ConversationRequestError::Send(SendError::TooManyPending) => exit::TEMPORARY,
-        ConversationRequestError::Send(_)
-        | ConversationRequestError::UnexpectedResponse
-        | ConversationRequestError::Closed => exit::UNAVAILABLE,
-    };
-    Failure { code, cause: error.into() }
+/// Of requests about conversations. The exit code says whether a repeated request may succeed.
+impl From<ConversationRequestError> for Failure {
+    fn from(error: ConversationRequestError) -> Self {
+        let code = match &error {
+            ConversationRequestError::Refused { code, .. } => match code {
+                ConversationErrorCode::InvalidRequest => exit::USAGE,
+                ConversationErrorCode::Unavailable => exit::UNAVAILABLE,
+                ConversationErrorCode::Busy => exit::TEMPORARY,
+                ConversationErrorCode::NotFound
+                | ConversationErrorCode::NotPermitted
+                | ConversationErrorCode::Unreadable
+                | ConversationErrorCode::Other => exit::ANSWERED_WITH_ERROR,
+            },
+            ConversationRequestError::Silent { .. }
+            | ConversationRequestError::Send(SendError::TooManyPending) => exit::TEMPORARY,
+            ConversationRequestError::Send(_)
+            | ConversationRequestError::UnexpectedResponse
+            | ConversationRequestError::Closed => exit::UNAVAILABLE,
+        };
+        Self { code, cause: error.into() }
+    }
 }
 
 #[cfg(test)]

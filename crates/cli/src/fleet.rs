@@ -14,7 +14,7 @@ use rockbot_hooks::OperatorHooks;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
 use rockbot_scripts::{LazyScripts, RunnerName, local::Sandbox};
 use rockbot_service::exit;
-use rockbot_store::{Clock, MemoryStore, Store, StoreError, StoreUrl};
+use rockbot_store::{Clock, MemoryStore, Store, StoreUrl};
 use rockbot_tool_handler::{
     ToolHandler,
     families::{FamilyParts, HandlerScripts, providers},
@@ -211,9 +211,9 @@ impl Fleet {
         Ok(Discovered { registry, directory, name })
     }
 
-    /// Discovers the tools of the fleet until `tool` is among them and no further announcement arrives, so that
-    /// it is that of the pool that other callers offer, or until all handlers have had the time to announce
-    /// theirs.
+    /// Discovers the tools of the fleet until `tool` is among them, or until all handlers have had the time to
+    /// announce theirs. Waits for further announcements of a found tool: it must be that of the pool that
+    /// other callers offer.
     pub(crate) async fn discover_tool(
         &self,
         name: &str,
@@ -403,7 +403,7 @@ impl HandlerStore {
             settings.store.parse().map_err(Failure::usage)?
         };
         let store = rockbot_store_sql::connect(&url, Clock::System).await;
-        let store = store.map_err(|error| store_failure(&url, &error))?;
+        let store = store.map_err(|error| Failure::store("store.url", &url, &error))?;
         Ok(Self { store, url, is_shared: false })
     }
 }
@@ -411,16 +411,6 @@ impl HandlerStore {
 /// Returns the servers that are not connected.
 fn disconnected(bridge: &Bridge) -> Vec<ServerStatus> {
     bridge.servers().into_iter().filter(|server| !server.ready).collect()
-}
-
-/// Returns the failure for a store that cannot be opened: unavailable when it cannot be reached,
-/// otherwise a configuration error.
-fn store_failure(url: &StoreUrl, error: &StoreError) -> Failure {
-    let message = format!("store.url: {url}: {error}");
-    match error {
-        StoreError::Unavailable { .. } => Failure::unavailable(message),
-        _ => Failure::usage(message),
-    }
 }
 
 /// Starts the MCP bridge of this process; it has no servers when no server file is configured.

@@ -65,6 +65,16 @@ pub(crate) fn clean(text: &str) -> String {
     outside_text::stripped(text).replace('\r', "")
 }
 
+/// Returns untrusted text on one line of at most `max_chars` characters, and an ellipsis if it is longer.
+pub(crate) fn short_line(text: &str, max_chars: usize) -> String {
+    let mut line = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(max_chars) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
 /// Formats JSON on several lines, with control and invisible characters escaped.
 pub(crate) fn json(value: &serde_json::Value) -> String {
     escaped(&format!("{value:#}"))

@@ -20,7 +20,7 @@ use crate::{
     chat,
     confirm::{confirm, require_confirmation},
     conversation_summary::row,
-    failure::{Failure, Outcome, request_failure},
+    failure::{Failure, Outcome},
     print::{note, outln},
     render,
     settings::Settings,
@@ -39,31 +39,33 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
         }
         Sessions::Delete { all, yes, .. } if all => {
             require_confirmation(yes, "")?;
-            with_conversations(&settings, async |all| delete_all(all, yes, json).await).await
-        }
-        Sessions::Delete { sessions, yes, .. } => {
-            require_confirmation(yes, "")?;
-            with_conversations(&settings, async |all| delete(all, &sessions, yes, json).await).await
-        }
-        Sessions::List { limit, .. } => {
-            with_conversations(&settings, async |all| list(all, limit, json).await).await
-        }
-        Sessions::Show { session, .. } => {
-            let session = session.session;
-            with_conversations(&settings, async |all| {
-                let printed = if json {
-                    transcript::export(all, &session).await
-                } else {
-                    transcript::show(all, &session).await
-                };
-                printed.map(|()| exit::OK)
+            with_conversations(&settings, async |conversations| {
+                delete_all(conversations, yes, json).await
             })
             .await
         }
-        Sessions::Export { session, .. } => {
-            let session = session.session;
-            with_conversations(&settings, async |all| {
-                transcript::export(all, &session).await.map(|()| exit::OK)
+        Sessions::Delete { sessions, yes, .. } => {
+            require_confirmation(yes, "")?;
+            with_conversations(&settings, async |conversations| {
+                delete(conversations, &sessions, yes, json).await
+            })
+            .await
+        }
+        Sessions::List { limit, .. } => {
+            with_conversations(&settings, async |conversations| {
+                list(conversations, limit, json).await
+            })
+            .await
+        }
+        Sessions::Show { session, .. } if !json => {
+            with_conversations(&settings, async |conversations| {
+                transcript::show(conversations, &session.session).await
+            })
+            .await
+        }
+        Sessions::Show { session, .. } | Sessions::Export { session, .. } => {
+            with_conversations(&settings, async |conversations| {
+                transcript::export(conversations, &session.session).await
             })
             .await
         }
@@ -143,13 +145,13 @@ async fn delete(
         let request = ConversationRequest::Delete { session_id: session_id.clone() };
         match conversations.request(&request).await {
             Ok(ConversationResponse::Deleted {}) => deleted.push(session_id.as_str()),
-            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
+            Ok(_) => return Err(ConversationRequestError::UnexpectedResponse.into()),
             // The others can still be deleted.
             Err(ConversationRequestError::Refused {
                 code: ConversationErrorCode::NotFound | ConversationErrorCode::Busy,
                 message,
             }) => failed.push(message),
-            Err(error) => return Err(request_failure(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     if json {

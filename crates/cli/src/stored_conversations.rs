@@ -6,7 +6,7 @@ use rockbot_agent::{ConversationOptions, ConversationServer, ConversationService
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
 use rockbot_service::exit;
-use rockbot_store::{Clock, StoreError, StoreUrl, Stores, Sweeper};
+use rockbot_store::{Clock, StoreUrl, Stores, Sweeper};
 
 use crate::{
     failure::{Failure, OrExit},
@@ -30,7 +30,8 @@ impl ConversationStores {
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
         let url = settings.agent.conversations.url().map_err(Failure::usage)?;
         let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await;
-        let stores = stores.map_err(|error| store_failure(&url, &error))?;
+        let stores =
+            stores.map_err(|error| Failure::store("agent.conversations.store", &url, &error))?;
         let sweeper = Sweeper::start_for_logs(stores.log.clone(), SWEEP_INTERVAL);
         Ok(Self { stores, url, _sweeper: sweeper })
     }
@@ -62,16 +63,6 @@ impl ConversationStores {
 
     pub(crate) async fn close(self) {
         self.stores.close().await;
-    }
-}
-
-/// Returns the failure for a store that cannot be opened: unavailable when it cannot be reached,
-/// otherwise a configuration error.
-fn store_failure(url: &StoreUrl, error: &StoreError) -> Failure {
-    let message = format!("agent.conversations.store: {url}: {error}");
-    match error {
-        StoreError::Unavailable { .. } => Failure::unavailable(message),
-        _ => Failure::usage(message),
     }
 }
 

@@ -5,7 +5,6 @@ mod families;
 use serde::Deserialize;
 
 use crate::media::{Media, MediaKind};
-use families::Family;
 
 /// The context window of unknown models, in tokens. Many current models have this one, and a server that
 /// has less rejects the request, after which a caller can shorten it.
@@ -48,7 +47,7 @@ impl ModelCapabilities {
                 images: false,
                 audio: false,
             },
-            |family: &Family| family.capabilities,
+            |family| family.capabilities,
         )
     }
 

@@ -266,11 +266,13 @@ impl HandlerSection {
     /// Returns the layers that every call passes through. `fleet` stores the limits that all handlers
     /// share, and `redactor` removes the secrets of this process from errors.
     ///
-    /// Queues are not included, those of the tools' own policies neither: a handler's admission control
+    /// Queues are not included, not even those of the tools' own policies: a handler's admission control
     /// applies them.
     #[must_use]
     pub fn layers(&self, fleet: Option<&FleetStore>, redactor: Arc<Redactor>) -> LayerOptions {
-        self.build_layers(None, fleet, redactor)
+        let mut policies = CallPolicies::default();
+        policies.ignore_queues();
+        self.build_layers(policies, &BTreeMap::new(), fleet, redactor)
     }
 
     /// Returns the layers with the queues, for calls that do not pass a handler's admission control.
@@ -280,7 +282,7 @@ impl HandlerSection {
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
-        self.build_layers(Some(&self.queues()), fleet, redactor)
+        self.build_layers(CallPolicies::default(), &self.queues(), fleet, redactor)
     }
 
     /// Creates the configured queues, by name.
@@ -296,18 +298,14 @@ impl HandlerSection {
         self.queues.iter().map(queue).collect()
     }
 
+    /// Returns the layers with `policies`, to which those of the sections are added.
     fn build_layers(
         &self,
-        queues: Option<&BTreeMap<String, Arc<Queue>>>,
+        mut policies: CallPolicies,
+        queues: &BTreeMap<String, Arc<Queue>>,
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
-        let mut policies = CallPolicies::default();
-        if queues.is_none() {
-            policies.ignore_queues();
-        }
-        let none = BTreeMap::new();
-        let queues = queues.unwrap_or(&none);
         let sections = self.tools.iter().chain(&self.servers);
         let ignored = sections.filter(|(_, section)| section.fleet.is_some() && fleet.is_none());
         for (name, _) in ignored {

@@ -32,11 +32,17 @@ const MAX_PENDING: usize = 1000;
 pub struct ToolPins {
     store: Arc<dyn Store>,
     agent: AgentName,
-    trusted: Mutex<HashMap<Trusted, Instant>>,
+    trusted: Mutex<HashMap<DefinitionKey, Instant>>,
 }
 
-/// A definition by its tool, fingerprint and routing key.
-type Trusted = (Key, String, Option<RoutingKey>);
+/// Identifies a definition of a tool, trusted or not.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct DefinitionKey {
+    /// Key of the tool's pin.
+    pin: Key,
+    fingerprint: String,
+    invoke_key: Option<RoutingKey>,
+}
 
 /// The parts of a definition that a model and a caller rely on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,26 +131,29 @@ impl ToolPins {
         fingerprint: &str,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
-        let key = self.key(tool.namespace, tool.tool)?;
-        let known = (key, fingerprint.to_owned(), tool.invoke_key.cloned());
+        let current = DefinitionKey {
+            pin: self.key(tool.namespace, tool.tool)?,
+            fingerprint: fingerprint.to_owned(),
+            invoke_key: tool.invoke_key.cloned(),
+        };
         let now = Instant::now();
-        if self.trusted().get(&known).is_some_and(|since| now - *since < TRUST_TTL) {
+        if self.trusted().get(&current).is_some_and(|since| now - *since < TRUST_TTL) {
             return Ok(true);
         }
-        let trusts = self.look_up(&known, &tool, definition).await?;
+        let trusts = self.look_up(&current, &tool, definition).await?;
         if trusts {
             let mut trusted = self.trusted();
             if trusted.len() >= MAX_CACHED {
                 trusted.clear();
             }
-            trusted.insert(known, now);
+            trusted.insert(current, now);
         }
         Ok(trusts)
     }
 
     async fn look_up(
         &self,
-        (key, fingerprint, invoke_key): &Trusted,
+        DefinitionKey { pin: key, fingerprint, invoke_key }: &DefinitionKey,
         tool: &PinnedTool<'_>,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
@@ -165,16 +174,14 @@ impl ToolPins {
         let is_current = |known: &PinnedDefinition| {
             known.fingerprint == *fingerprint && known.invoke_key == *invoke_key
         };
-        let approved = &mut pin.approved;
-        let lacks_key = approved.invoke_key.is_none() && invoke_key.is_some();
-        if lacks_key && approved.fingerprint == *fingerprint {
-            // A pin of an earlier version.
-            approved.invoke_key.clone_from(invoke_key);
+        if is_current(&pin.approved) {
+            return Ok(true);
+        }
+        if pin.approved.fingerprint == *fingerprint && pin.approved.invoke_key.is_none() {
+            // A pin of an earlier version, which lacks the routing key.
+            pin.approved.invoke_key.clone_from(invoke_key);
             let written = self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
             return Ok(matches!(written, Written::Done(_)));
-        }
-        if is_current(approved) {
-            return Ok(true);
         }
         if !pin.pending.as_ref().is_some_and(is_current) {
             pin.pending = Some(definition());
@@ -254,7 +261,7 @@ impl ToolPins {
         Key::new([kind, agent, hash]).map_err(|error| unusable(&error))
     }
 
-    fn trusted(&self) -> MutexGuard<'_, HashMap<Trusted, Instant>> {
+    fn trusted(&self) -> MutexGuard<'_, HashMap<DefinitionKey, Instant>> {
         self.trusted.lock()
     }
 }

@@ -84,13 +84,13 @@ impl DeadLetters {
             Selection::Oldest(limit) => limit.min(waiting).min(MAX_LETTERS),
             Selection::ByIds(_) => waiting.min(MAX_LETTERS),
         };
-        let most = match (purpose, selection) {
+        let max_prefetch = match (purpose, selection) {
             (Purpose::Settle, Selection::Oldest(_)) => 1,
             // Held letters count too.
             (Purpose::Resend, Selection::Oldest(_)) => MAX_HELD + 1,
             (_, _) => u16::MAX,
         };
-        let prefetch = u16::try_from(remaining).unwrap_or(u16::MAX).min(most).max(1);
+        let prefetch = u16::try_from(remaining).unwrap_or(u16::MAX).min(max_prefetch).max(1);
         let subscription = Subscription::new(QueueSpec::dead_letters_of(queue), prefetch);
         let consumer = bus.consume(subscription).await.or_exit(exit::UNAVAILABLE)?;
         let (found, returned) = (VecDeque::new(), Vec::new());

@@ -55,7 +55,8 @@ fn print_report(
         let servers = servers.iter().map(|server| {
             json!({
                 "name": server.name, "ready": server.ready, "tools": server.tools,
-                "transport": server.transport, "required": server.required, "protocolVersion": server.protocol_version,
+                "transport": server.transport, "required": server.required,
+                "protocolVersion": server.protocol_version,
                 "why": server.reason, "rejectedTools": server.rejected_tools,
             })
         });

@@ -1,9 +1,6 @@
 //! Access to the conversations of an agent: in the store of the embedded agent, or over the bus of a fleet.
 
-use std::sync::Arc;
-
 use rockbot_agent::{AgentClient, ConversationRequestError};
-use rockbot_bus::Bus;
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
     conversation::ConversationSummary,
@@ -11,7 +8,8 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 
 use crate::{
-    failure::{Failure, OrExit, request_failure},
+    conversation_summary,
+    failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
     stored_conversations::StoredConversations,
@@ -24,10 +22,10 @@ const PAGE: u32 = 100;
 pub(crate) struct Conversations {
     client: AgentClient,
     agent: AgentName,
-    place: Place,
+    backend: Backend,
 }
 
-enum Place {
+enum Backend {
     /// The store of the embedded agent, without the agent.
     Store(StoredConversations),
     /// A running fleet.
@@ -38,16 +36,17 @@ impl Conversations {
     /// Opens the store of the embedded agent, or connects to a running fleet.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
         let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
-        let (bus, place) = if settings.embeds() {
+        let (bus, backend) = if settings.embeds() {
             let stored = StoredConversations::serve(settings, &agent).await?;
-            (stored.bus(), Place::Store(stored))
+            (stored.bus(), Backend::Store(stored))
         } else {
             let fleet = Fleet::open(settings).await?;
             fleet.expect_agent(&agent).await?;
-            (fleet.bus.clone(), Place::Fleet(fleet))
+            (fleet.bus.clone(), Backend::Fleet(fleet))
         };
-        let client = connect(bus).await?;
-        Ok(Self { client, agent, place })
+        let client = AgentClient::connect(bus, &InstanceId::generate()).await;
+        let client = client.or_exit(exit::UNAVAILABLE)?;
+        Ok(Self { client, agent, backend })
     }
 
     pub(crate) fn agent(&self) -> &AgentName {
@@ -61,29 +60,32 @@ impl Conversations {
         self.client.request(&self.agent, request).await
     }
 
+    /// Returns the summary of a conversation.
+    pub(crate) async fn summary(
+        &self,
+        session: &SessionId,
+    ) -> Result<ConversationSummary, Failure> {
+        conversation_summary::request(&self.client, &self.agent, Some(session.clone())).await
+    }
+
     /// Returns the conversations after `after`, and where the next page starts, if there is one.
     pub(crate) async fn page(
         &self,
         after: Option<SessionId>,
     ) -> Result<(Vec<ConversationSummary>, Option<SessionId>), Failure> {
-        match self.request(&ConversationRequest::List { after, limit: PAGE }).await {
-            Ok(ConversationResponse::Conversations { conversations, next }) => {
+        match self.request(&ConversationRequest::List { after, limit: PAGE }).await? {
+            ConversationResponse::Conversations { conversations, next } => {
                 Ok((conversations, next))
             }
-            Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
-            Err(error) => Err(request_failure(error)),
+            _ => Err(ConversationRequestError::UnexpectedResponse.into()),
         }
     }
 
     pub(crate) async fn close(self) {
         drop(self.client);
-        match self.place {
-            Place::Store(stored) => stored.close().await,
-            Place::Fleet(fleet) => fleet.close().await,
+        match self.backend {
+            Backend::Store(stored) => stored.close().await,
+            Backend::Fleet(fleet) => fleet.close().await,
         }
     }
-}
-
-async fn connect(bus: Arc<dyn Bus>) -> Result<AgentClient, Failure> {
-    AgentClient::connect(bus, &InstanceId::generate()).await.or_exit(exit::UNAVAILABLE)
 }

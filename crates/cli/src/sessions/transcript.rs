@@ -5,14 +5,15 @@ use std::io;
 use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
     ConversationRequest, ConversationResponse, Executed, SessionId,
-    conversation::{ConversationSummary, FeedbackRating, HistoryBody, HistoryItem},
+    conversation::{FeedbackRating, HistoryBody, HistoryItem},
     user::TurnOutcome,
 };
+use rockbot_service::exit;
 use serde_json::json;
 
 use super::access::Conversations;
 use crate::{
-    failure::{Failure, request_failure},
+    failure::{Failure, Outcome},
     print::outln,
     render,
 };
@@ -24,37 +25,21 @@ const PAGE: u32 = 200;
 const MAX_LINE_CHARS: usize = 200;
 
 /// Prints a conversation for people.
-pub(super) async fn show(
-    conversations: &Conversations,
-    session: &SessionId,
-) -> Result<(), Failure> {
-    let summary = summary(conversations, session).await?;
+pub(super) async fn show(conversations: &Conversations, session: &SessionId) -> Outcome {
+    let summary = conversations.summary(session).await?;
     outln!("{}", render::dim(&render::clean(summary.title.trim())))?;
     let mut printer = Printer::default();
-    for_each_item(conversations, session, |item| printer.print(&item.body)).await
+    for_each_item(conversations, session, |item| printer.print(&item.body)).await?;
+    Ok(exit::OK)
 }
 
 /// Prints the summary of a conversation and each of its items as one line of JSON.
-pub(super) async fn export(
-    conversations: &Conversations,
-    session: &SessionId,
-) -> Result<(), Failure> {
-    let summary = summary(conversations, session).await?;
+pub(super) async fn export(conversations: &Conversations, session: &SessionId) -> Outcome {
+    let summary = conversations.summary(session).await?;
     outln!("{}", render::json_line(&json!({"kind": "conversation", "conversation": summary})))?;
-    for_each_item(conversations, session, |item| outln!("{}", render::json_line(&json!(item))))
-        .await
-}
-
-async fn summary(
-    conversations: &Conversations,
-    session: &SessionId,
-) -> Result<ConversationSummary, Failure> {
-    let request = ConversationRequest::Summary { session_id: Some(session.clone()) };
-    match conversations.request(&request).await {
-        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation),
-        Ok(_) => Err(request_failure(ConversationRequestError::UnexpectedResponse)),
-        Err(error) => Err(request_failure(error)),
-    }
+    let print = |item: &HistoryItem| outln!("{}", render::json_line(&json!(item)));
+    for_each_item(conversations, session, print).await?;
+    Ok(exit::OK)
 }
 
 /// Reads a conversation page by page.
@@ -67,10 +52,9 @@ async fn for_each_item(
     loop {
         let session_id = session.clone();
         let request = ConversationRequest::History { session_id, from, limit: PAGE };
-        let (items, next) = match conversations.request(&request).await {
-            Ok(ConversationResponse::History { items, next }) => (items, next),
-            Ok(_) => return Err(request_failure(ConversationRequestError::UnexpectedResponse)),
-            Err(error) => return Err(request_failure(error)),
+        let response = conversations.request(&request).await?;
+        let ConversationResponse::History { items, next } = response else {
+            return Err(ConversationRequestError::UnexpectedResponse.into());
         };
         items.iter().try_for_each(&mut print)?;
         match next {
@@ -174,13 +158,7 @@ fn wire_name(outcome: &TurnOutcome) -> String {
 
 /// Returns untrusted text as one short line.
 fn short(text: &str) -> String {
-    let clean = render::clean(text);
-    let mut line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = line.char_indices().nth(MAX_LINE_CHARS) {
-        line.truncate(end);
-        line.push('…');
-    }
-    line
+    render::short_line(text, MAX_LINE_CHARS)
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl TextCallFormat {
         }
         text.push_str("</tools>\n\nTo call a tool, write exactly this form, with valid JSON:\n");
         let example = CallText { name: "TOOL_NAME", arguments: json!({"ARGUMENT": "value"}) };
-        text.push_str(&self.calls([example].iter()));
+        text.push_str(&self.calls(&[example]));
         let _ = write!(
             text,
             "\nTo call several tools, write {}. Stop after the last call: the next message has the \
@@ -85,7 +85,7 @@ impl TextCallFormat {
     /// Renders the calls of an earlier answer.
     pub(super) fn render_calls(self, calls: &[ToolCallRequest]) -> String {
         let calls: Vec<_> = calls.iter().map(CallText::from).collect();
-        self.calls(calls.iter())
+        self.calls(&calls)
     }
 
     /// Renders the results of the calls of one answer.
@@ -99,7 +99,7 @@ impl TextCallFormat {
         }
     }
 
-    fn calls<'a>(self, calls: impl Iterator<Item = &'a CallText<'a>>) -> String {
+    fn calls(self, calls: &[CallText<'_>]) -> String {
         let one = |CallText { name, arguments }: &CallText<'_>| match self {
             Self::Hermes => {
                 format!("<tool_call>\n{}\n</tool_call>", named_object(name, "arguments", arguments))
@@ -111,7 +111,7 @@ impl TextCallFormat {
                  <｜tool▁call▁end｜>"
             ),
         };
-        let calls: Vec<_> = calls.map(one).collect();
+        let calls: Vec<_> = calls.iter().map(one).collect();
         match self {
             Self::Hermes | Self::Llama => calls.join("\n"),
             Self::Mistral => format!("[TOOL_CALLS] [{}]", calls.join(", ")),
@@ -141,9 +141,8 @@ impl TextCallFormat {
                 framed("[TOOL_RESULTS] ", &result, "[/TOOL_RESULTS]")
             }
             Self::DeepSeek => {
-                let close = "<｜tool▁output▁end｜>";
                 let content = content.replace("<｜tool▁", "< ｜tool▁");
-                framed("<｜tool▁output▁begin｜>", &content, close)
+                framed("<｜tool▁output▁begin｜>", &content, "<｜tool▁output▁end｜>")
             }
         }
     }

@@ -29,8 +29,8 @@ impl ParsedCall {
         is_name.then(|| Self { name: name.to_owned(), arguments })
     }
 
-    /// Makes the arguments invalid, because the model did not complete them.
-    pub(super) fn cut(&mut self) {
+    /// Makes the arguments invalid JSON, because the model did not complete them.
+    pub(super) fn invalidate_arguments(&mut self) {
         self.arguments.pop();
     }
 
@@ -53,8 +53,8 @@ fn argument_text(arguments: &Value) -> String {
 /// white space, commas or semicolons. A single object with a syntax error is a call with raw arguments if
 /// its name is readable, so that the model learns of the error.
 pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
-    let separators = |c: char| c.is_whitespace() || matches!(c, ',' | ';');
-    let mut rest = text.trim_matches(separators);
+    let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | ';');
+    let mut rest = text.trim_matches(is_separator);
     let mut calls = Vec::new();
     while !rest.is_empty() {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -68,7 +68,7 @@ pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
                 return calls;
             }
         }
-        rest = rest[values.byte_offset()..].trim_start_matches(separators);
+        rest = rest[values.byte_offset()..].trim_start_matches(is_separator);
     }
     calls
 }
@@ -110,13 +110,13 @@ fn calls_in(value: &Value) -> Option<Vec<ParsedCall>> {
 fn find_call(value: &Value) -> Option<(&str, Option<&Value>)> {
     let object = value.as_object()?;
     match object.get("function") {
-        Some(Value::Object(function)) => named(function),
+        Some(Value::Object(function)) => name_and_arguments(function),
         Some(Value::String(name)) => Some((name, first_of(object, &ARGUMENT_KEYS))),
-        _ => named(object),
+        _ => name_and_arguments(object),
     }
 }
 
-fn named(object: &Map<String, Value>) -> Option<(&str, Option<&Value>)> {
+fn name_and_arguments(object: &Map<String, Value>) -> Option<(&str, Option<&Value>)> {
     let name = first_of(object, &NAME_KEYS)?.as_str()?;
     Some((name, first_of(object, &ARGUMENT_KEYS)))
 }

@@ -10,11 +10,11 @@ use crate::chat::{ChatMessage, ChatRequest, ToolCallRequest, ToolChoice};
 ///
 /// With [`ToolChoice::None`], only earlier calls and results remain.
 pub(crate) fn describe_tools(mut request: ChatRequest, format: TextCallFormat) -> ChatRequest {
-    let mut conversation = Conversation::new(format);
+    let mut rewriter = MessageRewriter::new(format);
     for message in std::mem::take(&mut request.messages) {
-        conversation.push(message);
+        rewriter.push(message);
     }
-    let mut messages = conversation.finish();
+    let mut messages = rewriter.finish();
     let tools = std::mem::take(&mut request.tools);
     if !tools.is_empty() && request.tool_choice != ToolChoice::None {
         let is_required = request.tool_choice == ToolChoice::Required;
@@ -30,9 +30,10 @@ pub(crate) fn describe_tools(mut request: ChatRequest, format: TextCallFormat) -
     ChatRequest { messages, tool_choice: ToolChoice::Auto, ..request }
 }
 
-/// The rewritten messages.
-struct Conversation {
+/// Rewrites messages so that calls and results are text.
+struct MessageRewriter {
     format: TextCallFormat,
+    /// The rewritten messages.
     messages: Vec<ChatMessage>,
     /// The tools of the latest calls, by call id.
     tools: HashMap<String, String>,
@@ -40,7 +41,7 @@ struct Conversation {
     results: Vec<(String, String)>,
 }
 
-impl Conversation {
+impl MessageRewriter {
     fn new(format: TextCallFormat) -> Self {
         Self { format, messages: Vec::new(), tools: HashMap::new(), results: Vec::new() }
     }

@@ -260,7 +260,7 @@ impl CallScanner {
         let (end, mark) = found.or(guess).unwrap_or((content.len(), 0));
         let mut calls = syntax.calls(&content[..end], &self.tools);
         if is_cut && let Some(last) = calls.last_mut() {
-            last.cut();
+            last.invalidate_arguments();
         }
         let end = syntax.open.len() + end;
         let is_guess = guess.is_some() && !calls.is_empty();
@@ -319,7 +319,7 @@ impl CallScanner {
         Ok(true)
     }
 
-    /// Returns the next `bytes` as text.
+    /// Emits the next `bytes` as text.
     fn emit_text(&mut self, bytes: usize) {
         let text = &self.buffer[self.start..self.start + bytes];
         self.start += bytes;

@@ -32,9 +32,9 @@ pub(super) fn invoke_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
             let pairs =
                 elements(body, "<parameter name=", "</parameter>").filter_map(|parameter| {
                     let (key, value) = parameter.split_once('>')?;
-                    Some((quoted(key), value))
+                    Some((unquoted(key), value))
                 });
-            call(quoted(name), pairs, tools)
+            call(unquoted(name), pairs, tools)
         })
         .collect()
 }
@@ -57,7 +57,7 @@ fn call<'a>(
 ) -> Option<ParsedCall> {
     let mut arguments = Map::new();
     for (key, value) in pairs {
-        let value = tools.argument(name.trim(), key, line(value));
+        let value = tools.argument(name.trim(), key, without_line_ends(value));
         if arguments.insert(key.to_owned(), value).is_some() {
             // Copied text may have tags: neither value is certain.
             let reason =
@@ -69,12 +69,13 @@ fn call<'a>(
 }
 
 /// Removes one line end on each side: models put values on lines of their own.
-fn line(value: &str) -> &str {
+fn without_line_ends(value: &str) -> &str {
     let value = value.strip_prefix('\n').unwrap_or(value);
     value.strip_suffix('\n').unwrap_or(value)
 }
 
-fn quoted(text: &str) -> &str {
+/// Removes white space around the text, and then quotes.
+fn unquoted(text: &str) -> &str {
     text.trim().trim_matches(['"', '\''])
 }
 

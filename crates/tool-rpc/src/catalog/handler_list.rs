@@ -106,24 +106,26 @@ impl HandlerList {
         true
     }
 
-    /// Fails when a pool has no room for an announcement of `bytes` bytes by this handler.
-    fn check_limits(&self, key: &HandlerKey, bytes: usize) -> Result<(), &'static str> {
+    /// Fails when an announcement of `bytes` bytes by this handler exceeds a limit.
+    fn check_limits(&self, key: &HandlerKey, bytes: usize) -> Result<(), String> {
         let pools = self.pools();
         if pools.len() >= MAX_POOLS && !pools.contains(&key.0) {
-            return Err("over 64 pools");
+            return Err(format!("over {MAX_POOLS} pools"));
         }
-        let others = self.0.iter().filter(|((pool, _), _)| *pool == key.0);
-        let others = others.filter(|(other, _)| *other != key);
         let (mut handlers, mut total) = (1_usize, bytes);
-        for (_, known) in others {
-            handlers += 1;
-            total = total.saturating_add(known.bytes);
+        for (other, known) in &self.0 {
+            if other.0 == key.0 && other != key {
+                handlers += 1;
+                total = total.saturating_add(known.bytes);
+            }
         }
         if handlers > MAX_HANDLERS_OF_POOL {
-            return Err("its pool has over 256 handlers");
+            return Err(format!("its pool has over {MAX_HANDLERS_OF_POOL} handlers"));
         }
         if total > MAX_BYTES_OF_POOL {
-            return Err("the announcements of its pool have over 64 MiB");
+            return Err(format!(
+                "the announcements of its pool have over {MAX_BYTES_OF_POOL} bytes"
+            ));
         }
         Ok(())
     }
@@ -244,7 +246,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn handlers_of_one_pool_leave_room_for_others() {
+    async fn full_pool_does_not_crowd_out_others() {
         let mut handlers = HandlerList::default();
         let web = pool("web");
         for number in 0..MAX_HANDLERS_OF_POOL {

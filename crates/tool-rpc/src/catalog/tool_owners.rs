@@ -37,8 +37,7 @@ impl ToolOwners {
     /// Updates the owners after a change of the handlers.
     pub(super) fn update(&mut self, handlers: &HandlerList) {
         let now = Instant::now();
-        let is_first = self.ordered_until.is_none() && handlers.iter().next().is_some();
-        if is_first {
+        if self.ordered_until.is_none() && handlers.iter().next().is_some() {
             self.ordered_until = Some(now + ORDERING_PERIOD);
         }
         let keeps_owners = self.ordered_until.is_some_and(|until| now >= until);
@@ -72,6 +71,8 @@ fn announcing_pools(handlers: &HandlerList) -> BTreeMap<&str, BTreeSet<&HandlerP
 
 #[cfg(test)]
 mod tests {
+    use rockbot_contracts::ToolCatalog;
+
     use super::{
         super::handler_list::tests::{catalog, pool},
         *,
@@ -95,8 +96,7 @@ mod tests {
         }
 
         fn withdraw(&mut self, pool: &HandlerPool, instance: &str) {
-            let withdrawn =
-                rockbot_contracts::ToolCatalog { tools: Vec::new(), ..catalog(pool, instance) };
+            let withdrawn = ToolCatalog { tools: Vec::new(), ..catalog(pool, instance) };
             self.handlers.apply(withdrawn, None, 0, SIZE);
             self.owners.update(&self.handlers);
         }

@@ -57,17 +57,23 @@ impl AdmissionLimits {
     }
 }
 
+/// Start of the entries of [`server_queue_key`].
+const SERVER_PREFIX: &str = "server:";
+
+/// Start of the entries of [`policy_queue_key`].
+const POLICY_PREFIX: &str = "queue:";
+
 /// Returns the entry for all tools of a server or source in a concurrency group. No tool has such a name.
 #[must_use]
 pub fn server_queue_key(name: &str) -> String {
-    format!("server:{}", name.to_lowercase())
+    format!("{SERVER_PREFIX}{}", name.to_lowercase())
 }
 
 /// Returns the entry for all tools in a concurrency group whose own policy names the queue `name`. No tool has
 /// such a name.
 #[must_use]
 pub fn policy_queue_key(name: &str) -> String {
-    format!("queue:{name}")
+    format!("{POLICY_PREFIX}{name}")
 }
 
 /// Reason why a call is not admitted.
@@ -131,8 +137,8 @@ impl Admission {
             state.queues.push(Queue { limits: *limits, running: 0, waiting: 0 });
             shared.extend(tools.iter().map(|tool| (tool.clone(), queue)));
         }
-        let has_servers = shared.keys().any(|name| name.starts_with("server:"));
-        let has_policy_queues = shared.keys().any(|name| name.starts_with("queue:"));
+        let has_servers = shared.keys().any(|name| name.starts_with(SERVER_PREFIX));
+        let has_policy_queues = shared.keys().any(|name| name.starts_with(POLICY_PREFIX));
         let state = Mutex::new(state);
         Arc::new(Self { limits, shared, has_servers, has_policy_queues, state })
     }

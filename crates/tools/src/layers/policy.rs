@@ -18,8 +18,8 @@ pub struct CallPolicies {
 }
 
 impl CallPolicies {
-    /// Ignores the queues of all policies, also of those of the tools themselves: for calls that waited in
-    /// them before they enter the layers.
+    /// Ignores the queues of all policies, including the tools' own: for calls that waited in them before
+    /// they enter the layers.
     pub fn ignore_queues(&mut self) {
         self.ignores_queues = true;
     }
