@@ -33,45 +33,66 @@ pub(super) struct Reply {
     pub(super) content: String,
 }
 
-/// Records every reply. Its queue outlives a disconnect.
-pub(super) struct ReplyObserver {
-    replies: Arc<Mutex<BTreeMap<String, Vec<Reply>>>>,
+/// A queue of copies of the messages whose routing key matches a pattern. It outlives a disconnect.
+pub(super) struct CopyQueue {
     task: JoinHandle<()>,
 }
 
-impl ReplyObserver {
-    pub(super) async fn start(bus: &Arc<dyn Bus>, timeline: Arc<Timeline>) -> Self {
-        let name = RoutingKey::new("chaos.observer").expect("a name");
-        let queue = QueueSpec::reply(&name, vec![BindingPattern::new("tool.result.#")]);
+impl CopyQueue {
+    /// Passes each message to `record`, once.
+    pub(super) async fn start(
+        bus: &Arc<dyn Bus>,
+        name: &str,
+        pattern: &str,
+        mut record: impl FnMut(&Envelope) + Send + 'static,
+    ) -> Self {
+        let name = RoutingKey::new(name).expect("a name");
+        let queue = QueueSpec::reply(&name, vec![BindingPattern::new(pattern)]);
         let mut consumer = bus.consume(Subscription::new(queue, 256)).await.expect("subscribed");
-        let replies = Arc::<Mutex<BTreeMap<String, Vec<Reply>>>>::default();
-        let recorded = replies.clone();
         let task = tokio::spawn(async move {
             let mut seen = BTreeSet::new();
             while let Some(delivery) = consumer.next().await {
                 let envelope = delivery.envelope().clone();
                 // A failed ack is followed by a redelivery.
                 let _ = delivery.settle(Settlement::Ack).await;
-                let id = envelope.correlation_id.as_deref().unwrap_or_default().to_owned();
-                if seen.insert(envelope.message_id.to_string())
-                    && let Some(reply) = Reply::read(&envelope, timeline.now())
-                {
-                    recorded.lock().expect("not poisoned").entry(id).or_default().push(reply);
+                if seen.insert(envelope.message_id.to_string()) {
+                    record(&envelope);
                 }
             }
         });
-        Self { replies, task }
+        Self { task }
+    }
+}
+
+impl Drop for CopyQueue {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Records every reply.
+pub(super) struct ReplyObserver {
+    replies: Arc<Mutex<BTreeMap<String, Vec<Reply>>>>,
+    _queue: CopyQueue,
+}
+
+impl ReplyObserver {
+    pub(super) async fn start(bus: &Arc<dyn Bus>, timeline: Arc<Timeline>) -> Self {
+        let replies = Arc::<Mutex<BTreeMap<String, Vec<Reply>>>>::default();
+        let recorded = replies.clone();
+        let record = move |envelope: &Envelope| {
+            let id = envelope.correlation_id.as_deref().unwrap_or_default().to_owned();
+            if let Some(reply) = Reply::read(envelope, timeline.now()) {
+                recorded.lock().expect("not poisoned").entry(id).or_default().push(reply);
+            }
+        };
+        let queue = CopyQueue::start(bus, "chaos.observer", "tool.result.#", record).await;
+        Self { replies, _queue: queue }
     }
 
     /// Returns the replies so far, by call.
     pub(super) fn replies(&self) -> BTreeMap<String, Vec<Reply>> {
         self.replies.lock().expect("not poisoned").clone()
-    }
-}
-
-impl Drop for ReplyObserver {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

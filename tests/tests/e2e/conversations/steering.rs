@@ -2,15 +2,18 @@
 
 use rockbot_contracts::{ReplyBody, SessionId, user::TurnOutcome};
 
-use super::harness::{GATED, Replicas, assert_completed, scene};
+use super::{
+    harness::{GATED, Replicas, assert_completed, scene},
+    user::User,
+};
 use crate::{fleet::ProcessGroup, process::Running};
 
 const JOB: &str = "the job";
 const STEERING: &str = "change of plan";
 
-/// A running turn, and a second replica. The process that runs the turn has no permit for another message,
+/// Starts a turn, and then a second replica. The process that runs the turn has no permit for another message,
 /// so that the second one receives all later messages.
-async fn running_turn(replicas: &Replicas) -> (Vec<Running>, super::user::User, SessionId) {
+async fn running_turn(replicas: &Replicas) -> (Vec<Running>, User, SessionId) {
     let first = replicas.start_with("agent-1", &[("ROCKBOT_AGENT__CONCURRENCY", "1")]).await;
     let (mut user, session) = (replicas.user().await, SessionId::generate());
     user.send(&session, JOB).await;

@@ -8,7 +8,6 @@ use crate::chaos::{
 };
 
 pub(super) const REPLICAS: usize = 3;
-/// Name of the agent.
 pub(super) const AGENT: &str = "assistant";
 
 /// Returns a launcher of replicas whose model is at `model_url`, see

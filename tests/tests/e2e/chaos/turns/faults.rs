@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use anyhow::Result;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rockbot_testkit::{broker::PrivateBroker, postgres::PrivatePostgres};
 use rustix::process::Signal;
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use super::agents::REPLICAS;
 use crate::chaos::{
     processes::{ProcessSlot, Processes},
-    services::Services,
+    services::{Controlled, Services},
     timeline::Timeline,
 };
 
@@ -40,7 +41,6 @@ enum Method {
     Terminate,
 }
 
-/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TurnFault {
     target: Target,
@@ -120,34 +120,53 @@ impl FaultInjector {
         counts
     }
 
-    /// Returns `false` if each process of the kind has another fault.
+    /// Returns `false` if the service, or each process of the kind, has another fault.
     async fn inject(&self, fault: TurnFault) -> bool {
         let slot = match fault.target {
             Target::Agent(index) => self.agents.reserve(index),
             Target::Handler(index) => self.handlers.reserve(index),
             Target::Broker => {
-                let broker = self.services.broker();
-                let Some(_fault) = broker.reserve() else { return false };
-                self.timeline.record_outage("broker");
-                broker.run(PrivateBroker::crash).await;
-                self.timeline.pass(fault.time).await;
-                broker.run(PrivateBroker::restart).await;
-                self.timeline.record("broker is up");
-                return true;
+                let broker = Service {
+                    name: "broker",
+                    server: self.services.broker(),
+                    crash: PrivateBroker::crash,
+                    restart: PrivateBroker::restart,
+                };
+                return broker.interrupt(fault.time, &self.timeline).await;
             }
             Target::Database => {
-                let database = self.services.database();
-                let Some(_fault) = database.reserve() else { return false };
-                self.timeline.record_outage("database");
-                database.run(PrivatePostgres::crash).await;
-                self.timeline.pass(fault.time).await;
-                database.run(PrivatePostgres::restart).await;
-                self.timeline.record("database is up");
-                return true;
+                let database = Service {
+                    name: "database",
+                    server: self.services.database(),
+                    crash: PrivatePostgres::crash,
+                    restart: PrivatePostgres::restart,
+                };
+                return database.interrupt(fault.time, &self.timeline).await;
             }
         };
         let Some(mut slot) = slot else { return false };
         interrupt(&mut slot, fault, &self.timeline).await;
+        true
+    }
+}
+
+/// A service and how it is killed and started again.
+struct Service<'a, S> {
+    name: &'static str,
+    server: &'a Controlled<S>,
+    crash: fn(&mut S) -> Result<()>,
+    restart: fn(&mut S) -> Result<()>,
+}
+
+impl<S: Send + 'static> Service<'_, S> {
+    /// Returns `false` if the service has another fault.
+    async fn interrupt(&self, time: Duration, timeline: &Timeline) -> bool {
+        let Some(_fault) = self.server.reserve() else { return false };
+        timeline.record_outage(self.name);
+        self.server.run(self.crash).await;
+        timeline.pass(time).await;
+        self.server.run(self.restart).await;
+        timeline.record(format!("{} is up", self.name));
         true
     }
 }

@@ -10,8 +10,9 @@ use crate::chaos::timeline::Timeline;
 
 /// Entries that are read at a time.
 const PAGE: usize = 500;
+/// Processes whose loss on one step ends a turn.
+const MAX_LOST_PROCESSES: usize = 3;
 
-/// A conversation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedConversation {
     pub(super) turns: Vec<RecordedTurn>,
@@ -21,7 +22,6 @@ pub(super) struct RecordedConversation {
     pub(super) entries: Vec<(Duration, String)>,
 }
 
-/// A turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedTurn {
     /// Id of the message.
@@ -34,9 +34,6 @@ pub(super) struct RecordedTurn {
     pub(super) answers: Vec<(String, String)>,
 }
 
-/// Processes whose loss on one step ends a turn.
-const MAX_LOST_PROCESSES: usize = 3;
-
 impl RecordedTurn {
     /// Returns whether the turn ended because too many processes were lost on one of its steps.
     pub(super) fn is_given_up(&self) -> bool {
@@ -45,7 +42,6 @@ impl RecordedTurn {
     }
 }
 
-/// A call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedCall {
     /// Id of the call in the fleet.
