@@ -25,7 +25,7 @@ enum Recipient {
     Sender(ProcessingGuard, ReplyPublisher),
     /// The delivery of its message, which is being processed in this process and publishes them.
     Delivery,
-    /// There is none: the message has no reply address, or its answer was published.
+    /// No recipient: the message has no reply address, or its answer was published.
     None,
 }
 
