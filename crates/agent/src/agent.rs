@@ -151,8 +151,9 @@ impl Agent {
     }
 
     /// Continues the turn of a conversation that has no answer, or returns an answer that was not
-    /// published. Returns `None` if there is neither, or the turn runs in this process. `replies` gets the
-    /// recorded message of a turn, and returns where its progress goes; it is not called for an answer.
+    /// published. Returns `None` if there is neither, or the turn runs in this process. `progress` gets
+    /// the recorded message of a turn, and returns the sink for its progress; it is not called for an
+    /// answer.
     ///
     /// Call [`Conversations::answered`] once the answer was published. Turns of sub-agents are continued
     /// by the turns that called them.
@@ -162,10 +163,10 @@ impl Agent {
     pub async fn resume(
         &self,
         session: &SessionId,
-        replies: impl FnOnce(&RecordedMessage) -> ProgressSink + Send + 'static,
+        progress: impl FnOnce(&RecordedMessage) -> ProgressSink + Send + 'static,
     ) -> Option<(RecordedMessage, TurnAnswer)> {
         let (done, answered) = oneshot::channel();
-        let request = ResumeRequest { replies: Box::new(replies), done };
+        let request = ResumeRequest { progress: Box::new(progress), done };
         self.deliver(session, Inbound::Resume(request)).ok()?;
         answered.await.ok().flatten()
     }

@@ -67,8 +67,8 @@ impl AgentClient {
     }
 
     /// Sets the time limit between two replies, up to 24 hours. Default 120 s. Only the time in which
-    /// the caller waits for a reply counts. It also limits the time, up to 120 s, until an agent receives a message. A message received after that is answered with
-    /// [`TurnOutcome::Expired`]; no turn is run.
+    /// the caller waits for a reply counts. It also limits the time, up to 120 s, until an agent receives a
+    /// message. A message received after that is answered with [`TurnOutcome::Expired`]; no turn is run.
     ///
     /// [`TurnOutcome::Expired`]: rockbot_contracts::user::TurnOutcome::Expired
     #[must_use]

@@ -12,19 +12,15 @@ use rockbot_bus::{
     Bus, ConsumeError, Delivery, Handler, Publication, Settlement, Subscription, Worker,
 };
 use rockbot_contracts::{
-    AgentName, ContentTrust, ConversationRequest, ConversationResponse, Envelope, Message,
-    QueueSpec, RoutingKey, UserFeedback,
-    conversation::ConversationErrorCode,
-    identity::may_use_conversations,
-    json::Limits,
-    topology::{is_user_reply, user_conversation},
+    AgentName, ContentTrust, ConversationRequest, ConversationResponse, DecodeError, Envelope,
+    Message, QueueSpec, RoutingKey, UserFeedback, conversation::ConversationErrorCode,
+    identity::may_use_conversations, json::Limits, topology::user_conversation,
 };
-use rockbot_memory::WorkingMemory;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use self::requests::{Answerer, Deletion, failed};
-use crate::{agent::Agent, conversation::Conversations};
+use self::requests::{Answerer, failed};
+use crate::{agent::Agent, conversation::Conversations, reply_to::user_reply_to};
 
 /// Maximum number of requests in progress.
 const CONCURRENCY: u16 = 16;
@@ -50,26 +46,16 @@ impl ConversationServer {
     #[must_use]
     pub fn for_agent(agent: Agent) -> Self {
         let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
-        let deletion = Deletion::ByAgent(agent);
-        Self { answerer: Answerer { agent: name, conversations, deletion } }
+        let running = Some(agent);
+        Self { answerer: Answerer { agent: name, conversations, running } }
     }
 
     /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
     /// too, since no process may be there to end them: if one is, it loses the conversation and ends the
-    /// turn without an answer.
+    /// turn without an answer. Working memory and stored results are not deleted; they expire.
     #[must_use]
     pub fn for_store(agent: AgentName, conversations: Conversations) -> Self {
-        Self { answerer: Answerer { agent, conversations, deletion: Deletion::FromStore(None) } }
-    }
-
-    /// Deletes the working memory of a conversation with the conversation. Without effect for an agent that
-    /// runs, which deletes from its own.
-    #[must_use]
-    pub fn with_working_memory(mut self, memory: WorkingMemory) -> Self {
-        if let Deletion::FromStore(working_memory) = &mut self.answerer.deletion {
-            *working_memory = Some(memory);
-        }
-        self
+        Self { answerer: Answerer { agent, conversations, running: None } }
     }
 
     /// Consumes `user.conversation.<agent>`.
@@ -108,11 +94,9 @@ impl Handler for RequestHandler {
 impl RequestHandler {
     async fn process(&self, delivery: &Delivery) -> Settlement {
         let envelope = delivery.envelope();
-        let reply_to = match &envelope.reply_to {
-            Some(key) if is_user_reply(key) => key,
-            // A reply to any other key would let the sender publish requests through this process.
-            Some(_) => return Settlement::dead_letter("reply-to is not an agent reply address"),
-            None => return Settlement::dead_letter("reply-to is missing"),
+        let reply_to = match user_reply_to(envelope) {
+            Ok(reply_to) => reply_to,
+            Err(reason) => return Settlement::dead_letter(reason),
         };
         if envelope.remaining() == Some(Duration::ZERO) {
             debug!("request about conversations dropped: its sender no longer waits");
@@ -171,7 +155,7 @@ impl RequestHandler {
     }
 }
 
-fn invalid(error: &rockbot_contracts::DecodeError) -> ConversationResponse {
+fn invalid(error: &DecodeError) -> ConversationResponse {
     failed(ConversationErrorCode::InvalidRequest, error.to_string())
 }
 

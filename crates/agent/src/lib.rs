@@ -36,6 +36,7 @@ mod metering;
 pub mod origin;
 pub mod parts;
 mod progress_queue;
+mod reply_to;
 pub mod section;
 pub mod services;
 mod session;

@@ -51,7 +51,7 @@ impl Inbound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedMessage {
     /// Its id; a generated one if it came from within the process.
-    pub id: Option<MessageId>,
+    pub id: MessageId,
     /// Address of the replies; `None` for a message from within the process.
     pub reply_to: Option<RoutingKey>,
     /// The conversation.
@@ -60,12 +60,12 @@ pub struct RecordedMessage {
     pub attempt: u32,
 }
 
-/// Returns where the progress of a resumed turn goes.
-pub(crate) type ReplyAddress = Box<dyn FnOnce(&RecordedMessage) -> ProgressSink + Send>;
+/// Returns the sink for the progress of a resumed turn.
+pub(crate) type MakeProgressSink = Box<dyn FnOnce(&RecordedMessage) -> ProgressSink + Send>;
 
 /// A request to resume the open turn of a conversation.
 pub(crate) struct ResumeRequest {
-    pub(crate) replies: ReplyAddress,
+    pub(crate) progress: MakeProgressSink,
     pub(crate) done: oneshot::Sender<Option<(RecordedMessage, TurnAnswer)>>,
 }
 

@@ -15,8 +15,8 @@ pub struct TurnOrigin {
     /// The calling turn, if another agent called this agent.
     pub parent: Option<ParentTurn>,
     /// The bus message that started the turn. Message ids are ordered by time, so a conversation can detect
-    /// messages that were sent before a cancel but arrive after it.
-    /// An id that was answered before gets the recorded answer.
+    /// messages that were sent before a cancel but arrive after it. An id that was answered before gets the
+    /// recorded answer.
     pub message: Option<MessageId>,
     /// Address of the replies, which is recorded for the process that continues the turn. A message with
     /// an address stays marked as unfinished until its answer was published.

@@ -269,7 +269,7 @@ impl Session {
     /// Records the message that starts a turn.
     async fn begin(&mut self, first: &PendingMessage) -> Result<OpenTurn, ConversationError> {
         let PendingMessage { id, text, origin, requester, .. } = first;
-        if Self::is_marked(&self.setup, origin) {
+        if self.setup.is_marked(origin) {
             self.setup.conversations.mark(&self.id, id).await?;
         }
         let message = MessageEntry {
@@ -283,16 +283,9 @@ impl Session {
         self.load().await?.begin_turn(message).await
     }
 
-    /// Returns `true` if a message is marked until its answer was published. The calling turn of a
-    /// sub-agent calls again.
-    fn is_marked(setup: &TurnSetup, origin: &TurnOrigin) -> bool {
-        setup.conversations.is_durable() && origin.parent.is_none()
-    }
-
     async fn record_cancel(&mut self, message: &PendingMessage) -> Result<(), ConversationError> {
         let recorder = self.load().await?.recorder.clone();
-        let is_marked = Self::is_marked(&self.setup, &message.origin);
-        drive::record_cancel(&self.setup, &self.id, &recorder, message, is_marked).await
+        drive::record_cancel(&self.setup, &self.id, &recorder, message).await
     }
 
     async fn recorded_answer(&self, number: u64) -> Result<TurnAnswer, ConversationError> {

@@ -171,7 +171,7 @@ impl<'a> Turn<'a> {
             handover,
             closing,
             recorder,
-            is_marked: setup.conversations.is_durable() && origin.parent.is_none(),
+            is_marked: setup.is_marked(origin),
             deadline,
             streak,
             context: TurnContext::default(),

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     clock::Timestamp,
-    key::{Key, Prefix},
+    key::{InvalidKey, Key, Prefix},
 };
 
 /// The largest value, in bytes: 4 MiB.
@@ -269,4 +269,11 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl From<InvalidKey> for StoreError {
+    /// As for an unusable store, a retry does not help.
+    fn from(error: InvalidKey) -> Self {
+        Self::Unusable { reason: error.to_string() }
+    }
 }

@@ -31,7 +31,7 @@ const MEMORY: MemoryLimits = MemoryLimits { entries: 1_000_000, bytes: 512 * 102
 pub struct ConversationOptions {
     /// Time that a conversation is kept after its last entry. Default 30 days.
     pub retention: Duration,
-    /// Time that a step waits for a store that is away. Default 60 s.
+    /// Time that a step waits for an unavailable store. Default 60 s.
     pub patience: Duration,
     /// Number of entries above which a checkpoint removes old ones. Default 20,000.
     pub max_entries: u64,
@@ -100,7 +100,7 @@ impl Conversations {
         self.inner.is_durable
     }
 
-    /// Returns the time that an operation waits for a store that is away.
+    /// Returns the time that an operation waits for an unavailable store.
     pub(crate) fn patience(&self) -> Duration {
         self.inner.options.patience
     }
@@ -306,8 +306,8 @@ impl Conversations {
     }
 
     pub(super) fn prefix(&self) -> Result<Prefix, ConversationError> {
-        Prefix::new([SPACE, self.inner.agent.as_str()])
-            .map_err(|error| StoreError::Unusable { reason: error.to_string() }.into())
+        let prefix = Prefix::new([SPACE, self.inner.agent.as_str()]);
+        Ok(prefix.map_err(StoreError::from)?)
     }
 
     pub(super) fn not_found(&self, session: &SessionId) -> ConversationError {

@@ -86,6 +86,11 @@ impl ConversationError {
         matches!(self, Self::Fenced { .. } | Self::NotFound { .. })
     }
 
+    /// Returns `true` if the store was unavailable: a retry may succeed.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }))
+    }
+
     /// Returns `true` if the stored conversation itself is unusable: a retry does not help.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {

@@ -29,8 +29,8 @@ impl HistoryItems {
         Self { limit, items: Vec::new(), text_bytes: 0, tool_names: HashMap::new() }
     }
 
-    /// Returns the number of items that are missing.
-    pub(super) fn limit(&self) -> usize {
+    /// Returns the number of items that the page still takes.
+    pub(super) fn remaining(&self) -> usize {
         self.limit - self.items.len()
     }
 

@@ -133,7 +133,7 @@ impl Conversations {
         let mut items = HistoryItems::new(limit.min(MAX_PAGE_ITEMS as usize));
         let mut number = from.max(1);
         while !items.is_full() {
-            let page = self.inner.log.read(&name, number, items.limit()).await?;
+            let page = self.inner.log.read(&name, number, items.remaining()).await?;
             let Some(last) = page.last() else { break };
             number = last.number + 1;
             for LogEntry { number, value } in page {

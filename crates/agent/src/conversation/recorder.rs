@@ -10,7 +10,6 @@ use rockbot_store::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, sleep},
 };
 use tracing::{info, warn};
 
@@ -18,13 +17,11 @@ use super::{
     codec::{decode, encode},
     entry::ConversationEntry,
     error::{ConversationError, EntryProblem},
+    retry::Backoff,
 };
 
 /// Maximum number of appends that wait.
 const CAPACITY: usize = 64;
-/// First pause before an append is retried. It doubles up to [`LAST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Appends the entries of one conversation, in order. Entries that arrive while an append is in flight go
 /// together in the next one.
@@ -52,7 +49,7 @@ pub(crate) struct RecorderTarget {
     pub(crate) session: SessionId,
     /// Time to live of the log after each append.
     pub(crate) retention: Duration,
-    /// Time that an append waits for a store that is away.
+    /// Time that an append waits for an unavailable store.
     pub(crate) patience: Duration,
 }
 
@@ -70,7 +67,8 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ConversationError::Fenced`] if another process changed the log, [`ConversationError::NotFound`] if
-    /// it was deleted, [`ConversationError::Store`] if the store was away for too long. The recorder records nothing more then.
+    /// it was deleted, [`ConversationError::Store`] if the store was unavailable for too long. The recorder
+    /// records nothing more then.
     ///
     /// # Cancellation
     /// The entry is recorded also when the future is dropped.
@@ -178,8 +176,7 @@ impl Writer {
         entries: Vec<Bytes>,
     ) -> Result<u64, ConversationError> {
         let RecorderTarget { session, patience, .. } = &self.target;
-        let deadline = Instant::now() + *patience;
-        let (mut pause, mut may_be_appended) = (FIRST_PAUSE, false);
+        let (mut backoff, mut may_be_appended) = (Backoff::new(*patience), false);
         loop {
             let error = match self.try_append(at, &entries, may_be_appended).await {
                 Ok(Attempt::Appended) => return Ok(at),
@@ -187,18 +184,15 @@ impl Writer {
                     at = next;
                     continue;
                 }
-                Err(ConversationError::Store(error)) => error,
+                Err(error @ ConversationError::Store(_)) => error,
                 Err(error) => return Err(error),
             };
-            may_be_appended |= matches!(error, StoreError::Unconfirmed { .. });
-            let is_temporary =
-                matches!(error, StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. });
-            if !is_temporary || Instant::now() + pause >= deadline {
+            may_be_appended |=
+                matches!(error, ConversationError::Store(StoreError::Unconfirmed { .. }));
+            if !backoff.wait_after(&error).await {
                 warn!(session_id = %session, %error, "recording a conversation failed");
-                return Err(error.into());
+                return Err(error);
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 

@@ -133,8 +133,7 @@ impl Conversations {
         &self,
         sessions: &HashSet<SessionId>,
     ) -> Result<Vec<SubConversation>, ConversationError> {
-        let prefix = Prefix::new([SPACE])
-            .map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
+        let prefix = Prefix::new([SPACE]).map_err(StoreError::from)?;
         let (mut found, mut after, mut compared) = (Vec::new(), None, 0);
         while compared < MAX_COMPARED && found.len() < sessions.len() {
             let page = self.inner.log.logs(&prefix, after.as_ref(), MAX_PAGE_ENTRIES).await?;

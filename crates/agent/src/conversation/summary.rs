@@ -1,7 +1,7 @@
 //! Summaries of conversations.
 
 use rockbot_contracts::{
-    SessionId,
+    MessageId, SessionId,
     conversation::{ConversationState, ConversationSummary},
 };
 use rockbot_store::Timestamp;
@@ -14,7 +14,7 @@ use super::{
 /// Returns the summary of a conversation that cannot be read.
 pub(super) fn unreadable(session: SessionId, last_active: Timestamp) -> ConversationSummary {
     let state = ConversationState::Unreadable;
-    ConversationSummary { state, ..summary(session, Totals::default(), last_active) }
+    ConversationSummary { state, ..summary(session, Totals::default(), None, last_active) }
 }
 
 /// Returns the summary of a conversation from its last entries, if they are enough. `is_whole` is true if
@@ -47,9 +47,7 @@ pub(super) fn from_end(
             _ => {}
         }
     }
-    let summary = summary(session.clone(), totals?, last_active);
-    let state = if open.is_some() { ConversationState::Open } else { ConversationState::Idle };
-    Some(ConversationSummary { state, open_message: open, ..summary })
+    Some(summary(session.clone(), totals?, open, last_active))
 }
 
 /// Returns the summary of a conversation from its state.
@@ -59,25 +57,29 @@ pub(super) fn from_fold(
     last_active: Timestamp,
 ) -> ConversationSummary {
     let open_message = folded.open.as_ref().map(|open| open.message.id.clone());
-    let state =
-        if open_message.is_some() { ConversationState::Open } else { ConversationState::Idle };
     let mut totals = folded.totals.clone();
     if let Some(open) = &folded.open {
         totals.spent += open.spent.turn;
     }
-    ConversationSummary { state, open_message, ..summary(session, totals, last_active) }
+    summary(session, totals, open_message, last_active)
 }
 
-fn summary(session_id: SessionId, totals: Totals, last_active: Timestamp) -> ConversationSummary {
+fn summary(
+    session_id: SessionId,
+    totals: Totals,
+    open_message: Option<MessageId>,
+    last_active: Timestamp,
+) -> ConversationSummary {
     let Totals { spent, turns, title, created } = totals;
+    let is_open = open_message.is_some();
     ConversationSummary {
         session_id,
         title,
         created_ms: created,
         last_active_ms: u64::try_from(last_active.as_millis()).unwrap_or_default(),
-        state: ConversationState::Idle,
+        state: if is_open { ConversationState::Open } else { ConversationState::Idle },
         turns,
         usage: spent,
-        open_message: None,
+        open_message,
     }
 }

@@ -7,12 +7,11 @@ use rockbot_contracts::{
         MAX_PAGE_ITEMS,
     },
 };
-use rockbot_memory::{WorkingMemory, working_memory::MemoryOwner};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::{
     agent::Agent,
-    conversation::{ConversationError, Conversations, SubConversation},
+    conversation::{ConversationError, Conversations},
 };
 
 /// Number of conversations in a page when the one that was active last is not the user's.
@@ -22,15 +21,8 @@ const SCAN_PAGE: usize = 100;
 pub(super) struct Answerer {
     pub(super) agent: AgentName,
     pub(super) conversations: Conversations,
-    pub(super) deletion: Deletion,
-}
-
-/// The way of deleting conversations.
-pub(super) enum Deletion {
-    /// By the running agent, with what it keeps for them.
-    ByAgent(Agent),
-    /// From the store, and from this working memory.
-    FromStore(Option<WorkingMemory>),
+    /// The agent if it runs in this process. It deletes conversations with what it keeps for them.
+    pub(super) running: Option<Agent>,
 }
 
 type Answer = Result<ConversationResponse, ConversationError>;
@@ -149,22 +141,22 @@ impl Answerer {
             Ok(conversation) => conversation,
             Err(refusal) => return Ok(refusal),
         };
-        match &self.deletion {
-            Deletion::ByAgent(_) if conversation.state == ConversationState::Open => {
+        match &self.running {
+            Some(_) if conversation.state == ConversationState::Open => {
                 let text = format!(
                     "a turn of conversation {session} is running; cancel it or wait, then delete it"
                 );
                 return Ok(failed(ConversationErrorCode::Busy, text));
             }
-            Deletion::ByAgent(agent) => drop(agent.delete_conversation(session).await?),
-            Deletion::FromStore(memory) => {
+            Some(agent) => {
+                agent.delete_conversation(session).await?;
+            }
+            None => {
                 let started = self.conversations.sub_conversations(session, u64::MAX).await?;
+                // Inner ones first: the outer ones name them.
                 for conversation in started.iter().rev() {
-                    let SubConversation { agent, session, .. } = conversation;
-                    delete_working_memory(memory.as_ref(), agent, session).await;
                     self.conversations.delete_sub_conversation(conversation).await?;
                 }
-                delete_working_memory(memory.as_ref(), &self.agent, session).await;
                 self.conversations.delete(session).await?;
             }
         }
@@ -213,25 +205,6 @@ impl Answerer {
         warn!(user, session_id = %session, "request about another user's conversation refused");
         let text = format!("conversation {session} belongs to another user");
         Ok(Some(failed(ConversationErrorCode::NotPermitted, text)))
-    }
-}
-
-/// Deletes what a conversation has in working memory; it expires otherwise.
-async fn delete_working_memory(
-    memory: Option<&WorkingMemory>,
-    agent: &AgentName,
-    session: &SessionId,
-) {
-    let Some(memory) = memory else { return };
-    let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
-    let deleted = async {
-        for entry in memory.list(&owner, Some(&owner.namespace())).await? {
-            memory.delete(&owner, &entry.key).await?;
-        }
-        Ok::<_, rockbot_memory::working_memory::WorkingMemoryError>(())
-    };
-    if let Err(error) = deleted.await {
-        debug!(%error, "working memory not deleted; it expires");
     }
 }
 

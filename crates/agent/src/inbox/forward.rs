@@ -33,6 +33,9 @@ pub(crate) enum Forwarded {
     Stopped,
 }
 
+/// The forwarded messages that wait for their receipt, by correlation id.
+type PendingReceipts = Mutex<HashMap<Arc<str>, oneshot::Sender<ForwardOutcome>>>;
+
 /// Passes messages on to other processes of the agent.
 pub(crate) struct Forwarder {
     bus: Arc<dyn Bus>,
@@ -41,7 +44,7 @@ pub(crate) struct Forwarder {
     own: InstanceId,
     /// Interval between checks of the other process's lease.
     check_interval: Duration,
-    waiting: Mutex<HashMap<Arc<str>, oneshot::Sender<ForwardOutcome>>>,
+    waiting: PendingReceipts,
 }
 
 impl Forwarder {
@@ -82,7 +85,7 @@ impl Forwarder {
             trace: received.trace.clone(),
             ..Envelope::from_payload(&payload).with_correlation_id(id.clone())
         };
-        let mut receipt = Waiting::start(&self.waiting, id);
+        let mut receipt = PendingReceipt::register(&self.waiting, id);
         let key = user_message_at(&self.agent, &holder.instance);
         let publication = Publication::mandatory(key, envelope);
         loop {
@@ -126,7 +129,7 @@ impl Forwarder {
         })
     }
 
-    /// Passes a receipt on to the message that waits for it.
+    /// Passes a receipt on to the forward that waits for it.
     pub(crate) fn receive_receipt(&self, envelope: &Envelope) {
         let receipt = match envelope.decode::<ForwardReceipt>(Limits::default()) {
             Ok(receipt) => receipt,
@@ -136,7 +139,7 @@ impl Forwarder {
         match id.and_then(|id| self.waiting.lock().remove(id)) {
             // A receiver that stopped waiting is ignored.
             Some(waiting) => drop(waiting.send(receipt.outcome)),
-            None => debug!("receipt of no waiting message dropped"),
+            None => debug!("receipt without a waiting message dropped"),
         }
     }
 
@@ -162,25 +165,22 @@ impl Forwarder {
     }
 }
 
-/// A message that waits for its receipt until it is dropped.
-struct Waiting<'a> {
-    waiting: &'a Mutex<HashMap<Arc<str>, oneshot::Sender<ForwardOutcome>>>,
+/// The receipt of a forwarded message. Dropping it stops waiting.
+struct PendingReceipt<'a> {
+    waiting: &'a PendingReceipts,
     id: Arc<str>,
     outcome: oneshot::Receiver<ForwardOutcome>,
 }
 
-impl<'a> Waiting<'a> {
-    fn start(
-        waiting: &'a Mutex<HashMap<Arc<str>, oneshot::Sender<ForwardOutcome>>>,
-        id: Arc<str>,
-    ) -> Self {
-        let (sender, receiver) = oneshot::channel();
+impl<'a> PendingReceipt<'a> {
+    fn register(waiting: &'a PendingReceipts, id: Arc<str>) -> Self {
+        let (sender, outcome) = oneshot::channel();
         waiting.lock().insert(id.clone(), sender);
-        Self { waiting, id, outcome: receiver }
+        Self { waiting, id, outcome }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingReceipt<'_> {
     fn drop(&mut self) {
         self.waiting.lock().remove(&self.id);
     }

@@ -5,10 +5,10 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use rockbot_bus::Delivery;
 use rockbot_contracts::{
     Envelope, ForwardedMessage, InstanceId, RoutingKey, UserMessage, json::Limits,
-    topology::is_user_reply,
 };
 
 use super::replies::ReplyTarget;
+use crate::reply_to::user_reply_to;
 
 /// A validated message of a user.
 pub(super) struct Incoming<'a> {
@@ -30,7 +30,7 @@ impl<'a> Incoming<'a> {
     /// Returns why the message cannot be processed.
     pub(super) fn from_inbox(delivery: &'a Delivery) -> Result<Self, Cow<'static, str>> {
         let (envelope, is_redelivered) = (delivery.envelope(), delivery.is_redelivered());
-        let reply_to = reply_address(envelope)?;
+        let reply_to = user_reply_to(envelope)?;
         let message = envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
         let sender = envelope.user_id.clone();
         Ok(Self { envelope, reply_to, message, sender, is_redelivered, forwarded_by: None })
@@ -41,7 +41,7 @@ impl<'a> Incoming<'a> {
     /// # Errors
     /// Returns why the message cannot be processed.
     pub(super) fn from_process(envelope: &'a Envelope) -> Result<Self, Cow<'static, str>> {
-        let reply_to = reply_address(envelope)?;
+        let reply_to = user_reply_to(envelope)?;
         let forwarded: ForwardedMessage =
             envelope.decode(Limits::default()).map_err(|error| error.to_string())?;
         let ForwardedMessage { from, sender, message } = forwarded;
@@ -67,14 +67,5 @@ impl<'a> Incoming<'a> {
             in_reply_to: self.envelope.message_id.clone(),
             reply_to: self.reply_to.clone(),
         }
-    }
-}
-
-fn reply_address(envelope: &Envelope) -> Result<&RoutingKey, Cow<'static, str>> {
-    match &envelope.reply_to {
-        Some(key) if is_user_reply(key) => Ok(key),
-        // A reply to any other key would let the sender publish requests through this process.
-        Some(_) => Err("reply-to is not an agent reply address".into()),
-        None => Err("reply-to is missing".into()),
     }
 }

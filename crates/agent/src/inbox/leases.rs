@@ -1,4 +1,4 @@
-//! The leases' names and owners.
+//! Leases on conversations in the store: their keys, their holders, and how they are acquired.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tracing::debug;
 
 /// First segment of the leases' keys: `conversation-owners/<agent>/<session>`.
 const FAMILY: &str = "conversation-owners";
-/// Most leases that are listed.
+/// Maximum number of leases that are listed.
 const MAX_LISTED: usize = 20_000;
 
 /// The process that runs a conversation.
@@ -66,8 +66,7 @@ impl LeaseFactory {
 
     /// Returns the keys of the held leases, at most [`MAX_LISTED`].
     pub(super) async fn held(&self) -> Result<HashSet<Key>, StoreError> {
-        let prefix = Prefix::new([FAMILY, self.agent.as_str()]);
-        let prefix = prefix.map_err(|error| StoreError::Unusable { reason: error.to_string() })?;
+        let prefix = Prefix::new([FAMILY, self.agent.as_str()])?;
         let (mut held, mut after) = (HashSet::new(), None);
         while held.len() < MAX_LISTED {
             let page = self.store.list(&prefix, after.as_ref(), MAX_PAGE_ENTRIES).await?;
@@ -117,7 +116,7 @@ impl LeaseFactory {
         timeout(ATTEMPT_TIMEOUT, attempt).await.unwrap_or_else(|_| Err(late().into()))
     }
 
-    /// Returns how a lease is renewed.
+    /// Returns the intervals at which a lease is renewed.
     pub(super) fn renewal(&self) -> LeaseRenewal {
         LeaseRenewal::from_ttl(self.ttl)
     }
@@ -125,11 +124,10 @@ impl LeaseFactory {
     pub(super) fn key(&self, session: &SessionId) -> Result<Key, StoreError> {
         let key = Key::new([FAMILY, self.agent.as_str(), session.as_str()]);
         // A key that is too long is replaced by its hash.
-        let key = key.or_else(|_| {
+        Ok(key.or_else(|_| {
             let hash = Sha256::digest(format!("{}/{session}", self.agent).as_bytes());
             let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
             Key::new([FAMILY, hash.as_str()])
-        });
-        key.map_err(|error| StoreError::Unusable { reason: error.to_string() })
+        })?)
     }
 }

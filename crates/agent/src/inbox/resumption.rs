@@ -25,7 +25,7 @@ enum Recipient {
     Sender(ProcessingGuard, ReplyPublisher),
     /// The delivery of its message, which is being processed in this process and publishes them.
     Delivery,
-    /// To no one: the message has no reply address, or its answer was published.
+    /// No recipient: the message has no reply address, or its answer was published.
     None,
 }
 
@@ -37,11 +37,11 @@ impl InboxHandler {
         let queue = Arc::new(ProgressQueue::default());
         let (start, started) = oneshot::channel();
         let replies = {
-            let (open, queue) = (self.recipients(), queue.clone());
+            let (recipient, queue) = (self.recipients(), queue.clone());
             move |recorded: &RecordedMessage| -> ProgressSink {
                 counter!("rockbot_agent_takeovers_total", "reason" => "unowned").increment(1);
                 // The receiver waits for it.
-                let _ = start.send(open(recorded));
+                let _ = start.send(recipient(recorded));
                 Arc::new(move |event| queue.push(event))
             }
         };
@@ -77,7 +77,7 @@ impl InboxHandler {
 
     /// Returns `true` if the message is not resumed any more.
     async fn record_published(&self, recorded: &RecordedMessage) -> bool {
-        let RecordedMessage { id: Some(id), session, .. } = recorded else { return true };
+        let RecordedMessage { id, session, .. } = recorded;
         let removed = self.agent.conversations().answered(session, id).await;
         if let Err(error) = &removed {
             debug!(session_id = %session, %error, "published answer not recorded; retrying");
@@ -85,12 +85,11 @@ impl InboxHandler {
         removed.is_ok()
     }
 
-    /// Returns a function that starts to process the message of a resumed turn.
+    /// Returns a function that starts to process the message of a resumed turn, and returns the recipient.
     fn recipients(&self) -> impl Fn(&RecordedMessage) -> Recipient + Send + 'static {
         let (dedup, bus, agent) = (self.dedup.clone(), self.bus.clone(), self.agent.name().clone());
         move |recorded| {
-            let RecordedMessage { id: Some(id), reply_to: Some(reply_to), session, .. } = recorded
-            else {
+            let RecordedMessage { id, reply_to: Some(reply_to), session, .. } = recorded else {
                 return Recipient::None;
             };
             match dedup.begin(id, reply_to) {

@@ -9,6 +9,9 @@ use rockbot_store::{Clock, StoreUrl, Stores, Sweeper, reachable};
 
 use super::{Settings, configuration_error, observed_log::ObservedLog, unavailable_error};
 
+/// The interval between sweeps of expired conversations.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
 /// The store of the conversations of all agents of the process.
 pub(crate) struct ConversationStores {
     /// `None` for conversations that end with the process.
@@ -16,9 +19,6 @@ pub(crate) struct ConversationStores {
     options: ConversationOptions,
     _sweepers: Vec<Sweeper>,
 }
-
-/// The interval between searches for expired conversations.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 impl ConversationStores {
     /// Opens the store, and waits while it is unavailable. Returns `None` if the shutdown is requested

@@ -97,10 +97,9 @@ impl Arrivals<'_> {
 
     /// Records a cancel. One that cannot be recorded takes effect too: the user wants the turn to end.
     fn record_cancel(&self, message: PendingMessage) -> BoxFuture<'static, PendingMessage> {
-        let is_marked = Session::is_marked(self.setup, &message.origin);
         let (setup, id, recorder) = (self.setup.clone(), self.id.clone(), self.recorder.clone());
         Box::pin(async move {
-            if let Err(error) = record_cancel(&setup, &id, &recorder, &message, is_marked).await {
+            if let Err(error) = record_cancel(&setup, &id, &recorder, &message).await {
                 warn!(session_id = %id, %error, "cancel not recorded");
             }
             message
@@ -313,10 +312,9 @@ pub(super) async fn record_cancel(
     session: &SessionId,
     recorder: &Arc<Recorder>,
     message: &PendingMessage,
-    is_marked: bool,
 ) -> Result<(), ConversationError> {
     let (id, reply_to) = (message.id.clone(), message.origin.reply_to.clone());
-    if is_marked {
+    if setup.is_marked(&message.origin) {
         setup.conversations.mark(session, &id).await?;
     }
     let mut entry = ConversationEntry::Cancel(CancelEntry { id, reply_to });

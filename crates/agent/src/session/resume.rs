@@ -68,12 +68,12 @@ impl Session {
         match self.try_resume().await {
             Ok(Resumable::Turn(open)) => {
                 let recorded = RecordedMessage {
-                    id: Some(open.message.id.clone()),
+                    id: open.message.id.clone(),
                     reply_to: open.message.reply_to.clone(),
                     session: self.id.clone(),
                     attempt: open.attempt,
                 };
-                let progress = (request.replies)(&recorded);
+                let progress = (request.progress)(&recorded);
                 let done = Done::Resume(recorded, request.done);
                 let unattended = TurnRequest::unattended(&open.message);
                 let request = TurnRequest { progress: Some(progress), done, ..unattended };
@@ -108,7 +108,7 @@ impl Session {
             None => {}
         }
         for id in self.setup.conversations.marked(&self.id).await? {
-            let known = self.load().await?.known(&id).cloned();
+            let known = self.load().await?.messages.get(&id).cloned();
             let Some(known) = known else {
                 // Its process ended before it recorded the message, which is still in the queue.
                 self.setup.conversations.answered(&self.id, &id).await?;
@@ -117,7 +117,7 @@ impl Session {
             let Some(number) = known.answer else { continue };
             let entry = self.setup.conversations.answer(&self.id, number).await?;
             let recorded = RecordedMessage {
-                id: Some(id),
+                id,
                 reply_to: known.reply_to,
                 session: self.id.clone(),
                 attempt: entry.attempt.saturating_add(1),

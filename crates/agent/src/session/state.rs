@@ -80,11 +80,6 @@ impl SessionState {
         }
     }
 
-    /// Returns a recorded message.
-    pub(super) fn known(&self, id: &MessageId) -> Option<&KnownMessage> {
-        self.messages.get(id)
-    }
-
     /// Records the message that starts a turn.
     pub(super) async fn begin_turn(
         &mut self,

@@ -138,6 +138,12 @@ impl TurnSetup {
         }
     }
 
+    /// Returns `true` if the messages of turns with this origin are marked until their answer was published.
+    /// Those of a sub-agent are not: the turn that called it calls it again.
+    pub(crate) fn is_marked(&self, origin: &TurnOrigin) -> bool {
+        self.conversations.is_durable() && origin.parent.is_none()
+    }
+
     /// Returns the tools under the names that the model sees. Called for each request, because handlers
     /// start and stop at any time.
     pub(super) async fn tools(

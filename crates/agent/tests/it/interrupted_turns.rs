@@ -79,7 +79,7 @@ async fn turn_continues_after_a_crash_at_every_entry() {
             assert_eq!(agent.conversations().unfinished().await.unwrap(), [session()]);
             let events = EventLog::default();
             let (recorded, answer) = resume(&agent, &events).await.expect("an open turn");
-            assert_eq!((recorded.id, recorded.attempt), (Some(id.clone()), 2));
+            assert_eq!((recorded.id, recorded.attempt), (id.clone(), 2));
             assert_eq!(recorded.reply_to, origin(&id).reply_to);
             assert_eq!(answer.text, "All written.", "after {entries} entries");
             assert_eq!(answer.ended, TurnEnd::Answered);
@@ -239,7 +239,7 @@ async fn answer_that_was_not_published_is_returned_by_resume() {
     let model = three_calls();
     let agent = storage.agent(tools.fixture(ExecutionStrategy::Parallel), &model);
     let (recorded, answer) = resume(&agent, &EventLog::default()).await.unwrap();
-    assert_eq!((recorded.id, answer.text.as_str()), (Some(id), "All written."));
+    assert_eq!((recorded.id, answer.text.as_str()), (id, "All written."));
     assert_eq!(model.request_count(), 0);
 }
 

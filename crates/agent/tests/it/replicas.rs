@@ -228,12 +228,12 @@ async fn steering_message_survives_its_process() {
     let model = RecordingModel::script([ScriptedTurn::text("Both done.")]);
     let second = storage.agent(AgentFixture::new().with(&work), &model);
     let (recorded, answer) = resume(&second, &EventLog::default()).await.unwrap();
-    assert_eq!((recorded.id.as_ref(), answer.text.as_str()), (Some(&id), "Both done."));
+    assert_eq!((&recorded.id, answer.text.as_str()), (&id, "Both done."));
     assert_eq!(model.last_request().messages.len(), 5);
     second.conversations().answered(&session(), &id).await.unwrap();
     // The steering message has an answer to publish too.
     let (recorded, again) = resume(&second, &EventLog::default()).await.unwrap();
-    assert_eq!((recorded.id, again.text), (Some(steer), answer.text));
+    assert_eq!((recorded.id, again.text), (steer, answer.text));
 }
 
 #[tokio::test(start_paused = true)]

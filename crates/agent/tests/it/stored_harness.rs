@@ -120,7 +120,7 @@ pub(crate) async fn resume(
 pub(crate) enum Fault {
     /// They never return, as in a process that is killed.
     Crash,
-    /// The store is away until then.
+    /// The store is unavailable until then.
     Outage(Instant),
     /// They are made, but not confirmed, and the next read fails.
     Unconfirmed,

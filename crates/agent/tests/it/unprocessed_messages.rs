@@ -61,7 +61,7 @@ async fn recorded_turn_stays_open_if_it_cannot_be_read() {
     assert!(is_marked(&storage).await);
     let agent = storage.agent(AgentFixture::new(), &hello());
     let (recorded, answer) = resume(&agent, &EventLog::default()).await.unwrap();
-    assert_eq!((recorded.id, answer.text.as_str()), (Some(id), "Hello."));
+    assert_eq!((recorded.id, answer.text.as_str()), (id, "Hello."));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,36 +1,12 @@
-//! Concurrent writers on both connections.
+//! Concurrent writes on both connections.
 
-use std::{future::Future, sync::Arc};
+use rockbot_store::{Expected, MAX_VALUE_BYTES, StoreError, Version, Write, Written};
 
-use rockbot_store::{Expected, MAX_VALUE_BYTES, Store, StoreError, Version, Write, Written};
-use tokio::task::JoinSet;
-
-use crate::{
-    fixture::within_timeout,
-    store_fixture::{StoreFixture, expect_written, key},
-};
-
-const WRITERS: usize = 32;
-
-/// Runs one task for each writer, half of them on each connection, and returns their results.
-async fn run_writers<T, F>(
-    fixture: &StoreFixture,
-    task: impl Fn(usize, Arc<dyn Store>) -> F,
-) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let mut tasks = JoinSet::new();
-    for number in 0..WRITERS {
-        let store = if number % 2 == 0 { &fixture.local } else { &fixture.remote };
-        tasks.spawn(task(number, Arc::clone(store)));
-    }
-    within_timeout("all writers", tasks.join_all()).await
-}
+use super::writers::{WRITERS, run_writers};
+use crate::store_fixture::{StoreFixture, expect_written, key};
 
 async fn check_one_writer_succeeds(fixture: StoreFixture, expected: Expected) {
-    let outcomes = run_writers(&fixture, |number, store| async move {
+    let outcomes = run_writers([&fixture.local, &fixture.remote], |number, store| async move {
         let write = Write::new(key("a"), number.to_string()).with_expected(expected);
         (number, store.write(write).await.expect("a result"))
     })
@@ -58,7 +34,7 @@ pub async fn one_concurrent_update_succeeds(fixture: StoreFixture) {
 
 pub async fn concurrent_increments_are_all_counted(fixture: StoreFixture) {
     fixture.put("count", "0").await;
-    run_writers(&fixture, |_, store| async move {
+    run_writers([&fixture.local, &fixture.remote], |_, store| async move {
         let mut entry = store.get(&key("count")).await.expect("read").expect("an entry");
         loop {
             let count: usize = String::from_utf8_lossy(&entry.value).parse().expect("a number");
@@ -76,7 +52,7 @@ pub async fn concurrent_increments_are_all_counted(fixture: StoreFixture) {
 
 pub async fn rejected_write_does_not_fail_others(fixture: StoreFixture) {
     let taken = fixture.put("taken", "").await;
-    let outcomes = run_writers(&fixture, |number, store| async move {
+    let outcomes = run_writers([&fixture.local, &fixture.remote], |number, store| async move {
         let name = format!("other/{number}");
         let write = match number % 4 {
             0 => Write::new(key(&name), vec![0; MAX_VALUE_BYTES + 1]),
@@ -100,7 +76,7 @@ pub async fn versions_grow_under_concurrent_removals(fixture: StoreFixture) {
     const ROUNDS: usize = 8;
     let key = key("contended");
     let contended = key.clone();
-    run_writers(&fixture, |number, store| {
+    run_writers([&fixture.local, &fixture.remote], |number, store| {
         let key = contended.clone();
         async move {
             let mut seen = Version::from_number(0);

@@ -1,34 +1,12 @@
 //! Concurrent appends on both connections.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rockbot_store::{Appended, Log, LogName, MAX_LOG_ENTRY_BYTES, StoreError};
-use tokio::task::JoinSet;
 
-use crate::{
-    fixture::within_timeout,
-    store_fixture::{StoreFixture, log_name},
-};
-
-const WRITERS: usize = 32;
-
-/// Runs one task for each writer, half of them on each connection, and returns their results.
-async fn run_writers<T, F>(
-    fixture: &StoreFixture,
-    task: impl Fn(usize, Arc<dyn Log>) -> F,
-) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let mut tasks = JoinSet::new();
-    for number in 0..WRITERS {
-        let log = if number % 2 == 0 { &fixture.local_log } else { &fixture.remote_log };
-        tasks.spawn(task(number, Arc::clone(log)));
-    }
-    within_timeout("all writers", tasks.join_all()).await
-}
+use super::writers::{WRITERS, run_writers};
+use crate::store_fixture::{StoreFixture, log_name};
 
 /// Appends `value` at the end of a log, and returns its number.
 async fn append_at_end(log: &dyn Log, name: &LogName, value: String) -> u64 {
@@ -49,11 +27,12 @@ async fn append_at_end(log: &dyn Log, name: &LogName, value: String) -> u64 {
 }
 
 async fn check_one_append_succeeds(fixture: StoreFixture, at: u64) {
-    let outcomes = run_writers(&fixture, |number, log| async move {
-        let entries = vec![Bytes::from(number.to_string()), Bytes::from_static(b"end")];
-        (number, log.append(&log_name("a"), at, entries, None).await.expect("a result"))
-    })
-    .await;
+    let outcomes =
+        run_writers([&fixture.local_log, &fixture.remote_log], |number, log| async move {
+            let entries = vec![Bytes::from(number.to_string()), Bytes::from_static(b"end")];
+            (number, log.append(&log_name("a"), at, entries, None).await.expect("a result"))
+        })
+        .await;
     let next = at + 2;
     let (done, conflicts): (Vec<_>, Vec<_>) =
         outcomes.into_iter().partition(|(_, outcome)| *outcome == Appended::Done { next });
@@ -75,16 +54,17 @@ pub async fn one_concurrent_creation_succeeds(fixture: StoreFixture) {
 pub async fn writers_of_many_logs_leave_no_gaps(fixture: StoreFixture) {
     const LOGS: usize = 4;
     const EACH: usize = 8;
-    let numbers = run_writers(&fixture, |writer, log| async move {
-        let mut appended = Vec::new();
-        for round in 0..EACH {
-            let index = (writer + round) % LOGS;
-            let name = log_name(&format!("many/{index}"));
-            appended.push((index, append_at_end(&*log, &name, format!("{writer}")).await));
-        }
-        appended
-    })
-    .await;
+    let numbers =
+        run_writers([&fixture.local_log, &fixture.remote_log], |writer, log| async move {
+            let mut appended = Vec::new();
+            for round in 0..EACH {
+                let index = (writer + round) % LOGS;
+                let name = log_name(&format!("many/{index}"));
+                appended.push((index, append_at_end(&*log, &name, format!("{writer}")).await));
+            }
+            appended
+        })
+        .await;
     let numbers: BTreeSet<_> = numbers.into_iter().flatten().collect();
     let each = (WRITERS * EACH / LOGS) as u64;
     let expected = (0..LOGS).flat_map(|index| (1..=each).map(move |number| (index, number)));
@@ -97,16 +77,17 @@ pub async fn writers_of_many_logs_leave_no_gaps(fixture: StoreFixture) {
 
 pub async fn rejected_append_does_not_fail_others(fixture: StoreFixture) {
     fixture.append("taken", 1, &["one"]).await;
-    let outcomes = run_writers(&fixture, |number, log| async move {
-        let (name, bytes) = match number % 4 {
-            0 => (format!("other/{number}"), MAX_LOG_ENTRY_BYTES + 1),
-            1 => ("taken".to_owned(), 1),
-            _ => (format!("other/{number}"), 1),
-        };
-        let entries = vec![Bytes::from(vec![0; bytes])];
-        (number, log.append(&log_name(&name), 1, entries, None).await)
-    })
-    .await;
+    let outcomes =
+        run_writers([&fixture.local_log, &fixture.remote_log], |number, log| async move {
+            let (name, bytes) = match number % 4 {
+                0 => (format!("other/{number}"), MAX_LOG_ENTRY_BYTES + 1),
+                1 => ("taken".to_owned(), 1),
+                _ => (format!("other/{number}"), 1),
+            };
+            let entries = vec![Bytes::from(vec![0; bytes])];
+            (number, log.append(&log_name(&name), 1, entries, None).await)
+        })
+        .await;
     for (number, outcome) in outcomes {
         match number % 4 {
             0 => assert!(matches!(outcome, Err(StoreError::TooLarge { .. })), "{outcome:?}"),
@@ -117,12 +98,13 @@ pub async fn rejected_append_does_not_fail_others(fixture: StoreFixture) {
 }
 
 pub async fn appends_race_with_truncation(fixture: StoreFixture) {
-    let removed = run_writers(&fixture, |writer, log| async move {
-        let name = log_name("a");
-        let number = append_at_end(&*log, &name, format!("{writer}")).await;
-        if writer % 4 == 0 { log.truncate(&name, number).await.expect("truncated") } else { 0 }
-    })
-    .await;
+    let removed =
+        run_writers([&fixture.local_log, &fixture.remote_log], |writer, log| async move {
+            let name = log_name("a");
+            let number = append_at_end(&*log, &name, format!("{writer}")).await;
+            if writer % 4 == 0 { log.truncate(&name, number).await.expect("truncated") } else { 0 }
+        })
+        .await;
     let removed: u64 = removed.into_iter().sum();
     let state = fixture.log_state("a").await.expect("a log");
     let entries = fixture.log_entries("a").await;
@@ -133,7 +115,7 @@ pub async fn appends_race_with_truncation(fixture: StoreFixture) {
 }
 
 pub async fn appends_race_with_deletion(fixture: StoreFixture) {
-    run_writers(&fixture, |writer, log| async move {
+    run_writers([&fixture.local_log, &fixture.remote_log], |writer, log| async move {
         let name = log_name("a");
         append_at_end(&*log, &name, format!("{writer}")).await;
         if writer % 4 == 0 {

@@ -21,6 +21,7 @@ pub mod log_expiry;
 pub mod log_reading;
 pub mod log_removing;
 pub mod removing;
+mod writers;
 pub mod writing;
 
 /// Defines the tests of the suite, on the fixture that `$fixture` (an async function) returns.
