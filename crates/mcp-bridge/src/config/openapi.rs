@@ -76,7 +76,10 @@ pub(super) fn api(
         .cloned()
         .collect();
     api.insert("readOnly".to_owned(), read_only.into());
-    // Errors name the key of the document as it is written here.
-    ApiEntry::new(&Value::Object(api), folder, &|name| lookup(name))
-        .map_err(|error| error.replace("spec: ", "openapi: "))
+    ApiEntry::new(&Value::Object(api), folder, &|name| lookup(name)).map_err(with_document_key)
+}
+
+/// Returns an error of an API with the key of its document as in the servers file.
+pub(crate) fn with_document_key(error: String) -> String {
+    error.replace("spec: ", "openapi: ")
 }
