@@ -228,9 +228,10 @@ impl Connection<'_> {
         start_session(transport, era, Pairing::Stream).await
     }
 
+    /// Reads the document of an API. Boxed, because the future is large.
     async fn open_api(&self, entry: &ApiEntry) -> Result<ApiSession, ConnectFailure> {
-        let opened = ApiSession::open(&self.config.name, entry, self.policy).await;
-        opened.map_err(ConnectFailure::OpenApi)
+        let opened = Box::pin(ApiSession::open(&self.config.name, entry, self.policy));
+        opened.await.map_err(ConnectFailure::OpenApi)
     }
 
     fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {

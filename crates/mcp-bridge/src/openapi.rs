@@ -62,7 +62,9 @@ impl ApiSession {
     }
 
     async fn read(server: &str, entry: ApiEntry, client: ApiClient) -> Result<Self, String> {
-        let api = ApiTools::read(server, &entry, &client).await.map_err(with_document_key)?;
+        let api = ApiTools::read(server, &entry, &client)
+            .await
+            .map_err(|error| with_document_key(&error))?;
         for warning in api.warnings() {
             warn!(%server, warning, "server has settings without effect");
         }
