@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::newer_servers::NewerServers;
 use crate::{apt, broker, console, postgres, process, workspace};
 
-/// The programs that the suites start.
+/// The programs that the suite starts.
 const PROGRAMS: [&str; 2] = ["rockbot-tool-handler", "rockbot-agent"];
 
-/// A suite: its test, and the columns of its table.
+/// A scenario of the suite: its test, and the columns of its table.
 #[derive(Debug)]
-struct Mode {
+struct Scenario {
     test: &'static str,
     /// Prefix of the folder of a run, before its seed.
     folder: &'static str,
@@ -26,7 +26,7 @@ struct Mode {
 }
 
 /// Tool calls.
-static CALLS: Mode = Mode {
+static CALLS: Scenario = Scenario {
     test: "chaos::calls_keep_their_promises_under_random_faults",
     folder: "seed",
     columns: &[
@@ -42,7 +42,7 @@ static CALLS: Mode = Mode {
     ],
 };
 /// Turns of agents.
-static TURNS: Mode = Mode {
+static TURNS: Scenario = Scenario {
     test: "chaos::turns::turns_keep_their_promises_under_random_kills",
     folder: "turns-seed",
     columns: &[
@@ -92,17 +92,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     console::heading("build the suite and the programs");
     let suite = build()?;
-    let mode = if options.turns { &TURNS } else { &CALLS };
+    let scenario = if options.turns { &TURNS } else { &CALLS };
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     for seed in (options.seed..).take(usize::try_from(options.runs)?) {
         console::heading(format_args!("seed {seed}, {} s", options.seconds));
-        let folder = workspace::folder("rockbot-chaos")?.join(format!("{}-{seed}", mode.folder));
+        let folder =
+            workspace::folder("rockbot-chaos")?.join(format!("{}-{seed}", scenario.folder));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
-        let mut command = suite.command(mode.test, seed, options.seconds, &folder)?;
+        let mut command = suite.command(scenario.test, seed, options.seconds, &folder)?;
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),
@@ -118,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     print(&if options.json {
         format!("{:#}\n", Value::Array(reports))
     } else {
-        table(mode, &reports)
+        table(scenario, &reports)
     })?;
     ensure!(failed.is_empty(), "runs failed with the seeds {failed:?}");
     Ok(())
@@ -173,22 +174,22 @@ fn read_report(folder: &Path) -> Option<Value> {
 }
 
 /// Returns a table in Markdown with a row for each run and their sum.
-fn table(mode: &Mode, reports: &[Value]) -> String {
+fn table(scenario: &Scenario, reports: &[Value]) -> String {
     let mut text = String::from("| seed | faults |");
-    for (title, _) in mode.columns {
+    for (title, _) in scenario.columns {
         let _ = write!(text, " {title} |");
     }
     text += " unknown % | violations |\n|---|---|";
-    text += &"---|".repeat(mode.columns.len() + 2);
+    text += &"---|".repeat(scenario.columns.len() + 2);
     text += "\n";
     for report in reports {
-        row(&mut text, mode, &report["seed"].to_string(), std::slice::from_ref(report));
+        row(&mut text, scenario, &report["seed"].to_string(), std::slice::from_ref(report));
     }
-    row(&mut text, mode, &format!("{} runs", reports.len()), reports);
+    row(&mut text, scenario, &format!("{} runs", reports.len()), reports);
     text
 }
 
-fn row(text: &mut String, mode: &Mode, title: &str, reports: &[Value]) {
+fn row(text: &mut String, scenario: &Scenario, title: &str, reports: &[Value]) {
     let sum = |field: &str| -> u64 {
         reports.iter().map(|report| report[field].as_u64().unwrap_or_default()).sum()
     };
@@ -198,7 +199,7 @@ fn row(text: &mut String, mode: &Mode, title: &str, reports: &[Value]) {
     };
     let faults: u64 = reports.iter().map(counts).sum();
     let _ = write!(text, "| {title} | {faults} |");
-    for (_, field) in mode.columns {
+    for (_, field) in scenario.columns {
         let _ = write!(text, " {} |", sum(field));
     }
     let waited = sum("calls").saturating_sub(sum("abandoned")).max(1);
@@ -235,6 +236,7 @@ mod tests {
         assert_eq!(rows[0], "| 7 | 3 | 120 | 90 | 3 | 2 | 5 | 20 | 1 | 4 | 0 | 5.0 | 1 |");
         assert_eq!(rows[2], "| 2 runs | 6 | 240 | 180 | 6 | 4 | 10 | 40 | 2 | 8 | 0 | 5.0 | 2 |");
     }
+
     #[test]
     fn table_of_turns_has_their_columns() {
         let run = json!({

@@ -9,6 +9,7 @@ use rmcp::{
     service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
     transport::Transport as McpTransport,
 };
+use rockbot_rest::ApiEntry;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -134,19 +135,12 @@ pub(crate) async fn open(
     policy: &Arc<DialPolicy>,
     tokens: Option<&OAuthTokens>,
 ) -> Result<Opened, ConnectFailure> {
-    let until = Instant::now() + OPEN_TIMEOUT;
-    if let Transport::OpenApi(entry) = &config.transport {
-        let opened = timeout_at(until, ApiSession::open(&config.name, entry, policy)).await;
-        let session = opened.map_err(|_| ConnectFailure::TimedOut)?;
-        return session.map(Opened::OpenApi).map_err(ConnectFailure::OpenApi);
-    }
-    let connection = Connection { config, policy, tokens, until };
-    let opened = match connection.open(era).await {
+    let connection = Connection { config, policy, tokens, until: Instant::now() + OPEN_TIMEOUT };
+    match connection.open(era).await {
         // A server of the older era may end at an unknown request, or never reply to it.
         Err(ConnectFailure::Unanswered) => connection.open(Era::Handshake).await,
         opened => opened,
-    };
-    opened.map(|(running, client, session)| Opened::Mcp(running, client, session))
+    }
 }
 
 /// The parameters of an attempt to open a session.
@@ -158,21 +152,24 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    async fn open(&self, era: Era) -> Result<OpenedSession, ConnectFailure> {
-        match &self.config.transport {
+    async fn open(&self, era: Era) -> Result<Opened, ConnectFailure> {
+        let opened = match &self.config.transport {
             Transport::Stdio(program) => self.open_program(program, era).await,
             Transport::Http(remote) => self.limit(self.open_http(remote, era)).await,
             Transport::HttpOrSse(remote) => self.limit(self.open_http_or_sse(remote, era)).await,
             Transport::Sse(remote) => self.limit(self.open_sse(remote)).await,
             Transport::WebSocket(remote) => self.limit(self.open_websocket(remote, era)).await,
-            Transport::OpenApi(_) => Err(ConnectFailure::OpenApi("it is no MCP server".to_owned())),
-        }
+            Transport::OpenApi(entry) => {
+                return self.limit(self.open_api(entry)).await.map(Opened::OpenApi);
+            }
+        };
+        opened.map(|(running, client, session)| Opened::Mcp(running, client, session))
     }
 
-    async fn limit(
+    async fn limit<T>(
         &self,
-        opened: impl Future<Output = Result<OpenedSession, ConnectFailure>>,
-    ) -> Result<OpenedSession, ConnectFailure> {
+        opened: impl Future<Output = Result<T, ConnectFailure>>,
+    ) -> Result<T, ConnectFailure> {
         timeout_at(self.until, opened).await.map_err(|_| ConnectFailure::TimedOut)?
     }
 
@@ -229,6 +226,12 @@ impl Connection<'_> {
     ) -> Result<OpenedSession, ConnectFailure> {
         let transport = transport::websocket::connect(&self.server(remote)?).await?;
         start_session(transport, era, Pairing::Stream).await
+    }
+
+    /// Reads the document of an API. Boxed, because the future is large.
+    async fn open_api(&self, entry: &ApiEntry) -> Result<ApiSession, ConnectFailure> {
+        let opened = Box::pin(ApiSession::open(&self.config.name, entry, self.policy));
+        opened.await.map_err(ConnectFailure::OpenApi)
     }
 
     fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::{
     call_error::CallError,
-    config::ServerConfig,
+    config::{ServerConfig, with_document_key},
     definitions::{Definitions, ListLimits},
     server_session::{ServerInfo, ServerSession},
     transport::DialPolicy,
@@ -62,10 +62,9 @@ impl ApiSession {
     }
 
     async fn read(server: &str, entry: ApiEntry, client: ApiClient) -> Result<Self, String> {
-        // Errors name the key of the document as the servers file does.
         let api = ApiTools::read(server, &entry, &client)
             .await
-            .map_err(|error| error.replace("spec: ", "openapi: "))?;
+            .map_err(|error| with_document_key(&error))?;
         for warning in api.warnings() {
             warn!(%server, warning, "server has settings without effect");
         }

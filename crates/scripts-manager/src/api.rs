@@ -9,7 +9,8 @@ use tokio::time::timeout;
 /// The time limit of one request.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause between two attempts, with jitter.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// A request without a usable response.
 #[derive(Debug, thiserror::Error)]

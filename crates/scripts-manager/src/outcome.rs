@@ -37,14 +37,14 @@ impl OutcomeBuilder<'_> {
             }
             // The script killed its parent process, or wrote its own termination message.
             let limit = (exit.out_of_memory && exit.code != 0).then_some(ScriptLimit::Memory);
-            let output = self.complete_output(None).await;
+            let output = self.log.complete(None).await;
             return Ok(self.build(output, exit.code, exit.message, exit.elapsed, limit));
         };
         // The message is more precise, but can be forged; the cluster's times are in whole seconds.
         let elapsed = message.elapsed.min(exit.elapsed + Duration::from_secs(1));
         let limit = match message.stopped_by {
             StoppedBy::Timeout => {
-                let stdout = self.complete_output(Some(message.output_bytes)).await.into_text();
+                let stdout = self.log.complete(Some(message.output_bytes)).await.into_text();
                 return Err(with_output(timed_out(self.script), &stdout, &message.stderr));
             }
             StoppedBy::Output => Some(ScriptLimit::Output),
@@ -55,7 +55,7 @@ impl OutcomeBuilder<'_> {
             StoppedBy::None => None,
         };
         let output_bytes = message.output_bytes;
-        let output = self.complete_output(Some(output_bytes)).await;
+        let output = self.log.complete(Some(output_bytes)).await;
         if output.bytes.len() < output_bytes && !output.is_over_limit {
             warn!(output_bytes, "script log incomplete; check that `get` on `pods/log` is allowed");
             let message = "the script's output was lost; run it again".to_owned();
@@ -76,7 +76,7 @@ impl OutcomeBuilder<'_> {
             "DeadlineExceeded" if started => Err(timed_out(self.script)),
             // A shortage of the node is not caused by the script.
             "Evicted" if message.contains("xceed") && !message.contains("low on resource") => {
-                let (output, run_time) = (self.complete_output(None).await, self.run_time);
+                let (output, run_time) = (self.log.complete(None).await, self.run_time);
                 let limit = Some(ScriptLimit::Disk);
                 Ok(self.build(output, KILLED, String::new(), run_time, limit))
             }
@@ -97,12 +97,8 @@ impl OutcomeBuilder<'_> {
 
     /// Builds the outcome of a script that printed too much.
     pub(crate) async fn describe_output_limit(self) -> ScriptOutcome {
-        let (output, run_time) = (self.complete_output(None).await, self.run_time);
+        let (output, run_time) = (self.log.complete(None).await, self.run_time);
         self.build(output, KILLED, String::new(), run_time, Some(ScriptLimit::Output))
-    }
-
-    async fn complete_output(&self, expected: Option<usize>) -> Output {
-        self.log.complete(expected).await
     }
 
     fn build(

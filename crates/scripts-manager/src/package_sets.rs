@@ -20,13 +20,13 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    api::{FailureKind, request, retry_pauses},
+    api::{FailureKind, MAX_PAUSE, request, retry_pauses},
     deletions::{DeletionQueue, PodDeletion},
     install_pod::{build_install_pod, set_name},
     outcome::NO_CAPACITY,
     pod_phase::{ContainerExit, PodPhase},
     pod_watch::{PodChange, PodWatch},
-    run::{MAX_PAUSE, rejected},
+    run::rejected,
     section::PodsSection,
 };
 

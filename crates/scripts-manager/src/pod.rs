@@ -185,13 +185,11 @@ fn fingerprint(script: &Script) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_scripts::Requirements;
-
-    use super::*;
     use std::time::Duration;
 
-    use rockbot_scripts::PreparedImage;
+    use rockbot_scripts::{PreparedImage, Requirements};
 
+    use super::*;
     use crate::section::{PackagesSection, TolerationSection};
 
     fn made(script: &Script, call: &str, section: &PodsSection) -> Pod {

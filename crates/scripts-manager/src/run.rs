@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    api::{ApiError, FailureKind, request, retry_pauses},
+    api::{ApiError, FailureKind, MAX_PAUSE, request, retry_pauses},
     outcome::{NO_CAPACITY, OutcomeBuilder, pod_lost, timed_out},
     output::{LogFollower, PodLog},
     pod::runs_same_script,
@@ -29,8 +29,6 @@ use crate::{
 const EXIT_REPORT_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum wait for the rest of the log of a pod that the cluster terminated.
 const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts, with jitter.
-pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Run<'a> {
     pub(crate) pods: &'a Api<Pod>,

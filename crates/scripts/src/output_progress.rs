@@ -11,7 +11,7 @@ use crate::output::complete_length;
 /// The time between two updates, and between the first output and its update: the output of a script
 /// that ends sooner is its result.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The most output in one update; of more, the end is kept.
+/// The maximum size of the output in one update, which is the end of a longer output.
 const MAX_UPDATE_BYTES: usize = 2048;
 /// Precedes an update whose beginning was omitted.
 const OMITTED: &str = "…";

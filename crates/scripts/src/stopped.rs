@@ -6,9 +6,9 @@ use rockbot_tools::ToolFailure;
 
 use crate::output::end_of;
 
-/// The most of stdout in a failure. Failures are cut to 2,000 characters on the bus.
+/// The maximum size of stdout in a failure. Failures are cut to 2,000 characters on the bus.
 const MAX_STDOUT_BYTES: usize = 1200;
-/// The most of stderr in a failure.
+/// The maximum size of stderr in a failure.
 const MAX_STDERR_BYTES: usize = 500;
 
 /// Adds what a script had printed to the failure that stopped it: the end of stdout and of stderr, together

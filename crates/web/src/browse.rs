@@ -166,13 +166,13 @@ impl WebBrowse {
     }
 
     /// Returns the result for the model and its details for programs.
-    fn result(&self, requested: &Url, whole: bool, page: ReadPage) -> ToolResult {
+    fn result(&self, requested: &Url, raw: bool, page: ReadPage) -> ToolResult {
         let ReadPage { url, text, mut details } = page;
         details.insert("url".to_owned(), json!(url.as_str()));
         details.insert("title".to_owned(), json!(text.title));
         details.insert("part".to_owned(), json!(text.part));
         details.insert("notes".to_owned(), json!(text.notes));
-        let hint = self.chunking.hint(requested, whole, &text.title);
+        let hint = self.chunking.hint(requested, raw, &text.title);
         details.insert(ChunkHint::KEY.to_owned(), hint.to_value());
         ToolResult::text(framed(&text.title, &url, &text.notes, &text.markdown))
             .with_details(Value::Object(details))

@@ -22,12 +22,12 @@ pub(crate) struct Chunking {
 }
 
 impl Chunking {
-    /// Returns the hint for a page that was requested by this address. `whole`: with menus and footers.
-    pub(crate) fn hint(self, url: &Url, whole: bool, title: &str) -> ChunkHint {
+    /// Returns the hint for a page that was requested by this address. `raw`: with menus and footers.
+    pub(crate) fn hint(self, url: &Url, raw: bool, title: &str) -> ChunkHint {
         ChunkHint {
             threshold: self.threshold,
             chunk_chars: self.chunk_chars,
-            stem: format!("{PREFIX}{}", readable(url, whole)),
+            stem: format!("{PREFIX}{}", readable(url, raw)),
             ttl: self.ttl,
             title: title.to_owned(),
             fragment: url.fragment().map(|fragment| {
@@ -37,20 +37,25 @@ impl Chunking {
     }
 }
 
-/// Returns the address in letters, digits, `.`, `-` and `_`, after `http-` and `raw-` where these tell pages
-/// apart. Ends in a hash where two addresses could become the same text.
-fn readable(url: &Url, whole: bool) -> String {
+/// Returns the address in letters, digits, `.`, `-` and `_`, after `raw-` for the raw page and `http-` for
+/// a page without TLS. Ends in a hash where two addresses could become the same text.
+fn readable(url: &Url, raw: bool) -> String {
     let mut url = url.clone();
     url.set_fragment(None);
     let text = url.as_str();
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);
     let text = text.strip_prefix("www.").unwrap_or(text);
-    let is_usual = !whole && url.scheme() == "https";
-    let scheme = if url.scheme() == "https" { "" } else { "http-" };
-    let text = format!("{}{scheme}{text}", if whole { "raw-" } else { "" });
+    let mark = match (raw, url.scheme() == "https") {
+        (false, true) => "",
+        (false, false) => "http-",
+        (true, true) => "raw-",
+        (true, false) => "raw-http-",
+    };
+    let text = format!("{mark}{text}");
     let is_kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    // A host may be called like a mark.
     let is_lossy =
-        !is_usual || text.len() > MAX_BYTES || text.chars().any(|c| !is_kept(c) && c != '/');
+        !mark.is_empty() || text.len() > MAX_BYTES || text.chars().any(|c| !is_kept(c) && c != '/');
     let mut readable: String = text.chars().map(|c| if is_kept(c) { c } else { '_' }).collect();
     if is_lossy {
         readable.truncate(KEPT_BYTES);
@@ -85,9 +90,8 @@ mod tests {
         assert!(hashed.starts_with("example.com_a_b_1-"), "{hashed}");
         assert_eq!(hashed.len(), "example.com_a_b_1".len() + 9);
         assert!(readable("http://example.com/a").starts_with("http-example.com_a-"));
-        let whole = super::readable(&Url::parse("https://example.com/a").unwrap(), true);
-        assert!(whole.starts_with("raw-example.com_a-"), "{whole}");
-        // A host may be called like a mark.
+        let raw = super::readable(&Url::parse("https://example.com/a").unwrap(), true);
+        assert!(raw.starts_with("raw-example.com_a-"), "{raw}");
         assert_ne!(readable("http://example.com/a"), readable("https://http-example.com/a"));
     }
 

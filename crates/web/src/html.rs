@@ -1,6 +1,7 @@
 //! HTML as text for a model.
 //!
-//! 1. [`markup`] bounds the markup before it is parsed; of what exceeds the bounds, [`stripped`] reads the text;
+//! 1. [`markup`] bounds the markup before it is parsed; [`stripped`] reads the text of a page that exceeds
+//!    the bounds;
 //! 2. [`parse`] builds the tree within limits;
 //! 3. [`hidden`] removes what people do not see, and [`links`] makes links absolute;
 //! 4. [`extract`] chooses the main content among [`candidates`];

@@ -2,8 +2,10 @@
 
 `/simple/NAME/` is the list of a package's wheels, in the index's JSON format. `/files/PATH` is a file of
 a list that was requested before; other paths are not forwarded. Nor is a wheel that names the address of
-a dependency: installers would build what is there, with any code in it. Variables: PACKAGE_INDEX_URL, the index
-without a final slash; PACKAGE_FILES_URL, the prefix of its files; PORT.
+a dependency: installers would build what is there, with any code in it.
+
+Variables: PACKAGE_INDEX_URL, the index without a final slash; PACKAGE_FILES_URL, the prefix of its files;
+PORT.
 """
 
 import email, json, os, re, sys, threading, urllib.error, urllib.request

@@ -7,7 +7,10 @@ mod oauth;
 mod openapi;
 mod server;
 
-pub(crate) use self::file::{MAX_FILE_BYTES, MAX_SERVERS};
+pub(crate) use self::{
+    file::{MAX_FILE_BYTES, MAX_SERVERS},
+    openapi::with_document_key,
+};
 pub use self::{
     file::{ServersFile, ServersFileError},
     oauth::{Grant, OAuthClient},

@@ -76,7 +76,11 @@ pub(super) fn api(
         .cloned()
         .collect();
     api.insert("readOnly".to_owned(), read_only.into());
-    // Errors name the key of the document as it is written here.
     ApiEntry::new(&Value::Object(api), folder, &|name| lookup(name))
-        .map_err(|error| error.replace("spec: ", "openapi: "))
+        .map_err(|error| with_document_key(&error))
+}
+
+/// Returns an error of an API with the key of its document as in the servers file.
+pub(crate) fn with_document_key(error: &str) -> String {
+    error.replace("spec: ", "openapi: ")
 }

@@ -217,8 +217,11 @@ impl RawServer {
                 .collect()
         };
         let transport = match (self.command, self.url, api) {
-            (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
-                return Err("it has openapi and a command or a url; keep one".into());
+            (None, None, None) => {
+                return Err("it has neither a command nor a url nor openapi".into());
+            }
+            (Some(_), Some(_), None) => {
+                return Err("it has both a command and a url; keep one".into());
             }
             (None, None, Some(api)) => {
                 if !matches!(self.kind.as_deref(), None | Some("openapi")) {
@@ -226,11 +229,8 @@ impl RawServer {
                 }
                 Transport::OpenApi(api)
             }
-            (Some(_), Some(_), None) => {
-                return Err("it has both a command and a url; keep one".into());
-            }
-            (None, None, None) => {
-                return Err("it has neither a command nor a url nor openapi".into());
+            (_, _, Some(_)) => {
+                return Err("it has openapi and a command or a url; keep one".into());
             }
             (Some(command), None, None) => {
                 if !matches!(self.kind.as_deref(), None | Some("stdio")) {

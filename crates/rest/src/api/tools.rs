@@ -14,14 +14,12 @@ use super::{
 use crate::{
     call::RestClient,
     config::{ApiConfig, SpecLocation},
-    openapi::Version,
+    openapi::{NAME_PREFIX, Version},
     tool::RestTool,
 };
 
 /// Time without data after which a connection counts as lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Prefix of the names of REST tools.
-const PREFIX: &str = "rest__";
 
 /// A validated API: the location of its document, and how its operations are called.
 ///
@@ -167,33 +165,29 @@ impl ApiTools {
 
 /// An operation of an API as a tool.
 #[derive(Clone)]
-pub struct ApiTool {
-    name: String,
-    tool: Arc<RestTool>,
-}
+pub struct ApiTool(Arc<RestTool>);
 
 impl ApiTool {
     fn new(name: String, mut tool: RestTool) -> Self {
         let registered = &mut tool.registration.name;
-        let name = if is_name(&name) {
+        *registered = if is_name(&name) {
             name
         } else {
-            registered.strip_prefix(PREFIX).unwrap_or(registered).to_owned()
+            registered.strip_prefix(NAME_PREFIX).unwrap_or(registered).to_owned()
         };
-        registered.clone_from(&name);
-        Self { name, tool: Arc::new(tool) }
+        Self(Arc::new(tool))
     }
 
     /// Returns its name: that of `overrides`, or else the id of the operation, or a shortened one where
     /// that is not printable or has more than 128 bytes. Names may repeat if `overrides` do.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.registration.name
     }
 
     /// Returns the tool, registered under its name.
     #[must_use]
     pub fn tool(&self) -> &dyn Tool {
-        self.tool.as_ref()
+        self.0.as_ref()
     }
 }

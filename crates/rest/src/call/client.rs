@@ -3,13 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_egress::{ClientOptions, DialPolicy, EgressError, GuardedClient};
-
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::tokens::Tokens;
 
-/// Time limit for establishing a connection. Three attempts with their delays fit into the default time of a
-/// call.
+/// Time limit for establishing a connection. Three attempts with their delays fit into the default time
+/// of a call.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Number of documents that are imported at the same time. A large one needs hundreds of megabytes.

@@ -121,7 +121,9 @@ impl Execution<'_> {
         let (mut retries, mut rejected) = (0, None);
         loop {
             let token = self.token(parts, rejected.as_ref(), &mut headers).await?;
-            token.iter().for_each(|token| redaction.add(token));
+            if let Some(token) = &token {
+                redaction.add(token);
+            }
             let signal = exposure.begin();
             let attempt = self.attempt(parts, &headers, &signal, redaction).await;
             let FailedAttempt { failure, reply } = match attempt {

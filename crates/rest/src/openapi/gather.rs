@@ -15,6 +15,8 @@ use super::{
 
 /// Maximum number of operations of a document that are looked at.
 pub const MAX_OPERATIONS: usize = 20_000;
+/// Beginning of the names of all tools.
+pub(crate) const NAME_PREFIX: &str = "rest__";
 /// Maximum length of an id in a document, in bytes. Longer ones are replaced by method and path.
 const MAX_ID_BYTES: usize = 256;
 /// Maximum length of a reason, in characters.
@@ -126,7 +128,7 @@ pub(super) fn assign_names(found: &[Found<'_>], options: &ImportOptions) -> Vec<
     let mut wanted = Vec::with_capacity(found.len());
     for one in found {
         let own = options.overrides.get(&one.id).and_then(|change| change.name.as_deref());
-        let mut name = format!("rest__{prefix}{}", own.unwrap_or(&one.id));
+        let mut name = format!("{NAME_PREFIX}{prefix}{}", own.unwrap_or(&one.id));
         if !taken.insert(name.clone()) {
             name = format!("{name} {} {}", one.method, one.path);
         }

@@ -181,8 +181,8 @@ pub(super) enum Enumeration {
     TooLarge(String),
 }
 
-/// Returns the enumeration of a schema, unless a value has hidden characters. Values are converted to a type of the schema where they were
-/// written as another one, as YAML invites to.
+/// Returns the enumeration of a schema, unless a value has hidden characters. Values are converted to a
+/// type of the schema where they were written as another one, as YAML invites to.
 pub(super) fn enumeration(
     members: &Map<String, Value>,
     types: Option<&Value>,

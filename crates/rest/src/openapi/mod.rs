@@ -35,6 +35,7 @@ mod swagger;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::gather::NAME_PREFIX;
 pub use self::{
     document::{Document, DocumentError, MAX_DOCUMENT_BYTES, Version},
     gather::{MAX_OPERATIONS, SkippedOperation},

@@ -47,6 +47,25 @@ pub struct ImportOptions {
     pub configured_headers: BTreeSet<String>,
 }
 
+impl ImportOptions {
+    /// Checks the settings that do not depend on the document.
+    ///
+    /// # Errors
+    /// A message for the operator.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_credential_origins()?;
+        for (id, change) in &self.overrides {
+            if change.read_only == Some(true) && change.idempotent == Some(false) {
+                return Err(format!(
+                    "overrides.{id}: readOnly is true and idempotent is false; a call that changes \
+                     nothing can be repeated, so remove one of them"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Patterns of operations. All lists that are not empty must match; in each, one pattern suffices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

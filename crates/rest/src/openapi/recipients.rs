@@ -8,11 +8,11 @@ use super::options::ImportOptions;
 const MAX_ORIGINS: usize = 50;
 
 impl ImportOptions {
-    /// Checks the settings that do not depend on the document.
+    /// Checks that `credential_origins` has nothing but origins.
     ///
     /// # Errors
     /// A message for the operator.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(super) fn check_credential_origins(&self) -> Result<(), String> {
         if self.credential_origins.len() > MAX_ORIGINS {
             return Err(format!("credentialOrigins: it has more than {MAX_ORIGINS} entries"));
         }
@@ -25,17 +25,7 @@ impl ImportOptions {
                 );
             }
         }
-        let is_contradiction = |id: &&String| {
-            let change = &self.overrides[*id];
-            change.read_only == Some(true) && change.idempotent == Some(false)
-        };
-        match self.overrides.keys().find(is_contradiction) {
-            Some(id) => Err(format!(
-                "overrides.{id}: readOnly is true and idempotent is false; a call that changes nothing \
-                 can be repeated, so remove one of them"
-            )),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Checks that credentials may be sent to a URL: to the origin of the document, of `baseUrl`, or of

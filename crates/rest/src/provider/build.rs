@@ -34,7 +34,8 @@ pub(super) struct BuildOutcome {
 }
 
 impl BuildOutcome {
-    fn without_document(built: Result<Built, String>) -> Self {
+    /// Returns the outcome of an entry whose document is not known.
+    pub(super) fn without_document(built: Result<Built, String>) -> Self {
         Self { built, spec: None, stamp: None }
     }
 }

@@ -74,10 +74,9 @@ impl Builds {
             let Ok(_permit) = permits.acquire().await else { return };
             let built = build(key.0, &key.1, &raw, &options, &client);
             let built = AssertUnwindSafe(built).catch_unwind().await;
-            let outcome = built.unwrap_or_else(|_| BuildOutcome {
-                built: Err("it cannot be built; report this as a bug".to_owned()),
-                spec: None,
-                stamp: None,
+            let outcome = built.unwrap_or_else(|_| {
+                let problem = "it cannot be built; report this as a bug".to_owned();
+                BuildOutcome::without_document(Err(problem))
             });
             // Without a receiver the provider is gone.
             let _ = finished.send(FinishedBuild { id, key, raw, outcome }).await;

@@ -90,24 +90,20 @@ impl Entries {
                 problems: Vec::new(),
                 warnings: Vec::new(),
             };
-            match (&entry.built, &entry.problem) {
-                (Some(_), Some(problem)) => {
-                    report.problems.push(format!("{problem}; its last tools are still offered"));
-                }
-                (_, problem) => report.problems.extend(problem.clone()),
+            if let Some(problem) = &entry.problem {
+                let kept =
+                    if entry.built.is_some() { "; its last tools are still offered" } else { "" };
+                report.problems.push(format!("{problem}{kept}"));
             }
-            match &entry.built {
-                None => {}
-                Some(built) => {
-                    let registrations = built.tools.iter().map(|tool| &tool.registration);
-                    report.skipped.clone_from(&built.skipped);
-                    report.warnings.clone_from(&built.warnings);
-                    match offered.add(registrations.clone()) {
-                        Err(problem) => report.problems.push(problem),
-                        Ok(()) => {
-                            report.tools = registrations.cloned().collect();
-                            tools.extend(built.tools.iter().cloned());
-                        }
+            if let Some(built) = &entry.built {
+                let registrations = built.tools.iter().map(|tool| &tool.registration);
+                report.skipped.clone_from(&built.skipped);
+                report.warnings.clone_from(&built.warnings);
+                match offered.add(registrations.clone()) {
+                    Err(problem) => report.problems.push(problem),
+                    Ok(()) => {
+                        report.tools = registrations.cloned().collect();
+                        tools.extend(built.tools.iter().cloned());
                     }
                 }
             }

@@ -46,7 +46,8 @@ pub(super) struct Robots {
 #[derive(Debug, Clone)]
 struct Site {
     expires: Instant,
-    /// Filled by the first caller that has the time; the others wait for it. `None` inside: the rules are not known.
+    /// Filled by the first caller that has the time; the others wait for it. `None` inside: the rules are
+    /// not known.
     rules: Arc<OnceCell<Option<RobotsRules>>>,
 }
 
@@ -65,7 +66,7 @@ impl Robots {
             let until = deadline.min(limit);
             match timeout_at(until, read(client, page, until)).await {
                 Ok(Some(rules)) => Ok(Some(rules)),
-                // That one caller has no more time says nothing about the site.
+                // The deadline of one caller says nothing about the site.
                 _ if until < limit && Instant::now() >= until => Err(DeadlinePassed),
                 _ => {
                     self.expire_early(&origin);

@@ -86,9 +86,10 @@ async fn serve(mut stream: TcpStream, slow: mpsc::Sender<String>) {
         let _ = stream.read_u8().await;
         return;
     }
-    let reply = match head.starts_with("GET /res/") {
-        true => ok("application/json", FOUND),
-        false => ok("text/plain", "the page"),
+    let reply = if head.starts_with("GET /res/") {
+        ok("application/json", FOUND)
+    } else {
+        ok("text/plain", "the page")
     };
     let _ = stream.write_all(&reply).await;
 }
