@@ -14,7 +14,7 @@ pub(super) struct Violation {
     pub(super) text: String,
 }
 
-/// Describes the first violations of each kind. `add_context` adds what is known of a violation's subject.
+/// Describes the first violations of each kind. `add_context` adds the history of a violation's subject.
 pub(super) fn describe(
     violations: &[Violation],
     seed: u64,
