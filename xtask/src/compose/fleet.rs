@@ -84,9 +84,10 @@ impl<'a> Fleet<'a> {
         let mut command = self.compose();
         command.args(["run", "--rm", "-T", "--volume"]);
         command.arg(format!("{}:{URL_FILE}:ro", url.display()));
-        command.args(["--env", &format!("ROCKBOT_BUS__URL_FILE={URL_FILE}")]);
+        // The standalone program knows the short option only.
+        command.args(["-e", &format!("ROCKBOT_BUS__URL_FILE={URL_FILE}")]);
         for (name, value) in variables {
-            command.args(["--env", &format!("{name}={value}")]);
+            command.args(["-e", &format!("{name}={value}")]);
         }
         process::run_captured(command.arg("cli").args(arguments), COMMAND_TIMEOUT)
     }
