@@ -15,7 +15,7 @@ use tantivy::{
 
 /// The ranker alone: it needs nothing of its crate.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../../crates/tools/src/ranker.rs"]
+#[path = "../../../crates/memory/src/ranker.rs"]
 mod ranker;
 
 use ranker::Ranker;
