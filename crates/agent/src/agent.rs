@@ -171,6 +171,12 @@ impl Agent {
         answered.await.ok().flatten()
     }
 
+    /// Leaves a conversation that another process runs: its turn ends as [`TurnEnd::Fenced`], and its calls
+    /// are dropped without a cancel.
+    pub(crate) fn lose(&self, session: &SessionId) {
+        self.inner.registry.lose(session);
+    }
+
     /// Deletes a conversation, with those of its sub-agents and what working memory holds for it. Returns
     /// `true` if it existed.
     ///

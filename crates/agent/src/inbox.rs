@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Subscription, Worker, worker::WorkerStats};
 use rockbot_contracts::{
-    QueueSpec,
+    QueueSpec, SessionId,
     topology::{user_message, user_message_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,12 @@ pub async fn serve_shared(
     let approvals = ApprovalListener::start(&agent, bus.as_ref()).await?;
     let own = sharing.incarnation();
     let name = agent.name().clone();
-    let ownership = Ownership::new(sharing.store.clone(), name.clone(), own.clone(), sharing.lease);
+    let on_loss = {
+        let agent = agent.clone();
+        Arc::new(move |session: &SessionId| agent.lose(session))
+    };
+    let (store, owner) = (sharing.store.clone(), own.clone());
+    let ownership = Ownership::new(store, name.clone(), owner, sharing.lease, on_loss);
     let forwarder = Forwarder::new(bus.clone(), name.clone(), own.clone(), sharing.lease / 2);
     let handler = Arc::new(InboxHandler {
         agent: agent.clone(),

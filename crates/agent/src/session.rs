@@ -110,6 +110,10 @@ impl Session {
                 }
                 Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
                 Inbound::Resume(request) => !self.resume(request).await && is_durable,
+                Inbound::Lost => {
+                    self.state = None;
+                    is_durable
+                }
             };
             if is_single && self.steering.is_empty() && self.try_remove() {
                 break;

@@ -14,7 +14,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, Prefix, Stores, Write};
+use rockbot_store::{Clock, LogName, Prefix, Stores, Write};
 use rockbot_testkit::fixture::within_timeout;
 use tokio::sync::Semaphore;
 
@@ -173,6 +173,25 @@ async fn turn_of_dead_process_continues_in_another() {
     assert_eq!(first.tool.ids(), second.tool.ids(), "the call is made again under its id");
     let attempt = second.tool.contexts.lock().unwrap()[0].attempt;
     assert_eq!((attempt, second.tool.calls()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_that_lost_its_lease_leaves_its_calls_to_the_other() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let prefix = Prefix::new(["conversation-owners"]).unwrap();
+    let (lease, _) = fleet.stores.store.list(&prefix, None, 10).await.unwrap().remove(0);
+    // As if this process had been suspended for longer than its lease.
+    fleet.stores.store.write(Write::new(lease, "another-process")).await.unwrap();
+    let context = first.tool.contexts.lock().unwrap()[0].clone();
+    within_timeout("the handover", context.handover.cancelled()).await;
+    settle().await;
+    assert!(!context.cancellation.is_cancelled());
+    let name = LogName::new(["conversation", "tester", "s"]).unwrap();
+    assert_eq!(fleet.stores.log.state(&name).await.unwrap().unwrap().entries, 2);
 }
 
 #[tokio::test]
