@@ -16,6 +16,7 @@ mod fold;
 mod history_items;
 mod latest_cancel;
 mod markers;
+mod mcp_use;
 mod open_turn;
 mod reading;
 mod recorder;
@@ -31,6 +32,7 @@ pub(crate) use self::{
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,
+    mcp_use::McpUse,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
     retry::retry,
