@@ -10,7 +10,7 @@ use rockbot_agent::{
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
-use rockbot_store::{Clock, Store, StoreError};
+use rockbot_store::{Clock, Store, StoreError, StoreUrl};
 use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
@@ -43,12 +43,7 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
-        let memory = AgentMemory::open(&settings.memory, |url| async move {
-            rockbot_store_sql::connect(&url, Clock::System).await
-        })
-        .await
-        .map_err(memory_failure)?
-        .map(Arc::new);
+        let memory = open_memory(settings).await?.map(Arc::new);
         // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -150,6 +145,13 @@ fn register_agent_tools(
         registry.register(tool).or_exit(exit::SOFTWARE)?;
     }
     Ok(())
+}
+
+/// Opens the configured memory; `None` if it is off.
+pub(crate) async fn open_memory(settings: &Settings) -> Result<Option<AgentMemory>, Failure> {
+    let connect =
+        |url: StoreUrl| async move { rockbot_store_sql::connect(&url, Clock::System).await };
+    AgentMemory::open(&settings.memory, connect).await.map_err(memory_failure)
 }
 
 /// Returns the failure for a memory store that cannot be opened: unavailable when it cannot be reached,
