@@ -135,7 +135,7 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel } = message;
+        let UserMessage { session_id, text, cancel, after: _ } = message;
         let sent = origin.message.clone();
         let id = sent.clone().unwrap_or_else(MessageId::generate);
         let message = PendingMessage { id, text, origin, progress, requester, answer };

@@ -5,6 +5,7 @@ mod forward;
 mod handler;
 mod incoming;
 mod leases;
+mod order;
 mod own_queue;
 mod ownership;
 mod renewal;
@@ -27,6 +28,7 @@ use self::{
     approval_listener::ApprovalListener,
     forward::Forwarder,
     handler::{InboxHandler, Replicas},
+    order::MessageOrder,
     own_queue::OwnQueueHandler,
     ownership::Ownership,
     turn_scan::TurnScan,
@@ -128,7 +130,11 @@ pub async fn serve_shared(
         agent: agent.clone(),
         bus: bus.clone(),
         dedup: Arc::default(),
-        replicas: Some(Replicas { ownership: ownership.clone(), forwarder }),
+        replicas: Some(Replicas {
+            ownership: ownership.clone(),
+            forwarder,
+            order: MessageOrder::default(),
+        }),
         stop: stop.clone(),
     });
     // Before the first lease, after which other processes forward messages to this queue.

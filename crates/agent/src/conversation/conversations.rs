@@ -286,6 +286,19 @@ impl Conversations {
         retry(self.inner.options.patience, || markers.write(session, id)).await
     }
 
+    /// Returns whether a process has taken a message: it is marked, or, if `reads` is set, recorded.
+    pub(crate) async fn has_taken(
+        &self,
+        session: &SessionId,
+        id: &MessageId,
+        reads: bool,
+    ) -> Result<bool, ConversationError> {
+        if self.marked(session).await?.contains(id) {
+            return Ok(true);
+        }
+        Ok(reads && self.message(session, id).await?.is_some())
+    }
+
     /// Returns the marked messages of a conversation.
     pub(crate) async fn marked(
         &self,

@@ -150,7 +150,7 @@ impl Session {
     /// Runs a turn, whose message is recorded. Messages that arrive meanwhile steer it, cancel it or wait
     /// for the next turn.
     pub(super) async fn turn(&mut self, open: OpenTurn, request: TurnRequest, is_resumed: bool) {
-        let TurnRequest { origin, progress, requester, done } = request;
+        let TurnRequest { origin, progress, requester, span, done } = request;
         let is_internal = origin.reply_to.is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
         let shared = SharedProgress::new(self.setup.approvals.clone());
@@ -164,7 +164,10 @@ impl Session {
             metrics::counter!("rockbot_agent_turns_resumed_total").increment(1);
             progress(TurnEvent::Resumed { attempt, on });
         }
-        let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
+        let span = span.unwrap_or_else(|| {
+            let (agent, first) = (&self.setup.definition.name, open.message.first_context());
+            telemetry::resume_agent(&requester, &first, agent, &self.id)
+        });
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
