@@ -180,7 +180,7 @@ impl InboxHandler {
         replicas: &Replicas,
         holder: Holder,
     ) -> Passed {
-        let Replicas { ownership, forwarder } = replicas;
+        let Replicas { ownership, forwarder, .. } = replicas;
         let session = &incoming.message.session_id;
         match forwarder.forward(incoming, &holder, ownership, &self.stop).await {
             Forwarded::Answered => Passed::Answered,

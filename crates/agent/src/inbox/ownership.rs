@@ -374,7 +374,7 @@ mod tests {
         assert!(!lost.load(Ordering::SeqCst), "no other process has it");
         let two = ownership(&store, "two");
         store.remove(&key, rockbot_store::Expected::Anything).await.unwrap();
-        owned(two.claim(&id).await.unwrap());
+        let (_other, _order) = owned(two.claim(&id).await.unwrap());
         sleep(TTL).await;
         assert!(lost.load(Ordering::SeqCst));
     }
