@@ -1,4 +1,4 @@
-//! What is stored for a conversation beside its log.
+//! Data of a conversation beside its log.
 
 use std::{fmt, sync::Arc};
 
@@ -19,7 +19,7 @@ pub struct SessionData {
 }
 
 impl SessionData {
-    /// Deletes what is stored for a conversation of an agent.
+    /// Deletes the data of a conversation of an agent.
     ///
     /// # Errors
     /// When the store fails; repeat it then.

@@ -13,8 +13,8 @@ use rockbot_store::{Clock, StoreUrl, Stores, Sweeper};
 use rockbot_tools::Outputs;
 
 use crate::{
+    agent_memory,
     failure::{Failure, OrExit},
-    host::open_memory,
     print::note,
     render,
     settings::Settings,
@@ -96,7 +96,7 @@ impl StoredConversations {
         }
         let bus = Arc::new(MemoryBus::new());
         let conversations = stores.factory(settings)(agent);
-        let memory = if deletes { open_memory(settings).await? } else { None };
+        let memory = if deletes { agent_memory::open(settings).await? } else { None };
         let outputs = deletes.then(|| {
             // The handler of the embedded fleet stores results beside the conversations.
             Outputs::new(stores.stores.store.clone(), settings.outputs.clone())

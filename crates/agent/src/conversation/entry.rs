@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     compact_spending::{self, CompactSpending},
     entry_point,
-    mcp_use::McpUse,
+    mcp_use::{McpTarget, McpUse},
 };
 
 /// Version of the format that this build writes.
@@ -151,9 +151,6 @@ pub(crate) struct CalledTool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mcp: Option<McpTarget>,
 }
-
-/// A tool of an MCP server: the server in lower case, and the tool's own name.
-pub(crate) type McpTarget = (String, String);
 
 impl CallEntry {
     /// Returns the tool of an MCP server that was called by its own name.

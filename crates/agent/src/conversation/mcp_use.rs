@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::McpTarget;
+/// A tool of an MCP server: the server in lower case, and the tool's own name.
+pub(crate) type McpTarget = (String, String);
 
 /// Maximum number of tools that a conversation is offered again.
 const MAX_TOOLS: usize = 64;

@@ -28,11 +28,11 @@ pub(crate) use self::{
     approvals::TurnApprovals,
     entry::{
         AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
-        McpTarget, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+        MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,
-    mcp_use::McpUse,
+    mcp_use::{McpTarget, McpUse},
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
     retry::retry,

@@ -24,7 +24,7 @@ pub(super) struct Answerer {
     pub(super) conversations: Conversations,
     /// The agent if it runs in this process. It deletes conversations with what it keeps for them.
     pub(super) running: Option<Agent>,
-    /// What is stored for conversations, if the agent does not run in this process.
+    /// Data that is deleted with conversations, if the agent does not run in this process.
     pub(super) data: SessionData,
 }
 

@@ -13,9 +13,7 @@ use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
-    conversation::{
-        CalledTool, ConversationError, Conversations, McpTarget, McpUse, SubConversation,
-    },
+    conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
     history::History,
     large_results::LargeResults,

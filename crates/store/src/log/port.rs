@@ -156,7 +156,7 @@ impl LogId {
 /// A position in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
-    /// The log. `None` in an append is any log of the name, or a new one; in its outcome, there is none.
+    /// The log. `None` is any log of the name or a new one in an append, and no log in its outcome.
     pub log: Option<LogId>,
     /// The number of an entry.
     pub number: u64,
