@@ -42,7 +42,7 @@ impl MessageOrder {
         };
         let _delayed = Delayed::new(&self.delayed, &incoming.envelope.message_id);
         let deadline = Instant::now() + PREDECESSOR_WAIT;
-        let mut pauses = 0;
+        let mut pauses = 0_u32;
         loop {
             // In this process, messages are taken in the order in which they leave this function.
             let is_here = dedup.knows(after, incoming.reply_to);
@@ -50,7 +50,7 @@ impl MessageOrder {
                 return;
             }
             let session = &incoming.message.session_id;
-            let reads = pauses % PAUSES_BETWEEN_READS == 0;
+            let reads = pauses.is_multiple_of(PAUSES_BETWEEN_READS);
             match conversations.has_taken(session, after, reads).await {
                 Ok(false) => {}
                 Ok(true) | Err(_) => return,
