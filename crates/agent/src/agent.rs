@@ -135,7 +135,7 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel } = message;
+        let UserMessage { session_id, text, cancel, after: _ } = message;
         let sent = origin.message.clone();
         let id = sent.clone().unwrap_or_else(MessageId::generate);
         let message = PendingMessage { id, text, origin, progress, requester, answer };
@@ -169,6 +169,12 @@ impl Agent {
         let request = ResumeRequest { progress: Box::new(progress), done };
         self.deliver(session, Inbound::Resume(request)).ok()?;
         answered.await.ok().flatten()
+    }
+
+    /// Leaves a conversation that another process runs: its turn ends as [`TurnEnd::Fenced`], and its calls
+    /// are dropped without a cancel.
+    pub(crate) fn lose(&self, session: &SessionId) {
+        self.inner.registry.lose(session);
     }
 
     /// Deletes a conversation, with those of its sub-agents and what working memory holds for it. Returns

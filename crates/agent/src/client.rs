@@ -78,7 +78,8 @@ impl AgentClient {
     }
 
     /// Sends a message to an agent and returns its replies. An unconfirmed publish is repeated under the
-    /// same message id.
+    /// same message id. The messages that a client sends to a conversation are taken in their order, also
+    /// without waiting for the replies in between, as long as their replies are not dropped.
     ///
     /// # Errors
     /// See [`SendError`]. After [`PublishError::Unconfirmed`] the agent may have received the message.
@@ -87,7 +88,11 @@ impl AgentClient {
         agent: &AgentName,
         message: &UserMessage,
     ) -> Result<Replies, SendError> {
-        self.send_as(agent, message, MessageId::generate()).await
+        let mut message = message.clone();
+        if message.after.is_none() && !message.cancel {
+            message.after = self.pending.last_in(agent, &message.session_id);
+        }
+        self.send_as(agent, &message, MessageId::generate()).await
     }
 
     /// Receives the replies to a message that was sent before, also by another process: progress of its
@@ -110,7 +115,7 @@ impl AgentClient {
             return Err(ConversationRequestError::UnexpectedResponse);
         };
         // The agent recognizes the message by its id and text, and replies to the new address.
-        let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
+        let message = UserMessage::new(session_id.clone(), text);
         Ok(self.send_as(agent, &message, message_id.clone()).await?)
     }
 
@@ -125,7 +130,9 @@ impl AgentClient {
             ..self.envelope(message, self.idle_timeout.min(MESSAGE_TTL))
         };
         // Registered before the publish: the first reply may arrive before the confirm.
-        let queue = self.pending.insert(agent, &message_id).ok_or(SendError::TooManyPending)?;
+        let session = (!message.cancel).then(|| message.session_id.clone());
+        let queue = self.pending.insert(agent, session, &message_id);
+        let queue = queue.ok_or(SendError::TooManyPending)?;
         let replies = Replies::new(message_id, self.pending.clone(), queue, self.idle_timeout);
         self.publish(agent, Publication::mandatory(user_message(agent), envelope)).await?;
         Ok(replies)

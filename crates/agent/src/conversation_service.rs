@@ -20,7 +20,9 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use self::requests::{Answerer, failed};
-use crate::{agent::Agent, conversation::Conversations, reply_to::user_reply_to};
+use crate::{
+    agent::Agent, conversation::Conversations, reply_to::user_reply_to, session_data::SessionData,
+};
 
 /// Maximum number of requests in progress.
 const CONCURRENCY: u16 = 16;
@@ -47,15 +49,16 @@ impl ConversationServer {
     pub fn for_agent(agent: Agent) -> Self {
         let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
         let running = Some(agent);
-        Self { answerer: Answerer { agent: name, conversations, running } }
+        let data = SessionData::default();
+        Self { answerer: Answerer { agent: name, conversations, running, data } }
     }
 
     /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
     /// too, since no process may be there to end them: if one is, it loses the conversation and ends the
-    /// turn without an answer. Working memory and stored results are not deleted; they expire.
+    /// turn without an answer. `data` is deleted with them.
     #[must_use]
-    pub fn for_store(agent: AgentName, conversations: Conversations) -> Self {
-        Self { answerer: Answerer { agent, conversations, running: None } }
+    pub fn for_store(agent: AgentName, conversations: Conversations, data: SessionData) -> Self {
+        Self { answerer: Answerer { agent, conversations, running: None, data } }
     }
 
     /// Consumes `user.conversation.<agent>`.

@@ -89,6 +89,11 @@ impl Deduplicator {
         }
     }
 
+    /// Returns whether this process is processing or has recently finished a message.
+    pub(crate) fn knows(&self, id: &MessageId, reply_to: &RoutingKey) -> bool {
+        self.messages().states.contains_key(&(id.clone(), reply_to.clone()))
+    }
+
     /// Starts to process the message of a resumed turn, which was not delivered. The answer of the turn
     /// replaces one that could not be published.
     pub(crate) fn begin(self: &Arc<Self>, id: &MessageId, reply_to: &RoutingKey) -> ResumedMessage {

@@ -59,6 +59,15 @@ impl History {
         })
     }
 
+    /// Returns the calls of the current exchange.
+    pub(crate) fn current_calls(&self) -> impl Iterator<Item = &ToolCallRequest> {
+        let start = self.entries.iter().rposition(HistoryEntry::is_user).unwrap_or(0);
+        self.entries[start..].iter().flat_map(|entry| match &entry.message {
+            ChatMessage::Assistant { tool_calls, .. } => tool_calls.as_slice(),
+            _ => &[],
+        })
+    }
+
     /// Adds a message whose [`message_text`] has `tokens` tokens.
     pub(crate) fn push(&mut self, message: ChatMessage, tokens: usize) {
         self.entries.push(HistoryEntry { message, tokens: tokens + MESSAGE_OVERHEAD_TOKENS });

@@ -5,6 +5,7 @@ mod forward;
 mod handler;
 mod incoming;
 mod leases;
+mod order;
 mod own_queue;
 mod ownership;
 mod renewal;
@@ -17,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Subscription, Worker, worker::WorkerStats};
 use rockbot_contracts::{
-    QueueSpec,
+    QueueSpec, SessionId,
     topology::{user_message, user_message_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,7 @@ use self::{
     approval_listener::ApprovalListener,
     forward::Forwarder,
     handler::{InboxHandler, Replicas},
+    order::MessageOrder,
     own_queue::OwnQueueHandler,
     ownership::Ownership,
     turn_scan::TurnScan,
@@ -117,13 +119,22 @@ pub async fn serve_shared(
     let approvals = ApprovalListener::start(&agent, bus.as_ref()).await?;
     let own = sharing.incarnation();
     let name = agent.name().clone();
-    let ownership = Ownership::new(sharing.store.clone(), name.clone(), own.clone(), sharing.lease);
+    let on_loss = {
+        let agent = agent.clone();
+        Arc::new(move |session: &SessionId| agent.lose(session))
+    };
+    let (store, owner) = (sharing.store.clone(), own.clone());
+    let ownership = Ownership::new(store, name.clone(), owner, sharing.lease, on_loss);
     let forwarder = Forwarder::new(bus.clone(), name.clone(), own.clone(), sharing.lease / 2);
     let handler = Arc::new(InboxHandler {
         agent: agent.clone(),
         bus: bus.clone(),
         dedup: Arc::default(),
-        replicas: Some(Replicas { ownership: ownership.clone(), forwarder }),
+        replicas: Some(Replicas {
+            ownership: ownership.clone(),
+            forwarder,
+            order: MessageOrder::default(),
+        }),
         stop: stop.clone(),
     });
     // Before the first lease, after which other processes forward messages to this queue.

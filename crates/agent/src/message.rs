@@ -35,6 +35,8 @@ pub(crate) enum Inbound {
     Cancel(PendingMessage),
     /// A request to resume the open turn.
     Resume(ResumeRequest),
+    /// Another process runs the conversation.
+    Lost,
 }
 
 impl Inbound {
@@ -43,6 +45,7 @@ impl Inbound {
         match self {
             Self::Message(message) | Self::Cancel(message) => message.answer(answer),
             Self::Resume(request) => request.decline(),
+            Self::Lost => {}
         }
     }
 }

@@ -7,14 +7,14 @@ mod state;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use rockbot_contracts::{SessionId, TraceContext, user::TurnOutcome};
+use rockbot_contracts::{SessionId, TraceContext, trace, user::TurnOutcome};
 use rockbot_tools::EntryPoint;
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{Span, info, warn};
 
 pub(crate) use self::registry::SessionRegistry;
 use self::state::{SessionState, Standing, is_foreign};
@@ -24,6 +24,7 @@ use crate::{
     message::{Inbound, PendingMessage, RecordedMessage, Rejection},
     origin::TurnOrigin,
     steering::SteeringQueue,
+    telemetry,
     turn::TurnSetup,
 };
 
@@ -62,6 +63,8 @@ struct TurnRequest {
     progress: Option<ProgressSink>,
     /// Trace context of the sender, which the turn continues.
     requester: TraceContext,
+    /// The span of the turn, if this process starts it.
+    span: Option<Span>,
     done: Done,
 }
 
@@ -110,6 +113,10 @@ impl Session {
                 }
                 Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
                 Inbound::Resume(request) => !self.resume(request).await && is_durable,
+                Inbound::Lost => {
+                    self.state = None;
+                    is_durable
+                }
             };
             if is_single && self.steering.is_empty() && self.try_remove() {
                 break;
@@ -206,14 +213,19 @@ impl Session {
             }
             _ if is_open => return self.continue_with(first).await,
             Standing::Open | Standing::New | Standing::Cancelled => {
-                match self.begin(&first).await {
+                let span = self.turn_span(&first.requester);
+                match self.begin(&first, &span).await {
                     Ok(open) => {
                         let PendingMessage { origin, progress, requester, answer, .. } = first;
                         let (progress, done) = (Some(progress), Done::Message(answer));
-                        let request = TurnRequest { origin, progress, requester, done };
+                        let span = Some(span);
+                        let request = TurnRequest { origin, progress, requester, span, done };
                         self.turn(open, request, false).await;
                     }
-                    Err(error) => return self.reject(first, &error, not_begun),
+                    Err(error) => {
+                        trace::fail(&span, "not_recorded");
+                        return self.reject(first, &error, not_begun);
+                    }
                 }
             }
         }
@@ -230,7 +242,8 @@ impl Session {
         let request = if first.id == open.message.id {
             let PendingMessage { origin, progress, requester, answer, .. } = first;
             let origin = TurnOrigin { entry: open.message.entry, ..origin };
-            TurnRequest { origin, progress: Some(progress), requester, done: Done::Message(answer) }
+            let (progress, done) = (Some(progress), Done::Message(answer));
+            TurnRequest { origin, progress, requester, span: None, done }
         } else if open.message.entry == EntryPoint::Subagent {
             // Only the calling turn knows which tools the turn may use.
             first.answer(Rejection::Busy.into());
@@ -266,8 +279,17 @@ impl Session {
         state.take_over(&self.setup).await
     }
 
+    /// Returns the span of a turn that this process starts.
+    fn turn_span(&self, requester: &TraceContext) -> Span {
+        telemetry::invoke_agent(requester, &self.setup.definition.name, &self.id)
+    }
+
     /// Records the message that starts a turn.
-    async fn begin(&mut self, first: &PendingMessage) -> Result<OpenTurn, ConversationError> {
+    async fn begin(
+        &mut self,
+        first: &PendingMessage,
+        span: &Span,
+    ) -> Result<OpenTurn, ConversationError> {
         let PendingMessage { id, text, origin, requester, .. } = first;
         if self.setup.is_marked(origin) {
             self.setup.conversations.mark(&self.id, id).await?;
@@ -279,6 +301,7 @@ impl Session {
             text: text.clone(),
             entry: origin.entry,
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
+            span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),
         };
         self.load().await?.begin_turn(message).await
     }
@@ -318,7 +341,7 @@ impl TurnRequest {
             ..TurnOrigin::new(message.entry)
         };
         let requester = message.trace_context();
-        Self { origin, progress: None, requester, done: Done::Nowhere }
+        Self { origin, progress: None, requester, span: None, done: Done::Nowhere }
     }
 }
 

@@ -30,6 +30,19 @@ pub(crate) fn invoke_agent(
     span
 }
 
+/// Returns the span of the rest of a turn that another process started: as [`invoke_agent`], with a link to
+/// the span of that process.
+pub(crate) fn resume_agent(
+    requester: &TraceContext,
+    first: &TraceContext,
+    agent: &AgentName,
+    session: &SessionId,
+) -> Span {
+    let span = invoke_agent(requester, agent, session);
+    trace::link(&span, first);
+    span
+}
+
 /// Records the outcome and duration of a turn.
 pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
     let label = match outcome {

@@ -85,6 +85,8 @@ struct TurnStart {
     step: Option<OpenStep>,
     /// Number of this process among those that ran the turn, from 1.
     attempt: u32,
+    /// Another process ran the turn before.
+    is_resumed: bool,
     /// Processes that were lost on the same step.
     lost: u32,
     /// Calls of the step that no process has run, because an approval was missing.
@@ -155,6 +157,7 @@ impl<'a> Turn<'a> {
             iterations: open.iterations,
             step: open.step,
             attempt: open.attempt,
+            is_resumed: open.attempt > 1,
             lost: open.lost_on_step,
             unapproved,
         };
@@ -248,8 +251,10 @@ impl<'a> Turn<'a> {
     async fn run_loop(&mut self) -> StopReason {
         let step = self.start.step.take();
         if self.start.lost >= MAX_LOST_PROCESSES {
-            if let Some(step) = step {
-                self.push_open_step(step).await;
+            if let Some(step) = step
+                && let Err(error) = self.close_open_step(step).await
+            {
+                return error.into();
             }
             return StopReason::ProcessesLost(self.start.lost);
         }
@@ -258,6 +263,9 @@ impl<'a> Turn<'a> {
             if let Some(reason) = self.run_step(step).await {
                 return reason;
             }
+        }
+        if self.start.is_resumed {
+            self.find_called_tools().await;
         }
         for iteration in self.start.iterations..self.setup.definition.max_iterations {
             if let Some(reason) = self.end_step().await {

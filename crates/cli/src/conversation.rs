@@ -51,8 +51,7 @@ impl Conversation {
         text: &str,
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
-        let message =
-            UserMessage { session_id: self.session.clone(), text: text.to_owned(), cancel: false };
+        let message = UserMessage::new(self.session.clone(), text);
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         self.follow(replies, interrupts).await
     }
@@ -146,8 +145,7 @@ impl Conversation {
 
     /// Requests the cancellation of the turn. A separate task consumes the reply to it.
     async fn cancel(&self) -> Result<JoinHandle<()>, Failure> {
-        let message =
-            UserMessage { session_id: self.session.clone(), text: String::new(), cancel: true };
+        let message = UserMessage::cancel(self.session.clone());
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         Ok(tokio::spawn(async move {
             let _ = replies.last().await;

@@ -4,17 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
-    Team, serve,
+    ConversationService, HandlerInstructions, McpParts, McpServices, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
-use rockbot_store::{Clock, Store, StoreError};
+use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
 use crate::{
+    agent_memory,
     failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
@@ -43,12 +43,7 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
-        let memory = AgentMemory::open(&settings.memory, |url| async move {
-            rockbot_store_sql::connect(&url, Clock::System).await
-        })
-        .await
-        .map_err(memory_failure)?
-        .map(Arc::new);
+        let memory = agent_memory::open(settings).await?.map(Arc::new);
         // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -150,17 +145,6 @@ fn register_agent_tools(
         registry.register(tool).or_exit(exit::SOFTWARE)?;
     }
     Ok(())
-}
-
-/// Returns the failure for a memory store that cannot be opened: unavailable when it cannot be reached,
-/// otherwise a configuration error.
-fn memory_failure(error: MemoryError) -> Failure {
-    match error {
-        MemoryError::Store { source: StoreError::Unavailable { .. }, .. } => {
-            Failure::unavailable(error)
-        }
-        _ => Failure::usage(error),
-    }
 }
 
 /// Opens the store of approved tool definitions, if one is configured.

@@ -1,6 +1,7 @@
 //! `rockbot`: a fleet in one process, or a client of a running fleet.
 
 mod admin;
+mod agent_memory;
 mod approval;
 mod arguments;
 mod call_failure;

@@ -1,6 +1,7 @@
-//! `rockbot sessions`: lists, shows, exports, deletes and resumes stored conversations.
+//! `rockbot sessions`: lists, shows, exports, rates, deletes and resumes stored conversations.
 
 mod access;
+mod feedback;
 mod transcript;
 
 use std::time::SystemTime;
@@ -33,38 +34,47 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
     if let Some(name) = command.agent() {
         settings.agent.name.clone_from(name);
     }
+    let deletes = matches!(command, Sessions::Delete { .. });
     match command {
         Sessions::Resume { session, .. } => {
             Box::pin(chat::run(settings, Chat::resuming(session.session), json)).await
         }
         Sessions::Delete { all, yes, .. } if all => {
             require_confirmation(yes, "")?;
-            with_conversations(&settings, async |conversations| {
+            with_conversations(&settings, deletes, async |conversations| {
                 delete_all(conversations, yes, json).await
             })
             .await
         }
         Sessions::Delete { sessions, yes, .. } => {
             require_confirmation(yes, "")?;
-            with_conversations(&settings, async |conversations| {
+            with_conversations(&settings, deletes, async |conversations| {
                 delete(conversations, &sessions, yes, json).await
             })
             .await
         }
         Sessions::List { limit, .. } => {
-            with_conversations(&settings, async |conversations| {
+            with_conversations(&settings, deletes, async |conversations| {
                 list(conversations, limit, json).await
             })
             .await
         }
+        Sessions::Feedback { session, rating, comment, message, .. } => {
+            let comment = comment.join(" ");
+            with_conversations(&settings, deletes, async |conversations| {
+                feedback::record(conversations, session.session, message, rating.into(), comment)
+                    .await
+            })
+            .await
+        }
         Sessions::Show { session, .. } if !json => {
-            with_conversations(&settings, async |conversations| {
+            with_conversations(&settings, deletes, async |conversations| {
                 transcript::show(conversations, &session.session).await
             })
             .await
         }
         Sessions::Show { session, .. } | Sessions::Export { session, .. } => {
-            with_conversations(&settings, async |conversations| {
+            with_conversations(&settings, deletes, async |conversations| {
                 transcript::export(conversations, &session.session).await
             })
             .await
@@ -72,12 +82,13 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
     }
 }
 
-/// Runs a command on the conversations of the configured agent.
+/// Runs a command on the conversations of the configured agent. `deletes` is set if it deletes some.
 async fn with_conversations(
     settings: &Settings,
+    deletes: bool,
     command: impl AsyncFnOnce(&Conversations) -> Outcome,
 ) -> Outcome {
-    let conversations = Conversations::open(settings).await?;
+    let conversations = Conversations::open(settings, deletes).await?;
     let outcome = command(&conversations).await;
     conversations.close().await;
     outcome

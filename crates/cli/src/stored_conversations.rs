@@ -2,13 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{ConversationOptions, ConversationServer, ConversationService, Conversations};
+use rockbot_agent::{
+    AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations,
+    SessionData,
+};
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
 use rockbot_service::exit;
 use rockbot_store::{Clock, StoreUrl, Stores, Sweeper};
+use rockbot_tools::Outputs;
 
 use crate::{
+    agent_memory,
     failure::{Failure, OrExit},
     print::note,
     render,
@@ -71,11 +76,17 @@ pub(crate) struct StoredConversations {
     stores: ConversationStores,
     bus: Arc<MemoryBus>,
     service: ConversationService,
+    memory: Option<AgentMemory>,
 }
 
 impl StoredConversations {
-    /// Opens the store and serves requests about it on a bus of its own.
-    pub(crate) async fn serve(settings: &Settings, agent: &AgentName) -> Result<Self, Failure> {
+    /// Opens the store and serves requests about it on a bus of its own. If the requests delete
+    /// conversations, their working memory and stored results are deleted too.
+    pub(crate) async fn serve(
+        settings: &Settings,
+        agent: &AgentName,
+        deletes: bool,
+    ) -> Result<Self, Failure> {
         let stores = ConversationStores::open(settings).await?;
         if matches!(stores.url, StoreUrl::Memory) {
             return Err(Failure::usage(
@@ -85,9 +96,16 @@ impl StoredConversations {
         }
         let bus = Arc::new(MemoryBus::new());
         let conversations = stores.factory(settings)(agent);
-        let server = ConversationServer::for_store(agent.clone(), conversations);
+        let memory = if deletes { agent_memory::open(settings).await? } else { None };
+        let outputs = deletes.then(|| {
+            // The handler of the embedded fleet stores results beside the conversations.
+            Outputs::new(stores.stores.store.clone(), settings.outputs.clone())
+        });
+        let data =
+            SessionData { memory: memory.as_ref().map(|one| one.working().clone()), outputs };
+        let server = ConversationServer::for_store(agent.clone(), conversations, data);
         let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
-        Ok(Self { stores, bus, service })
+        Ok(Self { stores, bus, service, memory })
     }
 
     /// Returns the bus that requests are served on.
@@ -98,6 +116,9 @@ impl StoredConversations {
     pub(crate) async fn close(self) {
         drop(self.service);
         self.bus.close().await;
+        if let Some(memory) = self.memory {
+            memory.close().await;
+        }
         self.stores.close().await;
     }
 }

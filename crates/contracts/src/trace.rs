@@ -6,7 +6,7 @@
 //!
 //! Spans nest as `tracing` spans do: async code attaches one with `.instrument(span)`. A message
 //! carries the [`TraceContext`] of its sender, which [`context_of`] and [`current`] read and
-//! [`continue_from`] applies. Without an exporter spans are disabled and contexts are empty.
+//! [`continue_from`] and [`link`] apply. Without an exporter spans are disabled and contexts are empty.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,17 +48,34 @@ pub fn records_content(span: &Span) -> bool {
 /// Continues the trace of `parent` in `span`, which must not have been entered yet. A context that is
 /// empty or malformed changes nothing: the span keeps the current span as its parent.
 pub fn continue_from(span: &Span, parent: &TraceContext) {
-    if span.is_disabled() || parent.parent.is_none() {
+    if span.is_disabled() {
         return;
     }
-    let carrier = Carrier(parent.clone());
-    let base = Context::new();
-    let context =
-        get_text_map_propagator(|propagator| propagator.extract_with_context(&base, &carrier));
-    if context.span().span_context().is_valid() {
+    if let Some(context) = extract(parent) {
         // This fails without an exporter and after the span was entered; the span is unchanged then.
         let _ = span.set_parent(context);
     }
+}
+
+/// Links `span` to the span of `other`, which is not its parent. A context that is empty or malformed changes
+/// nothing.
+pub fn link(span: &Span, other: &TraceContext) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Some(context) = extract(other) {
+        span.add_link(context.span().span_context().clone());
+    }
+}
+
+/// Returns the context that a message carries, if it is valid.
+fn extract(carried: &TraceContext) -> Option<Context> {
+    carried.parent.as_ref()?;
+    let carrier = Carrier(carried.clone());
+    let base = Context::new();
+    let context =
+        get_text_map_propagator(|propagator| propagator.extract_with_context(&base, &carrier));
+    context.span().span_context().is_valid().then_some(context)
 }
 
 /// Returns the context for messages sent within `span`; empty without an exporter.

@@ -20,6 +20,24 @@ pub struct UserMessage {
     /// Cancels the running turn.
     #[serde(default, deserialize_with = "crate::tool::null_is_default")]
     pub cancel: bool,
+    /// The message that its sender sent before it in this conversation, if that one had no final reply yet.
+    /// An agent takes that one first, also if another process received it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<MessageId>,
+}
+
+impl UserMessage {
+    /// Creates a message.
+    #[must_use]
+    pub fn new(session_id: SessionId, text: impl Into<String>) -> Self {
+        Self { session_id, text: text.into(), cancel: false, after: None }
+    }
+
+    /// Creates a cancel of the running turn.
+    #[must_use]
+    pub fn cancel(session_id: SessionId) -> Self {
+        Self { cancel: true, ..Self::new(session_id, "") }
+    }
 }
 
 impl Message for UserMessage {

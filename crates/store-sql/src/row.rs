@@ -3,16 +3,16 @@
 use futures_util::{Stream, StreamExt};
 
 use rockbot_store::{
-    Entry, InvalidKey, Key, LogEntry, LogName, LogState, MAX_PAGE_BYTES, StoreError, Timestamp,
-    Version,
+    Entry, InvalidKey, Key, LogEntry, LogId, LogName, LogPosition, LogState, MAX_PAGE_BYTES,
+    StoreError, Timestamp, Version,
 };
 
 /// Value, version and expiry time.
 pub(crate) type EntryRow = (Vec<u8>, i64, Option<i64>);
 /// Number and value of an entry of a log.
 pub(crate) type LogEntryRow = (i64, Vec<u8>);
-/// Name, first and next number, size in bytes and time of the last append of a log.
-pub(crate) type LogRow = (String, i64, i64, i64, i64);
+/// Name, id, first and next number, size in bytes and time of the last append of a log.
+pub(crate) type LogRow = (String, i64, i64, i64, i64, i64);
 /// Key, value, version and expiry time.
 pub(crate) type KeyedRow = (String, Vec<u8>, i64, Option<i64>);
 
@@ -60,16 +60,22 @@ pub(crate) async fn log_page(
 }
 
 pub(crate) fn log_state(row: LogRow) -> Result<LogState, StoreError> {
-    let (name, first, next, bytes, appended_at) = row;
+    let (name, id, first, next, bytes, appended_at) = row;
     let (first, next) = (unsigned(first), unsigned(next));
     Ok(LogState {
         name: LogName::parse(&name).map_err(foreign_row)?,
+        id: LogId::from_number(id),
         first,
         next,
         bytes: unsigned(bytes),
         entries: next.saturating_sub(first),
         appended_at: Timestamp::from_millis(appended_at),
     })
+}
+
+/// Converts the id and the next number of a log.
+pub(crate) fn log_position((id, next): (i64, i64)) -> LogPosition {
+    LogPosition { log: Some(LogId::from_number(id)), number: unsigned(next) }
 }
 
 /// Converts a number for a query. No column has a number that does not fit.

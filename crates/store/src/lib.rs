@@ -32,8 +32,8 @@ pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError, LeaseRenewal};
 pub use log::{
-    Appended, Log, LogEntry, LogName, LogState, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES,
-    MAX_LOG_ENTRY_BYTES, MemoryLog,
+    Appended, Log, LogEntry, LogId, LogName, LogPosition, LogState, MAX_APPEND_BYTES,
+    MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES, MemoryLog,
 };
 pub use memory::{MemoryLimits, MemoryStore};
 pub use port::{

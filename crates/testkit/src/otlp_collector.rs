@@ -38,6 +38,8 @@ pub struct Span {
     pub id: Vec<u8>,
     /// Its parent's id; empty at the root.
     pub parent: Vec<u8>,
+    /// The traces and spans that it is linked to.
+    pub links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its attributes, as text.
     pub attributes: BTreeMap<String, String>,
 }
@@ -94,6 +96,19 @@ impl Collector {
         trace_with(&self.spans(), name, names).expect("a complete trace")
     }
 
+    /// Waits for `count` spans called `name`, of any traces, and returns them in the order of their arrival.
+    ///
+    /// # Panics
+    /// When they do not arrive in time; the message lists the received spans.
+    pub async fn spans_named(&self, name: &str, count: usize) -> Vec<Span> {
+        let mut spans = self.spans.clone();
+        let is_named = |span: &&Span| span.name == name;
+        let complete = |spans: &Vec<Span>| spans.iter().filter(is_named).count() >= count;
+        let received = timeout(TEST_TIMEOUT, spans.wait_for(complete)).await;
+        assert!(received.is_ok(), "not {count} spans {name} in {:#?}", self.summaries());
+        self.spans().into_iter().filter(|span| span.name == name).collect()
+    }
+
     fn summaries(&self) -> BTreeSet<String> {
         let spans = self.spans();
         spans
@@ -133,6 +148,7 @@ fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
                 trace: span.trace_id,
                 id: span.span_id,
                 parent: span.parent_span_id,
+                links: span.links.into_iter().map(|link| (link.trace_id, link.span_id)).collect(),
                 attributes: texts(span.attributes),
             });
         }

@@ -5,8 +5,8 @@ use std::{future::Future, panic::resume_unwind, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Appended, Clock, Entry, Expected, Key, Log, LogName, LogState, ManualClock, Prefix, Store,
-    StoreError, Stores, Version, Write, Written,
+    Appended, Clock, Entry, Expected, Key, Log, LogName, LogPosition, LogState, ManualClock,
+    Prefix, Store, StoreError, Stores, Version, Write, Written,
 };
 
 use crate::fixture::within_timeout;
@@ -144,13 +144,13 @@ impl StoreFixture {
     pub async fn append_with_ttl(
         &self,
         name: &str,
-        at: u64,
+        at: impl Into<LogPosition>,
         values: &[&'static str],
         ttl: Option<Duration>,
     ) -> Result<Appended, StoreError> {
         let entries = values.iter().map(|value| Bytes::from_static(value.as_bytes())).collect();
         let name = log_name(name);
-        within_timeout("an append", self.local_log.append(&name, at, entries, ttl)).await
+        within_timeout("an append", self.local_log.append(&name, at.into(), entries, ttl)).await
     }
 
     /// Returns the numbers and values of the first page of a log, on the remote connection.

@@ -42,7 +42,9 @@ impl RemoteCall<'_> {
     ///
     /// # Cancellation
     /// A cancel is published when the context is cancelled and when the future is dropped, but not after
-    /// [`ToolContext::handover`]: another process waits for the call then.
+    /// [`ToolContext::handover`]: another process waits for the call then. Nor is it published after the
+    /// deadline: the handler stops the call by itself then, and a process that was suspended until then
+    /// does not know whether another one waits for the call.
     pub fn execute<R: Message>(
         &self,
         request: Envelope,
@@ -92,7 +94,7 @@ impl RemoteCall<'_> {
                     Err(ToolFailure::Cancelled { executed: Executed::No })
                 }
                 Err(error) => {
-                    if !matches!(error, RequestError::TimedOut { .. } | RequestError::Stopped) {
+                    if !matches!(error, RequestError::Stopped) {
                         cancel.disarm();
                     }
                     Err(self.to_failure(error, budget))
@@ -214,13 +216,14 @@ impl<'a> CancelOnDrop<'a> {
 
     fn publish(&mut self, reason: &str) {
         let Some(tool_call_id) = self.call.take() else { return };
-        if self.handover.is_cancelled() {
+        let now = Instant::now();
+        if self.handover.is_cancelled() || now >= self.deadline {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let cancel = ToolCancel { tool_call_id, reason: reason.to_owned() };
         // Handlers remember the cancel for this time: a copy of the request may reach them later.
-        let remaining = self.deadline.saturating_duration_since(Instant::now()) + GRACE;
+        let remaining = self.deadline.saturating_duration_since(now) + GRACE;
         let envelope = Envelope::from_payload(&cancel)
             .with_correlation_id(cancel.tool_call_id.as_str())
             .within(remaining);

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::{Mutex, MutexGuard};
-use rockbot_contracts::{AgentName, AgentReply, MessageId};
+use rockbot_contracts::{AgentName, AgentReply, MessageId, SessionId};
 use tracing::{debug, warn};
 
 use crate::progress_queue::ProgressQueue;
@@ -21,6 +21,8 @@ pub(super) struct PendingReplies {
 struct PendingReply {
     /// The receiver of the message, which alone may reply.
     agent: AgentName,
+    /// The conversation; `None` for a cancel, which later messages do not wait for.
+    session: Option<SessionId>,
     queue: Arc<ProgressQueue<AgentReply>>,
     /// Sequence number of the last reply.
     sequence: u64,
@@ -85,11 +87,22 @@ impl PendingReplies {
         debug!(in_reply_to = %reply.in_reply_to, "reply to an unknown message dropped");
     }
 
+    /// Returns the last message of a conversation that waits for its final reply. The ids of one process
+    /// are ordered by time.
+    pub(super) fn last_in(&self, agent: &AgentName, session: &SessionId) -> Option<MessageId> {
+        let messages = self.lock();
+        let waits = |message: &PendingReply| {
+            message.agent == *agent && message.session.as_ref() == Some(session)
+        };
+        messages.iter().filter(|(_, message)| waits(message)).map(|(id, _)| id).max().cloned()
+    }
+
     /// Waits for the replies to `id` from now on. Another reader of the same message is ended. Returns
     /// `None` if too many messages wait.
     pub(super) fn insert(
         &self,
         agent: &AgentName,
+        session: Option<SessionId>,
         id: &MessageId,
     ) -> Option<Arc<ProgressQueue<AgentReply>>> {
         let queue = Arc::new(ProgressQueue::default());
@@ -97,7 +110,8 @@ impl PendingReplies {
         if messages.len() >= MAX_PENDING && !messages.contains_key(id) {
             return None;
         }
-        let entry = PendingReply { agent: agent.clone(), queue: queue.clone(), sequence: 0 };
+        let entry =
+            PendingReply { agent: agent.clone(), session, queue: queue.clone(), sequence: 0 };
         messages.insert(id.clone(), entry);
         Some(queue)
     }

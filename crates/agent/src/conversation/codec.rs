@@ -88,6 +88,7 @@ mod tests {
             media: 0,
             ms: 12_345,
             child,
+            mcp: None,
         })
     }
 
@@ -125,6 +126,7 @@ mod tests {
             text: "hi".to_owned(),
             entry: EntryPoint::LateA2aReply,
             trace: None,
+            span: None,
         }));
         for mut entry in [message, model(), result("x".to_owned())] {
             let bytes = encode(&mut entry).unwrap();

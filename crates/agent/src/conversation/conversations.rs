@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use rockbot_contracts::{AgentName, InstanceId, MessageId, SessionId, UserFeedback};
 use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, MAX_PAGE_ENTRIES, MemoryLimits, MemoryLog,
-    MemoryStore, Prefix, Store, StoreError,
+    Appended, Clock, Log, LogEntry, LogName, LogPosition, MAX_PAGE_ENTRIES, MemoryLimits,
+    MemoryLog, MemoryStore, Prefix, Store, StoreError,
 };
 
 use super::{
@@ -161,26 +161,32 @@ impl Conversations {
             problem,
         })?;
         let (name, retention) = (self.name(session)?, Some(self.inner.options.retention));
-        let mut next = self.inner.log.state(&name).await?.map_or(1, |state| state.next);
+        let Some(state) = self.inner.log.state(&name).await? else {
+            return Err(self.not_found(session));
+        };
+        let mut next = state.end();
         for _ in 0..FEEDBACK_ATTEMPTS {
-            // The feedback alone must not create a conversation that was deleted.
-            if next == 1 {
-                return Err(self.not_found(session));
-            }
             match self.inner.log.append(&name, next, vec![bytes.clone()], retention).await? {
                 Appended::Done { .. } => return Ok(()),
+                // The conversation with the message was deleted.
+                Appended::Conflict { next: now } if now.log != next.log => {
+                    return Err(self.not_found(session));
+                }
                 Appended::Conflict { next: now } => next = now,
             }
         }
         Err(ConversationError::Fenced { session: session.clone() })
     }
 
-    /// Reads a conversation. `history` is empty and has the limits of the agent.
+    /// Reads a conversation, and returns the position of its next entry. `history` is empty and has the
+    /// limits of the agent.
     pub(crate) async fn load(
         &self,
         session: &SessionId,
         history: History,
-    ) -> Result<(Folded, u64), ConversationError> {
+    ) -> Result<(Folded, LogPosition), ConversationError> {
+        // Before the entries: an append then fails if they are those of a later log.
+        let state = self.inner.log.state(&self.name(session)?).await?;
         let mut folded = Folded::new(history);
         let mut first = None;
         let last = self
@@ -195,7 +201,12 @@ impl Conversations {
             let (session, problem) = (session.clone(), EntryProblem::Missing);
             return Err(ConversationError::Unreadable { session, number: 1, problem });
         }
-        Ok((folded, last + 1))
+        let number = last + 1;
+        match state {
+            Some(state) if last > 0 => Ok((folded, LogPosition { number, ..state.end() })),
+            None if last > 0 => Err(ConversationError::Fenced { session: session.clone() }),
+            _ => Ok((folded, LogPosition::START)),
+        }
     }
 
     /// Reads all entries. Returns the number of the last; 0 without entries.
@@ -248,11 +259,11 @@ impl Conversations {
         Err(ConversationError::Unreadable { session: session.clone(), number, problem })
     }
 
-    /// Starts a recorder whose first entry has the number `next`.
+    /// Starts a recorder whose first entry has the position `next`.
     pub(crate) fn recorder(
         &self,
         session: &SessionId,
-        next: u64,
+        next: LogPosition,
     ) -> Result<Recorder, ConversationError> {
         let Inner { log, options, .. } = &*self.inner;
         let target = RecorderTarget {
@@ -273,6 +284,19 @@ impl Conversations {
     ) -> Result<(), ConversationError> {
         let markers = &self.inner.markers;
         retry(self.inner.options.patience, || markers.write(session, id)).await
+    }
+
+    /// Returns whether a process has taken a message: it is marked, or, if `reads` is set, recorded.
+    pub(crate) async fn has_taken(
+        &self,
+        session: &SessionId,
+        id: &MessageId,
+        reads: bool,
+    ) -> Result<bool, ConversationError> {
+        if self.marked(session).await?.contains(id) {
+            return Ok(true);
+        }
+        Ok(reads && self.message(session, id).await?.is_some())
     }
 
     /// Returns the marked messages of a conversation.

@@ -12,12 +12,13 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::EntryPoint;
+use rockbot_tools::{EntryPoint, ToolFailure};
 use serde::{Deserialize, Serialize};
 
 use super::{
     compact_spending::{self, CompactSpending},
     entry_point,
+    mcp_use::{McpTarget, McpUse},
 };
 
 /// Version of the format that this build writes.
@@ -93,12 +94,20 @@ pub(crate) struct MessageEntry {
     /// W3C `traceparent` of the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
+    /// W3C `traceparent` of the turn in the process that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) span: Option<String>,
 }
 
 impl MessageEntry {
     /// Returns the trace context of the sender.
     pub(crate) fn trace_context(&self) -> TraceContext {
         TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
+    }
+
+    /// Returns the trace context of the process that started the turn.
+    pub(crate) fn first_context(&self) -> TraceContext {
+        TraceContext { parent: self.span.as_deref().map(Into::into), state: None }
     }
 }
 
@@ -143,9 +152,6 @@ pub(crate) struct CalledTool {
     pub(crate) mcp: Option<McpTarget>,
 }
 
-/// A tool of an MCP server: the server in lower case, and the tool's own name.
-pub(crate) type McpTarget = (String, String);
-
 impl CallEntry {
     /// Returns the tool of an MCP server that was called by its own name.
     pub(crate) fn mcp_target(&self) -> Option<&McpTarget> {
@@ -177,9 +183,26 @@ pub(crate) struct ResultEntry {
     /// Spending of the turn of another agent that the call ran.
     #[serde(default, with = "CompactSpending", skip_serializing_if = "compact_spending::is_zero")]
     pub(crate) child: Spending,
+    /// Tools and servers of MCP that the conversation uses since the previous result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mcp: Option<Box<McpUse>>,
 }
 
 impl ResultEntry {
+    /// Creates the result of a call that failed at once.
+    pub(crate) fn failed(call: ToolCallId, failure: &ToolFailure) -> Self {
+        Self {
+            call,
+            text: failure.model_text(),
+            executed: failure.executed(),
+            error: Some(failure.code()),
+            media: 0,
+            ms: 0,
+            child: Spending::default(),
+            mcp: None,
+        }
+    }
+
     /// Returns the text for a model that did not read the images and recordings of the result.
     pub(crate) fn text_without_media(&self) -> String {
         match self.media {

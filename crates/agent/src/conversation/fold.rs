@@ -8,18 +8,16 @@ use sha2::{Digest, Sha256};
 
 use super::{
     entry::{
-        AnswerEntry, CallEntry, ConversationEntry, DecisionEntry, McpTarget, MessageEntry,
-        RecordedEntry,
+        AnswerEntry, CallEntry, ConversationEntry, DecisionEntry, MessageEntry, RecordedEntry,
     },
     latest_cancel::LatestCancel,
+    mcp_use::McpUse,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
 };
 use crate::history::History;
 
 /// Longest title, in characters.
 const TITLE_CHARS: usize = 60;
-/// Maximum number of tools of MCP servers that a conversation is offered again.
-const MAX_MCP_TOOLS: usize = 64;
 /// Replaces the answer of a turn that has none although a later one began.
 const NO_ANSWER: &str = "(no answer)";
 
@@ -38,8 +36,8 @@ pub(crate) struct Folded {
     pub(crate) open: Option<OpenTurn>,
     /// Broker user that started the conversation, if known.
     pub(crate) starter: Option<String>,
-    /// Tools of MCP servers that were called by their own names, newest last.
-    pub(crate) mcp_tools: Vec<McpTarget>,
+    /// Tools of MCP servers that were found or called, and the servers that were called.
+    pub(crate) mcp: McpUse,
     pub(crate) latest_cancel: LatestCancel,
     /// First entries that checkpoints keep.
     kept_from: Vec<u64>,
@@ -120,7 +118,7 @@ impl Folded {
             turn_starts: Vec::new(),
             open: None,
             starter: None,
-            mcp_tools: Vec::new(),
+            mcp: McpUse::default(),
             latest_cancel: LatestCancel::default(),
             kept_from: Vec::new(),
         }
@@ -144,7 +142,8 @@ impl Folded {
                     open.lost_on_step = 0;
                 }
             }
-            ConversationEntry::Result(result) => {
+            ConversationEntry::Result(mut result) => {
+                self.mcp.add(result.mcp.take().map(|used| *used).unwrap_or_default());
                 if let Some(open) = &mut self.open
                     && open.call_finished(result)
                 {
@@ -228,11 +227,9 @@ impl Folded {
 
     fn add_mcp_tools(&mut self, calls: &[CallEntry]) {
         for target in calls.iter().filter_map(CallEntry::mcp_target) {
-            self.mcp_tools.retain(|other| other != target);
-            self.mcp_tools.push(target.clone());
+            self.mcp.add_tool(target.clone());
+            self.mcp.add_server(target.0.clone());
         }
-        let excess = self.mcp_tools.len().saturating_sub(MAX_MCP_TOOLS);
-        self.mcp_tools.drain(..excess);
     }
 
     fn add_message(&mut self, id: MessageId, text: &str, reply_to: Option<RoutingKey>) {

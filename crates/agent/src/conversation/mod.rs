@@ -16,6 +16,7 @@ mod fold;
 mod history_items;
 mod latest_cancel;
 mod markers;
+mod mcp_use;
 mod open_turn;
 mod reading;
 mod recorder;
@@ -27,10 +28,11 @@ pub(crate) use self::{
     approvals::TurnApprovals,
     entry::{
         AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
-        McpTarget, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+        MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
     },
     fold::{Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,
+    mcp_use::{McpTarget, McpUse},
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
     retry::retry,

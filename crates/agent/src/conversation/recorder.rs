@@ -5,7 +5,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use rockbot_contracts::SessionId;
 use rockbot_store::{
-    Appended, Log, LogName, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES, StoreError,
+    Appended, Log, LogName, LogPosition, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES,
+    StoreError,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -54,8 +55,8 @@ pub(crate) struct RecorderTarget {
 }
 
 impl Recorder {
-    /// Starts a recorder whose first entry has the number `next`.
-    pub(crate) fn start(target: RecorderTarget, next: u64) -> Self {
+    /// Starts a recorder whose first entry has the position `next`.
+    pub(crate) fn start(target: RecorderTarget, next: LogPosition) -> Self {
         let (requests, waiting) = mpsc::channel(CAPACITY);
         let session = target.session.clone();
         let task = tokio::spawn(Writer { target, next, failed: None }.run(waiting));
@@ -116,15 +117,16 @@ impl Drop for Recorder {
 /// The task that appends.
 struct Writer {
     target: RecorderTarget,
-    next: u64,
+    next: LogPosition,
     failed: Option<ConversationError>,
 }
 
 /// The outcome of an append that did not fail.
 enum Attempt {
-    Appended,
-    /// The entries belong at this number, after feedback.
-    Later(u64),
+    /// The next entry has this position.
+    Appended(LogPosition),
+    /// The entries belong at this position, after feedback.
+    Later(LogPosition),
 }
 
 impl Writer {
@@ -158,9 +160,9 @@ impl Writer {
         }
         let count = entries.len() as u64;
         match self.append_patiently(self.next, entries).await {
-            Ok(at) => {
-                self.next = at + count;
-                Ok(at)
+            Ok(next) => {
+                self.next = next;
+                Ok(next.number - count)
             }
             Err(error) => {
                 self.failed = Some(error.clone());
@@ -169,17 +171,17 @@ impl Writer {
         }
     }
 
-    /// Appends the entries, and returns the number of the first.
+    /// Appends the entries, and returns the position after the last.
     async fn append_patiently(
         &self,
-        mut at: u64,
+        mut at: LogPosition,
         entries: Vec<Bytes>,
-    ) -> Result<u64, ConversationError> {
+    ) -> Result<LogPosition, ConversationError> {
         let RecorderTarget { session, patience, .. } = &self.target;
         let (mut backoff, mut may_be_appended) = (Backoff::new(*patience), false);
         loop {
             let error = match self.try_append(at, &entries, may_be_appended).await {
-                Ok(Attempt::Appended) => return Ok(at),
+                Ok(Attempt::Appended(next)) => return Ok(next),
                 Ok(Attempt::Later(next)) => {
                     at = next;
                     continue;
@@ -199,29 +201,28 @@ impl Writer {
     /// Appends the entries once. `may_be_appended` is true if an earlier attempt was not confirmed.
     async fn try_append(
         &self,
-        at: u64,
+        at: LogPosition,
         entries: &[Bytes],
         may_be_appended: bool,
     ) -> Result<Attempt, ConversationError> {
         let RecorderTarget { log, name, session, retention, .. } = &self.target;
-        match log.append(name, at, entries.to_vec(), Some(*retention)).await? {
-            Appended::Done { .. } => Ok(Attempt::Appended),
-            Appended::Conflict { .. }
-                if may_be_appended && self.is_appended(at, entries).await? =>
-            {
-                Ok(Attempt::Appended)
-            }
-            Appended::Conflict { next: 1 } => {
-                Err(ConversationError::NotFound { session: session.clone() })
-            }
-            Appended::Conflict { next } if next > at && self.is_feedback(at, next).await? => {
-                Ok(Attempt::Later(next))
-            }
-            Appended::Conflict { .. } => {
-                info!(session_id = %session, at, "conversation continued by another process");
-                Err(ConversationError::Fenced { session: session.clone() })
-            }
+        let next = match log.append(name, at, entries.to_vec(), Some(*retention)).await? {
+            Appended::Done { next } => return Ok(Attempt::Appended(next)),
+            Appended::Conflict { next } => next,
+        };
+        let is_same_log = at.log.is_none_or(|log| next.log == Some(log));
+        if next.log.is_none() || !is_same_log {
+            return Err(ConversationError::NotFound { session: session.clone() });
         }
+        if may_be_appended && self.is_appended(at.number, entries).await? {
+            let number = at.number + entries.len() as u64;
+            return Ok(Attempt::Appended(LogPosition { number, ..next }));
+        }
+        if next.number > at.number && self.is_feedback(at.number, next.number).await? {
+            return Ok(Attempt::Later(next));
+        }
+        info!(session_id = %session, at = at.number, "conversation continued by another process");
+        Err(ConversationError::Fenced { session: session.clone() })
     }
 
     /// Returns `true` if the entries from `at` to `next` are all feedback, which any process may add.

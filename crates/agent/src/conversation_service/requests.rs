@@ -11,7 +11,8 @@ use tracing::warn;
 
 use crate::{
     agent::Agent,
-    conversation::{ConversationError, Conversations},
+    conversation::{ConversationError, Conversations, SubConversation},
+    session_data::SessionData,
 };
 
 /// Number of conversations in a page when the one that was active last is not the user's.
@@ -23,6 +24,8 @@ pub(super) struct Answerer {
     pub(super) conversations: Conversations,
     /// The agent if it runs in this process. It deletes conversations with what it keeps for them.
     pub(super) running: Option<Agent>,
+    /// Data that is deleted with conversations, if the agent does not run in this process.
+    pub(super) data: SessionData,
 }
 
 type Answer = Result<ConversationResponse, ConversationError>;
@@ -155,9 +158,12 @@ impl Answerer {
                 let started = self.conversations.sub_conversations(session, u64::MAX).await?;
                 // Inner ones first: the outer ones name them.
                 for conversation in started.iter().rev() {
+                    let SubConversation { agent, session, .. } = conversation;
+                    self.data.delete(agent, session).await?;
                     self.conversations.delete_sub_conversation(conversation).await?;
                 }
                 self.conversations.delete(session).await?;
+                self.data.delete(&self.agent, session).await?;
             }
         }
         Ok(ConversationResponse::Deleted {})

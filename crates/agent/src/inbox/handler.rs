@@ -16,6 +16,7 @@ use super::{
     forward::{Forwarded, Forwarder},
     incoming::Incoming,
     leases::Holder,
+    order::MessageOrder,
     ownership::{Claim, ClaimOrder, Ownership},
     replies::{ReplyPublisher, ReplyTarget},
 };
@@ -48,6 +49,7 @@ pub(super) struct InboxHandler {
 pub(super) struct Replicas {
     pub(super) ownership: Ownership,
     pub(super) forwarder: Forwarder,
+    pub(super) order: MessageOrder,
 }
 
 /// Outcome of a message in this process.
@@ -100,6 +102,11 @@ impl InboxHandler {
         replicas: &Replicas,
     ) -> Processed {
         let session = &incoming.message.session_id;
+        // The process that forwarded a message has waited.
+        if incoming.forwarded_by.is_none() {
+            let (order, conversations) = (&replicas.order, self.agent.conversations());
+            order.wait_for_predecessor(incoming, &self.dedup, conversations, &self.stop).await;
+        }
         let started = Instant::now();
         let mut dead: Option<Holder> = None;
         let mut was_fenced = false;
@@ -173,7 +180,7 @@ impl InboxHandler {
         replicas: &Replicas,
         holder: Holder,
     ) -> Passed {
-        let Replicas { ownership, forwarder } = replicas;
+        let Replicas { ownership, forwarder, .. } = replicas;
         let session = &incoming.message.session_id;
         match forwarder.forward(incoming, &holder, ownership, &self.stop).await {
             Forwarded::Answered => Passed::Answered,

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     leases::{Holder, LeaseFactory},
-    renewal::RenewedLease,
+    renewal::{OnLoss, RenewedLease},
 };
 
 /// The leases of this process on the conversations of an agent.
@@ -28,6 +28,7 @@ pub(crate) struct Ownership {
 
 struct Inner {
     leases: LeaseFactory,
+    on_loss: OnLoss,
     slots: Mutex<HashMap<SessionId, Slot>>,
     releases: TaskTracker,
 }
@@ -54,15 +55,18 @@ pub(crate) enum Claim {
 pub(crate) type ClaimOrder = OwnedMutexGuard<Option<RenewedLease>>;
 
 impl Ownership {
+    /// Creates the leases of the process `owner`. `on_loss` is called for a conversation that another
+    /// process has taken.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         agent: AgentName,
         owner: InstanceId,
         ttl: Duration,
+        on_loss: OnLoss,
     ) -> Self {
         let leases = LeaseFactory::new(store, agent, owner, ttl);
         let (slots, releases) = (Mutex::default(), TaskTracker::new());
-        Self { inner: Arc::new(Inner { leases, slots, releases }) }
+        Self { inner: Arc::new(Inner { leases, on_loss, slots, releases }) }
     }
 
     /// Claims a conversation for this process.
@@ -106,8 +110,9 @@ impl Ownership {
         }
         match self.inner.leases.acquire(session, dead).await {
             Ok(lease) => {
-                let (leases, session) = (self.inner.leases.clone(), session.clone());
-                *order = Some(RenewedLease::start(lease, leases, session));
+                let Inner { leases, on_loss, .. } = &*self.inner;
+                let (leases, on_loss) = (leases.clone(), on_loss.clone());
+                *order = Some(RenewedLease::start(lease, leases, session.clone(), on_loss));
                 Ok(Claim::Owned(hold, order))
             }
             Err(LeaseError::HeldBy { owner, version: Some(version), .. }) => {
@@ -259,8 +264,12 @@ mod tests {
     const TTL: Duration = Duration::from_secs(2);
 
     fn ownership(store: &Arc<MemoryStore>, owner: &str) -> Ownership {
+        ownership_with(store, owner, Arc::new(|_| ()))
+    }
+
+    fn ownership_with(store: &Arc<MemoryStore>, owner: &str, on_loss: OnLoss) -> Ownership {
         let agent = AgentName::new("tester").unwrap();
-        Ownership::new(store.clone(), agent, InstanceId::new(owner).unwrap(), TTL)
+        Ownership::new(store.clone(), agent, InstanceId::new(owner).unwrap(), TTL, on_loss)
     }
 
     fn store() -> Arc<MemoryStore> {
@@ -349,7 +358,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lost_lease_is_acquired_again_if_it_is_free() {
         let (store, id) = (store(), session("s"));
-        let one = ownership(&store, "one");
+        let lost = Arc::new(AtomicBool::new(false));
+        let one = ownership_with(&store, "one", {
+            let lost = lost.clone();
+            Arc::new(move |_| lost.store(true, Ordering::SeqCst))
+        });
         let (_hold, order) = owned(one.claim(&id).await.unwrap());
         drop(order);
         let key = one.inner.leases.key(&id).unwrap();
@@ -358,6 +371,12 @@ mod tests {
         sleep(TTL).await;
         assert!(store.get(&key).await.unwrap().is_some());
         owned(one.claim(&id).await.unwrap());
+        assert!(!lost.load(Ordering::SeqCst), "no other process has it");
+        let two = ownership(&store, "two");
+        store.remove(&key, rockbot_store::Expected::Anything).await.unwrap();
+        let (_other, _order) = owned(two.claim(&id).await.unwrap());
+        sleep(TTL).await;
+        assert!(lost.load(Ordering::SeqCst));
     }
 
     #[tokio::test]

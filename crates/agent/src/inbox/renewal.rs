@@ -1,5 +1,7 @@
 //! A lease that a task renews.
 
+use std::sync::Arc;
+
 use metrics::counter;
 use rockbot_contracts::SessionId;
 use rockbot_store::{Lease, LeaseError, lease::ATTEMPT_TIMEOUT};
@@ -13,6 +15,9 @@ use tracing::{debug, info, warn};
 
 use super::leases::LeaseFactory;
 
+/// Called for a conversation whose lease another process has. Must not block.
+pub(crate) type OnLoss = Arc<dyn Fn(&SessionId) + Send + Sync>;
+
 /// A lease on a conversation, renewed until it is released or dropped. One that expired because the store
 /// was unavailable is acquired again if no other process has taken it.
 pub(crate) struct RenewedLease {
@@ -22,10 +27,24 @@ pub(crate) struct RenewedLease {
 }
 
 impl RenewedLease {
-    pub(super) fn start(lease: Lease, leases: LeaseFactory, session: SessionId) -> Self {
+    pub(super) fn start(
+        lease: Lease,
+        leases: LeaseFactory,
+        session: SessionId,
+        on_loss: OnLoss,
+    ) -> Self {
         let stop = CancellationToken::new();
         let (is_held, held) = watch::channel(true);
-        let task = tokio::spawn(renew(lease, leases, session, stop.clone(), is_held));
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move {
+                let lease = renew(lease, leases, &session, &stop, is_held).await;
+                if lease.is_none() && !stop.is_cancelled() {
+                    on_loss(&session);
+                }
+                lease
+            }
+        });
         Self { stop, held, task }
     }
 
@@ -62,13 +81,13 @@ impl Drop for RenewedLease {
 async fn renew(
     mut lease: Lease,
     leases: LeaseFactory,
-    session: SessionId,
-    stop: CancellationToken,
+    session: &SessionId,
+    stop: &CancellationToken,
     is_held: watch::Sender<bool>,
 ) -> Option<Lease> {
     let renewal = leases.renewal();
     loop {
-        if let Some(lease) = lease.keep_alive_at(renewal, &stop).await {
+        if let Some(lease) = lease.keep_alive_at(renewal, stop).await {
             return Some(lease);
         }
         is_held.send_replace(false);
@@ -76,7 +95,7 @@ async fn renew(
         warn!(session_id = %session, "conversation lease lost");
         lease = loop {
             stop.run_until_cancelled(sleep(renewal.interval)).await?;
-            match leases.acquire(&session, None).await {
+            match leases.acquire(session, None).await {
                 Ok(lease) => break lease,
                 Err(LeaseError::Store(error)) => debug!(%error, "lease not acquired; retrying"),
                 Err(LeaseError::HeldBy { owner, .. }) => {

@@ -24,7 +24,7 @@ use super::{
     server_cache::{CachedServer, CachedTool},
 };
 use crate::{
-    conversation::McpTarget,
+    conversation::{McpTarget, McpUse},
     definition::{AgentDefinition, McpExposure},
 };
 
@@ -134,9 +134,22 @@ impl McpToolProvider {
         offered
     }
 
-    /// Offers a conversation tools that it called in other processes, newest last.
-    pub(crate) fn restore(&self, session: &SessionId, tools: &[McpTarget]) {
-        self.access.sessions.restore(session, tools);
+    /// Offers a conversation the tools that it found or called in other processes.
+    pub(crate) fn restore(&self, session: &SessionId, used: &McpUse) {
+        self.access.sessions.restore(session, used);
+    }
+
+    /// Returns the tools that were added to a conversation, and the servers that it called, since the last
+    /// call of this function.
+    pub(crate) fn take_unrecorded(&self, session: &SessionId) -> McpUse {
+        self.access.sessions.take_unrecorded(session)
+    }
+
+    /// Returns `false` if a call needs a server that is not announced: one of `mcp_invoke_tool`, which names
+    /// the server in its arguments.
+    pub(crate) fn is_server_announced(&self, tool: &str, arguments: &str) -> bool {
+        let server = management::called_server(tool, arguments);
+        server.is_none_or(|server| self.access.gateway.index().borrow().get(&server).is_some())
     }
 
     /// Offers a conversation a tool, in place of its oldest one if necessary.

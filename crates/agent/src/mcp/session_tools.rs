@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::SessionId;
 
-use crate::conversation::McpTarget;
+use crate::conversation::{McpTarget, McpUse};
 
 /// Maximum number of called servers per conversation; the oldest are dropped.
 const MAX_CALLED: usize = 32;
@@ -22,6 +22,8 @@ pub(super) struct SessionTools {
 pub(super) struct SessionState {
     pub(super) activated: Vec<McpTarget>,
     pub(super) called: Vec<String>,
+    /// Additions that are not recorded.
+    unrecorded: McpUse,
 }
 
 impl SessionTools {
@@ -37,32 +39,39 @@ impl SessionTools {
     /// Activates a tool. Above the limit, the oldest activation is dropped.
     pub(super) fn activate(&self, id: &SessionId, tool: McpTarget) {
         let mut sessions = self.lock();
-        let activated = &mut sessions.entry(id.clone()).or_default().activated;
+        let SessionState { activated, unrecorded, .. } = sessions.entry(id.clone()).or_default();
+        if !activated.contains(&tool) {
+            unrecorded.add_tool(tool.clone());
+        }
         move_to_end(activated, tool, self.max_activated);
     }
 
     /// Records a call to a server.
     pub(super) fn called(&self, id: &SessionId, server: &str) {
         let mut sessions = self.lock();
-        let called = &mut sessions.entry(id.clone()).or_default().called;
-        move_to_end(called, server.to_lowercase(), MAX_CALLED);
+        let SessionState { called, unrecorded, .. } = sessions.entry(id.clone()).or_default();
+        let server = server.to_lowercase();
+        if !called.contains(&server) {
+            unrecorded.add_server(server.clone());
+        }
+        move_to_end(called, server, MAX_CALLED);
     }
 
-    /// Adds tools that the conversation called in other processes, newest last, as its oldest ones.
-    pub(super) fn restore(&self, id: &SessionId, tools: &[McpTarget]) {
-        if tools.is_empty() {
+    /// Returns the activated tools and called servers since the last call of this function.
+    pub(super) fn take_unrecorded(&self, id: &SessionId) -> McpUse {
+        let mut sessions = self.lock();
+        sessions.get_mut(id).map(|state| std::mem::take(&mut state.unrecorded)).unwrap_or_default()
+    }
+
+    /// Adds what the conversation used in other processes, as its oldest tools and servers.
+    pub(super) fn restore(&self, id: &SessionId, used: &McpUse) {
+        if used.is_empty() {
             return;
         }
         let mut sessions = self.lock();
-        let SessionState { activated, called } = sessions.entry(id.clone()).or_default();
-        for tool in tools.iter().rev() {
-            if activated.len() < self.max_activated && !activated.contains(tool) {
-                activated.insert(0, tool.clone());
-            }
-            if called.len() < MAX_CALLED && !called.contains(&tool.0) {
-                called.insert(0, tool.0.clone());
-            }
-        }
+        let SessionState { activated, called, .. } = sessions.entry(id.clone()).or_default();
+        insert_first(activated, &used.tools, self.max_activated);
+        insert_first(called, &used.servers, MAX_CALLED);
     }
 
     pub(super) fn get(&self, id: &SessionId) -> SessionState {
@@ -76,6 +85,15 @@ impl SessionTools {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionState>> {
         self.by_id.lock()
+    }
+}
+
+/// Inserts the newest of `older` that are missing and fit.
+fn insert_first<T: PartialEq + Clone>(items: &mut Vec<T>, older: &[T], limit: usize) {
+    for item in older.iter().rev() {
+        if items.len() < limit && !items.contains(item) {
+            items.insert(0, item.clone());
+        }
     }
 }
 

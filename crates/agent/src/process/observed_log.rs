@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use metrics::{Counter, Histogram, counter, histogram};
-use rockbot_store::{Appended, Log, LogEntry, LogName, LogState, Prefix, StoreError};
+use rockbot_store::{Appended, Log, LogEntry, LogName, LogPosition, LogState, Prefix, StoreError};
 use tokio::time::Instant;
 
 /// A log that adds metrics to another one.
@@ -32,7 +32,7 @@ impl Log for ObservedLog {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>> {

@@ -43,8 +43,17 @@ struct Arrivals<'a> {
     facts: &'a TurnFacts,
     shared: SharedProgress,
     cancellation: &'a CancellationToken,
+    handover: &'a CancellationToken,
+    /// Another process runs the conversation.
+    is_lost: bool,
     /// A cancel that is being recorded.
-    cancelling: Option<BoxFuture<'static, PendingMessage>>,
+    cancelling: Option<BoxFuture<'static, RecordedCancel>>,
+}
+
+/// A cancel, and whether this process may still cancel the turn.
+struct RecordedCancel {
+    message: PendingMessage,
+    is_fenced: bool,
 }
 
 impl Arrivals<'_> {
@@ -63,7 +72,14 @@ impl Arrivals<'_> {
             }
             Inbound::Cancel(message) => self.cancelling = Some(self.record_cancel(message)),
             Inbound::Resume(request) => request.decline(),
+            Inbound::Lost => self.lose(),
         }
+    }
+
+    /// Leaves the turn to the process that runs the conversation.
+    fn lose(&mut self) {
+        self.is_lost = true;
+        self.handover.cancel();
     }
 
     fn message(&mut self, message: PendingMessage) {
@@ -88,6 +104,18 @@ impl Arrivals<'_> {
         }
     }
 
+    /// Cancels the turn, or leaves it to the process that continues it, whose calls must not be cancelled.
+    fn cancel_or_lose(&mut self, cancel: RecordedCancel) {
+        let RecordedCancel { message, is_fenced } = cancel;
+        if is_fenced {
+            self.cancelling = None;
+            self.lose();
+            message.answer(TurnAnswer::fenced());
+        } else {
+            self.cancel_recorded(message);
+        }
+    }
+
     /// Cancels the turn. Its answer goes to the sender of the cancel, and to all queued messages.
     fn cancel_recorded(&mut self, message: PendingMessage) {
         self.cancelling = None;
@@ -95,14 +123,16 @@ impl Arrivals<'_> {
         self.steering.cancel_all(message);
     }
 
-    /// Records a cancel. One that cannot be recorded takes effect too: the user wants the turn to end.
-    fn record_cancel(&self, message: PendingMessage) -> BoxFuture<'static, PendingMessage> {
+    /// Records a cancel. If the store is unavailable, it takes effect too: the user wants the turn to end.
+    fn record_cancel(&self, message: PendingMessage) -> BoxFuture<'static, RecordedCancel> {
         let (setup, id, recorder) = (self.setup.clone(), self.id.clone(), self.recorder.clone());
         Box::pin(async move {
-            if let Err(error) = record_cancel(&setup, &id, &recorder, &message).await {
+            let recorded = record_cancel(&setup, &id, &recorder, &message).await;
+            if let Err(error) = &recorded {
                 warn!(session_id = %id, %error, "cancel not recorded");
             }
-            message
+            let is_fenced = recorded.is_err_and(|error| error.is_fenced());
+            RecordedCancel { message, is_fenced }
         })
     }
 }
@@ -120,7 +150,7 @@ impl Session {
     /// Runs a turn, whose message is recorded. Messages that arrive meanwhile steer it, cancel it or wait
     /// for the next turn.
     pub(super) async fn turn(&mut self, open: OpenTurn, request: TurnRequest, is_resumed: bool) {
-        let TurnRequest { origin, progress, requester, done } = request;
+        let TurnRequest { origin, progress, requester, span, done } = request;
         let is_internal = origin.reply_to.is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
         let shared = SharedProgress::new(self.setup.approvals.clone());
@@ -134,7 +164,10 @@ impl Session {
             metrics::counter!("rockbot_agent_turns_resumed_total").increment(1);
             progress(TurnEvent::Resumed { attempt, on });
         }
-        let span = telemetry::invoke_agent(&requester, &self.setup.definition.name, &self.id);
+        let span = span.unwrap_or_else(|| {
+            let (agent, first) = (&self.setup.definition.name, open.message.first_context());
+            telemetry::resume_agent(&requester, &first, agent, &self.id)
+        });
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
@@ -172,17 +205,21 @@ impl Session {
             facts: &facts,
             shared,
             cancellation: &cancellation,
+            handover: &handover,
+            is_lost: false,
             cancelling: None,
         };
         let context = trace::context_of(&span);
         let trace_id = Some(trace::id_of(&context)).filter(|id| !id.is_empty());
         let log_span = info_span!("turn", trace_id);
         let mut turn = Box::pin(turn.run().instrument(log_span).instrument(span.clone()));
+        // Dropped before the turn: if this task ends here, another process makes the calls again.
+        let _leave = self.setup.conversations.is_durable().then(|| handover.clone().drop_guard());
         let mut output = loop {
             tokio::select! {
                 biased;
-                Some(message) = OptionFuture::from(arrivals.cancelling.as_mut()) => {
-                    arrivals.cancel_recorded(message);
+                Some(cancel) = OptionFuture::from(arrivals.cancelling.as_mut()) => {
+                    arrivals.cancel_or_lose(cancel);
                 }
                 output = &mut turn => break output,
                 () = origin.parent_cancelled(), if !cancellation.is_cancelled() => cancellation.cancel(),
@@ -191,9 +228,13 @@ impl Session {
             }
         };
         drop(turn);
+        let is_lost = arrivals.is_lost;
         if let Some(cancelling) = arrivals.cancelling {
-            let message = cancelling.await;
+            let RecordedCancel { message, .. } = cancelling.await;
             self.steering.join(message);
+        }
+        if is_lost && output.answer.ended == TurnEnd::PutDown {
+            output.answer = TurnAnswer::fenced();
         }
         if output.answer.outcome == TurnOutcome::Cancelled
             && self.shutdown.cancel_turns.is_cancelled()

@@ -125,6 +125,14 @@ impl SessionRegistry {
         Ok(())
     }
 
+    /// Reports to a conversation that another process runs it. If its channel is full, it notices at its
+    /// next append.
+    pub(crate) fn lose(&self, id: &SessionId) {
+        if let Some(inbox) = self.state().inboxes.get(id) {
+            let _ = inbox.sender.try_send(Inbound::Lost);
+        }
+    }
+
     /// Notes that a conversation waits for its next input, unless a message is in its channel.
     pub(super) fn set_idle(&self, id: &SessionId, inbox: &mpsc::Receiver<Inbound>) {
         let mut state = self.state();

@@ -59,8 +59,8 @@ impl SessionState {
         let history = History::new(setup.limits.history_messages, setup.limits.history_bytes);
         let (folded, next) = setup.conversations.load(session, history).await?;
         let Folded { mut history, totals, allowed, messages, turn_starts, open, .. } = folded;
-        let Folded { starter, latest_cancel, mcp_tools, .. } = folded;
-        setup.restore_mcp_tools(session, &mcp_tools);
+        let Folded { starter, latest_cancel, mcp, .. } = folded;
+        setup.restore_mcp_tools(session, &mcp);
         setup.recount(&mut history).await;
         if let Some(approvals) = &setup.approvals {
             approvals.restore(session, allowed);

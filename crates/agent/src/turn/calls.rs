@@ -128,6 +128,7 @@ impl<'a> CallRunner<'a> {
             media: 0,
             ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             child: Spending::default(),
+            mcp: self.turn.setup.take_mcp_use(self.turn.session_id),
         };
         match result {
             Ok(result) => {

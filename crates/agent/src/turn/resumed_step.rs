@@ -1,7 +1,8 @@
-//! The tools of a step that another process began.
+//! The tools of a turn that another process began.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
+use rockbot_llm::ToolDefinition;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
@@ -14,39 +15,71 @@ const AVAILABLE_WITHIN: Duration = Duration::from_secs(10);
 /// Pause before another request to an MCP server that did not respond.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Time limit for tools that the turn called before to be offered again. Their handlers may have been lost
+/// together with the process of the agent.
+const OFFERED_WITHIN: Duration = Duration::from_secs(3);
+
 impl Turn<'_> {
     /// Waits until the tools of the calls without a result are available, for a few seconds. A call of a
     /// tool that is not would not reach the handler that may have its result.
     pub(super) async fn find_tools(&mut self, step: &OpenStep) {
         let pending: Vec<_> =
             step.calls.iter().filter(|call| !step.results.contains_key(&call.call)).collect();
+        if let Some(mcp) = &self.setup.mcp {
+            let targets = pending.iter().filter_map(|call| call.mcp_target());
+            targets.for_each(|target| mcp.activate(self.session_id, target.clone()));
+        }
+        self.wait_for_tools(AVAILABLE_WITHIN, |turn, _| {
+            pending.iter().filter(|call| !turn.is_available(call)).count()
+        })
+        .await;
+    }
+
+    /// Waits until the tools that the turn called before are offered again, for a few seconds. The model
+    /// would otherwise go on without them.
+    pub(super) async fn find_called_tools(&mut self) {
+        let called: BTreeSet<_> =
+            self.history.current_calls().map(|call| call.name.clone()).collect();
+        self.wait_for_tools(OFFERED_WITHIN, |_, offered| {
+            called.iter().filter(|name| offered.iter().all(|tool| tool.name != **name)).count()
+        })
+        .await;
+    }
+
+    /// Waits until no tool is missing, at most for `within`. `missing` counts the missing ones, with the
+    /// definitions that the model would be offered.
+    async fn wait_for_tools(
+        &mut self,
+        within: Duration,
+        missing: impl Fn(&Self, &[ToolDefinition]) -> usize,
+    ) {
         let mut changes = self.setup.shared.subscribe();
-        let deadline = self.deadline.min(Instant::now() + AVAILABLE_WITHIN);
+        let deadline = self.deadline.min(Instant::now() + within);
         loop {
             changes.mark_unchanged();
-            if let Some(mcp) = &self.setup.mcp {
-                let targets = pending.iter().filter_map(|call| call.mcp_target());
-                targets.for_each(|target| mcp.activate(self.session_id, target.clone()));
-            }
             let listed = tokio::select! {
                 biased;
                 () = self.cancellation.cancelled() => return,
                 () = self.handover.cancelled() => return,
                 () = sleep_until(deadline) => None,
-                (_, names) = self.setup.tools(self.session_id, &self.scope) => Some(names),
+                (offered, names) = self.setup.tools(self.session_id, &self.scope) => {
+                    Some((offered, names))
+                }
             };
-            if let Some(names) = listed {
+            let offered = listed.map(|(offered, names)| {
                 self.names = names;
-            }
-            let missing = pending.iter().filter(|call| !self.is_available(call)).count();
+                offered
+            });
+            let offered = offered.unwrap_or_default();
+            let missing = missing(self, &offered);
             if missing == 0 {
                 return;
             }
             if Instant::now() >= deadline {
-                warn!(session_id = %self.session_id, missing, "tools of an interrupted step not found");
+                warn!(session_id = %self.session_id, missing, "tools of an interrupted turn not found");
                 return;
             }
-            info!(session_id = %self.session_id, missing, "waiting for tools of an interrupted step");
+            info!(session_id = %self.session_id, missing, "waiting for tools of an interrupted turn");
             tokio::select! {
                 biased;
                 () = self.cancellation.cancelled() => return,
@@ -59,8 +92,10 @@ impl Turn<'_> {
     }
 
     fn is_available(&self, call: &CallEntry) -> bool {
-        let name = self.tool_name(call);
-        name.is_some_and(|name| self.setup.registry.get(&name).is_some())
+        let Some(name) = self.tool_name(call) else { return false };
+        let mcp = self.setup.mcp.as_ref();
+        self.setup.registry.get(&name).is_some()
+            && mcp.is_none_or(|mcp| mcp.is_server_announced(&name, &call.arguments))
     }
 
     /// Returns the name of a call's tool in the registry of this process. Returns `None` for an

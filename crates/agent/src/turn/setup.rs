@@ -1,14 +1,11 @@
 //! What all turns of an agent share.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
-use rockbot_contracts::{AgentName, SessionId};
+use rockbot_contracts::SessionId;
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
-use rockbot_memory::MemoryOwner;
-use rockbot_store::StoreError;
 use rockbot_tools::{
     Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
-    outputs::Outputs,
 };
 
 use super::{pin_check::PinCheck, token_budget::TokenBudget};
@@ -16,7 +13,7 @@ use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
-    conversation::{CalledTool, ConversationError, Conversations, McpTarget, SubConversation},
+    conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
     history::History,
     large_results::LargeResults,
@@ -26,6 +23,7 @@ use crate::{
     metering::AgentMeter,
     origin::TurnOrigin,
     parts::AgentParts,
+    session_data::SessionData,
     tool_list::{ToolList, ToolListLog, ToolNames},
 };
 
@@ -51,7 +49,7 @@ pub(crate) struct TurnSetup {
     pub(super) pins: Option<Arc<ToolPins>>,
     pub(super) executor: ToolExecutor,
     pub(super) list_log: ToolListLog,
-    pub(super) outputs: Option<Arc<Outputs>>,
+    session_data: SessionData,
 }
 
 impl TurnSetup {
@@ -77,7 +75,7 @@ impl TurnSetup {
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
-        let outputs = layers.outputs.clone();
+        let session_data = SessionData { memory: memory.clone(), outputs: layers.outputs.clone() };
         let layers = LayerOptions {
             max_result_bytes,
             pins: pins.clone(),
@@ -119,12 +117,12 @@ impl TurnSetup {
             conversations,
             log,
             token_budget,
+            session_data,
             large_results: LargeResults { memory },
             approvals,
             pins,
             executor,
             list_log: ToolListLog::default(),
-            outputs,
         }
     }
 
@@ -172,11 +170,17 @@ impl TurnSetup {
         (tools.into_iter().map(definition).collect(), names)
     }
 
-    /// Offers a conversation the tools of MCP servers that it called in other processes.
-    pub(crate) fn restore_mcp_tools(&self, session: &SessionId, tools: &[McpTarget]) {
+    /// Offers a conversation the tools of MCP servers that it found or called in other processes.
+    pub(crate) fn restore_mcp_tools(&self, session: &SessionId, used: &McpUse) {
         if let Some(mcp) = &self.mcp {
-            mcp.restore(session, tools);
+            mcp.restore(session, used);
         }
+    }
+
+    /// Returns what the conversation uses of MCP servers since the last call of this function.
+    pub(super) fn take_mcp_use(&self, session: &SessionId) -> Option<Box<McpUse>> {
+        let used = self.mcp.as_ref()?.take_unrecorded(session);
+        (!used.is_empty()).then(|| Box::new(used))
     }
 
     /// Returns what a process needs to find the tool of a model's call, besides the name.
@@ -212,7 +216,7 @@ impl TurnSetup {
         // Inner ones first: the outer ones name them.
         for conversation in started.iter().rev() {
             let SubConversation { agent, session, .. } = conversation;
-            self.delete_data(agent, session).await?;
+            self.session_data.delete(agent, session).await?;
             self.conversations.delete_sub_conversation(conversation).await?;
         }
         Ok(())
@@ -226,30 +230,7 @@ impl TurnSetup {
         &self,
         session: &SessionId,
     ) -> Result<(), ConversationError> {
-        self.delete_data(&self.definition.name, session).await
-    }
-
-    async fn delete_data(
-        &self,
-        agent: &AgentName,
-        session: &SessionId,
-    ) -> Result<(), ConversationError> {
-        let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
-        let failed = |error: &dyn fmt::Display| {
-            ConversationError::Store(StoreError::Unavailable { reason: error.to_string() })
-        };
-        if let Some(memory) = &self.large_results.memory {
-            let namespace = owner.namespace();
-            let entries = memory.list(&owner, Some(&namespace)).await;
-            for entry in entries.map_err(|error| failed(&error))? {
-                memory.delete(&owner, &entry.key).await.map_err(|error| failed(&error))?;
-            }
-        }
-        if let Some(outputs) = &self.outputs {
-            let deleted = outputs.delete_all(&owner.agent, &owner.session).await;
-            deleted.map_err(|error| failed(&error))?;
-        }
-        Ok(())
+        self.session_data.delete(&self.definition.name, session).await
     }
 
     /// Drops the state of a conversation that ended.

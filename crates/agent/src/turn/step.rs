@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rockbot_contracts::{Executed, Spending, ToolCallId};
 use rockbot_llm::{AssembledAnswer, ChatMessage, FinishReason, Media, ToolCallRequest};
+use rockbot_tools::ToolFailure;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -116,6 +117,7 @@ impl Turn<'_> {
                     media: 0,
                     ms: 0,
                     child: Spending::default(),
+                    mcp: None,
                 }));
             }
         }
@@ -125,11 +127,33 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Adds a step whose missing results will not be known.
-    pub(super) async fn push_open_step(&mut self, step: OpenStep) {
+    /// Records that the missing results of a step will not be known, and adds the step to the history.
+    pub(super) async fn close_open_step(
+        &mut self,
+        mut step: OpenStep,
+    ) -> Result<(), ConversationError> {
+        let open = step.calls.iter().filter(|call| !step.results.contains_key(&call.call));
+        let results: Vec<_> = open
+            .map(|CallEntry { call, .. }| {
+                let failure = if self.start.unapproved.contains(call) {
+                    ToolFailure::Cancelled { executed: Executed::No }
+                } else {
+                    let message = "the turn ended before the result arrived".to_owned();
+                    ToolFailure::OutcomeUnknown { message }
+                };
+                ResultEntry::failed(call.clone(), &failure)
+            })
+            .collect();
+        if !results.is_empty() {
+            let mut entries: Vec<_> =
+                results.iter().cloned().map(ConversationEntry::Result).collect();
+            self.recorder.record_all(&mut entries).await?;
+        }
+        step.results.extend(results.into_iter().map(|result| (result.call.clone(), result)));
         for message in step.into_messages() {
             self.push(message).await;
         }
+        Ok(())
     }
 
     /// Adds a result to the history if it fits beside the current exchange and the `left` remaining

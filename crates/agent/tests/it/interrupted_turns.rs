@@ -148,6 +148,26 @@ async fn call_of_tool_that_is_missing_now_may_have_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resumed_turn_waits_shortly_for_the_tools_that_it_called() {
+    for (announced_after, expected) in [(2, true), (4, false)] {
+        let (storage, tools, id) = (Storage::new(), Tools::remote(), MessageId::generate());
+        crash_after(&storage, tools.fixture(ExecutionStrategy::Parallel), 4, &id).await;
+        let fixture = AgentFixture::new();
+        let registry = fixture.registry.clone();
+        // Their handler was lost with the process, and starts again.
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(announced_after)).await;
+            tools.0.iter().for_each(|tool| tool.register(&registry));
+        });
+        let model = three_calls();
+        let agent = storage.agent(fixture, &model);
+        resume(&agent, &EventLog::default()).await.unwrap();
+        let requests = model.requests.lock().unwrap();
+        assert_eq!(!requests[0].tools.is_empty(), expected, "after {announced_after} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn local_tool_runs_again_only_if_harmless() {
     for (hints, runs, expected) in [
         (ToolHints::default(), 1, "outcome unknown"),
@@ -207,6 +227,12 @@ async fn third_process_lost_on_a_step_fails_the_turn() {
     assert_eq!((recorded.attempt, answer.outcome), (4, TurnOutcome::ModelFailed));
     assert!(answer.text.contains("3 processes"), "{}", answer.text);
     assert_eq!((model.request_count(), tools.runs()[2]), (0, 0));
+    let takeovers = ["takeover"; 3];
+    let recorded = ["message", "model"].into_iter().chain(takeovers).chain(["result", "result"]);
+    assert_eq!(storage.kinds().await, recorded.chain(["answer"]).collect::<Vec<_>>());
+    let items = agent.conversations().history(&session(), 1, 100).await.unwrap();
+    let text = serde_json::to_string(&items).unwrap();
+    assert_eq!(text.matches("\"executed\":\"unknown\"").count(), 2, "{text}");
     // The conversation goes on, with a result for every call.
     let answer = send_as(&agent, &MessageId::generate(), "again").await;
     assert_eq!(answer.text, "All written.");

@@ -1,11 +1,14 @@
 //! MCP servers: offered tools, permissions and pins.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
 
 use futures_util::future::BoxFuture;
 use rockbot_agent::{Agent, Approvals, McpExposure, McpParts, ToolFilter};
 use rockbot_contracts::{
-    ApprovalDecision, ToolHints,
+    ApprovalDecision, ToolCallId, ToolHints,
     mcp::{
         McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
         McpServerDetailsRequest, McpServerSummary, McpToolDefinition,
@@ -25,11 +28,12 @@ use crate::harness::{
     AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, message, send, spawn_send,
 };
 
-/// A gateway with servers that record their calls.
+/// A gateway with servers that record their calls. As a bridge with a journal, it makes each call once.
 pub(crate) struct Servers {
     index: watch::Sender<McpIndex>,
     tools: Mutex<Vec<(String, Vec<McpToolDefinition>)>>,
     calls: Mutex<Vec<String>>,
+    journal: Mutex<HashSet<ToolCallId>>,
 }
 
 pub(crate) fn definition(server: &str, tool: &str) -> McpToolDefinition {
@@ -51,6 +55,7 @@ impl Servers {
             index: watch::Sender::new(McpIndex::default()),
             tools: Mutex::default(),
             calls: Mutex::default(),
+            journal: Mutex::default(),
         };
         for (server, tools) in servers {
             this.set(server, tools.iter().map(|tool| definition(server, tool)).collect());
@@ -64,6 +69,13 @@ impl Servers {
         all.retain(|(name, _)| name != server);
         all.push((server.to_owned(), tools));
         self.index.send_modify(|index| index.insert(summary));
+    }
+
+    /// Removes a server from the index.
+    pub(crate) fn withdraw(&self, server: &str) {
+        self.index.send_modify(|index| {
+            index.remove(server);
+        });
     }
 
     pub(crate) fn calls(&self) -> Vec<String> {
@@ -113,11 +125,17 @@ impl McpGateway for Servers {
         server: &'a str,
         tool: &'a str,
         arguments: Value,
-        _: &'a ToolContext,
+        context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         let call = format!("{server}/{tool} {arguments}");
-        self.calls.lock().unwrap().push(call.clone());
+        if self.journal.lock().unwrap().insert(context.tool_call_id.clone()) {
+            self.calls.lock().unwrap().push(call.clone());
+        }
         Box::pin(std::future::ready(Ok(ToolResult::text(call))))
+    }
+
+    fn deduplicates_calls(&self) -> bool {
+        true
     }
 
     fn register(
@@ -145,7 +163,7 @@ pub(crate) fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFix
 }
 
 /// Returns the names of the tools in each model request.
-fn offered(model: &RecordingModel) -> Vec<Vec<String>> {
+pub(crate) fn offered(model: &RecordingModel) -> Vec<Vec<String>> {
     let requests = model.requests.lock().unwrap();
     let names = |tools: &[rockbot_llm::ToolDefinition]| {
         tools.iter().map(|tool| tool.name.clone()).collect()
@@ -153,15 +171,15 @@ fn offered(model: &RecordingModel) -> Vec<Vec<String>> {
     requests.iter().map(|request| names(&request.tools)).collect()
 }
 
-fn mcp_names(names: &[String]) -> Vec<&str> {
+pub(crate) fn mcp_names(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).filter(|name| name.contains("__")).collect()
 }
 
-fn find(query: &str) -> ScriptedTurn {
+pub(crate) fn find(query: &str) -> ScriptedTurn {
     ScriptedTurn::default().call("mcp_find_tools", json!({"query": query}))
 }
 
-fn invoke(server: &str, tool: &str) -> ScriptedTurn {
+pub(crate) fn invoke(server: &str, tool: &str) -> ScriptedTurn {
     let arguments = json!({"server_name": server, "tool_name": tool, "arguments": {"n": 1}});
     ScriptedTurn::default().call("mcp_invoke_tool", arguments)
 }

@@ -16,7 +16,7 @@ use crate::{
         AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, message,
         settle, text_events,
     },
-    stored_harness::{JournaledTool, Storage, resume, send_as, send_to, session},
+    stored_harness::{JournaledTool, Storage, origin, resume, send_as, send_to, session},
 };
 
 fn one_call() -> Arc<RecordingModel> {
@@ -116,6 +116,76 @@ async fn fenced_process_does_not_cancel_calls_of_the_other() {
     assert_eq!(running.await.unwrap().ended, TurnEnd::Fenced);
     let context = slow.contexts.lock().unwrap()[0].clone();
     assert!(context.handover.is_cancelled() && !context.cancellation.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_in_fenced_process_does_not_cancel_calls_of_the_other() {
+    let (storage, hanging) = (Storage::new(), ProbeTool::new("work", Behavior::Hang));
+    let first = storage.agent(AgentFixture::new().with(&hanging), &one_call());
+    let running = tokio::spawn({
+        let first = first.clone();
+        async move { send_as(&first, &MessageId::generate(), "go").await }
+    });
+    hanging.wait_for_call().await;
+    let echo = ProbeTool::new("work", Behavior::Echo);
+    let second = storage.agent(AgentFixture::new().with(&echo), &one_call());
+    resume(&second, &EventLog::default()).await.unwrap();
+
+    let cancelling = first.run_turn(
+        origin(&MessageId::generate()),
+        crate::harness::cancel("s"),
+        EventLog::default().sink(),
+    );
+    assert_eq!(cancelling.await.ended, TurnEnd::Fenced);
+    assert_eq!(running.await.unwrap().ended, TurnEnd::Fenced);
+    let context = hanging.contexts.lock().unwrap()[0].clone();
+    assert!(context.handover.is_cancelled() && !context.cancellation.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_that_is_dropped_does_not_cancel_its_calls() {
+    let (storage, hanging) = (Storage::new(), ProbeTool::new("work", Behavior::Hang));
+    let agent = storage.agent(AgentFixture::new().with(&hanging), &one_call());
+    let running = tokio::spawn({
+        let agent = agent.clone();
+        async move { drop(send_as(&agent, &MessageId::generate(), "go").await) }
+    });
+    hanging.wait_for_call().await;
+    running.abort();
+    settle().await;
+    drop(agent);
+    settle().await;
+    let context = hanging.contexts.lock().unwrap()[0].clone();
+    assert!(context.handover.is_cancelled() && !context.cancellation.is_cancelled());
+}
+
+/// The new conversation has as many entries as the one that the first process continues.
+#[tokio::test(start_paused = true)]
+async fn process_does_not_continue_a_deleted_conversation_in_a_new_one() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let (stalled, hanging) = (
+        ProbeTool::new("work", Behavior::Gated(gate.clone())),
+        ProbeTool::new("work", Behavior::Hang),
+    );
+    let first = storage.agent(AgentFixture::new().with(&stalled), &one_call());
+    let running = tokio::spawn({
+        let first = first.clone();
+        async move { send_as(&first, &MessageId::generate(), "go").await }
+    });
+    stalled.wait_for_call().await;
+    assert!(storage.conversations().delete(&session()).await.unwrap());
+    let second = storage.agent(AgentFixture::new().with(&hanging), &one_call());
+    let _other = tokio::spawn({
+        let second = second.clone();
+        async move { send_as(&second, &MessageId::generate(), "something else").await }
+    });
+    hanging.wait_for_call().await;
+    assert_eq!(storage.kinds().await, ["message", "model"]);
+
+    gate.add_permits(1);
+    let answer = running.await.unwrap();
+    assert!(answer.text.contains("was deleted"), "{}", answer.text);
+    assert_eq!(storage.kinds().await, ["message", "model"]);
 }
 
 #[tokio::test(start_paused = true)]

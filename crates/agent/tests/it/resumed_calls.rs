@@ -234,3 +234,49 @@ async fn tool_of_an_mcp_server_is_found_and_offered_again() {
     assert!(offered.iter().any(|tool| tool.name == "Git__log"), "{offered:?}");
     assert_eq!(agent.conversations().unfinished().await.unwrap(), [session()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn call_of_an_mcp_tool_by_name_is_made_again_under_its_id() {
+    let script =
+        || RecordingModel::script([mcp::invoke("git", "push"), ScriptedTurn::text("Done.")]);
+    let (storage, exposure) = (Storage::new(), McpExposure::Lazy);
+    let servers = mcp::Servers::new(&[("Git", &["push"]), ("time", &["now"])]);
+    crash_after(&storage, 2, mcp::fixture(&servers, exposure), &script()).await;
+    assert_eq!(servers.calls(), [r#"Git/push {"n":1}"#]);
+
+    // The next process learns of the server only after a while.
+    servers.withdraw("Git");
+    let announced = tokio::spawn({
+        let servers = servers.clone();
+        async move {
+            sleep(Duration::from_secs(3)).await;
+            servers.set("Git", vec![mcp::definition("Git", "push")]);
+        }
+    });
+    let model = script();
+    assert_eq!(resumed(&storage, mcp::fixture(&servers, exposure), &model).await, "Done.");
+    announced.await.unwrap();
+    assert_eq!(model.tool_results(), [r#"Git/push {"n":1}"#]);
+    assert_eq!((servers.calls().len(), executed(&storage).await.as_str()), (1, "yes"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn mcp_tools_of_the_conversation_are_offered_in_another_process() {
+    let (found, both): (&[&str], &[&str]) =
+        (&["time__now"], &["time__now", "git__diff", "git__log"]);
+    for (exposure, expected) in [(McpExposure::Lazy, found), (McpExposure::Pinned, both)] {
+        let storage = Storage::new();
+        let servers = mcp::Servers::new(&[("git", &["diff", "log"]), ("time", &["now"])]);
+        let model = RecordingModel::script([
+            mcp::find("now"),
+            mcp::invoke("git", "log"),
+            ScriptedTurn::text("Done."),
+        ]);
+        let first = storage.agent(mcp::fixture(&servers, exposure), &model);
+        send_as(&first, &MessageId::generate(), "go").await;
+        let model = RecordingModel::script([ScriptedTurn::text("Hello.")]);
+        let second = storage.agent(mcp::fixture(&servers, exposure), &model);
+        send_as(&second, &MessageId::generate(), "go on").await;
+        assert_eq!(mcp::mcp_names(&mcp::offered(&model)[0]), expected, "{exposure:?}");
+    }
+}

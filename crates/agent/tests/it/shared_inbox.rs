@@ -8,14 +8,16 @@ use rockbot_agent::{
 };
 use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, QueueSpec, ReplyBody,
+    AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, MessageId, QueueSpec, ReplyBody,
+    UserMessage,
     json::Limits,
     topology::{user_message, user_message_at, user_response},
     user::TurnOutcome,
 };
 use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, Prefix, Stores, Write};
+use rockbot_store::{Clock, LogName, Prefix, Stores, Write};
 use rockbot_testkit::fixture::within_timeout;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::harness::{
@@ -142,6 +144,85 @@ async fn message_steers_the_turn_of_another_process() {
     assert!(first.inbox.drain(Duration::from_secs(5)).await);
 }
 
+/// Publishes a message with a chosen id.
+async fn publish(fleet: &Fleet, id: &MessageId, message: &UserMessage) {
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let envelope = Envelope { message_id: id.clone(), ..Envelope::from_payload(message) };
+    let publication = Publication::mandatory(user_message(&tester()), envelope.reply_to(reply_to));
+    fleet.bus.publish(publication).await.unwrap();
+}
+
+fn after(id: &MessageId, text: &str) -> UserMessage {
+    UserMessage { after: Some(id.clone()), ..message("s", text) }
+}
+
+/// Returns the recorded texts of users, in order.
+async fn recorded_texts(fleet: &Fleet) -> Vec<String> {
+    let name = LogName::new(["conversation", "tester", "s"]).unwrap();
+    let entries = fleet.stores.log.read(&name, 1, 100).await.unwrap();
+    let entries = entries.iter().map(|entry| serde_json::from_slice(&entry.value).unwrap());
+    let texts =
+        entries.filter(|entry: &Value| entry["kind"] == "message" || entry["kind"] == "steer");
+    texts.map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_reach_several_processes_keep_their_order() {
+    let fleet = Fleet::new();
+    let _client = fleet.client().await;
+    let [one, two, three] = std::array::from_fn(|_| MessageId::generate());
+    let answers = || std::iter::repeat_with(|| say("Noted.")).take(3);
+    // It receives the later messages first, and no further one.
+    let second = fleet.start("two", 2, answers()).await;
+    publish(&fleet, &three, &after(&two, "three")).await;
+    publish(&fleet, &two, &after(&one, "two")).await;
+    settle().await;
+    assert_eq!(second.model.request_count(), 0);
+    let _first = fleet.start("one", 1, answers()).await;
+    publish(&fleet, &one, &message("s", "one")).await;
+    let all = async {
+        while recorded_texts(&fleet).await.len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("three messages", all).await;
+    assert_eq!(recorded_texts(&fleet).await, ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_waits_only_shortly_for_one_that_is_lost() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let _replica = fleet.start("one", 4, [say("Noted.")]).await;
+    let started = tokio::time::Instant::now();
+    let lost = after(&MessageId::generate(), "go");
+    let (text, ..) = answer(client.send(&tester(), &lost).await.unwrap()).await;
+    assert_eq!(text, "Noted.");
+    assert!((2..4).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn client_names_the_message_that_it_sent_before() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let queue = QueueSpec::work(&user_message(&tester()));
+    let mut received = fleet.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let first = client.send(&tester(), &message("s", "one")).await.unwrap();
+    let cancel = client.send(&tester(), &cancel("s")).await.unwrap();
+    let other = client.send(&tester(), &message("t", "elsewhere")).await.unwrap();
+    let second = client.send(&tester(), &message("s", "two")).await.unwrap();
+    let id = first.message_id().clone();
+    drop((first, cancel, other, second));
+    let _later = client.send(&tester(), &message("s", "three")).await.unwrap();
+    let mut named = Vec::new();
+    for _ in 0..5 {
+        let delivery = within_timeout("a message", received.next()).await.unwrap();
+        let sent: UserMessage = delivery.into_envelope().decode(Limits::default()).unwrap();
+        named.push(sent.after);
+    }
+    assert_eq!(named, [None, None, None, Some(id), None]);
+}
+
 #[tokio::test]
 async fn cancel_reaches_the_turn_of_another_process() {
     let fleet = Fleet::new();
@@ -173,6 +254,25 @@ async fn turn_of_dead_process_continues_in_another() {
     assert_eq!(first.tool.ids(), second.tool.ids(), "the call is made again under its id");
     let attempt = second.tool.contexts.lock().unwrap()[0].attempt;
     assert_eq!((attempt, second.tool.calls()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_that_lost_its_lease_leaves_its_calls_to_the_other() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let _turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let prefix = Prefix::new(["conversation-owners"]).unwrap();
+    let (lease, _) = fleet.stores.store.list(&prefix, None, 10).await.unwrap().remove(0);
+    // As if this process had been suspended for longer than its lease.
+    fleet.stores.store.write(Write::new(lease, "another-process")).await.unwrap();
+    let context = first.tool.contexts.lock().unwrap()[0].clone();
+    within_timeout("the handover", context.handover.cancelled()).await;
+    settle().await;
+    assert!(!context.cancellation.is_cancelled());
+    let name = LogName::new(["conversation", "tester", "s"]).unwrap();
+    assert_eq!(fleet.stores.log.state(&name).await.unwrap().unwrap().entries, 2);
 }
 
 #[tokio::test]

@@ -261,7 +261,7 @@ async fn conversation_of_5000_entries_opens() {
     let values = || pair.iter().map(|entry| entry.value.clone());
     for batch in 0..25 {
         let entries: Vec<_> = std::iter::repeat_with(values).take(100).flatten().collect();
-        storage.stores.log.append(&name, 3 + batch * 200, entries, None).await.unwrap();
+        storage.stores.log.append(&name, (3 + batch * 200).into(), entries, None).await.unwrap();
     }
     let (model, started) = (noting(), Instant::now());
     let agent = storage.agent(AgentFixture::new(), &model);

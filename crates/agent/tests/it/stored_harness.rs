@@ -19,7 +19,7 @@ use rockbot_agent::{
 };
 use rockbot_contracts::{AgentName, MessageId, SessionId, ToolCallId, ToolHints, ToolSource};
 use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, LogState, Prefix, StoreError, Stores,
+    Appended, Clock, Log, LogEntry, LogName, LogPosition, LogState, Prefix, StoreError, Stores,
 };
 use rockbot_tools::{
     EntryPoint, Tool, ToolContext, ToolFailure, ToolRegistration, ToolRegistry, ToolResult,
@@ -75,7 +75,7 @@ impl Storage {
     /// Appends an entry that no program of this version writes.
     pub(crate) async fn append_raw(&self, at: u64, value: &str) {
         let entries = vec![value.as_bytes().to_vec().into()];
-        let appended = self.stores.log.append(&log_name(), at, entries, None).await.unwrap();
+        let appended = self.stores.log.append(&log_name(), at.into(), entries, None).await.unwrap();
         assert!(matches!(appended, Appended::Done { .. }));
     }
 }
@@ -159,7 +159,7 @@ impl Log for CrashingLog {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         mut entries: Vec<bytes::Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>> {

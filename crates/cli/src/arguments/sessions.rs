@@ -1,7 +1,7 @@
 //! Arguments of `rockbot sessions`.
 
-use clap::{Args, Subcommand};
-use rockbot_contracts::SessionId;
+use clap::{Args, Subcommand, ValueEnum};
+use rockbot_contracts::{MessageId, SessionId, conversation::FeedbackRating};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sessions {
@@ -31,6 +31,27 @@ pub(crate) enum Sessions {
     Export {
         #[command(flatten)]
         session: SessionArgument,
+        #[command(flatten)]
+        of: AgentOption,
+    },
+    /// Rate an answer; the agent records the rating in the conversation
+    #[command(after_help = "Examples:
+  rockbot sessions feedback 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f good
+  rockbot sessions feedback 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f bad The total is wrong
+
+Exit codes: 0 recorded, 1 the conversation or the answer does not exist")]
+    Feedback {
+        #[command(flatten)]
+        session: SessionArgument,
+        /// The rating
+        #[arg(value_enum)]
+        rating: Rating,
+        /// A comment, at most 16 KiB
+        #[arg(value_name = "COMMENT")]
+        comment: Vec<String>,
+        /// The message whose answer is rated, as shown by `rockbot sessions export` [default: the last]
+        #[arg(long, value_name = "ID", value_parser = message_id)]
+        message: Option<MessageId>,
         #[command(flatten)]
         of: AgentOption,
     },
@@ -74,9 +95,28 @@ impl Sessions {
         let (Self::List { of, .. }
         | Self::Show { of, .. }
         | Self::Export { of, .. }
+        | Self::Feedback { of, .. }
         | Self::Delete { of, .. }
         | Self::Resume { of, .. }) = self;
         of.agent.as_ref()
+    }
+}
+
+/// A rating of an answer.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Rating {
+    /// It helped
+    Good,
+    /// It did not help, or did harm
+    Bad,
+}
+
+impl From<Rating> for FeedbackRating {
+    fn from(rating: Rating) -> Self {
+        match rating {
+            Rating::Good => Self::Positive,
+            Rating::Bad => Self::Negative,
+        }
     }
 }
 
@@ -94,6 +134,11 @@ pub(crate) struct SessionArgument {
     /// Id of the conversation, as shown by `rockbot sessions list`
     #[arg(value_name = "SESSION", value_parser = session_id)]
     pub(crate) session: SessionId,
+}
+
+/// Parses the id of a message.
+fn message_id(text: &str) -> Result<MessageId, String> {
+    MessageId::new(text).map_err(|error| error.to_string())
 }
 
 /// Parses the id of a conversation.

@@ -2,7 +2,7 @@
 
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
+    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId, UserFeedback,
     conversation::ConversationSummary,
 };
 use rockbot_service::exit;
@@ -33,11 +33,12 @@ enum Backend {
 }
 
 impl Conversations {
-    /// Opens the store of the embedded agent, or connects to a running fleet.
-    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+    /// Opens the store of the embedded agent, or connects to a running fleet. `deletes` is set if requests
+    /// delete conversations.
+    pub(crate) async fn open(settings: &Settings, deletes: bool) -> Result<Self, Failure> {
         let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
         let (bus, backend) = if settings.embeds() {
-            let stored = StoredConversations::serve(settings, &agent).await?;
+            let stored = StoredConversations::serve(settings, &agent, deletes).await?;
             (stored.bus(), Backend::Store(stored))
         } else {
             let fleet = Fleet::open(settings).await?;
@@ -58,6 +59,14 @@ impl Conversations {
         request: &ConversationRequest,
     ) -> Result<ConversationResponse, ConversationRequestError> {
         self.client.request(&self.agent, request).await
+    }
+
+    /// Records a rating of an answer.
+    pub(crate) async fn send_feedback(
+        &self,
+        feedback: &UserFeedback,
+    ) -> Result<(), ConversationRequestError> {
+        self.client.send_feedback(&self.agent, feedback).await
     }
 
     /// Returns the summary of a conversation.

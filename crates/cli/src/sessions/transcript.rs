@@ -43,7 +43,7 @@ pub(super) async fn export(conversations: &Conversations, session: &SessionId) -
 }
 
 /// Reads a conversation page by page.
-async fn for_each_item(
+pub(super) async fn for_each_item(
     conversations: &Conversations,
     session: &SessionId,
     mut print: impl FnMut(&HistoryItem) -> io::Result<()>,

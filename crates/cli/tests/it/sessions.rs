@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use rockbot_store::{Clock, Key, Prefix, StoreUrl};
 use serde_json::Value;
 
 use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
@@ -24,6 +25,16 @@ arguments = { path = "notes.md" }
 
 [[turn]]
 text = "It says: {{result.read_file}}"
+
+[[turn]]
+when = "note"
+
+[[turn.call]]
+name = "save_to_working_memory"
+arguments = { key = "note", data = "buy milk" }
+
+[[turn]]
+text = "Noted: {{result.save_to_working_memory}}"
 
 [[turn]]
 when = "wait"
@@ -74,6 +85,22 @@ impl Home {
         list.as_array().expect("a list").clone()
     }
 
+    /// Returns the conversations with entries in working memory.
+    fn noted_sessions(&self) -> Vec<String> {
+        let path = self.sandbox.temporary().join(".local/state/rockbot/memory.db");
+        let prefix = Prefix::new(["working-memory"]).expect("a prefix");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let keys = runtime.block_on(async {
+            let url = StoreUrl::Sqlite(path);
+            let store = rockbot_store_sql::connect(&url, Clock::System).await.expect("a store");
+            let page = store.list(&prefix, None, 100).await.expect("keys");
+            store.close().await;
+            page
+        });
+        let session = |key: &Key| key.segments().nth(3).expect("a session");
+        keys.iter().map(|(key, _)| session(key)).collect()
+    }
+
     /// Creates a named pipe. Opening it waits for its other end.
     fn pipe(&self, name: &str) -> std::path::PathBuf {
         let path = self.sandbox.root().join(name);
@@ -122,6 +149,47 @@ fn conversations_are_listed_shown_exported_and_deleted() {
     assert_eq!(home.sessions().len(), 1);
     home.check(&["sessions", "delete", "--all", "--yes"], 0);
     assert!(home.sessions().is_empty());
+}
+
+#[test]
+fn feedback_is_recorded_for_the_last_or_a_named_answer() {
+    let home = Home::new();
+    home.check(&["chat", "hello there"], 0);
+    home.check(&["chat", "--continue", "read my notes"], 0);
+    let session = home.sessions().remove(0);
+    let export = || -> Vec<Value> {
+        let exported = home.check(&["sessions", "export", id(&session)], 0);
+        exported.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let messages: Vec<_> = export().into_iter().filter(|one| one["kind"] == "message").collect();
+    let first = messages[0]["messageId"].as_str().expect("an id").to_owned();
+    home.check(&["sessions", "feedback", id(&session), "bad", "too", "short"], 0);
+    home.check(&["sessions", "feedback", id(&session), "good", "--message", &first], 0);
+    let recorded: Vec<_> = export().into_iter().filter(|one| one["kind"] == "feedback").collect();
+    let rated = |index: usize| {
+        let one: &Value = &recorded[index];
+        (one["messageId"].clone(), one["rating"].clone(), one["comment"].clone())
+    };
+    let expected = (messages[1]["messageId"].clone(), "negative".into(), "too short".into());
+    assert_eq!(rated(0), expected);
+    assert_eq!(rated(1), (first.into(), "positive".into(), "".into()));
+    let shown = home.check(&["sessions", "show", id(&session)], 0);
+    assert_contains(&shown.out, &["(feedback: negative: too short)", "(feedback: positive)"]);
+    home.check(&["sessions", "feedback", "unknown", "good"], 1);
+    home.check(&["sessions", "feedback", id(&session), "good", "--message", "unknown"], 1);
+    home.check(&["sessions", "feedback", id(&session), "excellent"], 64);
+}
+
+#[test]
+fn deletion_removes_working_memory_of_the_conversation() {
+    let home = Home::new();
+    for text in ["note one", "note two"] {
+        home.check(&["chat", text], 0);
+    }
+    let sessions = home.sessions();
+    assert_eq!(home.noted_sessions().len(), 2);
+    home.check(&["sessions", "delete", id(&sessions[0]), "--yes"], 0);
+    assert_eq!(home.noted_sessions(), [id(&sessions[1])]);
 }
 
 #[test]

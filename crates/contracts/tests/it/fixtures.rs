@@ -166,7 +166,13 @@ fn user_messages_match_golden_json() {
             session_id: session(),
             text: "What is in this folder?".to_owned(),
             cancel: false,
+            after: None,
         },
+    );
+    let after = Some(MessageId::new("message-1").unwrap());
+    check(
+        "user-message-after.json",
+        &UserMessage { after, ..UserMessage::new(session(), "And in its parent?") },
     );
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),

@@ -18,6 +18,7 @@ fn forwarded_messages_match_golden_json() {
                 session_id: SessionId::new("session-1").unwrap(),
                 text: "Only the names.".to_owned(),
                 cancel: false,
+                after: None,
             },
         },
     );

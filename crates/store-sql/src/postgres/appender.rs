@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use rockbot_store::{Appended, Clock, StoreError, Timestamp, clock::millis};
+use rockbot_store::{Appended, Clock, LogId, LogPosition, StoreError, Timestamp, clock::millis};
 use sqlx::{PgConnection, PgPool};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     append::Append,
     change_queue::{ChangeQueue, QueuedChanges, Reply},
-    row::{signed, unsigned},
+    row::{self, signed},
 };
 
 /// The size at which a statement takes no further append, in bytes of entries: 8 MiB.
@@ -127,34 +127,34 @@ impl Committer {
         })?;
         let failed: Vec<&str> = (1..)
             .zip(appends)
-            .filter(|(item, _)| !done.contains(item))
+            .filter(|(item, _)| !done.contains_key(item))
             .map(|(_, queued)| queued.append.name.as_str())
             .collect();
-        let next = self.next_numbers(&mut connection, &failed).await;
+        let next = self.next_positions(&mut connection, &failed).await;
         Ok((1..)
             .zip(appends)
             .map(|(item, QueuedAppend { append, .. })| {
-                if done.contains(&item) {
-                    return Ok(append.done());
+                if let Some(log) = done.get(&item) {
+                    return Ok(append.done(*log));
                 }
                 let next = next.as_ref().map_err(Clone::clone)?;
-                let next = next.get(append.name.as_str()).copied().unwrap_or(1);
+                let next = next.get(append.name.as_str()).copied().unwrap_or(LogPosition::START);
                 Ok(Appended::Conflict { next })
             })
             .collect())
     }
 
-    /// Returns the positions of the successful appends, counted from 1.
+    /// Returns the logs of the successful appends, by the position of the append from 1.
     async fn insert(
         &self,
         connection: &mut PgConnection,
         appends: &[QueuedAppend],
-    ) -> Result<Vec<i64>, StoreError> {
+    ) -> Result<HashMap<i64, LogId>, StoreError> {
         let now = self.clock.manual().map(Timestamp::as_millis);
         let appends: Vec<&Append> = appends.iter().map(|queued| &queued.append).collect();
         let created: Vec<&str> = appends
             .iter()
-            .filter(|append| append.at == 1)
+            .filter(|append| append.may_create())
             .map(|append| append.name.as_str())
             .collect();
         if !created.is_empty() {
@@ -166,7 +166,9 @@ impl Committer {
         };
         let ttl = |append: &&Append| append.ttl.map(|ttl| millis(ttl).min(MAX_TTL_MILLIS));
         let entries = (1_i64..).zip(&appends).flat_map(|(item, append)| {
-            (append.at..).zip(&append.entries).map(move |(number, entry)| (item, number, entry))
+            (append.at.number..)
+                .zip(&append.entries)
+                .map(move |(number, entry)| (item, number, entry))
         });
         let (mut items, mut numbers, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (item, number, entry) in entries {
@@ -177,30 +179,36 @@ impl Committer {
         let query = sqlx::query_as(log_statements::APPEND)
             .bind(now)
             .bind(appends.iter().map(|append| append.name.as_str()).collect::<Vec<_>>())
-            .bind(column(|append| signed(append.at)))
+            .bind(column(|append| signed(append.at.number)))
             .bind(column(|append| signed(append.entries.len() as u64)))
             .bind(column(|append| signed(append.bytes as u64)))
             .bind(appends.iter().map(ttl).collect::<Vec<_>>())
             .bind(items)
             .bind(numbers)
-            .bind(values);
-        let rows: Vec<(i64,)> = with_timeout(explain_change, query.fetch_all(connection)).await?;
-        Ok(rows.into_iter().map(|(item,)| item).collect())
+            .bind(values)
+            .bind(
+                appends.iter().map(|append| append.at.log.map(LogId::number)).collect::<Vec<_>>(),
+            );
+        let rows: Vec<(i64, i64)> =
+            with_timeout(explain_change, query.fetch_all(connection)).await?;
+        Ok(rows.into_iter().map(|(item, log)| (item, LogId::from_number(log))).collect())
     }
 
-    /// Returns the next numbers of those logs that exist.
-    async fn next_numbers(
+    /// Returns the next positions of those logs that exist.
+    async fn next_positions(
         &self,
         connection: &mut PgConnection,
         names: &[&str],
-    ) -> Result<HashMap<String, u64>, StoreError> {
+    ) -> Result<HashMap<String, LogPosition>, StoreError> {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
         let now = self.clock.manual().map(Timestamp::as_millis);
-        let query = sqlx::query_as(log_statements::NEXT_NUMBERS).bind(now).bind(names);
-        let rows: Vec<(String, i64)> = with_timeout(explain, query.fetch_all(connection)).await?;
-        Ok(rows.into_iter().map(|(name, next)| (name, unsigned(next))).collect())
+        let query = sqlx::query_as(log_statements::NEXT_POSITIONS).bind(now).bind(names);
+        let rows: Vec<(String, i64, i64)> =
+            with_timeout(explain, query.fetch_all(connection)).await?;
+        let position = |(name, id, next)| (name, row::log_position((id, next)));
+        Ok(rows.into_iter().map(position).collect())
     }
 }
 
@@ -224,10 +232,10 @@ fn take_statement(waiting: &mut VecDeque<QueuedAppend>) -> Vec<QueuedAppend> {
 }
 
 /// Sends the outcome of an append, or returns the append to retry it: the log changed after a conflict, and
-/// its next number is now that of the append.
+/// its next position is now that of the append.
 fn finish(mut queued: QueuedAppend, outcome: Result<Appended, StoreError>) -> Option<QueuedAppend> {
     match outcome {
-        Ok(Appended::Conflict { next }) if next == queued.append.at => {
+        Ok(Appended::Conflict { next }) if queued.append.at.accepts(next) => {
             queued.attempts += 1;
             if queued.attempts < ATTEMPTS {
                 return Some(queued);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Appended, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, Prefix, Store, StoreError,
+    Appended, Log, LogEntry, LogName, LogPosition, LogState, MAX_PAGE_ENTRIES, Prefix, Store,
+    StoreError,
 };
 use sqlx::Connection;
 use tokio::time::timeout;
@@ -24,14 +25,14 @@ impl PostgresStore {
     async fn append_entries(
         &self,
         name: &LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> Result<Appended, StoreError> {
         let append = Append::new(name, at, entries, ttl)?;
         if append.is_check() {
             let state = self.log_state(name).await?;
-            return Ok(append.check_fence(state.map_or(1, |state| state.next)));
+            return Ok(append.check_fence(state.map_or(LogPosition::START, |state| state.end())));
         }
         self.appender.append(append).await
     }
@@ -129,7 +130,7 @@ impl Log for PostgresStore {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>> {

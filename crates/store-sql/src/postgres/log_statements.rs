@@ -12,25 +12,27 @@ macro_rules! with_clock {
     };
 }
 
-/// Parameters: now, and of each append: name, number, number of entries, size, ttl; and of each entry: the
-/// position of its append from 1, number, value. At most one append for each log. Returns the positions of
-/// the successful appends.
+/// Parameters: now, and of each append: name, number, number of entries, size, ttl; of each entry: the
+/// position of its append from 1, number, value; and the id of the log of each append, or null. At most one
+/// append for each log. Returns the positions of the successful appends and the ids of their logs.
 pub(super) const APPEND: &str = with_clock!(
     ", append AS MATERIALIZED (
-         SELECT * FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-             WITH ORDINALITY AS append (name, at, entries, bytes, ttl, item)),
+         SELECT * FROM unnest(
+             $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $10::bigint[])
+             WITH ORDINALITY AS append (name, at, entries, bytes, ttl, log, item)),
      advanced AS (
          UPDATE rockbot_logs AS log
          SET next = log.next + append.entries, bytes = log.bytes + append.bytes,
              appended_at = clock.now, expires_at = clock.now + append.ttl
          FROM append, clock
          WHERE log.name = append.name AND log.next = append.at
+             AND (append.log IS NULL OR log.id = append.log)
              AND (log.expires_at IS NULL OR log.expires_at > clock.now)
          RETURNING log.id, append.item),
      created AS (
          INSERT INTO rockbot_logs (name, first, next, bytes, appended_at, expires_at)
          SELECT name, 1, 1 + entries, bytes, clock.now, clock.now + ttl FROM append, clock
-         WHERE at = 1 ORDER BY item
+         WHERE at = 1 AND log IS NULL ORDER BY item
          ON CONFLICT (name) DO NOTHING
          RETURNING id, name),
      target AS (
@@ -41,7 +43,7 @@ pub(super) const APPEND: &str = with_clock!(
          SELECT target.id, entry.number, entry.value FROM target
          JOIN unnest($7::bigint[], $8::bigint[], $9::bytea[]) AS entry (item, number, value)
              USING (item))
-     SELECT item FROM target"
+     SELECT item, id FROM target"
 );
 
 /// Removes the expired logs of these names, so that new logs can take their place. Parameters: now, names.
@@ -53,8 +55,8 @@ pub(super) const REMOVE_EXPIRED: &str = with_clock!(
 );
 
 /// Parameters: now, names.
-pub(super) const NEXT_NUMBERS: &str = with_clock!(
-    " SELECT name, next FROM rockbot_logs, clock
+pub(super) const NEXT_POSITIONS: &str = with_clock!(
+    " SELECT name, id, next FROM rockbot_logs, clock
      WHERE name = ANY($2) AND (expires_at IS NULL OR expires_at > now)"
 );
 
@@ -69,13 +71,13 @@ pub(super) const READ: &str = with_clock!(
 
 /// Parameters: now, name.
 pub(super) const STATE: &str = with_clock!(
-    " SELECT name, first, next, bytes, appended_at FROM rockbot_logs, clock
+    " SELECT name, id, first, next, bytes, appended_at FROM rockbot_logs, clock
      WHERE name = $2 AND (expires_at IS NULL OR expires_at > now)"
 );
 
 /// Parameters: now, exclusive lower bound, exclusive upper bound, limit.
 pub(super) const LIST: &str = with_clock!(
-    " SELECT name, first, next, bytes, appended_at FROM rockbot_logs
+    " SELECT name, id, first, next, bytes, appended_at FROM rockbot_logs
      WHERE name > $2 AND name < $3
          AND (expires_at IS NULL OR expires_at > (SELECT now FROM clock))
      ORDER BY name LIMIT $4"

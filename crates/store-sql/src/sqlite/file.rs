@@ -28,7 +28,7 @@ const BUSY_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// The number of rows that are buffered while a page is read; small, since values may be large.
 const ROW_BUFFER: usize = 4;
 
-// Versions are taken from the only row of rockbot_counter.
+// Versions and the ids of logs are taken from the only row of rockbot_counter.
 const CREATE: &str = "
     CREATE TABLE rockbot_entries (
         key TEXT PRIMARY KEY NOT NULL,

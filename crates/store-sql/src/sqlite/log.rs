@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Appended, Log, LogEntry, LogName, LogState, MAX_PAGE_ENTRIES, Prefix, Store, StoreError,
+    Appended, Log, LogEntry, LogName, LogPosition, LogState, MAX_PAGE_ENTRIES, Prefix, Store,
+    StoreError,
 };
 
 use super::{SqliteStore, failure::explain, with_timeout};
@@ -18,14 +19,14 @@ impl SqliteStore {
     async fn append_entries(
         &self,
         name: &LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> Result<Appended, StoreError> {
         let append = Append::new(name, at, entries, ttl)?;
         if append.is_check() {
             let state = self.log_state(name).await?;
-            return Ok(append.check_fence(state.map_or(1, |state| state.next)));
+            return Ok(append.check_fence(state.map_or(LogPosition::START, |state| state.end())));
         }
         self.writer.append(append).await
     }
@@ -50,7 +51,7 @@ impl SqliteStore {
     }
 
     async fn log_state(&self, name: &LogName) -> Result<Option<LogState>, StoreError> {
-        const STATE: &str = "SELECT name, first, next, bytes, appended_at FROM rockbot_logs \
+        const STATE: &str = "SELECT name, id, first, next, bytes, appended_at FROM rockbot_logs \
              WHERE name = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
         let row = sqlx::query_as(STATE)
             .bind(name.as_str())
@@ -66,7 +67,7 @@ impl SqliteStore {
         after: Option<&LogName>,
         limit: usize,
     ) -> Result<Vec<LogState>, StoreError> {
-        const LIST: &str = "SELECT name, first, next, bytes, appended_at FROM rockbot_logs \
+        const LIST: &str = "SELECT name, id, first, next, bytes, appended_at FROM rockbot_logs \
              WHERE name > ?1 AND name < ?2 AND (expires_at IS NULL OR expires_at > ?3) \
              ORDER BY name LIMIT ?4";
         let rows = sqlx::query_as(LIST)
@@ -84,7 +85,7 @@ impl Log for SqliteStore {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>> {

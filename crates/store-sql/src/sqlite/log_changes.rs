@@ -1,11 +1,11 @@
 //! Changes of logs, in the transaction of a batch. The write lock of the file serializes them.
 
-use rockbot_store::{Appended, LogName};
+use rockbot_store::{Appended, LogId, LogName, LogPosition};
 
 use super::writer::Transaction;
 use crate::{
     append::Append,
-    row::{signed, unsigned},
+    row::{self, signed, unsigned},
 };
 
 impl Transaction<'_> {
@@ -15,12 +15,12 @@ impl Transaction<'_> {
         let advanced = self.advance(append).await?;
         let log = match advanced {
             Some(log) => log,
-            None => match self.next_number(&append.name).await? {
-                None if append.at == 1 => self.create(append).await?,
-                next => return Ok(Appended::Conflict { next: next.unwrap_or(1) }),
+            None => match self.end(&append.name).await? {
+                None if append.may_create() => self.create(append).await?,
+                end => return Ok(Appended::Conflict { next: end.unwrap_or(LogPosition::START) }),
             },
         };
-        for (number, entry) in (append.at..).zip(&append.entries) {
+        for (number, entry) in (append.at.number..).zip(&append.entries) {
             sqlx::query(INSERT)
                 .bind(log)
                 .bind(signed(number))
@@ -28,53 +28,61 @@ impl Transaction<'_> {
                 .execute(&mut *self.connection)
                 .await?;
         }
-        Ok(append.done())
+        Ok(append.done(LogId::from_number(log)))
     }
 
-    /// Advances the next number, if it is that of the append. Returns the id of the log.
+    /// Advances the next number, if it is that of the append, in its log. Returns the id of the log.
     async fn advance(&mut self, append: &Append) -> Result<Option<i64>, sqlx::Error> {
         const ADVANCE: &str = "UPDATE rockbot_logs \
              SET next = next + ?3, bytes = bytes + ?4, appended_at = ?5, expires_at = ?6 \
-             WHERE name = ?1 AND next = ?2 AND (expires_at IS NULL OR expires_at > ?5) \
-             RETURNING id";
+             WHERE name = ?1 AND next = ?2 AND (?7 IS NULL OR id = ?7) \
+             AND (expires_at IS NULL OR expires_at > ?5) RETURNING id";
         let row: Option<(i64,)> = sqlx::query_as(ADVANCE)
             .bind(append.name.as_str())
-            .bind(signed(append.at))
+            .bind(signed(append.at.number))
             .bind(signed(append.entries.len() as u64))
             .bind(signed(append.bytes as u64))
             .bind(self.now.as_millis())
             .bind(append.ttl.map(|ttl| self.now.after(ttl).as_millis()))
+            .bind(append.at.log.map(LogId::number))
             .fetch_optional(&mut *self.connection)
             .await?;
         Ok(row.map(|(id,)| id))
     }
 
-    /// Creates the log of the append in place of an expired one, and returns its id.
+    /// Creates the log of the append in place of an expired one, and returns its id. SQLite would use the
+    /// largest id again after its log was removed.
     async fn create(&mut self, append: &Append) -> Result<i64, sqlx::Error> {
+        const TAKE_ID: &str = "UPDATE rockbot_counter \
+             SET last = max(last, (SELECT coalesce(max(id), 0) FROM rockbot_logs)) + 1 \
+             RETURNING last";
         const CREATE: &str = "INSERT INTO rockbot_logs \
-             (name, first, next, bytes, appended_at, expires_at) VALUES (?1, 1, ?2, ?3, ?4, ?5) \
-             RETURNING id";
+             (id, name, first, next, bytes, appended_at, expires_at) \
+             VALUES (?6, ?1, 1, ?2, ?3, ?4, ?5)";
         self.remove_log(&append.name).await?;
-        let (id,): (i64,) = sqlx::query_as(CREATE)
+        let (id,): (i64,) = sqlx::query_as(TAKE_ID).fetch_one(&mut *self.connection).await?;
+        sqlx::query(CREATE)
             .bind(append.name.as_str())
             .bind(signed(1 + append.entries.len() as u64))
             .bind(signed(append.bytes as u64))
             .bind(self.now.as_millis())
             .bind(append.ttl.map(|ttl| self.now.after(ttl).as_millis()))
-            .fetch_one(&mut *self.connection)
+            .bind(id)
+            .execute(&mut *self.connection)
             .await?;
         Ok(id)
     }
 
-    async fn next_number(&mut self, name: &LogName) -> Result<Option<u64>, sqlx::Error> {
-        const NEXT: &str = "SELECT next FROM rockbot_logs \
+    /// Returns the position of the next entry of a log that exists.
+    async fn end(&mut self, name: &LogName) -> Result<Option<LogPosition>, sqlx::Error> {
+        const END: &str = "SELECT id, next FROM rockbot_logs \
              WHERE name = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
-        let row: Option<(i64,)> = sqlx::query_as(NEXT)
+        let row: Option<(i64, i64)> = sqlx::query_as(END)
             .bind(name.as_str())
             .bind(self.now.as_millis())
             .fetch_optional(&mut *self.connection)
             .await?;
-        Ok(row.map(|(next,)| unsigned(next)))
+        Ok(row.map(row::log_position))
     }
 
     pub(super) async fn truncate_log(

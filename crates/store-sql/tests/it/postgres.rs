@@ -7,7 +7,9 @@ use std::{
 
 use crate::failed_appends::check_failed_appends;
 use futures_util::{FutureExt, StreamExt, stream};
-use rockbot_store::{Appended, Clock, ManualClock, Store, StoreError, Stores, Timestamp, Write};
+use rockbot_store::{
+    Appended, Clock, LogPosition, ManualClock, Store, StoreError, Stores, Timestamp, Write,
+};
 use rockbot_store_sql::PostgresStore;
 use rockbot_testkit::{
     StoreFixture,
@@ -160,8 +162,9 @@ async fn database_without_logs_gets_their_tables() {
         tasks.spawn(async move {
             let stores = stores(schema.connect(Clock::System).await.expect("connected"));
             let name = log_name(&number.to_string());
-            let appended = stores.log.append(&name, 1, vec!["one".into()], None).await;
-            assert_eq!(appended, Ok(Appended::Done { next: 2 }));
+            let appended =
+                stores.log.append(&name, LogPosition::START, vec!["one".into()], None).await;
+            assert_eq!(appended.map(Appended::number), Ok(Ok(2)));
             let kept = stores.store.get(&key("a")).await.expect("read").expect("an entry");
             assert_eq!(kept.value, "kept");
             stores.close().await;
@@ -178,12 +181,12 @@ async fn appends_of_one_batch_to_one_log_keep_their_order() {
     let name = log_name("a");
     let mut appends = Vec::new();
     for number in 1..=20_u64 {
-        appends.push(store.log.append(&name, number, vec![number.to_string().into()], None));
+        appends.push(store.log.append(&name, number.into(), vec![number.to_string().into()], None));
     }
     let outcomes =
         within_timeout("the appends", stream::iter(appends).buffered(20).collect::<Vec<_>>()).await;
     for (number, outcome) in (1..).zip(outcomes) {
-        assert_eq!(outcome, Ok(Appended::Done { next: number + 1 }));
+        assert_eq!(outcome.map(Appended::number), Ok(Ok(number + 1)));
     }
     store.close().await;
     schema.remove().await;
@@ -226,14 +229,14 @@ async fn store_reconnects_after_terminated_connections() {
     within_timeout("the reconnect", written).await;
     let store = stores(store);
     let name = log_name("a");
-    let first = store.log.append(&name, 1, vec!["one".into()], None).await;
-    assert_eq!(first, Ok(Appended::Done { next: 2 }));
+    let first = store.log.append(&name, LogPosition::START, vec!["one".into()], None).await;
+    assert_eq!(first.map(Appended::number), Ok(Ok(2)));
     terminate_connections(&database).await;
     let appended = async {
         loop {
-            match store.log.append(&name, 2, vec!["two".into()], None).await {
+            match store.log.append(&name, 2.into(), vec!["two".into()], None).await {
                 Err(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }) => {}
-                Ok(Appended::Done { next } | Appended::Conflict { next }) => break next,
+                Ok(Appended::Done { next } | Appended::Conflict { next }) => break next.number,
                 Err(error) => panic!("{error}"),
             }
         }

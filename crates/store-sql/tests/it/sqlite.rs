@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use crate::failed_appends::check_failed_appends;
 use futures_util::FutureExt;
-use rockbot_store::{Appended, Clock, ManualClock, Store, StoreError, Stores, Write};
+use rockbot_store::{Appended, Clock, LogPosition, ManualClock, Store, StoreError, Stores, Write};
 use rockbot_store_sql::SqliteStore;
 use rockbot_testkit::{
     StoreFixture,
@@ -119,8 +119,9 @@ async fn file_without_logs_gets_their_tables() {
         tasks.spawn(async move {
             let stores = stores(open(&path).await.expect("opened"));
             let name = log_name(&number.to_string());
-            let appended = stores.log.append(&name, 1, vec!["one".into()], None).await;
-            assert_eq!(appended, Ok(Appended::Done { next: 2 }));
+            let appended =
+                stores.log.append(&name, LogPosition::START, vec!["one".into()], None).await;
+            assert_eq!(appended.map(Appended::number), Ok(Ok(2)));
             let kept = stores.store.get(&key("a")).await.expect("read").expect("an entry");
             assert_eq!(kept.value, "kept");
             stores.close().await;

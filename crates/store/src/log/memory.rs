@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     name::LogName,
-    port::{Appended, Log, LogEntry, LogState, check_append},
+    port::{Appended, Log, LogEntry, LogId, LogPosition, LogState, check_append},
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -39,12 +39,15 @@ struct State {
     entries: usize,
     /// The size of all names and values.
     bytes: usize,
+    /// The id of the newest log.
+    last_id: i64,
     closed: bool,
 }
 
 /// The entries of one log.
 #[derive(Debug)]
 struct Entries {
+    id: LogId,
     values: VecDeque<Bytes>,
     first: u64,
     bytes: usize,
@@ -57,6 +60,10 @@ impl Entries {
         self.first + self.values.len() as u64
     }
 
+    fn end(&self) -> LogPosition {
+        LogPosition { log: Some(self.id), number: self.next() }
+    }
+
     fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }
@@ -64,6 +71,7 @@ impl Entries {
     fn state(&self, name: LogName) -> LogState {
         LogState {
             name,
+            id: self.id,
             first: self.first,
             next: self.next(),
             bytes: self.bytes as u64,
@@ -102,26 +110,27 @@ impl MemoryLog {
     fn try_append(
         &self,
         name: &LogName,
-        at: u64,
+        at: LogPosition,
         values: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> Result<Appended, StoreError> {
         let bytes = check_append(&values)?;
         let mut state = self.lock()?;
         let now = self.clock.now();
-        let next = state.live(name, now).map_or(1, Entries::next);
-        if at != next {
+        let next = state.live(name, now).map_or(LogPosition::START, Entries::end);
+        if !at.accepts(next) {
             return Ok(Appended::Conflict { next });
         }
         if values.is_empty() {
             return Ok(Appended::Done { next });
         }
-        let name_bytes = if next == 1 { name.as_str().len() } else { 0 };
+        let is_new = next == LogPosition::START;
+        let name_bytes = if is_new { name.as_str().len() } else { 0 };
         let fits = |state: &State| {
             state.entries + values.len() <= self.limits.entries
                 && state.bytes + bytes + name_bytes <= self.limits.bytes
         };
-        if next == 1 {
+        if is_new {
             // An expired log of this name.
             state.remove(name.as_key());
         }
@@ -206,21 +215,23 @@ impl State {
         self.logs.get(name.as_key()).filter(|log| !log.is_expired(now))
     }
 
-    /// Appends to a log that has not expired, or creates it. Returns the next number.
+    /// Appends to a log that has not expired, or creates it. Returns the next position.
     fn insert(
         &mut self,
         name: &LogName,
         values: Vec<Bytes>,
         now: Timestamp,
         ttl: Option<Duration>,
-    ) -> u64 {
+    ) -> LogPosition {
         let bytes = values.iter().map(Bytes::len).sum::<usize>();
         if !self.logs.contains_key(name.as_key()) {
             self.bytes += name.as_str().len();
+            self.last_id += 1;
         }
         self.entries += values.len();
         self.bytes += bytes;
         let log = self.logs.entry(name.as_key().clone()).or_insert_with(|| Entries {
+            id: LogId::from_number(self.last_id),
             values: VecDeque::new(),
             first: 1,
             bytes: 0,
@@ -231,7 +242,7 @@ impl State {
         log.bytes += bytes;
         log.appended_at = now;
         log.expires_at = ttl.map(|ttl| now.after(ttl));
-        log.next()
+        log.end()
     }
 
     fn remove(&mut self, name: &Key) {
@@ -265,7 +276,7 @@ impl Log for MemoryLog {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>> {

@@ -11,6 +11,6 @@ mod port;
 pub use memory::MemoryLog;
 pub use name::LogName;
 pub use port::{
-    Appended, Log, LogEntry, LogState, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES,
-    check_append,
+    Appended, Log, LogEntry, LogId, LogPosition, LogState, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES,
+    MAX_LOG_ENTRY_BYTES, check_append,
 };

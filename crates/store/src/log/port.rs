@@ -22,9 +22,11 @@ pub const MAX_APPEND_BYTES: usize = 4 * 1024 * 1024;
 /// is fenced. The time to live applies to a whole log and starts with each append. An expired log is
 /// absent, whether it was swept or not. An append is durable when it returns, except in memory.
 ///
-/// A log that expired or was deleted starts again from 1.
+/// A log that expired or was deleted starts again from 1, as another log with another [`LogId`]. An append
+/// that names the id fails with a conflict if the log of that name is another one.
 pub trait Log: Send + Sync + 'static {
-    /// Appends all entries or none. `at` is the number of the first: 1 creates the log.
+    /// Appends all entries or none. `at` is the position of the first: the number 1 without a log creates
+    /// the log.
     ///
     /// The log expires `ttl` (in whole milliseconds) after this append, and never with `None`. An append
     /// without entries only checks the fence.
@@ -39,7 +41,7 @@ pub trait Log: Send + Sync + 'static {
     fn append<'a>(
         &'a self,
         name: &'a LogName,
-        at: u64,
+        at: LogPosition,
         entries: Vec<Bytes>,
         ttl: Option<Duration>,
     ) -> BoxFuture<'a, Result<Appended, StoreError>>;
@@ -110,14 +112,73 @@ pub trait Log: Send + Sync + 'static {
 pub enum Appended {
     /// All entries were appended.
     Done {
-        /// The number of the next entry.
-        next: u64,
+        /// The position of the next entry.
+        next: LogPosition,
     },
     /// Nothing was appended: another writer changed the log.
     Conflict {
-        /// The number of the next entry; 1 if the log does not exist.
-        next: u64,
+        /// The position of the next entry; [`LogPosition::START`] if the log does not exist.
+        next: LogPosition,
     },
+}
+
+impl Appended {
+    /// Returns the number of the next entry, as an error after a conflict.
+    ///
+    /// # Errors
+    /// When nothing was appended.
+    pub fn number(self) -> Result<u64, u64> {
+        match self {
+            Self::Done { next } => Ok(next.number),
+            Self::Conflict { next } => Err(next.number),
+        }
+    }
+}
+
+/// Distinguishes the logs that have a name one after the other. A store never uses an id twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LogId(i64);
+
+impl LogId {
+    /// Creates an id from its number, in the implementation of a log.
+    #[must_use]
+    pub const fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        self.0
+    }
+}
+
+/// A position in a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPosition {
+    /// The log. `None` is any log of the name or a new one in an append, and no log in its outcome.
+    pub log: Option<LogId>,
+    /// The number of an entry.
+    pub number: u64,
+}
+
+impl LogPosition {
+    /// The first entry of a new log.
+    pub const START: Self = Self { log: None, number: 1 };
+
+    /// Returns `true` if an append at this position may be made in a log whose next entry has the position
+    /// `next`. Every log decides about an append in this way.
+    #[must_use]
+    pub fn accepts(self, next: Self) -> bool {
+        self.number == next.number && self.log.is_none_or(|log| next.log == Some(log))
+    }
+}
+
+impl From<u64> for LogPosition {
+    /// Returns the position of this number in any log.
+    fn from(number: u64) -> Self {
+        Self { log: None, number }
+    }
 }
 
 /// An entry of a log.
@@ -144,6 +205,8 @@ impl fmt::Debug for LogEntry {
 pub struct LogState {
     /// The name.
     pub name: LogName,
+    /// The id.
+    pub id: LogId,
     /// The number of the first entry; larger than 1 after a truncation, and equal to `next` in an empty
     /// log.
     pub first: u64,
@@ -155,6 +218,14 @@ pub struct LogState {
     pub entries: u64,
     /// The time of the last append, by the clock of the store.
     pub appended_at: Timestamp,
+}
+
+impl LogState {
+    /// Returns the position of the next entry.
+    #[must_use]
+    pub fn end(&self) -> LogPosition {
+        LogPosition { log: Some(self.id), number: self.next }
+    }
 }
 
 /// Validates the size of an append, and returns it in bytes. Every log calls it before it appends.

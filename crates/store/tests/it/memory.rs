@@ -35,18 +35,18 @@ async fn full_log_rejects_appends_until_expiry() {
     let limits = MemoryLimits { entries: 3, bytes: 20 };
     let log = MemoryLog::with_limits(Clock::from(&clock), limits);
     let minute = Duration::from_secs(60);
-    let append = async |name, at, sizes: &[usize], ttl| {
+    let append = async |name, at: u64, sizes: &[usize], ttl| {
         let entries = sizes.iter().map(|size| Bytes::from(vec![0; *size])).collect();
-        log.append(&log_name(name), at, entries, ttl).await
+        log.append(&log_name(name), at.into(), entries, ttl).await.map(Appended::number)
     };
-    assert_eq!(append("a", 1, &[1, 1], Some(minute)).await, Ok(Appended::Done { next: 3 }));
-    assert_eq!(append("b", 1, &[15], None).await, Ok(Appended::Done { next: 2 }));
+    assert_eq!(append("a", 1, &[1, 1], Some(minute)).await, Ok(Ok(3)));
+    assert_eq!(append("b", 1, &[15], None).await, Ok(Ok(2)));
     let entries = append("b", 2, &[0], None).await;
     assert!(matches!(entries, Err(StoreError::Full { .. })), "{entries:?}");
     clock.advance(minute);
-    assert_eq!(append("b", 2, &[4], None).await, Ok(Appended::Done { next: 3 }));
+    assert_eq!(append("b", 2, &[4], None).await, Ok(Ok(3)));
     let bytes = append("b", 3, &[1], None).await;
     assert!(matches!(bytes, Err(StoreError::Full { .. })), "{bytes:?}");
     assert_eq!(log.truncate(&log_name("b"), 2).await, Ok(1));
-    assert_eq!(append("b", 3, &[15], None).await, Ok(Appended::Done { next: 4 }));
+    assert_eq!(append("b", 3, &[15], None).await, Ok(Ok(4)));
 }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use rockbot_store::{
-    Appended, Expected, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES, StoreError,
+    Appended, Expected, LogPosition, MAX_APPEND_BYTES, MAX_APPEND_ENTRIES, MAX_LOG_ENTRY_BYTES,
+    StoreError,
 };
 
 use crate::{
@@ -10,16 +11,14 @@ use crate::{
     store_fixture::{StoreFixture, expect_written, log_name},
 };
 
-const DONE: fn(u64) -> Appended = |next| Appended::Done { next };
-const CONFLICT: fn(u64) -> Appended = |next| Appended::Conflict { next };
-
 pub async fn entries_are_read_as_appended(fixture: StoreFixture) {
     let every_byte: Bytes = (0..=255).collect();
     let name = log_name("a/b");
     let entries = vec![every_byte.clone(), Bytes::new()];
-    let appended = fixture.local_log.append(&name, 1, entries, None);
-    assert_eq!(within_timeout("an append", appended).await, Ok(DONE(3)));
-    assert_eq!(fixture.append("a/b", 3, &["three"]).await, DONE(4));
+    let appended = fixture.local_log.append(&name, LogPosition::START, entries, None);
+    let appended = within_timeout("an append", appended).await.expect("appended");
+    assert_eq!(appended.number(), Ok(3));
+    assert_eq!(fixture.append("a/b", 3, &["three"]).await.number(), Ok(4));
     let read = fixture.remote_log.read(&name, 1, 10);
     let page = within_timeout("a page", read).await.expect("read");
     let found: Vec<_> = page.iter().map(|entry| (entry.number, &entry.value[..])).collect();
@@ -28,39 +27,40 @@ pub async fn entries_are_read_as_appended(fixture: StoreFixture) {
 
 pub async fn append_at_another_number_conflicts(fixture: StoreFixture) {
     for at in [0, 2, u64::MAX] {
-        assert_eq!(fixture.append("a", at, &["x"]).await, CONFLICT(1));
+        assert_eq!(fixture.append("a", at, &["x"]).await.number(), Err(1));
     }
-    assert_eq!(fixture.append("a", 1, &["one", "two"]).await, DONE(3));
+    assert_eq!(fixture.append("a", 1, &["one", "two"]).await.number(), Ok(3));
     for at in [0, 1, 2, 4, u64::MAX] {
-        assert_eq!(fixture.append("a", at, &["x"]).await, CONFLICT(3));
+        assert_eq!(fixture.append("a", at, &["x"]).await.number(), Err(3));
     }
-    assert_eq!(fixture.append("a", 3, &["three"]).await, DONE(4));
+    assert_eq!(fixture.append("a", 3, &["three"]).await.number(), Ok(4));
 }
 
 pub async fn conflicting_append_changes_nothing(fixture: StoreFixture) {
     fixture.append("a", 1, &["one", "two"]).await;
     let before = fixture.log_state("a").await;
     fixture.clock.advance(std::time::Duration::from_secs(1));
-    assert_eq!(fixture.append("a", 2, &["other", "more"]).await, CONFLICT(3));
-    assert_eq!(fixture.append("b", 2, &["other"]).await, CONFLICT(1));
+    assert_eq!(fixture.append("a", 2, &["other", "more"]).await.number(), Err(3));
+    assert_eq!(fixture.append("b", 2, &["other"]).await.number(), Err(1));
     assert_eq!(fixture.log_state("a").await, before);
     assert_eq!(fixture.log_entries("a").await, [(1, "one".to_owned()), (2, "two".to_owned())]);
     assert_eq!(fixture.log_state("b").await, None);
 }
 
 pub async fn empty_append_checks_fence(fixture: StoreFixture) {
-    assert_eq!(fixture.append("a", 1, &[]).await, DONE(1));
+    assert_eq!(fixture.append("a", 1, &[]).await.number(), Ok(1));
     assert_eq!(fixture.log_state("a").await, None);
     fixture.append("a", 1, &["one"]).await;
-    assert_eq!(fixture.append("a", 1, &[]).await, CONFLICT(2));
-    assert_eq!(fixture.append("a", 2, &[]).await, DONE(2));
+    assert_eq!(fixture.append("a", 1, &[]).await.number(), Err(2));
+    assert_eq!(fixture.append("a", 2, &[]).await.number(), Ok(2));
 }
 
 pub async fn append_size_is_limited(fixture: StoreFixture) {
     let name = log_name("a");
-    let append = async |at, entries: usize, bytes: usize| {
+    let append = async |at: u64, entries: usize, bytes: usize| {
         let entries = vec![Bytes::from(vec![7; bytes]); entries];
-        within_timeout("an append", fixture.local_log.append(&name, at, entries, None)).await
+        let appended = fixture.local_log.append(&name, at.into(), entries, None);
+        within_timeout("an append", appended).await.map(Appended::number)
     };
     let too_large = |bytes, limit| Err(StoreError::TooLarge { bytes, limit });
     let (entry, most) = (MAX_LOG_ENTRY_BYTES, MAX_APPEND_ENTRIES);
@@ -70,8 +70,8 @@ pub async fn append_size_is_limited(fixture: StoreFixture) {
     let rejected = Err(StoreError::TooManyEntries { entries: most + 1, limit: most });
     assert_eq!(append(1, most + 1, 1).await, rejected);
     assert_eq!(fixture.log_state("a").await, None);
-    assert_eq!(append(1, full, entry).await, Ok(DONE(full as u64 + 1)));
-    assert_eq!(append(full as u64 + 1, most, 1).await, Ok(DONE((full + most) as u64 + 1)));
+    assert_eq!(append(1, full, entry).await, Ok(Ok(full as u64 + 1)));
+    assert_eq!(append(full as u64 + 1, most, 1).await, Ok(Ok((full + most) as u64 + 1)));
 }
 
 pub async fn state_counts_entries_and_bytes(fixture: StoreFixture) {
@@ -86,10 +86,10 @@ pub async fn state_counts_entries_and_bytes(fixture: StoreFixture) {
 
 pub async fn logs_are_independent(fixture: StoreFixture) {
     for name in ["a", "a/b", "b"] {
-        assert_eq!(fixture.append(name, 1, &["one"]).await, DONE(2));
+        assert_eq!(fixture.append(name, 1, &["one"]).await.number(), Ok(2));
     }
-    assert_eq!(fixture.append("a", 2, &["two"]).await, DONE(3));
-    assert_eq!(fixture.append("b", 3, &["three"]).await, CONFLICT(2));
+    assert_eq!(fixture.append("a", 2, &["two"]).await.number(), Ok(3));
+    assert_eq!(fixture.append("b", 3, &["three"]).await.number(), Err(2));
     assert_eq!(fixture.log_entries("a/b").await, [(1, "one".to_owned())]);
 }
 

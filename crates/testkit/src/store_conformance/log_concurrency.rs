@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use rockbot_store::{Appended, Log, LogName, MAX_LOG_ENTRY_BYTES, StoreError};
+use rockbot_store::{Appended, Log, LogName, LogPosition, MAX_LOG_ENTRY_BYTES, StoreError};
 
 use super::writers::{WRITERS, run_writers};
 use crate::store_fixture::{StoreFixture, log_name};
@@ -13,12 +13,13 @@ async fn append_at_end(log: &dyn Log, name: &LogName, value: String) -> u64 {
     let mut at = 1;
     loop {
         let entries = vec![Bytes::from(value.clone())];
-        match log.append(name, at, entries, None).await.expect("a result") {
-            Appended::Done { next } => {
+        let appended = log.append(name, at.into(), entries, None).await.expect("a result");
+        match appended.number() {
+            Ok(next) => {
                 assert_eq!(next, at + 1);
                 return at;
             }
-            Appended::Conflict { next } => {
+            Err(next) => {
                 assert_ne!(next, at, "a conflict with the right number");
                 at = next;
             }
@@ -30,14 +31,15 @@ async fn check_one_append_succeeds(fixture: StoreFixture, at: u64) {
     let outcomes =
         run_writers([&fixture.local_log, &fixture.remote_log], |number, log| async move {
             let entries = vec![Bytes::from(number.to_string()), Bytes::from_static(b"end")];
-            (number, log.append(&log_name("a"), at, entries, None).await.expect("a result"))
+            let appended = log.append(&log_name("a"), at.into(), entries, None).await;
+            (number, appended.expect("a result").number())
         })
         .await;
     let next = at + 2;
     let (done, conflicts): (Vec<_>, Vec<_>) =
-        outcomes.into_iter().partition(|(_, outcome)| *outcome == Appended::Done { next });
+        outcomes.into_iter().partition(|(_, outcome)| *outcome == Ok(next));
     assert_eq!(done.len(), 1);
-    assert!(conflicts.iter().all(|(_, outcome)| *outcome == Appended::Conflict { next }));
+    assert!(conflicts.iter().all(|(_, outcome)| *outcome == Err(next)));
     let last = fixture.log_entries("a").await.split_off(usize::try_from(at - 1).expect("small"));
     assert_eq!(last, [(at, done[0].0.to_string()), (at + 1, "end".to_owned())]);
 }
@@ -85,14 +87,15 @@ pub async fn rejected_append_does_not_fail_others(fixture: StoreFixture) {
                 _ => (format!("other/{number}"), 1),
             };
             let entries = vec![Bytes::from(vec![0; bytes])];
-            (number, log.append(&log_name(&name), 1, entries, None).await)
+            let appended = log.append(&log_name(&name), LogPosition::START, entries, None).await;
+            (number, appended.map(Appended::number))
         })
         .await;
     for (number, outcome) in outcomes {
         match number % 4 {
             0 => assert!(matches!(outcome, Err(StoreError::TooLarge { .. })), "{outcome:?}"),
-            1 => assert_eq!(outcome, Ok(Appended::Conflict { next: 2 })),
-            _ => assert_eq!(outcome, Ok(Appended::Done { next: 2 })),
+            1 => assert_eq!(outcome, Ok(Err(2))),
+            _ => assert_eq!(outcome, Ok(Ok(2))),
         }
     }
 }

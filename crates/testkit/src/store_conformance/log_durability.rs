@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, poll};
-use rockbot_store::{Appended, StoreError};
+use rockbot_store::{Appended, LogPosition, StoreError};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub async fn logs_survive_reopening(fixture: StoreFixture) {
     fixture.append("a", 1, &["one", "two"]).await;
     let temporary = fixture.append_with_ttl("b", 1, &["one"], Some(MINUTE)).await;
-    assert_eq!(temporary, Ok(Appended::Done { next: 2 }));
+    assert_eq!(temporary.map(Appended::number), Ok(Ok(2)));
     let before = fixture.log_state("a").await;
     within_timeout("close", fixture.local_log.close()).await;
     within_timeout("close", fixture.remote_log.close()).await;
@@ -26,8 +26,10 @@ pub async fn logs_survive_reopening(fixture: StoreFixture) {
     assert_eq!(log.state(&a).await, Ok(before));
     assert_eq!(log.read(&a, 2, 9).await.expect("read")[0].value, "two");
     let entry = || vec![Bytes::from_static(b"three")];
-    assert_eq!(log.append(&a, 2, entry(), None).await, Ok(Appended::Conflict { next: 3 }));
-    assert_eq!(log.append(&a, 3, entry(), None).await, Ok(Appended::Done { next: 4 }));
+    for (at, expected) in [(2, Err(3)), (3, Ok(4))] {
+        let appended = log.append(&a, at.into(), entry(), None).await;
+        assert_eq!(appended.map(Appended::number), Ok(expected));
+    }
     assert!(log.state(&b).await.expect("read").is_some());
     fixture.clock.advance(MINUTE);
     assert_eq!(log.state(&b).await, Ok(None));
@@ -41,7 +43,7 @@ pub async fn append_during_close_is_complete_or_rejected(fixture: StoreFixture) 
         let name = format!("closing/{number}");
         tasks.spawn(async move {
             let entries = vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")];
-            let outcome = log.append(&log_name(&name), 1, entries, None).await;
+            let outcome = log.append(&log_name(&name), LogPosition::START, entries, None).await;
             (name, outcome)
         });
     }
@@ -59,7 +61,7 @@ pub async fn append_during_close_is_complete_or_rejected(fixture: StoreFixture) 
 pub async fn dropped_append_is_atomic(fixture: StoreFixture) {
     let name = log_name("a");
     for _ in 0..20 {
-        let at = fixture.log_state("a").await.map_or(1, |state| state.next);
+        let at = fixture.log_state("a").await.map_or(LogPosition::START, |state| state.end());
         let entries = vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")];
         let mut dropped = fixture.local_log.append(&name, at, entries, None).boxed();
         let _ = poll!(&mut dropped);
@@ -68,7 +70,7 @@ pub async fn dropped_append_is_atomic(fixture: StoreFixture) {
     }
     // The log remains usable.
     let mut at = 1;
-    while let Appended::Conflict { next } = fixture.append("a", at, &["three", "four"]).await {
+    while let Err(next) = fixture.append("a", at, &["three", "four"]).await.number() {
         at = next;
     }
     assert_eq!(fixture.log_entries("a").await.len() % 2, 0);

@@ -15,7 +15,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 async fn append(fixture: &StoreFixture, name: &str, at: u64, ttl: Option<Duration>) {
     let appended = fixture.append_with_ttl(name, at, &["x"], ttl).await;
-    assert_eq!(appended, Ok(Appended::Done { next: at + 1 }));
+    assert_eq!(appended.map(Appended::number), Ok(Ok(at + 1)));
 }
 
 async fn sweep(fixture: &StoreFixture, limit: usize) -> u64 {
@@ -42,8 +42,8 @@ pub async fn expired_log_starts_again(fixture: StoreFixture) {
     append(&fixture, "a", 1, Some(MINUTE)).await;
     append(&fixture, "a", 2, Some(MINUTE)).await;
     fixture.clock.advance(MINUTE);
-    assert_eq!(fixture.append("a", 3, &["stale"]).await, Appended::Conflict { next: 1 });
-    assert_eq!(fixture.append("a", 1, &["new"]).await, Appended::Done { next: 2 });
+    assert_eq!(fixture.append("a", 3, &["stale"]).await.number(), Err(1));
+    assert_eq!(fixture.append("a", 1, &["new"]).await.number(), Ok(2));
     assert_eq!(fixture.log_entries("a").await, [(1, "new".to_owned())]);
     assert_eq!(fixture.log_state("a").await.map(|state| state.bytes), Some(3));
     assert_eq!(sweep(&fixture, 100).await, 0);
@@ -101,9 +101,9 @@ pub async fn closed_log_rejects_operations(fixture: StoreFixture) {
     within_timeout("close", fixture.local_log.close()).await;
     let (log, a) = (&fixture.local_log, log_name("a"));
     let entries = vec![Bytes::from_static(b"two")];
-    let rejected = within_timeout("an error", log.append(&a, 2, entries, None)).await;
+    let rejected = within_timeout("an error", log.append(&a, 2.into(), entries, None)).await;
     assert_eq!(rejected, Err(StoreError::Closed));
-    let checked = within_timeout("an error", log.append(&a, 2, Vec::new(), None)).await;
+    let checked = within_timeout("an error", log.append(&a, 2.into(), Vec::new(), None)).await;
     assert_eq!(checked, Err(StoreError::Closed));
     assert_eq!(within_timeout("an error", log.read(&a, 1, 1)).await, Err(StoreError::Closed));
     assert_eq!(within_timeout("an error", log.state(&a)).await, Err(StoreError::Closed));

@@ -49,7 +49,7 @@ pub async fn page_of_entries_is_bounded(fixture: StoreFixture) {
     let value = Bytes::from(vec![0; MAX_LOG_ENTRY_BYTES]);
     let name = log_name("a");
     for at in 1..=in_page + 1 {
-        let appended = fixture.local_log.append(&name, at, vec![value.clone()], None);
+        let appended = fixture.local_log.append(&name, at.into(), vec![value.clone()], None);
         within_timeout("an append", appended).await.expect("appended");
     }
     assert!(numbers(&fixture, "a", 1, usize::MAX).await.into_iter().eq(1..=in_page));

@@ -1,6 +1,6 @@
 //! Truncation and deletion of logs.
 
-use rockbot_store::{Appended, LogState};
+use rockbot_store::{Appended, LogPosition, LogState};
 
 use crate::{
     fixture::within_timeout,
@@ -30,8 +30,8 @@ pub async fn truncation_keeps_later_entries(fixture: StoreFixture) {
     }
     assert_eq!(fixture.log_entries("a").await, [(3, "333".to_owned())]);
     assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 4, 1, 3));
-    assert_eq!(fixture.append("a", 1, &["x"]).await, Appended::Conflict { next: 4 });
-    assert_eq!(fixture.append("a", 4, &["4444"]).await, Appended::Done { next: 5 });
+    assert_eq!(fixture.append("a", 1, &["x"]).await.number(), Err(4));
+    assert_eq!(fixture.append("a", 4, &["4444"]).await.number(), Ok(5));
     assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 5, 2, 7));
     assert_eq!(fixture.log_entries("b").await.len(), 1);
 }
@@ -43,8 +43,8 @@ pub async fn truncation_beyond_end_keeps_next_number(fixture: StoreFixture) {
     assert_eq!(truncate(&fixture, "a", u64::MAX).await, 2);
     assert_eq!(extent(&fixture.log_state("a").await.expect("a log")), (3, 3, 0, 0));
     assert!(fixture.log_entries("a").await.is_empty());
-    assert_eq!(fixture.append("a", 1, &["x"]).await, Appended::Conflict { next: 3 });
-    assert_eq!(fixture.append("a", 3, &["three"]).await, Appended::Done { next: 4 });
+    assert_eq!(fixture.append("a", 1, &["x"]).await.number(), Err(3));
+    assert_eq!(fixture.append("a", 3, &["three"]).await.number(), Ok(4));
     assert_eq!(fixture.log_entries("a").await, [(3, "three".to_owned())]);
 }
 
@@ -53,9 +53,45 @@ pub async fn deleted_log_starts_again(fixture: StoreFixture) {
     assert!(delete(&fixture, "a").await);
     assert_eq!(fixture.log_state("a").await, None);
     assert!(fixture.log_entries("a").await.is_empty());
-    assert_eq!(fixture.append("a", 3, &["stale"]).await, Appended::Conflict { next: 1 });
-    assert_eq!(fixture.append("a", 1, &["new"]).await, Appended::Done { next: 2 });
+    assert_eq!(fixture.append("a", 3, &["stale"]).await.number(), Err(1));
+    assert_eq!(fixture.append("a", 1, &["new"]).await.number(), Ok(2));
     assert_eq!(fixture.log_entries("a").await, [(1, "new".to_owned())]);
+}
+
+/// Appends to the log that `at` names.
+async fn append_to(fixture: &StoreFixture, at: LogPosition, value: &'static str) -> Appended {
+    let appended = fixture.append_with_ttl("a", at, &[value], None).await;
+    appended.expect("the log accepts the append")
+}
+
+pub async fn stale_append_conflicts_with_recreated_log(fixture: StoreFixture) {
+    let mut stale = LogPosition::START;
+    for round in 0..3 {
+        let Appended::Done { next } = append_to(&fixture, LogPosition::START, "one").await else {
+            panic!("round {round}: the log exists");
+        };
+        let state = fixture.log_state("a").await.expect("a log");
+        assert_eq!(next, state.end());
+        // The new log has the length of the one before.
+        let refused = append_to(&fixture, LogPosition { number: 2, ..stale }, "stale").await;
+        if round > 0 {
+            assert_ne!(next.log, stale.log);
+            assert_eq!(refused, Appended::Conflict { next });
+            let appended = append_to(&fixture, next, "two").await;
+            let next = LogPosition { number: 3, ..next };
+            assert_eq!(appended, Appended::Done { next });
+        }
+        stale = next;
+        assert!(delete(&fixture, "a").await);
+        // Another log has the largest id until the next round.
+        if round == 1 {
+            fixture.append("other", 1, &["x"]).await;
+        }
+        assert_eq!(
+            append_to(&fixture, stale, "stale").await,
+            Appended::Conflict { next: LogPosition::START }
+        );
+    }
 }
 
 pub async fn deletion_of_absent_log_is_no_error(fixture: StoreFixture) {

@@ -150,6 +150,7 @@ macro_rules! log_conformance_tests {
             truncation_keeps_later_entries
             truncation_beyond_end_keeps_next_number
             deleted_log_starts_again
+            stale_append_conflicts_with_recreated_log
             deletion_of_absent_log_is_no_error
         );
         $crate::store_conformance_tests!(@ $fixture, log_expiry:

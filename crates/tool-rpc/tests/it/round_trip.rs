@@ -8,7 +8,9 @@ use std::{
 use rockbot_bus::{Publication, Requester};
 use rockbot_contracts::{
     AgentName, Envelope, Executed, HandlerPool, PoolName, QueueSpec, SessionId, ToolCallId,
-    ToolErrorCode, ToolInvokeResponse, topology::tool_invoke,
+    ToolCancel, ToolErrorCode, ToolInvokeResponse,
+    json::Limits,
+    topology::{tool_cancel, tool_invoke},
 };
 use rockbot_testkit::fixture::{
     BusFixture, next_delivery, reply_address, wait_until, within_timeout,
@@ -114,6 +116,38 @@ async fn call_that_another_process_continues_is_not_stopped() {
     fleet.call("echo", "{}").await.expect("a reply");
     assert_eq!(fleet.handler.in_progress(), 1);
     assert_eq!(fleet.events.dropped.load(Ordering::SeqCst), 0);
+}
+
+/// A process that was suspended beyond the deadline may have a successor that waits for the call.
+#[tokio::test(start_paused = true)]
+async fn call_is_not_cancelled_after_its_deadline() {
+    let bus = BusFixture::memory();
+    let mut cancels = bus.consume(QueueSpec::work(&tool_cancel()), 1).await;
+    let mut requests = bus.consume(QueueSpec::work(&tool_invoke()), 2).await;
+    let requester = Arc::new(Requester::new(bus.local.clone(), reply_address("assistant", "one")));
+    let tool = Arc::new(RemoteTool::new(registration("echo"), requester, tool_invoke()));
+    let call = |id: &str, budget: u64| {
+        let agent = AgentName::new("assistant").expect("a valid name");
+        let mut context = ToolContext::new("echo", SessionId::generate(), agent);
+        context.tool_call_id = ToolCallId::new(id).expect("a valid id");
+        context.deadline = tokio::time::Instant::now() + Duration::from_secs(budget);
+        let (cancellation, tool) = (context.cancellation.clone(), tool.clone());
+        let call = tokio::spawn(async move { tool.call(json!({}), &context).await });
+        (cancellation, call)
+    };
+    let (late, late_call) = call("late", 10);
+    let (early, early_call) = call("early", 60);
+    for _ in 0..2 {
+        next_delivery(&mut requests).await;
+    }
+    tokio::time::advance(Duration::from_secs(11)).await;
+    late.cancel();
+    late_call.abort();
+    early.cancel();
+    let cancel: ToolCancel =
+        next_delivery(&mut cancels).await.envelope().decode(Limits::default()).expect("a cancel");
+    assert_eq!(cancel.tool_call_id.as_str(), "early");
+    early_call.abort();
 }
 
 #[tokio::test]

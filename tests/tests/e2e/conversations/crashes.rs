@@ -1,6 +1,8 @@
 //! Agents killed with SIGKILL in the middle of a tool call.
 
 use rockbot_contracts::SessionId;
+use rockbot_testkit::Collector;
+use rustix::process::Signal;
 
 use super::harness::{GATED, Replicas, assert_completed, kill, scene};
 
@@ -44,6 +46,30 @@ async fn other_replica_continues_turn_of_killed_agent() {
     assert_completed(&user.answer(&message).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after"]);
     user.assert_calls_succeeded();
+    replicas.finish(vec![second], user).await;
+}
+
+#[tokio::test]
+async fn rest_of_a_turn_is_linked_to_its_start() {
+    let (replicas, collector) = (Replicas::new(&job()).await, Collector::start().await);
+    let endpoint = collector.endpoint();
+    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let first = replicas.start_with("agent-1", &settings).await;
+    let mut user = replicas.user().await;
+    let message = user.send(&SessionId::generate(), JOB).await;
+    let _command = replicas.gated_command().await;
+    let second = replicas.start_with("agent-2", &settings).await;
+    // It leaves the turn after the call.
+    first.send(Signal::TERM);
+    replicas.open_gate();
+    first.wait().await.assert_code(0);
+    assert_completed(&user.answer(&message).await, "done");
+
+    let name = format!("invoke_agent {}", replicas.agent);
+    let turns = collector.spans_named(&name, 2).await;
+    let [start, rest] = turns.as_slice() else { panic!("more than two parts: {turns:#?}") };
+    assert_eq!(start.links, []);
+    assert_eq!(rest.links, [(start.trace.clone(), start.id.clone())]);
     replicas.finish(vec![second], user).await;
 }
 

@@ -144,9 +144,7 @@ impl Checker<'_> {
         for call in &turn.calls {
             self.counts.calls += 1;
             match call.results.as_slice() {
-                [_] => self.check_call(session, call),
-                // The answer says that calls without a result may have run.
-                [] if turn.is_given_up() => self.counts.unknown += 1,
+                [_] => self.check_call(session, turn, call),
                 results => {
                     let text = format!("{} {}: {results:?}", call.id, call.call);
                     self.violate("not one result", Some(session), text);
@@ -155,7 +153,7 @@ impl Checker<'_> {
         }
     }
 
-    fn check_call(&mut self, session: &str, call: &RecordedCall) {
+    fn check_call(&mut self, session: &str, turn: &RecordedTurn, call: &RecordedCall) {
         let result = &call.results[0];
         let lines = self.observations.lines.get(&call.id).map_or(&[][..], Vec::as_slice);
         let text = format!("{} {}: {:?} {}", call.id, call.call, result.error, result.text);
@@ -178,6 +176,8 @@ impl Checker<'_> {
             "yes" if lines.is_empty() => {
                 self.violate("did not run, executed: yes", Some(session), text);
             }
+            // The answer says that these calls may have run.
+            "unknown" if turn.is_given_up() => {}
             "unknown" if !is_explained(call, lines, &self.observations.signals) => {
                 self.violate("unexplained unknown", Some(session), text);
             }

@@ -1,0 +1,54 @@
+//! Feedback on an answer.
+
+use rockbot_contracts::{
+    MessageId, SessionId, UserFeedback,
+    conversation::{FeedbackRating, HistoryBody, HistoryItem},
+};
+use rockbot_service::exit;
+
+use super::{access::Conversations, transcript};
+use crate::{
+    failure::{Failure, Outcome},
+    print::outln,
+};
+
+/// Records a rating of the answer to `message`, or of the last answer.
+pub(super) async fn record(
+    conversations: &Conversations,
+    session: SessionId,
+    message: Option<MessageId>,
+    rating: FeedbackRating,
+    comment: String,
+) -> Outcome {
+    let message_id = match message {
+        Some(message) => message,
+        None => last_answered(conversations, &session).await?,
+    };
+    let feedback = UserFeedback { session_id: session, message_id, rating, comment };
+    conversations.send_feedback(&feedback).await?;
+    outln!("feedback recorded")?;
+    Ok(exit::OK)
+}
+
+/// Returns the last message that has an answer.
+async fn last_answered(
+    conversations: &Conversations,
+    session: &SessionId,
+) -> Result<MessageId, Failure> {
+    let (mut asked, mut answered) = (None, None);
+    let read = |item: &HistoryItem| {
+        match &item.body {
+            HistoryBody::Message { message_id, .. } => asked.clone_from(message_id),
+            HistoryBody::Answer { .. } => answered = asked.take(),
+            _ => {}
+        }
+        Ok(())
+    };
+    transcript::for_each_item(conversations, session, read).await?;
+    answered.ok_or_else(|| Failure {
+        code: exit::ANSWERED_WITH_ERROR,
+        cause: anyhow::anyhow!(
+            "conversation {session} has no answer to rate; send a message first"
+        ),
+    })
+}
