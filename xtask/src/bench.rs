@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::broker::{self, PrivateBroker, free_port};
-use crate::{console, postgresql, process, python, rabbitmq, workspace};
+use crate::e2e_suite::Suite;
+use crate::{console, durable_turns, postgresql, process, python, rabbitmq, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,12 @@ pub(crate) struct Options {
     /// Zyte's article-extraction-benchmark
     #[arg(long)]
     corpus: Option<PathBuf>,
+    /// Number of rounds, for `turns`
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..))]
+    rounds: u8,
+    /// Profile to build with, for `turns` and `takeover`; the figures of `dev` only show that it runs
+    #[arg(long, default_value = "bench")]
+    profile: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,6 +60,10 @@ enum Measurement {
     Scripts,
     /// Appends to logs against one insert for each entry
     Appends,
+    /// Turns with a log, against turns without one, Restate and DBOS
+    Turns,
+    /// Time until another process of an agent continues a turn
+    Takeover,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
     /// Quality of the main content of web pages, over a corpus
@@ -92,6 +103,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let postgres = postgresql::start(free_port()?, true)?;
         process::run(Command::new(program).env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()))?;
     }
+    if wanted(Measurement::Turns) {
+        console::heading("turns: 8 steps, a log against none, Restate and DBOS, alternated");
+        let program = build_with("rockbot-agent", "turns", &options.profile)?;
+        durable_turns::run(&program, usize::from(options.rounds), &options.profile)?;
+    }
+    if wanted(Measurement::Takeover) {
+        console::heading("takeover: a killed or silent process of an agent, 20 times each");
+        takeover(&options.profile)?;
+    }
     match &options.corpus {
         Some(corpus) if wanted(Measurement::Extraction) => {
             console::heading("extraction: words of the main content against those expected");
@@ -112,6 +132,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Measurement::Layers,
         Measurement::Lists,
         Measurement::Appends,
+        Measurement::Turns,
+        Measurement::Takeover,
         Measurement::Extraction,
     ];
     if !options.only.is_empty() && options.only.iter().all(|one| separate.contains(one)) {
@@ -189,11 +211,30 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Measures in the e2e tests, with the shipped programs.
+fn takeover(profile: &str) -> Result<()> {
+    let suite = Suite::build(if profile == "bench" { "release" } else { profile })?;
+    let broker = rabbitmq::start(free_port()?, true)?;
+    let postgres = postgresql::start(free_port()?, true)?;
+    process::run(
+        suite
+            .command("conversations::endurance::takeover_times")
+            .args(["--test-threads", "1"])
+            .env("ROCKBOT_TEST_ENDURANCE", "1")
+            .env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url())
+            .env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()),
+    )
+}
+
 /// Builds a benchmark and returns the path of its program.
 fn build(package: &str, bench: &str) -> Result<PathBuf> {
+    build_with(package, bench, "bench")
+}
+
+fn build_with(package: &str, bench: &str, profile: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command
-        .args(["bench", "--package", package, "--bench", bench, "--no-run"])
+        .args(["bench", "--package", package, "--bench", bench, "--no-run", "--profile", profile])
         .args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
     ensure!(output.status.success(), "cargo could not build the benchmark {bench}");

@@ -3,17 +3,15 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::e2e_suite::Suite;
 use crate::newer_servers::NewerServers;
 use crate::{apt, broker, console, postgres, process, workspace};
-
-/// The programs that the suite starts.
-const PROGRAMS: [&str; 2] = ["rockbot-tool-handler", "rockbot-agent"];
 
 /// A scenario of the suite: its test, and the columns of its table.
 #[derive(Debug)]
@@ -49,6 +47,7 @@ static TURNS: Scenario = Scenario {
         ("turns", "turns"),
         ("completed", "completed"),
         ("other outcomes", "notCompleted"),
+        ("expired", "expired"),
         ("takeovers", "takeovers"),
         ("put down", "putDowns"),
         ("adopted", "adopted"),
@@ -91,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("PostgreSQL is not installed: {}", postgres::HOW_TO_GET_POSTGRESQL);
     }
     console::heading("build the suite and the programs");
-    let suite = build()?;
+    let suite = Suite::build("dev")?;
     let scenario = if options.turns { &TURNS } else { &CALLS };
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
     let mut reports = Vec::new();
@@ -103,7 +102,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
-        let mut command = suite.command(scenario.test, seed, options.seconds, &folder)?;
+        std::fs::create_dir_all(&folder)?;
+        let mut command = suite.command(scenario.test);
+        command
+            .arg("--exact")
+            .env("ROCKBOT_CHAOS_SEED", seed.to_string())
+            .env("ROCKBOT_CHAOS_SECONDS", options.seconds.to_string())
+            .env("ROCKBOT_CHAOS_FOLDER", &folder);
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),
@@ -123,50 +128,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     ensure!(failed.is_empty(), "runs failed with the seeds {failed:?}");
     Ok(())
-}
-
-/// The compiled suite and the folder of the programs.
-struct Suite {
-    program: PathBuf,
-    programs: PathBuf,
-}
-
-impl Suite {
-    fn command(&self, test: &str, seed: u64, seconds: u64, folder: &Path) -> Result<Command> {
-        std::fs::create_dir_all(folder)?;
-        let mut command = Command::new(&self.program);
-        command
-            .args(["--exact", test, "--nocapture"])
-            .current_dir(workspace::root())
-            .env("ROCKBOT_CHAOS_SEED", seed.to_string())
-            .env("ROCKBOT_CHAOS_SECONDS", seconds.to_string())
-            .env("ROCKBOT_CHAOS_FOLDER", folder)
-            .env("ROCKBOT_TEST_PROGRAMS", &self.programs);
-        Ok(command)
-    }
-}
-
-/// Compiles suite and programs with the features of a test run, so that dependencies are not rebuilt.
-fn build() -> Result<Suite> {
-    let mut command = workspace::cargo();
-    command
-        .args(["build", "--workspace", "--locked", "--test", "e2e"])
-        .args(PROGRAMS.iter().flat_map(|name| ["--bin", name]))
-        .args(["--message-format", "json-render-diagnostics"]);
-    let output = command.stderr(Stdio::inherit()).output().context("cargo did not start")?;
-    ensure!(output.status.success(), "cargo could not build the suite");
-    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
-    let executable = |name: &str| {
-        messages.lines().find_map(|line| {
-            let message: Value = serde_json::from_str(line).ok()?;
-            let is_wanted = message["target"]["name"] == name;
-            message["executable"].as_str().filter(|_| is_wanted).map(PathBuf::from)
-        })
-    };
-    let program = executable("e2e").context("cargo printed no path for the suite")?;
-    let handler = executable(PROGRAMS[0]).context("cargo printed no path for the tool handler")?;
-    let programs = handler.parent().context("a program has a folder")?.to_owned();
-    Ok(Suite { program, programs })
 }
 
 fn read_report(folder: &Path) -> Option<Value> {
@@ -241,11 +202,14 @@ mod tests {
     fn table_of_turns_has_their_columns() {
         let run = json!({
             "seed": 3, "faults": {"kill agent": 4}, "turns": 60, "completed": 59,
-            "notCompleted": 1, "takeovers": 8, "putDowns": 2, "adopted": 3, "copies": 1,
+            "notCompleted": 1, "expired": 0, "takeovers": 8, "putDowns": 2, "adopted": 3, "copies": 1,
             "calls": 200, "notExecuted": 0, "unknown": 4, "violations": [],
         });
         let text = table(&TURNS, &[run]);
         let row = text.lines().nth(2);
-        assert_eq!(row, Some("| 3 | 4 | 60 | 59 | 1 | 8 | 2 | 3 | 1 | 200 | 0 | 4 | 2.0 | 0 |"));
+        assert_eq!(
+            row,
+            Some("| 3 | 4 | 60 | 59 | 1 | 0 | 8 | 2 | 3 | 1 | 200 | 0 | 4 | 2.0 | 0 |")
+        );
     }
 }

@@ -1,8 +1,12 @@
 //! Conversations that outlive the processes of their agent: real agents, one store of conversations.
 
+mod crash_points;
 mod crashes;
+mod endurance;
 mod harness;
+mod model_server;
 mod outages;
+mod removed_file;
 mod rolling;
 mod sessions;
 mod stalls;

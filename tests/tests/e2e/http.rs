@@ -1,8 +1,8 @@
-//! A minimal HTTP client.
+//! A minimal HTTP client, and the reading of requests.
 
 use rockbot_testkit::fixture::within_timeout;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
 };
 
@@ -44,4 +44,25 @@ pub(crate) async fn request(host: &str, path: &str) -> (u16, String) {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.expect("a status"), body.to_owned())
+}
+
+/// Reads a request and returns its body; `None` if the client disconnects or the body is larger than `limit`
+/// bytes.
+pub(crate) async fn read_body(stream: &mut BufReader<TcpStream>, limit: usize) -> Option<Vec<u8>> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.ok()? == 0 {
+            return None;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok().filter(|length| *length <= limit)?;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(body)
 }

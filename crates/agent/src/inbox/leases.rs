@@ -4,8 +4,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use rockbot_contracts::{AgentName, InstanceId, SessionId};
 use rockbot_store::{
-    Key, Lease, LeaseError, LeaseRenewal, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Version,
-    lease::ATTEMPT_TIMEOUT,
+    Entry, Key, Lease, LeaseError, LeaseRenewal, MAX_PAGE_ENTRIES, Prefix, Store, StoreError,
+    Version, lease::ATTEMPT_TIMEOUT,
 };
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
@@ -52,16 +52,26 @@ impl LeaseFactory {
         Ok(entry.is_some_and(|entry| entry.value == holder.instance.as_str().as_bytes()))
     }
 
-    /// Returns whether `holder` renews its lease. Waits for longer than the interval between renewals.
+    /// Returns whether `holder` renews its lease. Waits until its last renewal is older than the interval
+    /// between renewals, and half of it more.
     pub(super) async fn is_renewed(
         &self,
         session: &SessionId,
         holder: &Holder,
     ) -> Result<bool, StoreError> {
-        let interval = self.renewal().interval;
-        sleep(interval + interval / 2).await;
-        let entry = self.store.get(&self.key(session)?).await?;
-        Ok(entry.is_none_or(|entry| entry.version != holder.version))
+        let (key, interval) = (self.key(session)?, self.renewal().interval);
+        let is_renewed = |entry: &Entry| entry.version != holder.version;
+        let Some(entry) = self.store.get(&key).await?.filter(|entry| !is_renewed(entry)) else {
+            return Ok(true);
+        };
+        let left = match entry.expires_at {
+            Some(end) => end.since(self.store.now().await?),
+            None => self.ttl,
+        };
+        let since_renewal = self.ttl.saturating_sub(left);
+        let patience = interval + interval / 2;
+        sleep(patience.saturating_sub(since_renewal)).await;
+        Ok(self.store.get(&key).await?.is_none_or(|entry| is_renewed(&entry)))
     }
 
     /// Returns the keys of the held leases, at most [`MAX_LISTED`].

@@ -145,7 +145,8 @@ impl Ownership {
         self.inner.leases.is_holder(session, holder).await
     }
 
-    /// Returns whether `holder` renews its lease; waits for longer than the interval between renewals.
+    /// Returns whether `holder` renews its lease; waits until its last renewal is older than the interval between
+    /// renewals.
     ///
     /// # Errors
     /// When the store fails.
@@ -256,8 +257,8 @@ async fn release(inner: Arc<Inner>, session: SessionId, lease: SharedLease) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rockbot_store::{Clock, MemoryStore};
-    use tokio::time::sleep;
+    use rockbot_store::{Clock, ManualClock, MemoryStore};
+    use tokio::time::{Instant, sleep};
 
     use super::*;
 
@@ -353,6 +354,24 @@ mod tests {
         held(one.claim(&id).await.unwrap());
         hold.release().await;
         held(one.claim(&id).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holder_that_did_not_renew_for_long_is_dead_at_once() {
+        let clock = ManualClock::new();
+        let store = Arc::new(MemoryStore::new(Clock::from(&clock)));
+        let (one, two) = (ownership(&store, "one"), ownership(&store, "two"));
+        let id = session("s");
+        let (_hold, order) = owned(one.claim(&id).await.unwrap());
+        drop(order);
+        let holder = held(two.claim(&id).await.unwrap());
+        let lease = one.inner.slots.lock().get(&id).unwrap().lease.clone();
+        lease.lock().await.take();
+        clock.advance(TTL / 2);
+        let start = Instant::now();
+        assert!(!two.is_renewed(&id, &holder).await.unwrap());
+        assert!(start.elapsed() < TTL / 100, "{:?}", start.elapsed());
+        owned(two.take_over(&id, &holder).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

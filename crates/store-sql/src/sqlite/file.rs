@@ -14,7 +14,10 @@ use sqlx::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::failure::{explain, is_busy};
+use super::{
+    failure::{explain, is_busy},
+    presence::Presence,
+};
 use rockbot_store::StoreError;
 
 /// "RkBt" in ASCII; the application id in the header of the file.
@@ -63,15 +66,15 @@ const CREATE_LOGS: &str = "
     );
 ";
 
-/// Creates or validates the file, and returns the connection options.
-pub(super) async fn prepare(path: &Path) -> Result<SqliteConnectOptions, StoreError> {
+/// Creates or validates the file, and returns the connection options and the check of its presence.
+pub(super) async fn prepare(path: &Path) -> Result<(SqliteConnectOptions, Presence), StoreError> {
+    let unusable = |error: io::Error| StoreError::Unusable {
+        reason: format!("cannot open or create {}: {error}", path.display()),
+    };
     let owned = path.to_owned();
     let created = tokio::task::spawn_blocking(move || create(&owned)).await;
-    created.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(|error| {
-        StoreError::Unusable {
-            reason: format!("cannot open or create {}: {error}", path.display()),
-        }
-    })?;
+    created.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(unusable)?;
+    let presence = Presence::of(path).await.map_err(unusable)?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .synchronous(SqliteSynchronous::Full)
@@ -82,7 +85,7 @@ pub(super) async fn prepare(path: &Path) -> Result<SqliteConnectOptions, StoreEr
     let outcome = initialize(&mut connection).await;
     // A failed close has no effect: the connection ends anyway.
     let _ = connection.close().await;
-    outcome.map_err(|error| with_path(error, path)).map(|()| options)
+    outcome.map_err(|error| with_path(error, path)).map(|()| (options, presence))
 }
 
 /// Creates the file, readable only by this user. SQLite gives its other files the same mode.

@@ -7,6 +7,7 @@ mod failure;
 mod file;
 mod log;
 mod log_changes;
+mod presence;
 mod writer;
 
 use std::{future::Future, path::Path, time::Duration};
@@ -32,7 +33,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// A store in a SQLite file on a local disk. Several processes of one machine may open the same file.
 ///
 /// One connection writes. It commits all queued changes together, so that concurrent writers share one
-/// disk flush.
+/// disk flush. When the file was removed or replaced, changes fail as [`StoreError::Unavailable`] until the store is
+/// opened again.
 #[derive(Debug)]
 pub struct SqliteStore {
     clock: Clock,
@@ -49,13 +51,13 @@ impl SqliteStore {
     /// damaged, or has a newer version; [`StoreError::Unavailable`] when another process locks it for
     /// longer than 5 s.
     pub async fn open(path: impl AsRef<Path>, clock: Clock) -> Result<Self, StoreError> {
-        let options = file::prepare(path.as_ref()).await?;
+        let (options, presence) = file::prepare(path.as_ref()).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
-        let writer = Writer::start(options, clock.clone());
+        let writer = Writer::start(options, presence, clock.clone());
         Ok(Self { clock, readers, writer })
     }
 

@@ -5,7 +5,10 @@ use rockbot_store::{
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::failure::{explain, explain_commit};
+use super::{
+    failure::{explain, explain_commit},
+    presence::Presence,
+};
 use crate::row::{self, EntryRow};
 use crate::{
     append::Append,
@@ -17,8 +20,8 @@ use crate::{
 pub(super) struct Writer(ChangeQueue<Change>);
 
 impl Writer {
-    pub(super) fn start(options: SqliteConnectOptions, clock: Clock) -> Self {
-        let committer = Committer { options, connection: None, clock };
+    pub(super) fn start(options: SqliteConnectOptions, presence: Presence, clock: Clock) -> Self {
+        let committer = Committer { options, presence, connection: None, clock };
         Self(ChangeQueue::start(|changes| committer.run(changes)))
     }
 
@@ -114,6 +117,7 @@ enum BatchError {
 
 struct Committer {
     options: SqliteConnectOptions,
+    presence: Presence,
     connection: Option<SqliteConnection>,
     clock: Clock,
 }
@@ -143,6 +147,7 @@ impl Committer {
     }
 
     async fn commit(&mut self, batch: &mut [Change]) -> Result<(), BatchError> {
+        self.presence.check().await.map_err(BatchError::Batch)?;
         let outcome = self.try_commit(batch).await;
         if outcome.is_err() {
             // Closing the connection rolls back a partial transaction.
@@ -305,9 +310,9 @@ mod tests {
     #[tokio::test]
     async fn oversized_write_fails_alone_on_full_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let options = file::prepare(&folder.path().join("store.db")).await.unwrap();
+        let (options, presence) = file::prepare(&folder.path().join("store.db")).await.unwrap();
         let small_disk = options.pragma("max_page_count", "40");
-        let writer = Arc::new(Writer::start(small_disk, Clock::System));
+        let writer = Arc::new(Writer::start(small_disk, presence, Clock::System));
         let key = |name: &str| Key::new([name]).unwrap();
         let mut tasks = JoinSet::new();
         for number in 0..16 {

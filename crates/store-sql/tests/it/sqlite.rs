@@ -1,6 +1,6 @@
 //! The SQLite store.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
 use crate::failed_appends::check_failed_appends;
 use futures_util::FutureExt;
@@ -66,6 +66,50 @@ async fn created_files_are_private() {
     }
     assert_eq!(mode(path.parent().expect("a folder")), 0o700);
     store.close().await;
+}
+
+/// Writes until the store notices that its file is gone.
+async fn write_until_unavailable(store: &SqliteStore) -> String {
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    within_timeout("an unavailable store", async {
+        loop {
+            ticks.tick().await;
+            match store.write(Write::new(key("late"), "")).await {
+                Ok(_) => {}
+                Err(StoreError::Unavailable { reason }) => return reason,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn store_without_its_file_is_unavailable() {
+    for replaced in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.db");
+        let store = open(&path).await.expect("opened");
+        expect_written(store.write(Write::new(key("a"), "")).await);
+        for file in ["store.db", "store.db-wal", "store.db-shm"] {
+            fs::remove_file(folder.path().join(file)).expect("removed");
+        }
+        let new = if replaced { Some(open(&path).await.expect("created")) } else { None };
+        let reason = write_until_unavailable(&store).await;
+        assert!(reason.contains("restart the process"), "{reason}");
+        if let Some(new) = new {
+            expect_written(new.write(Write::new(key("b"), "")).await);
+            store.close().await;
+            expect_written(new.write(Write::new(key("c"), "")).await);
+            new.close().await;
+        }
+        let reopened = open(&path).await.expect("opened again");
+        for (name, expected) in [("a", false), ("late", false), ("b", replaced), ("c", replaced)] {
+            let entry = reopened.get(&key(name)).await.expect("read");
+            assert_eq!(entry.is_some(), expected, "{name}");
+        }
+        reopened.close().await;
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,9 @@ pub(super) struct SentSignal {
 }
 
 impl SentSignal {
+    /// Stands for the end of an outage of a service.
+    pub(super) const UP: &str = "up";
+
     /// Returns whether the process continues later.
     pub(super) fn stops(&self) -> bool {
         self.signal == "SIGSTOP"
@@ -85,6 +88,11 @@ impl Timeline {
     /// Records that a service was killed.
     pub(super) fn record_outage(&self, name: &str) {
         self.record_fault(name, String::new(), "SIGKILL");
+    }
+
+    /// Records that a service is up again.
+    pub(super) fn record_end_of_outage(&self, name: &str) {
+        self.record_fault(name, String::new(), SentSignal::UP);
     }
 
     fn record_fault(&self, name: &str, pid: String, signal: &str) {

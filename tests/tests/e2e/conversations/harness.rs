@@ -2,8 +2,10 @@
 
 use std::{env, fs};
 
-use rockbot_contracts::{AgentName, InstanceId, ReplyBody, user::TurnOutcome};
+use rockbot_contracts::{AgentName, InstanceId, ReplyBody, SessionId, user::TurnOutcome};
+use rockbot_store::{Clock, LogName, StoreUrl, Stores};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::user::User;
 use crate::{
@@ -21,7 +23,9 @@ pub(super) struct Replicas {
     pub(super) fleet: Fleet,
     pub(super) agent: AgentName,
     store: String,
-    handler: Running,
+    /// Base URL of a model server, instead of the script.
+    model_url: Option<String>,
+    pub(super) handler: Running,
 }
 
 impl Replicas {
@@ -47,7 +51,12 @@ impl Replicas {
             &format!("+++\n{fields}[tools]\nallow = ['bash']\n+++\n{text}\n"),
         );
         let handler = fleet.handler("handler-1").await;
-        Self { fleet, agent, store, handler }
+        Self { fleet, agent, store, model_url: None, handler }
+    }
+
+    /// Uses a model server instead of the script.
+    pub(super) fn with_model_server(self, base_url: String) -> Self {
+        Self { model_url: Some(base_url), ..self }
     }
 
     /// Starts a process of the agent, and waits until it knows the tools of the handler.
@@ -57,19 +66,56 @@ impl Replicas {
 
     /// Starts a process of the agent with additional settings.
     pub(super) async fn start_with(&self, instance: &str, settings: &[(&str, &str)]) -> Running {
+        let mut running = self.launch(instance, settings);
+        running.expect_log("handler announced its tools").await;
+        running.expect_log("ready").await;
+        running
+    }
+
+    /// Starts a process of the agent, and does not wait for it.
+    pub(super) fn launch(&self, instance: &str, settings: &[(&str, &str)]) -> Running {
         let mut command = self.fleet.program("rockbot-agent");
         command
             .env("ROCKBOT_SERVICE__INSTANCE", instance)
             .env("ROCKBOT_AGENT__NAME", self.agent.as_str())
             .env("ROCKBOT_AGENT__DIRECTORY", self.fleet.path("agents"))
             .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", &self.store)
-            .env("ROCKBOT_LLM__PROVIDER", "scripted")
-            .env("ROCKBOT_LLM__SCRIPT", self.fleet.path("script.toml"))
             .envs(settings.iter().copied());
-        let mut running = Running::start(command);
-        running.expect_log("handler announced its tools").await;
-        running.expect_log("ready").await;
-        running
+        match &self.model_url {
+            Some(url) => {
+                command.env("ROCKBOT_LLM__BASE_URL", url).env("ROCKBOT_LLM__MODEL", "gated")
+            }
+            None => command
+                .env("ROCKBOT_LLM__PROVIDER", "scripted")
+                .env("ROCKBOT_LLM__SCRIPT", self.fleet.path("script.toml")),
+        };
+        Running::start(command)
+    }
+
+    /// Opens the store of the conversations.
+    pub(super) async fn open_store(&self) -> Stores {
+        let url = StoreUrl::parse(&self.store.clone().into()).expect("its URL");
+        rockbot_store_sql::connect_stores(&url, Clock::System).await.expect("the store")
+    }
+
+    /// Returns the name of a conversation's log.
+    pub(super) fn log_name(&self, session: &SessionId) -> LogName {
+        LogName::new(["conversation", self.agent.as_str(), session.as_str()]).expect("a name")
+    }
+
+    /// Returns the recorded entries of a conversation, up to 500.
+    pub(super) async fn entries(&self, stores: &Stores, session: &SessionId) -> Vec<Value> {
+        let page = stores.log.read(&self.log_name(session), 1, 500).await.expect("a page");
+        let parse = |value: &[u8]| serde_json::from_slice(value).expect("an entry");
+        page.iter().map(|entry| parse(&entry.value)).collect()
+    }
+
+    /// Returns the kinds of the recorded entries of a conversation.
+    pub(super) async fn kinds(&self, session: &SessionId) -> Vec<String> {
+        let stores = self.open_store().await;
+        let entries = self.entries(&stores, session).await;
+        stores.close().await;
+        entries.iter().map(|entry| entry["kind"].as_str().expect("a kind").to_owned()).collect()
     }
 
     /// Connects a user of the agent.
@@ -96,13 +142,18 @@ impl Replicas {
     /// Stops the agents in order, so that nothing is published afterwards, and checks that each of the
     /// messages of `user` has one final answer.
     pub(super) async fn finish(self, agents: Vec<Running>, user: User) {
+        self.stop(agents).await;
+        user.check_final_answers().await;
+    }
+
+    /// Stops the agents and the handler in order.
+    pub(super) async fn stop(self, agents: Vec<Running>) {
         for agent in agents {
             agent.send(Signal::TERM);
             agent.wait().await.assert_code(0);
         }
         self.handler.send(Signal::TERM);
         self.handler.wait().await.assert_code(0);
-        user.check_final_answers().await;
     }
 }
 

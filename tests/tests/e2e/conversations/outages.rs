@@ -2,15 +2,26 @@
 
 use std::time::Duration;
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{ReplyBody, SessionId, user::TurnOutcome};
 use rockbot_testkit::postgres::PrivatePostgres;
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
 
-use super::harness::{GATED, Replicas, assert_completed, scene};
+use super::{
+    endurance::size,
+    harness::{GATED, Replicas, assert_completed, scene},
+};
 
 const JOB: &str = "the job";
-/// Time without a store: longer than a lease, shorter than the patience of a turn.
-const OUTAGE: Duration = Duration::from_secs(5);
+/// Time without a store that is longer than the patience of a turn, which is 60 s.
+const LONG_OUTAGE: Duration = Duration::from_secs(90);
+
+/// Returns a time without a store: longer than a lease, shorter than the patience of a turn.
+fn short_outage() -> Duration {
+    Duration::from_secs(size(5, 20))
+}
 
 /// Runs a blocking operation on a server.
 async fn on_server(
@@ -37,7 +48,7 @@ async fn check_outage(
 
     let server = on_server(server, begin).await;
     replicas.open_gate();
-    let early = timeout(OUTAGE, user.answer(&message)).await;
+    let early = timeout(short_outage(), user.answer(&message)).await;
     assert!(early.is_err(), "answered without a record: {early:?}");
     assert_eq!(replicas.lines(), ["gated"], "a call was sent without a record");
     let _server = on_server(server, end).await;
@@ -55,4 +66,37 @@ async fn turn_waits_for_stalled_store() {
 #[tokio::test]
 async fn turn_waits_for_crashed_store() {
     check_outage(PrivatePostgres::crash, PrivatePostgres::restart).await;
+}
+
+#[tokio::test]
+async fn turn_ends_when_store_is_away_for_too_long() {
+    let server = spawn_blocking(PrivatePostgres::start).await.expect("no panic");
+    let server = server.expect("a server");
+    let script = scene(JOB, &[GATED, "echo after >> lines"]);
+    let replicas = Replicas::on_store(server.url(), &script).await;
+    let agents = vec![replicas.start("agent-1").await, replicas.start("agent-2").await];
+    let (mut user, session) = (replicas.user().await, SessionId::generate());
+    let message = user.send(&session, JOB).await;
+    let _command = replicas.gated_command().await;
+
+    let server = on_server(server, PrivatePostgres::crash).await;
+    let start = Instant::now();
+    replicas.open_gate();
+    let other = user.send(&SessionId::generate(), JOB).await;
+    for id in [&message, &other] {
+        let answer = user.answer_within(LONG_OUTAGE, id).await;
+        let ReplyBody::Answer { outcome, text, .. } = answer else { panic!("{answer:?}") };
+        assert_ne!(outcome, TurnOutcome::Completed, "{text}");
+        assert!(text.contains("store of conversations"), "{text}");
+    }
+    assert_eq!(replicas.lines(), ["gated"], "a call was sent without a record");
+    user.expect_no_reply(LONG_OUTAGE.saturating_sub(start.elapsed())).await;
+    let _server = on_server(server, PrivatePostgres::restart).await;
+
+    // The turn continues, and its answer is stored: the sender of the message can ask for it.
+    user.second_answer(&message).await;
+    assert_eq!(replicas.lines(), ["gated", "after"]);
+    let next = user.send(&session, JOB).await;
+    assert_completed(&user.answer(&next).await, "done");
+    replicas.stop(agents).await;
 }

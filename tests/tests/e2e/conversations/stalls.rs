@@ -1,11 +1,21 @@
 //! Processes that fall silent for longer than their lease, and continue.
 
+use std::time::Duration;
+
 use rockbot_contracts::SessionId;
 use rustix::process::Signal;
+use tokio::time::Instant;
 
-use super::harness::{GATED, Replicas, assert_completed, scene};
+use super::{
+    endurance::size,
+    harness::{GATED, Replicas, assert_completed, scene},
+};
 
 const JOB: &str = "the job";
+/// Entries of a turn of the job, and those with another process in the middle of its first call.
+const ENTRIES: [&str; 6] = ["message", "model", "result", "model", "result", "answer"];
+const RESUMED_ENTRIES: [&str; 7] =
+    ["message", "model", "takeover", "result", "model", "result", "answer"];
 
 /// When the stalled process continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,6 +32,7 @@ async fn check_stalled_owner(continues: Continues) {
     let _command = replicas.gated_command().await;
     let second = replicas.start("agent-2").await;
     stalled.send(Signal::STOP);
+    let stopped = Instant::now();
     let on = user.resumed(&message).await;
     assert!(on.as_str().starts_with("agent-2"), "resumed on {on}");
     if continues == Continues::DuringCall {
@@ -31,6 +42,8 @@ async fn check_stalled_owner(continues: Continues) {
     replicas.open_gate();
     assert_completed(&user.answer(&message).await, "done");
     if continues == Continues::AfterAnswer {
+        let stall = Duration::from_secs(size(0, 60)).saturating_sub(stopped.elapsed());
+        user.expect_no_reply(stall).await;
         stalled.send(Signal::CONT);
         stalled.expect_log("conversation lease lost").await;
     }
@@ -40,6 +53,7 @@ async fn check_stalled_owner(continues: Continues) {
     let next = user.send(&session, JOB).await;
     assert_completed(&user.answer(&next).await, "done");
     assert_eq!(replicas.lines(), ["gated", "after", "gated", "after"]);
+    assert_eq!(replicas.kinds(&session).await, [&RESUMED_ENTRIES[..], &ENTRIES].concat());
     user.assert_calls_succeeded();
     replicas.finish(vec![stalled, second], user).await;
 }

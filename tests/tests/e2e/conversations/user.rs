@@ -1,6 +1,6 @@
 //! A user of an agent who sees each reply as it crosses the broker, duplicates included.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Consumer, Publication, Subscription};
 use rockbot_contracts::{
@@ -9,7 +9,8 @@ use rockbot_contracts::{
     json::Limits,
     topology::{user_message, user_response},
 };
-use rockbot_testkit::fixture::{next_delivery, text_message, within_timeout};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, next_delivery, text_message, within_timeout};
+use tokio::time::timeout;
 
 pub(super) struct User {
     bus: Arc<dyn Bus>,
@@ -99,9 +100,45 @@ impl User {
         self.reply_to(id, "an answer", is_answer).await
     }
 
+    /// Fails if a reply arrives within `time`.
+    pub(super) async fn expect_no_reply(&mut self, time: Duration) {
+        let reply = timeout(time, self.consumer.next()).await;
+        assert!(reply.is_err(), "unexpected message: {reply:?}");
+    }
+
+    /// Waits for the final reply to a message, up to `limit`.
+    pub(super) async fn answer_within(&mut self, limit: Duration, id: &MessageId) -> ReplyBody {
+        self.final_reply(limit, id, 1).await
+    }
+
+    /// Waits for another final reply to a message, which a client that read the first one drops.
+    pub(super) async fn second_answer(&mut self, id: &MessageId) -> ReplyBody {
+        self.final_reply(TEST_TIMEOUT, id, 2).await
+    }
+
+    /// Waits for the final reply to a message of this number, from 1.
+    async fn final_reply(&mut self, limit: Duration, id: &MessageId, number: usize) -> ReplyBody {
+        let wait = async {
+            loop {
+                let replies = self.replies.iter();
+                let mut finals = replies.filter(|reply| reply.in_reply_to == *id && reply.is_final);
+                if let Some(reply) = finals.nth(number - 1) {
+                    return reply.body.clone();
+                }
+                let envelope = self.consumer.next().await.expect("a message").into_envelope();
+                self.receive(&envelope).expect("a reply");
+            }
+        };
+        timeout(limit, wait).await.expect("a final reply in time")
+    }
+
     /// Receives the next reply; `None` if it is another message.
     async fn next(&mut self) -> Option<AgentReply> {
         let envelope = next_delivery(&mut self.consumer).await.into_envelope();
+        self.receive(&envelope)
+    }
+
+    fn receive(&mut self, envelope: &Envelope) -> Option<AgentReply> {
         if envelope.message_type() != AgentReply::TYPE {
             return None;
         }
@@ -117,6 +154,17 @@ impl User {
             if let ReplyBody::ToolFinished { error, executed, .. } = &reply.body {
                 assert_eq!((error, executed), (&None, &Executed::Yes), "{reply:#?}");
             }
+        }
+    }
+
+    /// Fails if two final replies to a message differ. A client drops the second one.
+    #[track_caller]
+    pub(super) fn assert_equal_answers(&self) {
+        for id in &self.sent {
+            let finals =
+                self.replies.iter().filter(|reply| reply.in_reply_to == *id && reply.is_final);
+            let bodies: Vec<_> = finals.map(|reply| &reply.body).collect();
+            assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{bodies:#?}");
         }
     }
 

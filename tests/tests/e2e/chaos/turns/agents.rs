@@ -9,6 +9,8 @@ use crate::chaos::{
 
 pub(super) const REPLICAS: usize = 3;
 pub(super) const AGENT: &str = "assistant";
+/// Messages that a replica holds at a time: all of a run, while the other replicas are down.
+const CONCURRENCY: &str = "256";
 
 /// Returns a launcher of replicas whose model is at `model_url`, see
 /// [`Processes::start`](crate::chaos::processes::Processes::start).
@@ -24,6 +26,7 @@ pub(super) fn launcher(
         command
             .env("ROCKBOT_LOG__LEVEL", "info,rockbot_agent=debug,rockbot_tool_rpc=debug")
             .env("ROCKBOT_AGENT__NAME", AGENT)
+            .env("ROCKBOT_AGENT__CONCURRENCY", CONCURRENCY)
             .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", &conversations)
             .env("ROCKBOT_LLM__BASE_URL", &model_url)
             .env("ROCKBOT_LLM__MODEL", "planned");

@@ -13,6 +13,10 @@ use super::{
 };
 use crate::chaos::{observer::Line, timeline::SentSignal, violation::Violation};
 
+/// Beginning of the final reply of a process that could not reach the store for 60 s. The turn of the message may
+/// continue in another process, which replies too.
+const UNAVAILABLE: &str = "Overloaded: The agent's store of conversations is unavailable.";
+
 /// Everything that was observed in a run.
 #[derive(Default)]
 pub(super) struct Observations {
@@ -37,6 +41,8 @@ pub(super) struct Counts {
     pub(super) completed: usize,
     /// Ended with another outcome.
     pub(super) not_completed: usize,
+    /// Messages that expired before a process recorded them.
+    pub(super) expired: usize,
     /// Messages that the broker did not confirm.
     pub(super) unconfirmed: usize,
     pub(super) takeovers: usize,
@@ -44,6 +50,8 @@ pub(super) struct Counts {
     pub(super) adopted: usize,
     /// Final replies on the bus beyond the first to a message.
     pub(super) copies: usize,
+    /// Messages whose sender was told that the store is unavailable.
+    pub(super) unavailable: usize,
     pub(super) calls: usize,
     pub(super) not_executed: usize,
     /// Numbers of the calls that were not executed, by error code.
@@ -101,6 +109,10 @@ impl Checker<'_> {
         let conversation = self.observations.conversations.get(session);
         let turns = conversation.map_or(&[][..], |conversation| conversation.turns.as_slice());
         let recorded: Vec<_> = turns.iter().filter(|turn| turn.id == id.as_str()).collect();
+        if record.is_expired && record.answer.is_none() && recorded.is_empty() {
+            self.counts.expired += 1;
+            return;
+        }
         let Some(answer) = &record.answer else {
             let errors = record.errors.join("; ");
             let text = format!("message {id}, recorded {} times: {errors}", recorded.len());
@@ -129,6 +141,9 @@ impl Checker<'_> {
         }
         let copies = self.observations.answers.get(id.as_str()).map_or(&[][..], Vec::as_slice);
         self.counts.copies += copies.len().saturating_sub(1);
+        let (notices, copies): (Vec<_>, Vec<_>) =
+            copies.iter().partition(|copy| copy.starts_with(UNAVAILABLE));
+        self.counts.unavailable += usize::from(!notices.is_empty());
         if copies.iter().any(|copy| *copy != copies[0]) {
             self.violate("different answers", Some(session), format!("message {id}: {copies:?}"));
         }

@@ -166,7 +166,7 @@ impl<S: Send + 'static> Service<'_, S> {
         self.server.run(self.crash).await;
         timeline.pass(time).await;
         self.server.run(self.restart).await;
-        timeline.record(format!("{} is up", self.name));
+        timeline.record_end_of_outage(self.name);
         true
     }
 }

@@ -7,10 +7,11 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use rockbot_agent::{AgentClient, Replies, ReplyError, SendError};
+use rockbot_agent::{AgentClient, ConversationRequestError, Replies, ReplyError, SendError};
 use rockbot_bus::Bus;
 use rockbot_contracts::{
-    AgentName, InstanceId, MessageId, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
+    AgentName, InstanceId, MessageId, ReplyBody, SessionId, UserMessage,
+    conversation::ConversationErrorCode, user::TurnOutcome,
 };
 use tokio::task::JoinSet;
 
@@ -18,7 +19,7 @@ use super::{agents::AGENT, plan::TurnPlan};
 use crate::chaos::timeline::Timeline;
 
 /// Time without a reply after which a user asks for the replies again.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(60);
 /// Requests for the replies to one message before it counts as unanswered.
 const ADOPTIONS: usize = 4;
 /// Pause between two requests for the replies to a message.
@@ -49,6 +50,8 @@ pub(super) struct TurnRecord {
     pub(super) resumed: usize,
     /// Requests for the replies.
     pub(super) adopted: usize,
+    /// The agent said that it has no such message: it expired before a process could record it.
+    pub(super) is_expired: bool,
     /// Longest time between two replies.
     pub(super) silence: Duration,
     /// Errors of the client.
@@ -143,6 +146,7 @@ impl Load {
             answer: None,
             resumed: 0,
             adopted: 0,
+            is_expired: false,
             silence: Duration::ZERO,
             errors: Vec::new(),
         };
@@ -211,7 +215,11 @@ impl Load {
                     self.timeline.pass(ADOPTION_INTERVAL).await;
                     match self.client.adopt(&self.agent, session, &id).await {
                         Ok(replies) => replies,
-                        Err(_) => return,
+                        Err(error) => {
+                            let is_expired = is_not_found(&error);
+                            self.update(key, |record| record.is_expired = is_expired);
+                            return;
+                        }
                     }
                 }
             };
@@ -256,6 +264,11 @@ impl Load {
             change(record);
         }
     }
+}
+
+/// Returns whether the agent has no such message.
+fn is_not_found(error: &ConversationRequestError) -> bool {
+    matches!(error, ConversationRequestError::Refused { code: ConversationErrorCode::NotFound, .. })
 }
 
 /// Returns whether the agent may have the message in spite of the error.

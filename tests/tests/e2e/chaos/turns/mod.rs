@@ -45,7 +45,7 @@ use super::{
 };
 
 /// The load of a run with services of its own.
-const FULL: LoadSize = LoadSize { conversations: 200, in_flight: 24 };
+const FULL: LoadSize = LoadSize { conversations: 200, in_flight: 200 };
 /// The load of a run that shares its machine with other tests.
 const GENTLE: LoadSize = LoadSize { conversations: 24, in_flight: 8 };
 /// Calls that a handler runs at a time, and holds in addition.

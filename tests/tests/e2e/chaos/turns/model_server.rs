@@ -8,13 +8,13 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 
 use super::plan::TurnPlan;
-use crate::chaos::timeline::Timeline;
+use crate::{chaos::timeline::Timeline, http};
 
 /// Time between the chunks of an answer, in which faults interrupt it.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(40);
@@ -66,7 +66,7 @@ impl ModelServer {
 /// Answers one request. The client may disconnect at any time.
 async fn serve(stream: TcpStream, seen: Arc<Mutex<SeenRequests>>, timeline: Arc<Timeline>) {
     let mut stream = BufReader::new(stream);
-    let Some(body) = read_body(&mut stream).await else { return };
+    let Some(body) = http::read_body(&mut stream, MAX_REQUEST).await else { return };
     let request = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let answer = {
@@ -87,25 +87,6 @@ async fn serve(stream: TcpStream, seen: Arc<Mutex<SeenRequests>>, timeline: Arc<
     };
     // The client may be gone.
     let _ = send(&mut stream, &answer, &timeline).await;
-}
-
-async fn read_body(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).await.ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok().filter(|length| *length <= MAX_REQUEST)?;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
-    Some(body)
 }
 
 /// Returns the name of the model call, the chunks of the answer, and the error in the history.

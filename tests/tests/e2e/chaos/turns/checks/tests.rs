@@ -40,6 +40,7 @@ fn observed(executed: &str, lines: usize) -> Observations {
         answer: Some(answer),
         resumed: 0,
         adopted: 0,
+        is_expired: false,
         silence: Duration::ZERO,
         errors: Vec::new(),
     };
@@ -84,6 +85,10 @@ fn false_executions_are_violations() {
 #[test]
 fn false_answers_are_violations() {
     assert_eq!(kinds_after(|record, _| record.answer = None), ["no answer"]);
+    let recorded = kinds_after(|record, _| {
+        (record.answer, record.is_expired) = (None, true);
+    });
+    assert_eq!(recorded, ["no answer"], "a recorded message does not expire");
     let unfinished = kinds_after(|_, turn| turn.answers.clear());
     assert_eq!(unfinished, ["answer not recorded", "unfinished turn"]);
     let other = kinds_after(|record, _| record.plan.message = 2);
@@ -92,6 +97,10 @@ fn false_answers_are_violations() {
     let id = observations.turns[0].id.as_ref().expect("sent").to_string();
     observations.answers.insert(id, vec!["one".to_owned(), "two".to_owned()]);
     assert_eq!(kinds(&observations), ["different answers"]);
+    let answers = observations.answers.values_mut().next().expect("answers");
+    answers[0] = format!("{UNAVAILABLE} Try again later.");
+    let (counts, violations) = check(&observations);
+    assert_eq!((counts.unavailable, violations.len()), (1, 0));
 }
 
 #[test]
