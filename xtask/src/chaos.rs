@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::newer_servers::NewerServers;
-use crate::{apt, broker, console, postgres, process, workspace};
+use crate::{apt, broker, console, faketime, postgres, process, workspace};
 
 /// The programs that the suite starts.
 const PROGRAMS: [&str; 2] = ["rockbot-tool-handler", "rockbot-agent"];
@@ -23,6 +23,8 @@ struct Scenario {
     folder: &'static str,
     /// Title and field of a report.
     columns: &'static [(&'static str, &'static str)],
+    /// Set if its faults change clocks.
+    changes_clocks: bool,
 }
 
 /// Tool calls.
@@ -40,6 +42,7 @@ static CALLS: Scenario = Scenario {
         ("copies", "duplicateReplies"),
         ("overtaken", "overtaken"),
     ],
+    changes_clocks: true,
 };
 /// Turns of agents.
 static TURNS: Scenario = Scenario {
@@ -57,6 +60,7 @@ static TURNS: Scenario = Scenario {
         ("not executed", "notExecuted"),
         ("unknown", "unknown"),
     ],
+    changes_clocks: false,
 };
 
 /// Arguments of the task.
@@ -90,9 +94,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if postgres::find_programs().is_none() && !apt::install(&["postgresql"])? {
         bail!("PostgreSQL is not installed: {}", postgres::HOW_TO_GET_POSTGRESQL);
     }
+    let scenario = if options.turns { &TURNS } else { &CALLS };
+    let faketime = if scenario.changes_clocks { Some(faketime::find_or_install()?) } else { None };
     console::heading("build the suite and the programs");
     let suite = build()?;
-    let scenario = if options.turns { &TURNS } else { &CALLS };
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
@@ -104,6 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             std::fs::remove_dir_all(&folder)?;
         }
         let mut command = suite.command(scenario.test, seed, options.seconds, &folder)?;
+        command.envs(faketime.iter().map(|library| ("ROCKBOT_CHAOS_FAKETIME", library)));
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),

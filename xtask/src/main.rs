@@ -15,6 +15,7 @@ mod compose;
 mod configuration;
 mod console;
 mod docker;
+mod faketime;
 mod images;
 mod install;
 mod mcp_peers;
