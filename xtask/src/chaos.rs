@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::e2e_suite::Suite;
 use crate::newer_servers::NewerServers;
-use crate::{apt, broker, console, postgres, process, workspace};
+use crate::{apt, broker, console, faketime, postgres, process, workspace};
 
 /// A scenario of the suite: its test, and the columns of its table.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ struct Scenario {
     folder: &'static str,
     /// Title and field of a report.
     columns: &'static [(&'static str, &'static str)],
+    /// Set if its faults change clocks.
+    changes_clocks: bool,
 }
 
 /// Tool calls.
@@ -38,6 +40,7 @@ static CALLS: Scenario = Scenario {
         ("copies", "duplicateReplies"),
         ("overtaken", "overtaken"),
     ],
+    changes_clocks: true,
 };
 /// Turns of agents.
 static TURNS: Scenario = Scenario {
@@ -56,6 +59,7 @@ static TURNS: Scenario = Scenario {
         ("not executed", "notExecuted"),
         ("unknown", "unknown"),
     ],
+    changes_clocks: false,
 };
 
 /// Arguments of the task.
@@ -89,9 +93,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if postgres::find_programs().is_none() && !apt::install(&["postgresql"])? {
         bail!("PostgreSQL is not installed: {}", postgres::HOW_TO_GET_POSTGRESQL);
     }
+    let scenario = if options.turns { &TURNS } else { &CALLS };
+    let faketime = if scenario.changes_clocks { Some(faketime::find_or_install()?) } else { None };
     console::heading("build the suite and the programs");
     let suite = Suite::build("dev")?;
-    let scenario = if options.turns { &TURNS } else { &CALLS };
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
@@ -108,7 +113,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .arg("--exact")
             .env("ROCKBOT_CHAOS_SEED", seed.to_string())
             .env("ROCKBOT_CHAOS_SECONDS", options.seconds.to_string())
-            .env("ROCKBOT_CHAOS_FOLDER", &folder);
+            .env("ROCKBOT_CHAOS_FOLDER", &folder)
+            .envs(faketime.iter().map(|library| ("ROCKBOT_CHAOS_FAKETIME", library)));
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),

@@ -17,6 +17,7 @@ mod console;
 mod docker;
 mod durable_turns;
 mod e2e_suite;
+mod faketime;
 mod images;
 mod install;
 mod line_program;

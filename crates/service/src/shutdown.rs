@@ -2,7 +2,9 @@
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
+
+use crate::serve_error::ServeError;
 
 /// A signal to an interactive process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +121,27 @@ impl Shutdown {
         &self.token
     }
 
+    /// Waits until a shutdown is requested. If `ended` completes before, a part of the service ended that
+    /// nothing stopped: requests the shutdown itself, so that the process is no longer ready.
+    ///
+    /// # Errors
+    /// When `ended` completed first, as the error with which the process ends.
+    pub async fn requested_before(
+        &self,
+        ended: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        tokio::select! {
+            biased;
+            () = self.requested() => Ok(()),
+            () = ended => {
+                error!("a queue is no longer consumed; shutting down");
+                self.token.cancel();
+                let problem = "a queue is no longer consumed, because of a bug; start the process again";
+                Err(ServeError::Unavailable(problem.to_owned()))
+            }
+        }
+    }
+
     /// Waits until a shutdown is requested.
     pub async fn requested(&self) {
         self.token.cancelled().await;
@@ -130,5 +153,29 @@ impl Drop for Shutdown {
         if let Some(listener) = &self.listener {
             listener.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn end_of_a_part_shuts_down_with_an_error() {
+        let shutdown = Shutdown::manual(CancellationToken::new());
+        let served = shutdown.requested_before(ready(())).await;
+        assert!(matches!(served, Err(ServeError::Unavailable(_))), "{served:?}");
+        assert!(shutdown.token().is_cancelled(), "the process is still ready");
+    }
+
+    #[tokio::test]
+    async fn requested_shutdown_is_no_error() {
+        let shutdown = Shutdown::manual(CancellationToken::new());
+        shutdown.token().cancel();
+        assert!(shutdown.requested_before(pending()).await.is_ok());
+        // Both at once, as when the bus closes during the shutdown.
+        assert!(shutdown.requested_before(ready(())).await.is_ok());
     }
 }

@@ -1,10 +1,10 @@
 //! Tool handlers that share a journal.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use tokio::process::Command;
 
-use super::services::Services;
+use super::{clocks::Clocks, services::Services};
 use crate::binaries;
 
 pub(super) const HANDLERS: usize = 3;
@@ -20,6 +20,8 @@ pub(super) struct HandlerSettings<'a> {
     pub(super) concurrency: usize,
     /// Calls that a handler holds in addition to the running ones.
     pub(super) backlog: usize,
+    /// Their clocks, if faults change these.
+    pub(super) clocks: Option<Arc<Clocks>>,
 }
 
 /// Returns a launcher of handlers, see [`Processes::start`](super::processes::Processes::start).
@@ -31,6 +33,7 @@ pub(super) fn launcher(
     let store_url = services.store_url.clone();
     let (folder, concurrency, backlog) =
         (settings.folder.to_owned(), settings.concurrency, settings.backlog);
+    let clocks = settings.clocks.clone();
     move |name| {
         let mut command = program("rockbot-tool-handler", name, &base);
         command
@@ -40,6 +43,9 @@ pub(super) fn launcher(
             .env("ROCKBOT_FILES__ROOT", &folder)
             .env("ROCKBOT_HANDLER__CONCURRENCY", concurrency.to_string())
             .env("ROCKBOT_HANDLER__BACKLOG", backlog.to_string());
+        if let Some(clocks) = &clocks {
+            clocks.apply(name, &mut command);
+        }
         command
     }
 }

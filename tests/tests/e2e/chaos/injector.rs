@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 use super::{
+    clocks::Clocks,
     load::{CALLER, Load},
     processes::Processes,
     schedule::{Fault, ScheduledFault},
@@ -22,6 +23,8 @@ pub(super) struct Injector {
     pub(super) services: Arc<Services>,
     pub(super) handlers: Arc<Processes>,
     pub(super) load: Arc<Load>,
+    /// Set if faults change clocks.
+    pub(super) clocks: Option<Arc<Clocks>>,
     pub(super) timeline: Arc<Timeline>,
 }
 
@@ -83,6 +86,7 @@ impl Injector {
                 self.timeline.pass(time).await;
                 slot.send(Signal::CONT, "SIGCONT");
             }
+            Fault::ChangeClock(index, offset, time) => self.change_clock(index, offset, time).await,
             Fault::DisconnectHandler(index) => {
                 let prefix = format!("{HANDLER_CONNECTIONS}handler-{}", index + 1);
                 self.close_connections(&prefix).await;
@@ -107,6 +111,17 @@ impl Injector {
             }
         }
         Injection::Done
+    }
+
+    /// Sets the clock of a handler, also of one that is started meanwhile.
+    async fn change_clock(&self, index: usize, offset: i64, time: Duration) {
+        let clocks = self.clocks.as_ref().expect("scheduled with clocks only");
+        let handler = format!("handler-{}", index + 1);
+        self.timeline.record(format!("clock of {handler} {offset:+} s"));
+        clocks.set(&handler, offset);
+        self.timeline.pass(time).await;
+        clocks.set(&handler, 0);
+        self.timeline.record(format!("clock of {handler} correct"));
     }
 
     async fn close_connections(&self, prefix: &str) {

@@ -6,6 +6,7 @@
 //! seed and a duration, and then it has a broker and a database of its own to stop and crash.
 
 mod checks;
+mod clocks;
 mod handlers;
 mod injector;
 mod load;
@@ -18,12 +19,7 @@ mod timeline;
 mod turns;
 mod violation;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
 use rockbot_testkit::fixture;
@@ -35,6 +31,7 @@ use tokio::{
 
 use self::{
     checks::{Observations, check},
+    clocks::Clocks,
     handlers::{HANDLERS, HandlerSettings},
     injector::Injector,
     load::{CALLER, Load, Mix},
@@ -110,6 +107,8 @@ struct Run {
     timeline: Arc<Timeline>,
     handlers: Arc<Processes>,
     load: Arc<Load>,
+    /// Set for a run with services of its own.
+    clocks: Option<Arc<Clocks>>,
     bus: Arc<dyn Bus>,
     observer: ReplyObserver,
 }
@@ -120,7 +119,13 @@ impl Run {
         let is_full = options.folder.is_some();
         let (mix, backlog) =
             if is_full { (Mix::Full, SMALL_BACKLOG) } else { (Mix::Patient, LARGE_BACKLOG) };
-        let settings = HandlerSettings { folder: &root, concurrency: CONCURRENCY, backlog };
+        let clocks = if is_full { Some(Arc::new(Clocks::start().await)) } else { None };
+        let settings = HandlerSettings {
+            folder: &root,
+            concurrency: CONCURRENCY,
+            backlog,
+            clocks: clocks.clone(),
+        };
         let launcher = handlers::launcher(&services, &settings);
         let handlers = Arc::new(Processes::start("handler", HANDLERS, launcher, &timeline).await);
         let bus = services.connect(&services.amqp_url, CALLER).await.expect("connected");
@@ -128,7 +133,7 @@ impl Run {
         let bus = services.connect(&services.amqp_url, "chaos-observer").await.expect("connected");
         let observer = ReplyObserver::start(&bus, timeline.clone()).await;
         let services = Arc::new(services);
-        Self { options, root, services, timeline, handlers, load, bus, observer }
+        Self { options, root, services, timeline, handlers, load, clocks, bus, observer }
     }
 
     /// Injects the faults, and returns the report and the description of its violations.
@@ -143,6 +148,7 @@ impl Run {
             services: self.services.clone(),
             handlers: self.handlers.clone(),
             load: self.load.clone(),
+            clocks: self.clocks.clone(),
             timeline: self.timeline.clone(),
         });
         let injected = tokio::spawn(injector.run(faults));
@@ -208,7 +214,13 @@ impl Run {
             Report { seed, duration, broker, faults, counts, violations, late_replies, retries };
         let description = report.describe(&observations, &self.timeline, &records.logs);
         if let Some(folder) = &self.options.folder {
-            write_files(folder, &report.to_json(), &description, &records.logs, &self.timeline);
+            report::write_files(
+                folder,
+                &report.to_json(),
+                &description,
+                &records.logs,
+                &self.timeline,
+            );
         }
         (report, description)
     }
@@ -256,24 +268,6 @@ impl Run {
             left.push(format!("not ready: {not_ready:?}"));
         }
         left
-    }
-}
-
-fn write_files(
-    folder: &Path,
-    report: &serde_json::Value,
-    description: &str,
-    logs: &[(String, String)],
-    timeline: &Timeline,
-) {
-    fs::create_dir_all(folder).expect("a folder");
-    let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("written");
-    write("report.json", &format!("{report:#}\n"));
-    write("violations.txt", description);
-    let events = timeline.events().iter().map(|event| format!("{event}\n")).collect::<String>();
-    write("events.txt", &events);
-    for (name, log) in logs {
-        write(&format!("{name}.log"), log);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The report of a run: a summary for programs, and a timeline for each violation.
 
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -73,6 +73,25 @@ impl Report {
                 None => describe_tails(text, logs),
             }
         })
+    }
+}
+
+/// Writes a report, the description of its violations, the timeline and the logs into a folder.
+pub(super) fn write_files(
+    folder: &Path,
+    report: &Value,
+    description: &str,
+    logs: &[(String, String)],
+    timeline: &Timeline,
+) {
+    fs::create_dir_all(folder).expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("written");
+    write("report.json", &format!("{report:#}\n"));
+    write("violations.txt", description);
+    let events = timeline.events().iter().map(|event| format!("{event}\n")).collect::<String>();
+    write("events.txt", &events);
+    for (name, log) in logs {
+        write(&format!("{name}.log"), log);
     }
 }
 

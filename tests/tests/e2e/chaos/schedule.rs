@@ -10,6 +10,8 @@ use super::handlers::HANDLERS;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Pauses between two faults, in milliseconds.
 const PAUSES: std::ops::Range<u64> = 400..4000;
+/// Offsets of a clock, in seconds.
+const CLOCK_OFFSETS: std::ops::RangeInclusive<i64> = -300..=300;
 /// Pauses of a run that shares its machine with other tests.
 const GENTLE_PAUSES: std::ops::Range<u64> = 1500..3500;
 
@@ -31,6 +33,8 @@ pub(super) enum Fault {
     HangDisconnectedHandler(usize, Duration),
     /// SIGTERM to a handler.
     TerminateHandler(usize, Duration),
+    /// The clock of a handler is this many seconds ahead, or behind, and then correct.
+    ChangeClock(usize, i64, Duration),
     /// The broker closes the connections of a handler.
     DisconnectHandler(usize),
     /// The broker closes the connections of the caller.
@@ -61,6 +65,7 @@ impl Fault {
             Self::HangHandler(..) => "hang handler",
             Self::HangDisconnectedHandler(..) => "hang and disconnect handler",
             Self::TerminateHandler(..) => "terminate handler",
+            Self::ChangeClock(..) => "change clock",
             Self::DisconnectHandler(..) => "disconnect handler",
             Self::DisconnectCaller => "disconnect caller",
             Self::DisconnectAll => "disconnect all",
@@ -84,6 +89,9 @@ impl fmt::Display for Fault {
             | Self::HangDisconnectedHandler(index, time)
             | Self::TerminateHandler(index, time) => {
                 write!(f, " {} for {:.1} s", index + 1, time.as_secs_f64())
+            }
+            Self::ChangeClock(index, offset, time) => {
+                write!(f, " {} by {offset:+} s for {:.1} s", index + 1, time.as_secs_f64())
             }
             Self::DisconnectHandler(index) => write!(f, " {}", index + 1),
             Self::StopBroker(time)
@@ -126,8 +134,9 @@ fn schedule(
 
 fn any_fault(random: &mut StdRng) -> Fault {
     let handler = random.random_range(0..HANDLERS);
-    let kind = random.random_range(0..32);
+    let kind = random.random_range(0..36);
     let seed = random.random_range(0..u64::MAX);
+    let offset = random.random_range(CLOCK_OFFSETS);
     let mut seconds =
         |range: std::ops::Range<f64>| Duration::from_secs_f64(random.random_range(range));
     match kind {
@@ -144,7 +153,8 @@ fn any_fault(random: &mut StdRng) -> Fault {
         24..26 => Fault::CrashDatabase(seconds(0.1..3.0)),
         26..28 => Fault::DeleteReplyQueue,
         28..30 => Fault::CutCaller(seconds(0.1..1.5), seed),
-        _ => Fault::DropCaller(seconds(0.1..1.5), seed),
+        30..32 => Fault::DropCaller(seconds(0.1..1.5), seed),
+        _ => Fault::ChangeClock(handler, offset, seconds(2.0..14.0)),
     }
 }
 

@@ -96,7 +96,12 @@ impl Run {
         } else {
             format!("sqlite:{}", root.join("conversations.db").display())
         };
-        let settings = HandlerSettings { folder: root, concurrency: CONCURRENCY, backlog: BACKLOG };
+        let settings = HandlerSettings {
+            folder: root,
+            concurrency: CONCURRENCY,
+            backlog: BACKLOG,
+            clocks: None,
+        };
         let launcher = handlers::launcher(&services, &settings);
         let handlers = Processes::start("handler", HANDLERS, launcher, &timeline).await;
         let model = ModelServer::start(timeline.clone()).await;
@@ -188,7 +193,7 @@ impl Run {
         let description = report.describe(&observations, &self.timeline, &records.logs);
         if let Some(folder) = &folder {
             let json = report.to_json();
-            super::write_files(folder, &json, &description, &records.logs, &self.timeline);
+            super::report::write_files(folder, &json, &description, &records.logs, &self.timeline);
         }
         (report, description)
     }
