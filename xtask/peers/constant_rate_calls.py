@@ -1,6 +1,6 @@
-"""Calls the tool list_files of a fleet at a constant rate until standard input is closed.
+"""Calls a tool of a fleet without arguments at a constant rate until standard input is closed.
 
-    python constant_rate_calls.py AMQP_URL CALLS_PER_SECOND
+    python constant_rate_calls.py AMQP_URL CALLS_PER_SECOND TOOL ROUTING_KEY
 
 The URL is that of the user <namespace>.cli. The protocol of docs/messaging.md is implemented here, so
 that the fleet is tested independently of RockBot's client. Prints "ready" after the first reply, and
@@ -22,8 +22,8 @@ DEADLINE_SECONDS = 30
 
 
 class Calls:
-    def __init__(self, user):
-        self.user = user
+    def __init__(self, user, tool, key):
+        self.user, self.tool, self.key = user, tool, key
         self.namespace = user.removesuffix(".cli")
         self.reply_to = f"tool.result.cli.{uuid.uuid4().hex}"
         self.pending = {}
@@ -54,7 +54,7 @@ class Calls:
 
     async def call(self):
         call = uuid.uuid4().hex
-        request = {"toolCallId": call, "toolName": "list_files", "arguments": "{}",
+        request = {"toolCallId": call, "toolName": self.tool, "arguments": "{}",
                    "sessionId": self.reply_to}
         now = int(time.time())
         headers = {
@@ -72,7 +72,7 @@ class Calls:
         )
         self.pending[call] = time.monotonic()
         try:
-            await self.exchange.publish(message, "tool.invoke", mandatory=True, timeout=DEADLINE_SECONDS)
+            await self.exchange.publish(message, self.key, mandatory=True, timeout=DEADLINE_SECONDS)
         except Exception as error:
             self.pending.pop(call, None)
             self.failures.append(f"not published: {error!r}")
@@ -82,9 +82,9 @@ async def wait_for_end_of_input():
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-async def main(url, rate):
+async def main(url, rate, tool, key):
     connection = await aio_pika.connect(url)
-    calls = Calls(urlsplit(url).username)
+    calls = Calls(urlsplit(url).username, tool, key)
     await calls.listen(await connection.channel(publisher_confirms=True))
     ended = asyncio.create_task(wait_for_end_of_input())
     await calls.call()
@@ -113,4 +113,4 @@ async def main(url, rate):
     return 1 if failed or not count else 0
 
 
-sys.exit(asyncio.run(main(sys.argv[1], float(sys.argv[2]))))
+sys.exit(asyncio.run(main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])))

@@ -7,6 +7,7 @@
 mod calls;
 mod cluster;
 mod objects;
+mod pool_isolation;
 mod pools;
 mod shared_files;
 mod values_table;

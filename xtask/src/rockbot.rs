@@ -9,19 +9,20 @@ use crate::{process, workspace};
 
 /// Writes the secrets of `deploy/compose` into `folder`. Existing passwords are kept.
 pub(crate) fn write_compose_secrets(folder: &Path) -> Result<()> {
-    write_secrets("compose", folder)
+    write_secrets("compose", &["web"], folder)
 }
 
-/// Writes the secrets of the chart into `folder`. Existing passwords are kept.
-pub(crate) fn write_chart_secrets(folder: &Path) -> Result<()> {
-    write_secrets("kubernetes", folder)
+/// Writes the secrets of the chart with these handler pools into `folder`. Existing passwords are kept.
+pub(crate) fn write_chart_secrets(pools: &[&str], folder: &Path) -> Result<()> {
+    write_secrets("kubernetes", pools, folder)
 }
 
-fn write_secrets(layout: &str, folder: &Path) -> Result<()> {
+fn write_secrets(layout: &str, pools: &[&str], folder: &Path) -> Result<()> {
     let mut build = workspace::cargo();
     // The selection of the tests: another would compile dependencies again with other features.
     process::run(build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "rockbot"]))?;
     let mut command = Command::new(workspace::program("rockbot")?);
-    command.args(["admin", "secrets", "--agent", "assistant", "--pool", "web", "--layout", layout]);
+    command.args(["admin", "secrets", "--agent", "assistant", "--layout", layout]);
+    command.args(pools.iter().flat_map(|pool| ["--pool", pool]));
     process::run(command.arg("--out").arg(folder))
 }

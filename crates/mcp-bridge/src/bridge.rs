@@ -117,7 +117,7 @@ impl Bridge {
         let context = BridgeContext {
             catalog: Catalog::new(),
             queues: queue::queues(&queues),
-            dial: DialSettings { policy: Arc::new(dial), tokens },
+            dial: DialSettings { policy: Arc::new(dial), tokens, apis: Arc::default() },
             ownership,
             metrics: ServerMetrics::default(),
             model,

@@ -1,7 +1,12 @@
 //! Opening of sessions, in the protocol era that the server supports: detected by a [`probe`], and
 //! remembered for the next session.
 
-use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    str::FromStr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use rmcp::{
@@ -9,7 +14,8 @@ use rmcp::{
     service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
     transport::Transport as McpTransport,
 };
-use rockbot_rest::ApiEntry;
+use rockbot_egress::EgressError;
+use rockbot_rest::{ApiClient, ApiEntry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -31,14 +37,28 @@ use crate::{
 const OPEN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Settings for connections to remote servers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct DialSettings {
     pub(crate) policy: Arc<DialPolicy>,
     /// The folder for tokens.
     pub(crate) tokens: Option<PathBuf>,
+    /// The client of all APIs, created by the first one.
+    pub(crate) apis: Arc<OnceLock<ApiClient>>,
 }
 
 impl DialSettings {
+    /// Returns the client of all APIs.
+    ///
+    /// # Errors
+    /// When the trusted certificates cannot be read.
+    fn api_client(&self) -> Result<ApiClient, EgressError> {
+        if let Some(client) = self.apis.get() {
+            return Ok(client.clone());
+        }
+        let client = ApiClient::new(self.policy.clone())?;
+        Ok(self.apis.get_or_init(|| client).clone())
+    }
+
     /// Returns the token source of a server, or `None` for a program.
     pub(crate) fn tokens(&self, config: &ServerConfig) -> Option<OAuthTokens> {
         let remote = config.transport.remote()?;
@@ -132,10 +152,10 @@ pub(crate) enum Opened {
 pub(crate) async fn open(
     config: &ServerConfig,
     era: Era,
-    policy: &Arc<DialPolicy>,
+    dial: &DialSettings,
     tokens: Option<&OAuthTokens>,
 ) -> Result<Opened, ConnectFailure> {
-    let connection = Connection { config, policy, tokens, until: Instant::now() + OPEN_TIMEOUT };
+    let connection = Connection { config, dial, tokens, until: Instant::now() + OPEN_TIMEOUT };
     match connection.open(era).await {
         // A server of the older era may end at an unknown request, or never reply to it.
         Err(ConnectFailure::Unanswered) => connection.open(Era::Handshake).await,
@@ -146,7 +166,7 @@ pub(crate) async fn open(
 /// The parameters of an attempt to open a session.
 struct Connection<'a> {
     config: &'a ServerConfig,
-    policy: &'a Arc<DialPolicy>,
+    dial: &'a DialSettings,
     tokens: Option<&'a OAuthTokens>,
     until: Instant,
 }
@@ -230,12 +250,14 @@ impl Connection<'_> {
 
     /// Reads the document of an API. Boxed, because the future is large.
     async fn open_api(&self, entry: &ApiEntry) -> Result<ApiSession, ConnectFailure> {
-        let opened = Box::pin(ApiSession::open(&self.config.name, entry, self.policy));
+        let client = self.dial.api_client();
+        let client = client.map_err(|error| ConnectFailure::OpenApi(error.to_string()))?;
+        let opened = Box::pin(ApiSession::open(&self.config.name, entry, client));
         opened.await.map_err(ConnectFailure::OpenApi)
     }
 
     fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {
-        remote_server(remote, self.policy, self.tokens)
+        remote_server(remote, &self.dial.policy, self.tokens)
     }
 }
 

@@ -1,6 +1,6 @@
 //! OpenAPI documents as servers: their operations are the tools, and calls are HTTP requests.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::mcp::McpToolDefinition;
@@ -17,7 +17,6 @@ use crate::{
     config::{ServerConfig, with_document_key},
     definitions::{Definitions, ListLimits},
     server_session::{ServerInfo, ServerSession},
-    transport::DialPolicy,
 };
 
 /// The limits of a document.
@@ -34,7 +33,7 @@ pub(crate) struct ApiSession {
 }
 
 impl ApiSession {
-    /// Reads the document of a server.
+    /// Reads the document of a server. `client` is shared by all servers of the bridge.
     ///
     /// # Errors
     /// A message for the operator.
@@ -44,9 +43,8 @@ impl ApiSession {
     pub(crate) async fn open(
         server: &str,
         entry: &ApiEntry,
-        policy: &Arc<DialPolicy>,
+        client: ApiClient,
     ) -> Result<Self, String> {
-        let client = ApiClient::new(policy.clone()).map_err(|error| error.to_string())?;
         Self::read(server, entry.clone(), client).await
     }
 

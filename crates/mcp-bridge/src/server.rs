@@ -259,8 +259,8 @@ impl ConnectionTask {
         let starting = self.context.starting.clone();
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
-        let policy = &self.context.dial.policy;
-        let opened = connect::open(&config, self.era, policy, self.tokens.as_ref()).await;
+        let dial = &self.context.dial;
+        let opened = connect::open(&config, self.era, dial, self.tokens.as_ref()).await;
         drop(permit);
         match opened {
             Ok(opened) => {

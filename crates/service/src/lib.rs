@@ -9,6 +9,7 @@
 //! - `healthcheck`: a readiness probe for containers;
 //! - [`tls`]: the TLS stack;
 //! - [`connections`]: a bounded HTTP listener;
+//! - [`memory_limit`]: the memory that the process may use;
 //! - [`process`]: the main function of a service;
 //! - [`exit`]: the exit codes.
 
@@ -20,6 +21,7 @@ pub mod expand;
 pub mod health;
 mod healthcheck;
 pub mod logging;
+mod memory;
 pub mod process;
 pub mod sections;
 mod serve_error;
@@ -31,6 +33,7 @@ pub mod watch;
 pub use admin::AdminSection;
 pub use config::{ConfigProblems, Configuration};
 pub use health::Health;
+pub use memory::memory_limit;
 pub use process::Process;
 pub use sections::{LogFormat, LogSection, Profile, ServiceSection};
 pub use serve_error::ServeError;

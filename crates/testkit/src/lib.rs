@@ -1,5 +1,5 @@
 //! Test support: fixtures and conformance suites for buses and stores, private brokers and databases, real
-//! MCP servers, and fault injection.
+//! MCP servers, mocks of HTTP APIs, and fault injection.
 //!
 //! A development dependency only. The vocabulary is in the crate's `README.md`.
 
@@ -12,6 +12,7 @@ pub mod fixture;
 pub mod intercepted_bus;
 pub mod management;
 pub mod mcp_servers;
+pub mod openapi_mock;
 pub mod otlp_collector;
 pub mod postgres;
 pub mod proxy;
@@ -24,6 +25,7 @@ pub mod vhost;
 pub use fixture::BusFixture;
 pub use intercepted_bus::InterceptedBus;
 pub use mcp_servers::{HttpPeer, McpPeer, RunningHttpPeer};
+pub use openapi_mock::OpenApiMock;
 pub use otlp_collector::{Collector, Span};
 pub use proxy::FaultProxy;
 pub use store_fixture::StoreFixture;

@@ -137,19 +137,23 @@ impl RunningHttpPeer {
     /// As for [`RunningHttpPeer::start`].
     #[must_use]
     pub fn start_on(peer: HttpPeer, port: u16) -> Self {
+        let url = format!("http://127.0.0.1:{port}/{}", peer.path());
+        Self::run(peer.command(port), url, port)
+    }
+
+    /// Starts a server that listens on this port.
+    pub(crate) fn run(mut command: Command, url: String, port: u16) -> Self {
         let log = tempfile::tempdir().expect("a directory for the log");
         let output = File::create(log.path().join("log")).expect("a log");
         let mut guard = ProcessGuard::start(StopSignal::Kill, None).expect("a guard");
-        let child = peer
-            .command(port)
+        let child = command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a log"))
             .stderr(output)
             .process_group(0)
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {peer:?}: {error}"));
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         guard.watch(&child).expect("a guard");
-        let url = format!("http://127.0.0.1:{port}/{}", peer.path());
         let mut running = Self { guard, child, url, port, log };
         running.wait_until_listening();
         running

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -13,43 +14,59 @@ const AIO_PIKA: &str = "aio-pika==10.2.1";
 /// Calls during an upgrade.
 const CALLS_PER_SECOND: &str = "50";
 
+/// `kubectl port-forward` to the broker; dropping it stops it.
+pub(super) struct Forward {
+    port: u16,
+    // kubectl writes a line for each connection and must not find its output closed.
+    _output: BufReader<ChildStdout>,
+    _guard: ProcessGuard,
+}
+
+impl Forward {
+    /// Forwards a free port to the embedded broker in `pod`, and returns when kubectl listens.
+    pub(super) fn start(mut kubectl: Command, pod: &str) -> Result<Self> {
+        let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
+        let port = free_port()?;
+        kubectl.args(["port-forward", pod, &format!("{port}:5672")]);
+        let mut kubectl = spawn(&mut kubectl, &mut guard)?;
+        let stdout = kubectl.stdout.take().context("kubectl has no output")?;
+        let mut output = BufReader::new(stdout);
+        let first = read_line(&mut output)?;
+        ensure!(first.contains("Forwarding"), "cannot forward a port to {pod}: {first}");
+        Ok(Self { port, _output: output, _guard: guard })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Returns a Python interpreter with an AMQP client.
+pub(super) fn python() -> Result<PathBuf> {
+    let environment = workspace::peers_folder()?.join("python-calls");
+    python::environment(&environment, &[AIO_PIKA], python::Dependencies::Install, true)?;
+    Ok(python::program(&environment, "python"))
+}
+
 /// A process that makes calls; dropping it stops the calls.
 pub(super) struct Calls {
+    tool: String,
     caller: Child,
     output: BufReader<ChildStdout>,
-    // `kubectl port-forward` writes a line for each connection and must not find its output closed.
-    _forward_output: BufReader<ChildStdout>,
     _guard: ProcessGuard,
 }
 
 impl Calls {
-    /// Starts the calls through `kubectl port-forward` to the pod of the embedded broker, and returns
-    /// after the first reply.
-    pub(super) fn start(
-        mut forward: Command,
-        pod: &str,
-        user: &str,
-        password: &str,
-    ) -> Result<Self> {
-        let environment = workspace::peers_folder()?.join("python-calls");
-        python::environment(&environment, &[AIO_PIKA], python::Dependencies::Install, true)?;
+    /// Starts calls of a tool, as the user of the URL, and returns after the first reply.
+    pub(super) fn start(url: &str, tool: &str, routing_key: &str) -> Result<Self> {
         let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
-        let port = free_port()?;
-        forward.args(["port-forward", pod, &format!("{port}:5672")]);
-        let mut forward = spawn(&mut forward, &mut guard)?;
-        // kubectl prints a line when it listens.
-        let stdout = forward.stdout.take().context("kubectl has no output")?;
-        let mut forward_output = BufReader::new(stdout);
-        let first = read_line(&mut forward_output)?;
-        ensure!(first.contains("Forwarding"), "cannot forward a port to {pod}: {first}");
-
-        let url = format!("amqp://{user}:{password}@127.0.0.1:{port}/%2f");
-        let mut caller = Command::new(python::program(&environment, "python"));
-        caller.arg(workspace::peer_file("constant_rate_calls.py")).args([&url, CALLS_PER_SECOND]);
+        let mut caller = Command::new(python()?);
+        caller.arg(workspace::peer_file("constant_rate_calls.py"));
+        caller.args([url, CALLS_PER_SECOND, tool, routing_key]);
         let mut caller = spawn(&mut caller, &mut guard)?;
         let mut output = BufReader::new(caller.stdout.take().context("the caller has no output")?);
-        ensure!(read_line(&mut output)?.trim() == "ready", "the first call failed");
-        Ok(Self { caller, output, _forward_output: forward_output, _guard: guard })
+        ensure!(read_line(&mut output)?.trim() == "ready", "the first call of {tool} failed");
+        Ok(Self { tool: tool.to_owned(), caller, output, _guard: guard })
     }
 
     /// Stops the calls, and fails if any of them failed.
@@ -57,8 +74,9 @@ impl Calls {
         drop(self.caller.stdin.take());
         let mut summary = String::new();
         self.output.read_to_string(&mut summary)?;
-        ensure!(self.caller.wait()?.success(), "calls failed: {summary}");
-        console::progress("chart", summary.trim());
+        let tool = &self.tool;
+        ensure!(self.caller.wait()?.success(), "calls of {tool} failed: {summary}");
+        console::progress("chart", format_args!("{tool}: {}", summary.trim()));
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::calls::Calls;
+use super::calls::{Calls, Forward};
+use super::pool_isolation;
 use super::{chart, error_text, stdout};
 use crate::{console, process, rockbot, workspace};
 
@@ -20,6 +21,8 @@ const KINDS: &str = "deployments,statefulsets,pods,services,serviceaccounts,conf
                      persistentvolumeclaims,networkpolicies,roles,rolebindings,resourcequotas,\
                      limitranges";
 const TIMEOUT: &str = "10m";
+/// The pools of `helm/tests/cluster.yaml`.
+const POOLS: [&str; 2] = ["web", "api"];
 
 /// Runs the lifecycle of a release. The namespaces are removed in any case.
 pub(super) fn run(helm: &Path, kubectl: &Path, values: &[PathBuf]) -> Result<()> {
@@ -58,6 +61,7 @@ impl Fleet<'_> {
         self.create_secrets()?;
         self.step("install", self.release("install"))?;
         self.test()?;
+        self.check_pools()?;
         self.upgrade_under_load()?;
         self.test()?;
         let mut uninstall = self.helm();
@@ -100,37 +104,64 @@ impl Fleet<'_> {
         command
     }
 
-    /// Upgrades and rolls back while calls are made. Each replaces every pod except those of the broker and the
-    /// database.
-    fn upgrade_under_load(&self) -> Result<()> {
+    /// Returns the URL of the embedded broker for a user, through a forwarded port.
+    fn broker_url(&self, forward: &Forward, user: &str) -> Result<String> {
         let passwords = fs::read_to_string(self.folder.join("passwords"))?;
         let mut users = passwords.lines().filter_map(|line| line.split_once(' '));
-        let (user, password) =
-            users.find(|(user, _)| user.ends_with(".cli")).context("the user cli is missing")?;
-        let pod = format!("pod/{RELEASE}-rabbitmq-0");
-        let calls = Calls::start(self.in_namespace(), &pod, user, password)?;
+        let (name, password) = users
+            .find(|(name, _)| name.split_once('.').is_some_and(|(_, name)| name == user))
+            .with_context(|| format!("the user {user} is missing"))?;
+        Ok(format!("amqp://{name}:{password}@127.0.0.1:{}/%2f", forward.port()))
+    }
+
+    fn forward_broker(&self) -> Result<Forward> {
+        Forward::start(self.in_namespace(), &format!("pod/{RELEASE}-rabbitmq-0"))
+    }
+
+    /// Checks that a handler cannot read what belongs to another pool.
+    fn check_pools(&self) -> Result<()> {
+        console::progress("chart", "isolation of pools");
+        let forward = self.forward_broker()?;
+        let (caller, handler) =
+            (self.broker_url(&forward, "cli")?, self.broker_url(&forward, "tool-handler")?);
+        pool_isolation::check_key(&caller)?;
+        pool_isolation::check_queue(&handler)?;
+        pool_isolation::check_account(self.kubectl, NAMESPACE)
+    }
+
+    /// Upgrades and rolls back while calls are made. Each replaces every pod except those of the broker and the
+    /// database. The upgrade also replaces a tool of the pool `api` by another one.
+    fn upgrade_under_load(&self) -> Result<()> {
+        let forward = self.forward_broker()?;
+        let url = self.broker_url(&forward, "cli")?;
+        let unnamed = Calls::start(&url, "list_files", "tool.invoke")?;
+        let pool = Calls::start(&url, "kept", "tool.invoke.pool.api")?;
         let mut upgrade = self.release("upgrade");
-        upgrade.args(["--set", "log.level=debug,toolHandler.replicas=2"]);
+        upgrade.arg("--values").arg(workspace::root().join("helm/tests/cluster-upgrade.yaml"));
         self.step("upgrade", upgrade)?;
         self.check_handlers("2")?;
+        Calls::start(&url, "added", "tool.invoke.pool.api")?.finish()?;
         let mut rollback = self.helm();
         rollback.args(["rollback", RELEASE, "1", "--wait", "--timeout", TIMEOUT]);
         self.step("rollback", rollback)?;
         self.check_handlers("1")?;
-        calls.finish()
+        unnamed.finish()?;
+        pool.finish()
     }
 
     /// Creates the secrets that the chart requires, for broker users and the database, and the script of
     /// the scripted model.
     fn create_secrets(&self) -> Result<()> {
-        rockbot::write_chart_secrets(self.folder)?;
+        rockbot::write_chart_secrets(&POOLS, self.folder)?;
         for name in ["broker", "store"] {
             let mut secret = self.in_namespace();
             secret.args(["create", "secret", "generic", &format!("rockbot-{name}")]);
             let folder = self.folder.join(name);
             stdout(secret.arg(format!("--from-file={}", folder.display())))?;
         }
-
+        let mut key = self.in_namespace();
+        key.args(["create", "secret", "generic", "web-keys"]);
+        stdout(key.arg(format!("--from-literal=brave={}", pool_isolation::KEY)))?;
         let script = workspace::root().join("examples/demo.toml");
         let mut model = self.in_namespace();
         model.args(["create", "configmap", "model-script"]);

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::{
     config::SpecLocation,
-    openapi::{Document, MAX_DOCUMENT_BYTES},
+    openapi::{Document, ImportLimits},
 };
 
 /// Interval at which a file is checked for changes.
@@ -77,10 +77,15 @@ impl DocumentWatch {
 ///
 /// # Errors
 /// A message for the operator.
-pub(super) async fn load(spec: &SpecLocation, client: &GuardedClient) -> Result<Vec<u8>, String> {
+pub(super) async fn load(
+    spec: &SpecLocation,
+    client: &GuardedClient,
+    limits: ImportLimits,
+) -> Result<Vec<u8>, String> {
+    let max_bytes = limits.document_bytes();
     match spec {
-        SpecLocation::Url(url) => fetch(url, client).await,
-        SpecLocation::File(path) => read_file(path).await,
+        SpecLocation::Url(url) => fetch(url, client, max_bytes).await,
+        SpecLocation::File(path) => read_file(path, max_bytes).await,
     }
 }
 
@@ -88,18 +93,19 @@ pub(super) async fn load(spec: &SpecLocation, client: &GuardedClient) -> Result<
 ///
 /// # Errors
 /// A message for the operator.
-pub(super) fn parse(bytes: Vec<u8>) -> Result<Document, String> {
+pub(super) fn parse(bytes: Vec<u8>, limits: ImportLimits) -> Result<Document, String> {
     let text = String::from_utf8(bytes).map_err(|_| "the document is not UTF-8".to_owned())?;
-    text.parse::<Document>().map_err(|error| error.to_string())
+    Document::read(&text, limits).map_err(|error| error.to_string())
 }
 
-async fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+async fn read_file(path: &Path, max_bytes: usize) -> Result<Vec<u8>, String> {
     use std::io::Read as _;
     let shown = path.display().to_string();
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || {
         let mut bytes = Vec::new();
-        let limit = MAX_DOCUMENT_BYTES as u64 + 1;
+        // One byte more, by which the document is recognized as too large.
+        let limit = max_bytes as u64 + 1;
         std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
         Ok::<_, std::io::Error>(bytes)
     });
@@ -110,7 +116,7 @@ async fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-async fn fetch(url: &Url, client: &GuardedClient) -> Result<Vec<u8>, String> {
+async fn fetch(url: &Url, client: &GuardedClient, max_bytes: usize) -> Result<Vec<u8>, String> {
     let deadline = Instant::now() + FETCH_TIMEOUT;
     let failed = |error: rockbot_egress::EgressError| {
         let causes: Vec<_> = causes(&error).map(ToString::to_string).collect();
@@ -122,5 +128,5 @@ async fn fetch(url: &Url, client: &GuardedClient) -> Result<Vec<u8>, String> {
     if !status.is_success() {
         return Err(format!("spec: the server replied with {status}"));
     }
-    read_body(response, MAX_DOCUMENT_BYTES, Some(deadline)).await.map_err(failed)
+    read_body(response, max_bytes, Some(deadline)).await.map_err(failed)
 }

@@ -9,7 +9,7 @@ use rockbot_egress::DialPolicy;
 use rockbot_tools::CallPolicy;
 use secrecy::ExposeSecret;
 
-use super::document;
+use super::{document, memory};
 use crate::{
     call::RestClient,
     config::{ApiConfig, CallSettings},
@@ -53,13 +53,15 @@ impl ImportedApi {
         client: &RestClient,
     ) -> Result<Self, String> {
         config.import.allow_plain_http = dial.allow_plain_http;
-        let bytes = document::load(&config.spec, client.http()).await?;
+        let limits = memory::limits();
+        let reading = memory::reading().await;
+        let bytes = document::load(&config.spec, client.http(), limits).await?;
         let import = std::mem::take(&mut config.import);
-        let permit = client.import_permit().await;
+        let importing = memory::importing().await;
         // Large documents take seconds.
         let imported = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let document = document::parse(bytes)?;
+            let _permits = (reading, importing);
+            let document = document::parse(bytes, limits)?;
             let imported = openapi::import(&document, &import);
             let (title, description) = (document.title(), document.description());
             Ok::<_, String>((document.version(), title, description, imported))

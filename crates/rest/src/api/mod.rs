@@ -2,6 +2,7 @@
 
 mod document;
 mod import;
+mod memory;
 mod tools;
 
 pub use self::{

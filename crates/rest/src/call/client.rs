@@ -3,16 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_egress::{ClientOptions, DialPolicy, EgressError, GuardedClient};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::tokens::Tokens;
 
 /// Time limit for establishing a connection. Three attempts with their delays fit into the default time
 /// of a call.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// Number of documents that are imported at the same time. A large one needs hundreds of megabytes.
-const CONCURRENT_IMPORTS: usize = 2;
 
 /// Sends the requests of REST tools. Clones share connections and access tokens.
 #[derive(Clone)]
@@ -22,7 +18,6 @@ pub(crate) struct RestClient {
     /// none fails because the server was closing it.
     single_use: GuardedClient,
     pub(super) tokens: Arc<Tokens>,
-    imports: Arc<Semaphore>,
 }
 
 impl RestClient {
@@ -45,18 +40,12 @@ impl RestClient {
         let http = GuardedClient::new(policy.clone(), options)?;
         let single_use = GuardedClient::new(policy, single_use)?;
         let tokens = Arc::new(Tokens::new(http.clone()));
-        let imports = Arc::new(Semaphore::new(CONCURRENT_IMPORTS));
-        Ok(Self { http, single_use, tokens, imports })
+        Ok(Self { http, single_use, tokens })
     }
 
     /// Returns the client for the requests of a tool. `repeatable`: sending one twice does no harm.
     pub(super) fn sender(&self, repeatable: bool) -> &GuardedClient {
         if repeatable { &self.http } else { &self.single_use }
-    }
-
-    /// Waits until a document may be imported. The permit is returned when the import has ended.
-    pub(crate) async fn import_permit(&self) -> Option<OwnedSemaphorePermit> {
-        self.imports.clone().acquire_owned().await.ok()
     }
 
     /// Returns the guarded client.

@@ -25,7 +25,8 @@ const CREDENTIALS: [&str; 18] = [
     "subscriptionkey",
     "token",
 ];
-/// Names that hold credentials only as a whole, because other names end in them.
+/// Names of headers and of members of a query that hold credentials only as a whole, because other names
+/// end in them. In a body they mostly name something else, such as a field to sort by.
 const WHOLE_NAMES: [&str; 3] = ["key", "sid", "xkey"];
 /// Minimum length of a segment of a path that is a credential, in bytes.
 const MIN_SEGMENT_BYTES: usize = 16;
@@ -52,7 +53,7 @@ pub(super) fn credentials_in_header((name, value): (&String, &String)) -> Vec<St
     } else if is(COOKIE) {
         let pairs = value.split(';').map(|pair| pair.split_once('=').map_or(pair, |pair| pair.1));
         pairs.map(str::trim).collect()
-    } else if names_credential(name) {
+    } else if names_credential(name) || is_whole_name(name) {
         // A scheme may stand before the credential.
         [Some(value.trim()), value.split_whitespace().last()].into_iter().flatten().collect()
     } else {
@@ -68,7 +69,8 @@ pub(super) fn credentials_in_url(url: &str) -> Vec<String> {
     let path = address.split_once("://").map_or(address, |(_, rest)| rest);
     let segments = path.split('/').skip(1).filter(|segment| is_random(segment));
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let values = pairs.filter(|(name, _)| names_credential(name)).map(|(_, value)| value);
+    let is_credential = |name: &str| names_credential(name) || is_whole_name(name);
+    let values = pairs.filter(|(name, _)| is_credential(name)).map(|(_, value)| value);
     let written = segments.chain(values).filter(|text| is_literal(text));
     let both = written.flat_map(|text| {
         [text.to_owned(), percent_decode_str(text).decode_utf8_lossy().into_owned()]
@@ -76,8 +78,16 @@ pub(super) fn credentials_in_url(url: &str) -> Vec<String> {
     both.collect()
 }
 
-/// Returns the credentials among the members of a query or a body that are written into the file.
-pub(super) fn credentials_in_members(value: &Value) -> Vec<String> {
+/// Returns the credentials in a query that are written into the file.
+pub(super) fn credentials_in_query(query: &Value) -> Vec<String> {
+    let members = query.as_object().into_iter().flatten();
+    let whole = members.filter(|(name, _)| is_whole_name(name));
+    let whole = whole.filter_map(|(_, value)| value.as_str()).filter(|text| is_literal(text));
+    whole.map(str::to_owned).chain(credentials_in_body(query)).collect()
+}
+
+/// Returns the credentials among the members of a body that are written into the file.
+pub(super) fn credentials_in_body(value: &Value) -> Vec<String> {
     let (mut credentials, mut pending) = (Vec::new(), vec![value]);
     while let Some(value) = pending.pop() {
         match value {
@@ -98,11 +108,20 @@ pub(super) fn credentials_in_members(value: &Value) -> Vec<String> {
     credentials
 }
 
-/// Returns `true` if values of this name are credentials.
+/// Returns `true` if values of this name are credentials, wherever it stands.
 fn names_credential(name: &str) -> bool {
-    let plain = name.chars().filter(char::is_ascii_alphanumeric);
-    let plain = plain.collect::<String>().to_ascii_lowercase();
-    WHOLE_NAMES.contains(&plain.as_str()) || CREDENTIALS.iter().any(|end| plain.ends_with(end))
+    let plain = plain_name(name);
+    CREDENTIALS.iter().any(|end| plain.ends_with(end))
+}
+
+/// Returns `true` if values of this name are credentials in a header and in a query.
+fn is_whole_name(name: &str) -> bool {
+    WHOLE_NAMES.contains(&plain_name(name).as_str())
+}
+
+/// Returns a name without separators, in lower case.
+fn plain_name(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
 /// Returns `true` if a text has no placeholder. Values of variables are known without it.
@@ -160,8 +179,17 @@ mod tests {
     fn members_hold_credentials_at_any_depth() {
         let body = json!({"auth": {"apiKey": "one", "user": "me"}, "list": [{"password": "two"}],
             "sort_key": "created_at", "token": "${TOKEN}"});
-        let mut found = credentials_in_members(&body);
+        let mut found = credentials_in_body(&body);
         found.sort();
         assert_eq!(found, ["one", "two"]);
+    }
+
+    #[test]
+    fn key_is_a_credential_in_headers_and_queries_only() {
+        let members = json!({"key": "priority", "filter": {"key": "status"}});
+        assert!(credentials_in_body(&members).is_empty());
+        assert_eq!(credentials_in_query(&members), ["priority"]);
+        assert_eq!(credentials_in_url("https://a.example/x?key=literal"), ["literal", "literal"]);
+        assert_eq!(header("X-Key", "literal"), ["literal", "literal"]);
     }
 }

@@ -8,7 +8,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    credentials::{credentials_in_header, credentials_in_members, credentials_in_url, secrets_in},
+    credentials::{
+        credentials_in_body, credentials_in_header, credentials_in_query, credentials_in_url,
+        secrets_in,
+    },
     entry,
     settings::{CallSettings, hints},
 };
@@ -67,7 +70,7 @@ impl RawTool {
         let headers = self.headers.iter().flatten().flat_map(credentials_in_header);
         let query = self.query.clone().map(Value::Object).unwrap_or_default();
         let body = self.body.as_ref().unwrap_or(&Value::Null);
-        let members = [&query, body].into_iter().flat_map(credentials_in_members);
+        let members = credentials_in_query(&query).into_iter().chain(credentials_in_body(body));
         headers.chain(members).chain(credentials_in_url(&self.url)).collect()
     }
 }

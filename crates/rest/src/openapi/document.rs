@@ -7,22 +7,15 @@ use serde_json::Value;
 
 use super::{
     json_shape::{self, ShapeError},
+    limits::ImportLimits,
     swagger,
 };
 
-/// Maximum size of a document, in bytes.
-pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024 * 1024;
-/// Maximum number of values in a document.
-const MAX_NODES: usize = 4_000_000;
-/// Maximum memory of a document in JSON, in bytes, estimated before it is parsed.
-const MAX_MEMORY_BYTES: usize = 768 * 1024 * 1024;
 /// Maximum length of a title or a version, in characters.
 const MAX_TITLE_CHARS: usize = 200;
 /// Maximum length of the description of an API, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
 
-/// Maximum number of values in YAML: in small objects they need about 700 MiB.
-const MAX_YAML_NODES: usize = 3_000_000;
 /// Maximum nesting of YAML, whose parser needs more stack than that of JSON.
 const MAX_YAML_DEPTH: usize = 64;
 /// Limits of aliases in YAML: their number, and the size of all that they can repeat.
@@ -34,18 +27,25 @@ const MAX_REPEATED_EVENTS: usize = 500_000;
 /// Reason why a document cannot be imported at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// It exceeds [`MAX_DOCUMENT_BYTES`].
-    #[error("document has {bytes} bytes; at most {MAX_DOCUMENT_BYTES} are read")]
+    /// It exceeds [`ImportLimits::document_bytes`].
+    #[error(
+        "document has more than {max_bytes} bytes; import a part of it, or give the process more memory"
+    )]
     TooLarge {
-        /// Size of the document.
-        bytes: usize,
+        /// Maximum size of a document.
+        max_bytes: usize,
     },
     /// It holds too many values, or needs too much memory.
     #[error(
-        "document holds more than {MAX_NODES} values, or needs more than {} MiB of memory; import a part \
-         of it", MAX_MEMORY_BYTES >> 20
+        "document holds more than {max_values} values, or needs more than {max_mib} MiB of memory; \
+         import a part of it, or give the process more memory"
     )]
-    TooManyValues,
+    TooManyValues {
+        /// Maximum number of values.
+        max_values: usize,
+        /// Maximum memory, in MiB.
+        max_mib: usize,
+    },
     /// It nests too deeply.
     #[error("document nests deeper than {} levels; flatten it with references", json::MAX_DEPTH)]
     TooDeep,
@@ -97,21 +97,44 @@ impl fmt::Display for Version {
 pub struct Document {
     version: Version,
     root: Value,
+    limits: ImportLimits,
 }
 
 impl Document {
-    /// Reads a document that was parsed already.
+    /// Reads a document that was parsed already, within the default limits.
     ///
     /// # Errors
     /// See [`DocumentError`].
     pub fn from_value(root: Value) -> Result<Self, DocumentError> {
-        check_shape(&root)?;
+        Self::parsed(root, ImportLimits::default())
+    }
+
+    /// Reads a document from JSON, or from YAML when it does not begin with `{`.
+    ///
+    /// A document takes up to a second and several times its size in memory: call this on a blocking
+    /// thread.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    pub fn read(text: &str, limits: ImportLimits) -> Result<Self, DocumentError> {
+        let max_bytes = limits.document_bytes();
+        if text.len() > max_bytes {
+            return Err(DocumentError::TooLarge { max_bytes });
+        }
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let is_json = text.starts_with('{');
+        let root = if is_json { from_json(text, limits)? } else { from_yaml(text, limits)? };
+        Self::parsed(root, limits)
+    }
+
+    fn parsed(root: Value, limits: ImportLimits) -> Result<Self, DocumentError> {
+        check_shape(&root, limits)?;
         let version = version(&root)?;
         let root = match version {
-            Version::V2 => swagger::upgrade(&root).ok_or(DocumentError::TooManyValues)?,
+            Version::V2 => swagger::upgrade(root, limits).ok_or_else(|| too_many_values(limits))?,
             _ => root,
         };
-        Ok(Self { version, root })
+        Ok(Self { version, root, limits })
     }
 
     /// Returns the version of the specification that it follows.
@@ -156,6 +179,10 @@ impl Document {
         &self.root
     }
 
+    pub(super) fn limits(&self) -> ImportLimits {
+        self.limits
+    }
+
     fn info(&self, field: &str, max_chars: usize) -> String {
         match &self.root["info"][field] {
             Value::String(text) => outside_text::plain(text.trim(), max_chars),
@@ -168,27 +195,23 @@ impl Document {
 impl FromStr for Document {
     type Err = DocumentError;
 
-    /// Reads a document from JSON, or from YAML when it does not begin with `{`.
-    ///
-    /// A document takes up to a second and several times its size in memory: call this on a blocking
-    /// thread.
+    /// Reads a document within the default limits, see [`Document::read`].
     ///
     /// # Errors
     /// See [`DocumentError`].
     fn from_str(text: &str) -> Result<Self, DocumentError> {
-        if text.len() > MAX_DOCUMENT_BYTES {
-            return Err(DocumentError::TooLarge { bytes: text.len() });
-        }
-        let text = text.trim_start_matches('\u{feff}').trim_start();
-        let root = if text.starts_with('{') { from_json(text)? } else { from_yaml(text)? };
-        Self::from_value(root)
+        Self::read(text, ImportLimits::default())
     }
 }
 
-fn from_json(text: &str) -> Result<Value, DocumentError> {
-    json_shape::check(text, MAX_NODES, MAX_MEMORY_BYTES).map_err(|error| match error {
+fn too_many_values(limits: ImportLimits) -> DocumentError {
+    DocumentError::TooManyValues { max_values: limits.nodes(), max_mib: limits.memory() >> 20 }
+}
+
+fn from_json(text: &str, limits: ImportLimits) -> Result<Value, DocumentError> {
+    json_shape::check(text, limits.nodes(), limits.memory()).map_err(|error| match error {
         ShapeError::TooDeep => DocumentError::TooDeep,
-        ShapeError::TooManyValues => DocumentError::TooManyValues,
+        ShapeError::TooManyValues => too_many_values(limits),
     })?;
     serde_json::from_str(text).map_err(|error| {
         if json::is_too_deep(&error) {
@@ -198,12 +221,12 @@ fn from_json(text: &str) -> Result<Value, DocumentError> {
     })
 }
 
-fn from_yaml(text: &str) -> Result<Value, DocumentError> {
+fn from_yaml(text: &str, limits: ImportLimits) -> Result<Value, DocumentError> {
     use serde_saphyr::options::DuplicateKeyPolicy;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_events: 2 * MAX_YAML_NODES,
-            max_nodes: MAX_YAML_NODES,
+            max_events: 2 * limits.yaml_nodes(),
+            max_nodes: limits.yaml_nodes(),
             max_depth: MAX_YAML_DEPTH,
             flow_nesting_limit: MAX_YAML_DEPTH,
             max_documents: 1,
@@ -228,7 +251,7 @@ fn from_yaml(text: &str) -> Result<Value, DocumentError> {
 }
 
 /// Checks nesting and number of values without recursion.
-fn check_shape(root: &Value) -> Result<(), DocumentError> {
+fn check_shape(root: &Value, limits: ImportLimits) -> Result<(), DocumentError> {
     let mut pending = vec![(root, 1)];
     let mut nodes = 0;
     while let Some((value, depth)) = pending.pop() {
@@ -236,8 +259,8 @@ fn check_shape(root: &Value) -> Result<(), DocumentError> {
         if depth > json::MAX_DEPTH + 1 {
             return Err(DocumentError::TooDeep);
         }
-        if nodes + pending.len() > MAX_NODES {
-            return Err(DocumentError::TooManyValues);
+        if nodes + pending.len() > limits.nodes() {
+            return Err(too_many_values(limits));
         }
         match value {
             Value::Array(list) => pending.extend(list.iter().map(|inner| (inner, depth + 1))),

@@ -27,8 +27,6 @@ use super::{
     style::{Serialization, Style},
 };
 
-/// Maximum size of all imported operations, in bytes of their schemas and names.
-const MAX_IMPORTED_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of tags of an operation that are looked at.
 const MAX_TAGS: usize = 100;
 /// Maximum number of notes.
@@ -90,7 +88,7 @@ pub fn import(document: &Document, options: &ImportOptions) -> Imported {
         schemas: Schemas::new(resolver, has_siblings),
         read_only,
         not_read_only,
-        bytes: MAX_IMPORTED_BYTES,
+        bytes: document.limits().imported_bytes(),
     };
     for index in selected {
         let (found, name) = (&found[index], &names[index]);
@@ -151,7 +149,7 @@ struct Importer<'a> {
     schemas: Schemas<'a>,
     read_only: IdPatterns,
     not_read_only: IdPatterns,
-    /// Remainder of [`MAX_IMPORTED_BYTES`].
+    /// Size that is left for the imported operations.
     bytes: usize,
 }
 

@@ -1,6 +1,7 @@
-//! Size of a JSON text in memory, before it is parsed.
+//! Memory that JSON needs: of a text before it is parsed, and of a value before it is copied.
 
 use rockbot_contracts::json;
+use serde_json::Value;
 
 /// Memory of a value without its content, in bytes.
 const VALUE_BYTES: usize = 32;
@@ -52,6 +53,26 @@ pub(super) fn check(text: &str, max_values: usize, max_memory: usize) -> Result<
     Ok(())
 }
 
+/// Subtracts the memory of a copy of a value, and returns whether it did not exceed the rest. Stops
+/// where it does.
+pub(super) fn copy_fits(value: &Value, rest: &mut usize) -> bool {
+    let content = match value {
+        Value::String(text) => text.len(),
+        Value::Object(map) if !map.is_empty() => {
+            OBJECT_BYTES + map.keys().map(|name| name.len() + MEMBER_BYTES).sum::<usize>()
+        }
+        Value::Array(list) if !list.is_empty() => ARRAY_BYTES,
+        _ => 0,
+    };
+    let Some(left) = rest.checked_sub(VALUE_BYTES + content) else { return false };
+    *rest = left;
+    match value {
+        Value::Array(list) => list.iter().all(|inner| copy_fits(inner, rest)),
+        Value::Object(map) => map.values().all(|inner| copy_fits(inner, rest)),
+        _ => true,
+    }
+}
+
 /// Skips the rest of a string.
 fn skip_string(bytes: &mut impl Iterator<Item = u8>) {
     while let Some(byte) = bytes.next() {
@@ -85,6 +106,15 @@ mod tests {
         assert_eq!(check(&objects, 1_000_000, MEMORY), Err(ShapeError::TooManyValues));
         let numbers = format!("[{}0]", "0,".repeat(20_000));
         assert!(check(&numbers, 1_000_000, MEMORY).is_ok());
+    }
+
+    #[test]
+    fn copies_of_empty_values_count() {
+        let empty = Value::Array(vec![Value::Object(serde_json::Map::new()); 1_000]);
+        let mut rest = 1_000 * VALUE_BYTES;
+        assert!(!copy_fits(&empty, &mut rest));
+        let mut rest = 2_000 * VALUE_BYTES;
+        assert!(copy_fits(&empty, &mut rest) && rest < 1_000 * VALUE_BYTES);
     }
 
     #[test]

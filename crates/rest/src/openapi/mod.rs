@@ -19,6 +19,7 @@ mod gather;
 mod import;
 mod json_shape;
 mod keywords;
+mod limits;
 mod operation;
 mod options;
 mod parameters;
@@ -37,9 +38,10 @@ mod tests;
 
 pub(crate) use self::gather::NAME_PREFIX;
 pub use self::{
-    document::{Document, DocumentError, MAX_DOCUMENT_BYTES, Version},
+    document::{Document, DocumentError, Version},
     gather::{MAX_OPERATIONS, SkippedOperation},
     import::{Imported, import},
+    limits::ImportLimits,
     operation::Operation,
     options::{ImportOptions, OperationFilter, OperationOverride, SchemeCredentials},
 };

@@ -34,13 +34,30 @@ pub(super) fn base_url<'a>(
     let Some(servers) = servers else { return usable("/", options) };
     let mut reason = None;
     for server in servers.iter().take(MAX_SERVERS) {
-        let found = expanded(server, options).and_then(|text| usable(&text, options));
-        match found {
+        match server_url(server, options) {
             Ok(url) => return Ok(url),
             Err(error) => reason = reason.or(Some(error)),
         }
     }
     Err(reason.unwrap_or_else(|| "it has no server; set baseUrl".to_owned()))
+}
+
+/// Returns the URL of a server of the document. A document does not choose who receives a configured value
+/// that it does not list itself.
+fn server_url(server: &Value, options: &ImportOptions) -> Result<Url, String> {
+    let Expanded { text, own_variable } = expanded(server, options)?;
+    let url = usable(&text, options)?;
+    if let Some(name) = own_variable
+        && options.check_recipient(&url).is_err()
+    {
+        // The URL of the server with the value would show the value.
+        let template: String = written_url(server).escape_debug().take(200).collect();
+        return Err(format!(
+            "the document puts serverVariables.{name} into {template}; if that server is right, list its \
+             origin in credentialOrigins, or set baseUrl"
+        ));
+    }
+    Ok(url)
 }
 
 /// Returns a server's URL in the form that paths are appended to.
@@ -89,20 +106,42 @@ pub(super) fn endpoint(
     Ok(url)
 }
 
-/// Returns the URL of a server with its variables replaced.
-fn expanded(server: &Value, options: &ImportOptions) -> Result<String, String> {
-    let mut rest = server["url"].as_str().filter(|url| !url.is_empty()).unwrap_or("/");
+/// The URL of a server with its variables replaced.
+struct Expanded {
+    text: String,
+    /// Variable whose configured value is in the URL and is not one that the document lists.
+    own_variable: Option<String>,
+}
+
+fn written_url(server: &Value) -> &str {
+    server["url"].as_str().filter(|url| !url.is_empty()).unwrap_or("/")
+}
+
+fn expanded(server: &Value, options: &ImportOptions) -> Result<Expanded, String> {
+    let mut rest = written_url(server);
     if rest.len() > MAX_URL_BYTES {
         return Err(format!("its server's URL is longer than {MAX_URL_BYTES} bytes; set baseUrl"));
     }
     let mut text = String::with_capacity(rest.len());
+    let mut own_variable = None;
     while let Some((before, name, after)) = variable(rest) {
         text.push_str(before);
-        text.push_str(&value(name, &server["variables"][name], options)?);
+        match value(name, &server["variables"][name], options)? {
+            VariableValue::Listed(value) => text.push_str(&value),
+            VariableValue::Own { name, value } => {
+                text.push_str(&value);
+                own_variable = Some(name);
+            }
+        }
+        if text.len() > MAX_URL_BYTES {
+            return Err(format!(
+                "its server's URL is longer than {MAX_URL_BYTES} bytes; set baseUrl"
+            ));
+        }
         rest = after;
     }
     text.push_str(rest);
-    Ok(text)
+    Ok(Expanded { text, own_variable })
 }
 
 fn variable(text: &str) -> Option<(&str, &str, &str)> {
@@ -111,22 +150,35 @@ fn variable(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, name, after))
 }
 
-fn value(name: &str, declared: &Value, options: &ImportOptions) -> Result<String, String> {
+/// The value of a variable.
+enum VariableValue {
+    /// The document lists it.
+    Listed(String),
+    /// Only the configuration has it.
+    Own { name: String, value: String },
+}
+
+fn value(name: &str, declared: &Value, options: &ImportOptions) -> Result<VariableValue, String> {
     let scalar = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
     let name: String = name.escape_debug().take(60).collect();
+    let default = scalar(&declared["default"]);
     let Some(given) = options.server_variables.get(&name) else {
-        return scalar(&declared["default"]).ok_or_else(|| {
+        return default.map(VariableValue::Listed).ok_or_else(|| {
             format!("its server has a variable {name}; set serverVariables.{name}")
         });
     };
     let permitted = declared["enum"].as_array().into_iter().flatten().take(MAX_VALUES);
     let permitted: Vec<_> = permitted.filter_map(scalar).collect();
-    if permitted.is_empty() || permitted.contains(given) {
-        return Ok(given.clone());
+    let value = given.clone();
+    if permitted.contains(given) || (permitted.is_empty() && default.as_ref() == Some(given)) {
+        return Ok(VariableValue::Listed(value));
+    }
+    if permitted.is_empty() {
+        return Ok(VariableValue::Own { name, value });
     }
     Err(format!("the document does not permit this value of serverVariables.{name}"))
 }

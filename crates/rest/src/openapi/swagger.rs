@@ -7,10 +7,7 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value, json};
 
-use super::{keywords::fits, references::Resolver};
-
-/// Maximum size of all copies of parts of a document, in bytes.
-const MAX_COPIED_BYTES: usize = 128 * 1024 * 1024;
+use super::{json_shape::copy_fits, limits::ImportLimits, references::Resolver};
 
 /// Methods that a path can hold.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
@@ -37,30 +34,43 @@ const SCHEMA_FIELDS: [&str; 18] = [
     "description",
 ];
 
+/// Fields of a document that stay as they are.
+const KEPT_FIELDS: [&str; 6] =
+    ["info", "tags", "security", "definitions", "parameters", "responses"];
+
 /// Fields of an operation that version 3 has as well.
 const OPERATION_FIELDS: [&str; 6] =
     ["operationId", "summary", "description", "tags", "deprecated", "security"];
 
 /// Converts a document. Returns `None` when the result would become too large: references to paths and
 /// parameters are replaced by copies.
-pub(super) fn upgrade(root: &Value) -> Option<Value> {
-    let left = Cell::new(MAX_COPIED_BYTES);
+pub(super) fn upgrade(mut root: Value, limits: ImportLimits) -> Option<Value> {
+    let mut upgraded = converted(&root, limits)?;
+    for field in KEPT_FIELDS {
+        let kept = root.get_mut(field).map(Value::take);
+        upgraded.extend(kept.map(|value| (field.to_owned(), value)));
+    }
+    Some(Value::Object(upgraded))
+}
+
+/// Returns the parts that have another form in version 3.
+fn converted(root: &Value, limits: ImportLimits) -> Option<Map<String, Value>> {
+    let left = Cell::new(limits.copied_bytes());
     let conversion = Conversion { root, resolver: Resolver::new(root), left };
     let mut paths = Map::new();
     for (path, path_item) in root["paths"].as_object().into_iter().flatten() {
         paths.insert(path.clone(), conversion.path_item(path_item)?);
     }
-    let mut upgraded = Map::new();
-    upgraded.insert("servers".to_owned(), servers(root, root));
-    upgraded.insert("paths".to_owned(), Value::Object(paths));
-    let schemes = root["securityDefinitions"].as_object().into_iter().flatten();
-    let schemes: Map<String, Value> =
-        schemes.map(|(name, scheme)| (name.clone(), security_scheme(scheme))).collect();
-    upgraded.insert("components".to_owned(), json!({"securitySchemes": schemes}));
-    for field in ["info", "tags", "security", "definitions", "parameters", "responses"] {
-        upgraded.extend(root.get(field).map(|value| (field.to_owned(), value.clone())));
+    let mut converted = Map::new();
+    converted.insert("servers".to_owned(), servers(root, root));
+    converted.insert("paths".to_owned(), Value::Object(paths));
+    let mut schemes = Map::new();
+    for (name, scheme) in root["securityDefinitions"].as_object().into_iter().flatten() {
+        conversion.copies(scheme)?;
+        schemes.insert(name.clone(), security_scheme(scheme));
     }
-    Some(Value::Object(upgraded))
+    converted.insert("components".to_owned(), json!({"securitySchemes": schemes}));
+    Some(converted)
 }
 
 /// Returns the servers of a document, or of an operation with its own schemes.
@@ -109,7 +119,7 @@ fn security_scheme(scheme: &Value) -> Value {
 struct Conversion<'a> {
     root: &'a Value,
     resolver: Resolver<'a>,
-    /// Remainder of [`MAX_COPIED_BYTES`].
+    /// Memory that is left for copies, in bytes.
     left: Cell<usize>,
 }
 
@@ -117,7 +127,7 @@ impl<'a> Conversion<'a> {
     /// Counts a value that is copied.
     fn copies(&self, value: &Value) -> Option<()> {
         let mut left = self.left.get();
-        let fits = fits(value, &mut left);
+        let fits = copy_fits(value, &mut left);
         self.left.set(left);
         fits.then_some(())
     }
@@ -126,7 +136,10 @@ impl<'a> Conversion<'a> {
         let followed = match self.resolver.follow(path_item) {
             Ok(followed) => followed,
             // The import reports the reference.
-            Err(_) => return Some(path_item.clone()),
+            Err(_) => {
+                self.copies(path_item)?;
+                return Some(path_item.clone());
+            }
         };
         let mut upgraded = Map::new();
         for method in METHODS {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -13,9 +13,6 @@ use super::{
     options::RestOptions,
 };
 use crate::{call::RestClient, config::RestFile};
-
-/// Number of documents that are read at the same time.
-const CONCURRENT_BUILDS: usize = 16;
 
 /// An entry that was built.
 pub(super) struct FinishedBuild {
@@ -29,7 +26,6 @@ pub(super) struct FinishedBuild {
 pub(super) struct Builds {
     running: BTreeMap<EntryKey, RunningBuild>,
     next_id: u64,
-    permits: Arc<Semaphore>,
     finished: mpsc::Sender<FinishedBuild>,
     count: watch::Sender<usize>,
 }
@@ -43,8 +39,7 @@ struct RunningBuild {
 impl Builds {
     /// Creates builds that are sent to `finished`, and whose number is published as `count`.
     pub(super) fn new(finished: mpsc::Sender<FinishedBuild>, count: watch::Sender<usize>) -> Self {
-        let permits = Arc::new(Semaphore::new(CONCURRENT_BUILDS));
-        Self { running: BTreeMap::new(), next_id: 0, permits, finished, count }
+        Self { running: BTreeMap::new(), next_id: 0, finished, count }
     }
 
     /// Ends the builds of entries that are not in the file any more as they were.
@@ -68,10 +63,9 @@ impl Builds {
     ) {
         let id = self.next_id;
         self.next_id += 1;
-        let (permits, finished) = (self.permits.clone(), self.finished.clone());
+        let finished = self.finished.clone();
         let (own_key, own_raw) = (key.clone(), raw.clone());
         let task = async move {
-            let Ok(_permit) = permits.acquire().await else { return };
             let built = build(key.0, &key.1, &raw, &options, &client);
             let built = AssertUnwindSafe(built).catch_unwind().await;
             let outcome = built.unwrap_or_else(|_| {

@@ -3,11 +3,15 @@
 #[cfg(test)]
 mod apis;
 #[cfg(test)]
+mod arguments;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod file;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod mock;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::{Document, DocumentError, ImportOptions, MAX_OPERATIONS, import},
+    super::{Document, DocumentError, ImportLimits, ImportOptions, MAX_OPERATIONS, import},
     argument, document, imported, object, only, reason,
 };
 
@@ -128,7 +128,7 @@ fn copies_of_a_path_are_bounded() {
     let paths: Map<String, Value> =
         (0..5_000).map(|index| (format!("/p{index}"), json!({"$ref": "#/x-shared"}))).collect();
     let document = json!({"swagger": "2.0", "x-shared": shared, "paths": paths});
-    assert!(matches!(Document::from_value(document), Err(DocumentError::TooManyValues)));
+    assert!(matches!(Document::from_value(document), Err(DocumentError::TooManyValues { .. })));
 }
 
 #[test]
@@ -188,7 +188,19 @@ fn documents_are_bounded() {
     let long =
         format!("openapi: 3.1.0\na: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(400));
     assert!(matches!(parse(&long), Err(DocumentError::Syntax { format: "YAML", .. })));
-    let large = " ".repeat(super::super::MAX_DOCUMENT_BYTES + 1);
+    let small = ImportLimits::for_memory(64 << 20);
+    let objects =
+        format!("{{\"openapi\": \"3.1.0\", \"x\": [{}{{}}]}}", "{\"a\":0},".repeat(40_000));
+    assert!(parse(&objects).is_ok());
+    let refused = Document::read(&objects, small).map(|_| ());
+    assert!(
+        matches!(refused, Err(DocumentError::TooManyValues { max_mib: 16, .. })),
+        "{refused:?}"
+    );
+    let listed = format!("openapi: 3.1.0\nx: [{}]", "0, ".repeat(100_000));
+    assert!(parse(&listed).is_ok());
+    assert!(Document::read(&listed, small).is_err());
+    let large = " ".repeat(ImportLimits::default().document_bytes() + 1);
     assert!(matches!(parse(&large), Err(DocumentError::TooLarge { .. })));
 }
 

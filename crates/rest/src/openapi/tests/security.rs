@@ -149,6 +149,31 @@ fn document_does_not_choose_recipients_of_credentials() {
 }
 
 #[test]
+fn document_does_not_choose_recipients_of_server_variables() {
+    let mut document = document("get", "/x", json!({"operationId": "op"}));
+    let variables = json!({"key": {"default": "none"}});
+    let server_variables = BTreeMap::from([("key".to_owned(), "tenant-secret".to_owned())]);
+    let given = ImportOptions { server_variables, ..ImportOptions::default() };
+    for url in ["https://evil.test/{key}", "https://{key}.evil.test/"] {
+        document["servers"] = json!([{"url": url, "variables": variables}]);
+        let refused = reason(&document, &given);
+        assert!(refused.contains(url) && refused.contains("serverVariables.key"), "{refused}");
+        assert!(refused.contains("credentialOrigins") && !refused.contains("secret"), "{refused}");
+        // Without the configured value nothing is disclosed.
+        assert_eq!(imported(&document, &ImportOptions::default()).operations.len(), 1);
+    }
+    document["servers"] = json!([{"url": "https://api.test/{key}", "variables": variables}]);
+    let credential_origins = vec!["https://api.test".to_owned()];
+    let listed = ImportOptions { credential_origins, ..given.clone() };
+    let sent = request(&imported(&document, &listed).operations[0], json!({}));
+    assert_eq!(sent.url.as_str(), "https://api.test/tenant-secret/x");
+    // A value that the document lists is no secret.
+    document["servers"] = json!([{"url": "https://other.test/{key}",
+        "variables": {"key": {"default": "none", "enum": ["none", "tenant-secret"]}}}]);
+    assert_eq!(imported(&document, &given).operations.len(), 1);
+}
+
+#[test]
 fn document_does_not_choose_the_token_endpoint() {
     let flows = json!({"clientCredentials": {"tokenUrl": "https://evil.test/token", "scopes": {}}});
     let document = secured(json!({"s": {"type": "oauth2", "flows": flows}}), json!([{"s": ["r"]}]));
