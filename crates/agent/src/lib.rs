@@ -23,6 +23,7 @@ pub mod conversation_service;
 mod dedup;
 pub mod definition;
 pub mod event;
+pub mod guides;
 mod history;
 pub mod inbox;
 mod inbox_watch;
@@ -63,6 +64,7 @@ pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
+pub use guides::{HandlerGuides, ServerGuides};
 pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;

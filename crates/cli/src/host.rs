@@ -4,15 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
-    Team, serve,
+    ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices, MemoryError,
+    ServerGuides, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
-use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError};
 use rockbot_tool_rpc::CatalogDirectory;
-use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
+use rockbot_tools::{Guides, ToolPins, ToolRegistry, guide_tools, outputs};
 
 use crate::{
     failure::{Failure, OrExit},
@@ -56,8 +55,13 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_agent_tools(&registry, settings, memory.as_deref(), services.as_ref())?;
+        let guides = register_agent_tools(&registry, memory.as_deref(), services.as_ref())?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
+        let handlers = discovered.directory.view();
+        guides.add(Arc::new(HandlerGuides::new(handlers, discovered.registry.clone())));
+        if let Some(gateway) = fleet.embedded_servers() {
+            guides.add(Arc::new(ServerGuides::new(gateway, &definition)));
+        }
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
         let build_parts = {
@@ -124,19 +128,15 @@ impl Host {
     }
 }
 
-/// Registers the agent's own tools. It must run before the discovery, so that no handler's tool takes
-/// their names.
+/// Registers the agent's own tools, and returns the guides, to which those of handlers can be added. It must
+/// run before the discovery, so that no handler's tool takes their names.
 fn register_agent_tools(
     registry: &ToolRegistry,
-    settings: &Settings,
     memory: Option<&AgentMemory>,
     services: Option<&Arc<ServiceSearch>>,
-) -> Result<(), Failure> {
-    let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
+) -> Result<Arc<Guides>, Failure> {
+    let mut guides = vec![outputs::GUIDE];
     let mut tools = Vec::new();
-    if settings.scripts.runner != RunnerName::Off {
-        guides.push(rockbot_scripts::GUIDE);
-    }
     if let Some(services) = services {
         guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
         tools.push(services.tool());
@@ -145,11 +145,12 @@ fn register_agent_tools(
         guides.extend(memory.guides());
         tools.extend(memory.tools());
     }
+    let guides = Guides::new(guides);
     tools.extend(guide_tools(&guides));
     for tool in tools {
         registry.register(tool).or_exit(exit::SOFTWARE)?;
     }
-    Ok(())
+    Ok(guides)
 }
 
 /// Returns the failure for a memory store that cannot be opened: unavailable when it cannot be reached,

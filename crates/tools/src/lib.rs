@@ -54,7 +54,7 @@ pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;
 pub use fixed_tools::FixedTools;
-pub use guides::{Guide, guide_tools};
+pub use guides::{Guide, GuideEntry, GuideSource, Guides, guide_tools};
 pub use hooks::{AbandonedCall, CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict};
 pub use layers::{CallAccount, CallPolicies, LayerOptions, ResultCache, ToolCall};
 pub use limits::{CallPolicy, Tenant};

@@ -35,6 +35,8 @@ mod disconnects;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod handler_crashes;
 #[cfg(test)]
 mod hooks;

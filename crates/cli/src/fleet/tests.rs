@@ -36,6 +36,7 @@ fn announcement(pool: &HandlerPool) -> Publication {
         load: None,
         invoke_key: Some(pool.invoke_key()),
         instructions: Vec::new(),
+        guides: Vec::new(),
     };
     Publication::announcement(tool_catalog_announce(), Envelope::from_payload(&catalog))
 }

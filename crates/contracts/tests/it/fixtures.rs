@@ -127,6 +127,7 @@ fn catalog_messages_match_golden_json() {
         load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
         invoke_key: None,
         instructions: Vec::new(),
+        guides: Vec::new(),
     };
     check("tool-catalog.json", &catalog);
     check(
@@ -136,6 +137,12 @@ fn catalog_messages_match_golden_json() {
             instructions: vec![ProviderInstructions {
                 source: ToolSource::Web,
                 text: "Search before you browse.".to_owned(),
+            }],
+            guides: vec![ToolGuide {
+                source: ToolSource::Web,
+                name: "web".to_owned(),
+                summary: "Searching and reading the web".to_owned(),
+                markdown: "# The web\n\nSearch before you browse.".to_owned(),
             }],
             ..catalog
         },
