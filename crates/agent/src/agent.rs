@@ -5,7 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{
-    AgentName, MessageId, SessionId, Spending, UserMessage, trace, user::TurnOutcome,
+    AgentName, MessageId, SessionId, Spending, UserMessage,
+    conversation::{AgentOverview, AgentTool},
+    outside_text::plain,
+    trace,
+    user::TurnOutcome,
 };
 use rockbot_tools::EntryPoint;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
@@ -20,7 +24,7 @@ use crate::{
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
-    turn::TurnSetup,
+    turn::{TurnSetup, UsableTool},
 };
 
 /// Time limit for cancelled turns to return their answer.
@@ -96,6 +100,36 @@ impl Agent {
     #[must_use]
     pub fn spending(&self) -> Spending {
         self.inner.setup.meter.total()
+    }
+
+    /// Describes the agent and the tools that a turn of a user may use now. Definitions of MCP servers that do
+    /// not arrive within a few seconds are left out.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn overview(&self) -> AgentOverview {
+        let tools = self.inner.setup.usable_tools().await;
+        let more = tools.len().saturating_sub(AgentOverview::MAX_TOOLS);
+        let listed = tools.into_iter().take(AgentOverview::MAX_TOOLS).map(|usable| {
+            let UsableTool { registration: tool, is_announced } = usable;
+            let text = tool.model_description();
+            let first = text.lines().next().unwrap_or_default();
+            let first = first.split_inclusive(". ").next().unwrap_or_default();
+            AgentTool {
+                summary: plain(first.trim_end(), AgentTool::MAX_SUMMARY),
+                name: tool.name,
+                source: tool.source,
+                hints: tool.hints,
+                is_announced,
+            }
+        });
+        AgentOverview {
+            name: self.name().clone(),
+            description: self.definition().description.clone(),
+            model: self.inner.setup.model_name().to_owned(),
+            tools: listed.collect(),
+            more_tools: u32::try_from(more).unwrap_or(u32::MAX),
+        }
     }
 
     /// Sends a user message to a conversation and waits for the answer. An unknown session id starts a

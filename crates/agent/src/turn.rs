@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-pub(crate) use self::setup::TurnSetup;
+pub(crate) use self::setup::{TurnSetup, UsableTool};
 use self::{calls::TimeoutStreak, stop_reason::StopReason};
 use crate::{
     approvals::ListenerGuard,
