@@ -22,6 +22,8 @@ const SERVICES: [(&str, &str); 5] = [
     ("mcp-bridge", ".mcp-bridge"),
     ("scripts-manager", ".scripts-manager"),
     ("cli", ".cli"),
+    ("operator", ".operator"),
+    ("monitor", ".monitor"),
 ];
 /// Pool of the service `web-handler` of Compose.
 const WEB_POOL: &str = "web";
