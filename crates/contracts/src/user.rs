@@ -108,6 +108,9 @@ pub enum ReplyBody {
         error: Option<ToolErrorCode>,
         /// Execution state of the tool.
         executed: Executed,
+        /// Conversation with a sub-agent that the call ran, at most 128 characters.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child_loop_id: Option<String>,
     },
     /// A request for approval of a call, which waits for an
     /// [`ApprovalAnswer`](crate::ApprovalAnswer) at `user.approval.<agent>`.

@@ -10,6 +10,7 @@
 //! - [`ToolExecutor`]: runs a call through the [`layers`] and its [`hooks`];
 //! - [`fingerprint`] and [`ToolPins`]: detection and approval of changed tool definitions;
 //! - [`guides`]: usage guides for families of tools, written for models;
+//! - [`images`]: images in results;
 //! - [`chunk`] and [`outline`]: splitting and summarizing long texts;
 //! - [`outputs`]: storage of large results, which models read in parts.
 
@@ -27,6 +28,7 @@ pub mod fingerprint;
 mod fixed_tools;
 pub mod guides;
 pub mod hooks;
+pub mod images;
 pub mod layers;
 pub mod limits;
 pub mod names;

@@ -208,6 +208,7 @@ fn user_messages_match_golden_json() {
                 bytes: 56,
                 error: Some(ToolErrorCode::ExecutionFailed),
                 executed: Executed::Yes,
+                child_loop_id: Some("loop-7".to_owned()),
             },
         ),
         ("steered", ReplyBody::Steered {}),
