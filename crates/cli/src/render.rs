@@ -130,7 +130,14 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         }
         ReplyBody::ToolProgressed { text, .. } => Some(format!("    {DIM}{}{DIM:#}", clean(text))),
         ReplyBody::ToolFinished {
-            tool_name, ran_on, elapsed_us, bytes, error, executed, child_loop_id, ..
+            tool_name,
+            ran_on,
+            elapsed_us,
+            bytes,
+            error,
+            executed,
+            child_loop_id,
+            ..
         } => {
             let name = clean(tool_name);
             let place = match (ran_on, executed) {

@@ -101,12 +101,7 @@ impl WebBrowse {
         })
     }
 
-    async fn browse(
-        &self,
-        url: &Url,
-        whole: bool,
-        deadline: Instant,
-    ) -> Result<Found, PageError> {
+    async fn browse(&self, url: &Url, whole: bool, deadline: Instant) -> Result<Found, PageError> {
         let fetched = self.fetcher.fetch(url.clone(), deadline.min(Instant::now() + FETCH_TIMEOUT));
         let page = match fetched.await? {
             Fetched::Routed { page, url } => {

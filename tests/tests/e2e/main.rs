@@ -7,6 +7,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+mod agent_tools;
+#[cfg(test)]
 mod agents;
 #[cfg(test)]
 mod bad_input;
@@ -59,6 +61,8 @@ mod mcp;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+mod package_index;
+#[cfg(test)]
 mod pool_changes;
 #[cfg(test)]
 mod pools;
@@ -78,6 +82,8 @@ mod site;
 mod soak;
 #[cfg(test)]
 mod telemetry;
+#[cfg(test)]
+mod up;
 #[cfg(test)]
 mod watch;
 #[cfg(test)]

@@ -154,7 +154,8 @@ async fn calls_before_end_of_reasoning_are_dropped() {
     let call = [("get_weather", bern())];
     let output = format!("Shall I {now}? No.\n</think>\n\n{weather}");
     check(&output, "Shall I</think>", &call).await;
-    let invented = format!("I write {now}\n<tool_response>noon</tool_response>\n</think>\n{weather}");
+    let invented =
+        format!("I write {now}\n<tool_response>noon</tool_response>\n</think>\n{weather}");
     check(&invented, "I write</think>", &call).await;
     let mentioned = format!("A <tool_call> is needed.\n</think>\n\n{weather}");
     check(&mentioned, "A <tool_call> is needed.\n</think>", &call).await;

@@ -1,5 +1,5 @@
-use rockbot_tools::layers::stack::DEFAULT_MAX_RESULT_BYTES;
 use rockbot_tools::ContentBlock;
+use rockbot_tools::layers::stack::DEFAULT_MAX_RESULT_BYTES;
 use serde_json::json;
 
 use crate::sandbox::Sandbox;
@@ -117,9 +117,14 @@ async fn image_is_returned_as_image() {
     let sandbox = Sandbox::with(|config| config.max_read_bytes = 400);
     sandbox.put("picture.txt", png(300));
     let result = sandbox.call("read_file", json!({"path": "picture.txt"})).await.unwrap();
-    let [ContentBlock::Image { mime_type, data }] = &result.content[..] else { panic!("{result:?}") };
+    let [ContentBlock::Image { mime_type, data }] = &result.content[..] else {
+        panic!("{result:?}")
+    };
     assert_eq!((mime_type.as_str(), data.len()), ("image/png", 400));
     sandbox.put("large.png", png(301));
     let message = sandbox.call_error("read_file", json!({"path": "large.png"})).await;
-    assert!(message.starts_with("large.png is an image of 301 bytes, and at most 300"), "{message}");
+    assert!(
+        message.starts_with("large.png is an image of 301 bytes, and at most 300"),
+        "{message}"
+    );
 }
