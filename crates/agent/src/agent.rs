@@ -21,6 +21,7 @@ use crate::{
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
+    message_media::{check_media, media_data},
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
@@ -169,10 +170,11 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel } = message;
+        let UserMessage { session_id, text, cancel, media } = message;
+        let media = media.into_iter().filter_map(media_data).collect();
         let sent = origin.message.clone();
         let id = sent.clone().unwrap_or_else(MessageId::generate);
-        let message = PendingMessage { id, text, origin, progress, requester, answer };
+        let message = PendingMessage { id, text, media, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
         match self.deliver(&session_id, inbound) {
             Ok(()) => {}
@@ -263,13 +265,17 @@ impl Agent {
         TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
-    /// Returns the answer to a message that is too long or empty.
+    /// Returns the answer to a message that is too long or empty, or whose images or recordings are not valid.
     fn reject_invalid(&self, message: &UserMessage) -> Option<TurnAnswer> {
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
         if bytes > limit {
             let text = format!(
                 "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
             );
+            return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
+        }
+        if let Err(problem) = check_media(&message.media) {
+            let text = format!("{problem} Nothing was done.");
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
         (message.text.trim().is_empty() && !message.cancel).then(|| {

@@ -110,7 +110,7 @@ impl AgentClient {
             return Err(ConversationRequestError::UnexpectedResponse);
         };
         // The agent recognizes the message by its id and text, and replies to the new address.
-        let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
+        let message = UserMessage::new(session_id.clone(), text);
         Ok(self.send_as(agent, &message, message_id.clone()).await?)
     }
 

@@ -33,6 +33,7 @@ pub mod limits;
 pub mod mcp;
 pub mod memory;
 mod message;
+mod message_media;
 mod metering;
 pub mod origin;
 pub mod parts;

@@ -268,7 +268,7 @@ impl Session {
 
     /// Records the message that starts a turn.
     async fn begin(&mut self, first: &PendingMessage) -> Result<OpenTurn, ConversationError> {
-        let PendingMessage { id, text, origin, requester, .. } = first;
+        let PendingMessage { id, text, media, origin, requester, .. } = first;
         if self.setup.is_marked(origin) {
             self.setup.conversations.mark(&self.id, id).await?;
         }
@@ -277,6 +277,7 @@ impl Session {
             sender: origin.sender.as_deref().map(ToOwned::to_owned),
             reply_to: origin.reply_to.clone(),
             text: text.clone(),
+            media: media.clone(),
             entry: origin.entry,
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
         };

@@ -191,6 +191,10 @@ pub(crate) struct Chat {
     /// Continue this conversation, and its turn if one was interrupted
     #[arg(long, value_name = "SESSION", value_parser = session_id)]
     pub(crate) session: Option<SessionId>,
+    /// Send this image with the message, for a model that reads images: PNG, JPEG, GIF or WebP; repeatable.
+    /// In a session, the line "/image FILE" sends one with the next message
+    #[arg(long = "image", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) images: Vec<PathBuf>,
     /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
@@ -207,6 +211,7 @@ impl Chat {
             agent: None,
             continues: false,
             session: Some(session),
+            images: Vec::new(),
             stats: false,
             only_resumes: true,
         }

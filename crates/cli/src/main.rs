@@ -15,6 +15,7 @@ mod doctor;
 mod failure;
 mod fleet;
 mod host;
+mod images;
 mod mcp;
 mod mismatch;
 mod print;

@@ -46,6 +46,7 @@ impl Monitored {
         let admin = Admin::start(address, health.clone()).await;
         let admin = admin.with_context(|| format!("admin.address: cannot listen on {address}"));
         let admin = admin.or_exit(exit::UNAVAILABLE)?;
+        note!("admin port: http://{}/metrics", admin.address());
         Ok(Self { health, _admin: Some(admin) })
     }
 }

@@ -192,9 +192,7 @@ impl Harness {
                 executions.lock().unwrap().push((tool_name, ran_on));
             }
         });
-        tokio::spawn(async move {
-            agent.send(UserMessage { session_id, text, cancel: false }, progress).await
-        })
+        tokio::spawn(async move { agent.send(UserMessage::new(session_id, text), progress).await })
     }
 
     async fn next_result(&mut self) -> String {

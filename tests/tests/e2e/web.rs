@@ -175,7 +175,7 @@ async fn ask(fleet: &Fleet, session_id: SessionId, text: &str) -> String {
     let bus = fleet.bus(|_| {}).await;
     let client = AgentClient::connect(bus, &InstanceId::generate()).await.expect("a reply queue");
     let agent = AgentName::new("assistant").expect("a name");
-    let message = UserMessage { session_id, text: text.to_owned(), cancel: false };
+    let message = UserMessage::new(session_id, text);
     let mut replies = client.send(&agent, &message).await.expect("sent");
     loop {
         let reply = within_timeout("a reply", replies.next()).await.expect("a final reply");

@@ -93,7 +93,7 @@ impl AgentTool {
             Err(_) => origin,
         };
         let text = self.message_text(&arguments);
-        let message = UserMessage { session_id: session_id.clone(), text, cancel: false };
+        let message = UserMessage::new(session_id.clone(), text);
         let (name, parent) = (self.agent.name().clone(), context.clone());
         let progress = Arc::new(move |event| {
             if let TurnEvent::ToolStarted { tool_name, .. } = event {

@@ -381,7 +381,7 @@ impl AgentFixture {
 
 pub(crate) fn message(session: &str, text: &str) -> UserMessage {
     let session_id = SessionId::new(session).unwrap();
-    UserMessage { session_id, text: text.to_owned(), cancel: false }
+    UserMessage::new(session_id, text)
 }
 
 pub(crate) fn cancel(session: &str) -> UserMessage {

@@ -167,13 +167,12 @@ fn approval_messages_match_golden_json() {
 
 #[test]
 fn user_messages_match_golden_json() {
+    check("user-message.json", &UserMessage::new(session(), "What is in this folder?"));
+    let data = "aGk=".to_owned();
+    let media = vec![ContentBlock::Image { data, mime_type: "image/png".to_owned() }];
     check(
-        "user-message.json",
-        &UserMessage {
-            session_id: session(),
-            text: "What is in this folder?".to_owned(),
-            cancel: false,
-        },
+        "user-message-media.json",
+        &UserMessage { media, ..UserMessage::new(session(), "What is this?") },
     );
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),

@@ -39,7 +39,7 @@ impl User {
     }
 
     async fn publish(&mut self, session: &SessionId, text: &str, cancel: bool) -> MessageId {
-        let message = UserMessage { session_id: session.clone(), text: text.to_owned(), cancel };
+        let message = UserMessage { cancel, ..UserMessage::new(session.clone(), text) };
         let envelope = Envelope::from_payload(&message)
             .reply_to(self.reply_to.clone())
             .with_source("user")

@@ -163,7 +163,7 @@ impl Load {
         session: &SessionId,
         plan: &TurnPlan,
     ) -> Option<Replies> {
-        let message = UserMessage { session_id: session.clone(), text: plan.text(), cancel: false };
+        let message = UserMessage::new(session.clone(), plan.text());
         loop {
             match self.client.send(&self.agent, &message).await {
                 Ok(replies) => {
