@@ -6,9 +6,9 @@ use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
     Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId, PoolName,
     ProviderInstructions, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
-    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
-    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage, json::Limits,
-    user::TurnOutcome,
+    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints, ToolInvokeRequest,
+    ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage,
+    json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
