@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Services of Compose and the ends of their broker users' names.
-const SERVICES: [(&str, &str); 5] = [
+const SERVICES: [(&str, &str); 7] = [
     ("agent", ".agent.assistant"),
     ("tool-handler", ".tool-handler"),
     ("mcp-bridge", ".mcp-bridge"),

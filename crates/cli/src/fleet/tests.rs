@@ -70,6 +70,7 @@ async fn discovered_tool_is_that_of_the_owning_pool() {
         redactor: Redactor::from_patterns(),
         user: None,
         embedded: None,
+        work_queue: QueueSpec::work(&pool("files").invoke_key()).name,
         drain: Duration::ZERO,
     };
     let discovered = fleet.discover_tool("cli", "read").await.unwrap();
