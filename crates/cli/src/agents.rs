@@ -35,7 +35,7 @@ struct Row {
     description: String,
 }
 
-/// Where an agent runs.
+/// State of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     /// Messages to it are received by this number of processes.

@@ -74,7 +74,7 @@ struct ReadPage {
     details: Map<String, Value>,
 }
 
-/// What was found at a URL.
+/// The content of a URL.
 enum Found {
     Page(ReadPage),
     /// An image.

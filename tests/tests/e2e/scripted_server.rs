@@ -151,7 +151,7 @@ async fn images_of_user_and_file_are_content_parts() {
     let read = images(messages.last().expect("a message"));
     assert_eq!(read, sent);
 
-    let refused = fleet.run(&["chat", "--image", "rockbot.toml", "What is it?"]).await;
+    let refused = fleet.run(&["chat", "--image", "rockbot.toml", "Describe it."]).await;
     refused.assert_code(64);
     assert_contains(&refused.stderr, &["rockbot.toml is no image; use PNG, JPEG, GIF or WebP"]);
 }

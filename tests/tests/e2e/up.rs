@@ -28,7 +28,7 @@ async fn up_serves_health_and_metrics_and_exports_traces() {
     let (status, body) = http::request(&address, "/readyz").await;
     assert_eq!(status, 200, "{body}");
 
-    fleet.run(&["chat", "What is in this folder?"]).await.assert_code(0);
+    fleet.run(&["chat", "List this folder."]).await.assert_code(0);
     let (status, metrics) = http::request(&address, "/metrics").await;
     assert_eq!(status, 200);
     assert_contains(

@@ -13,7 +13,7 @@ use crate::instructions::{author, runs_offered_tool};
 /// The guides of the live handlers whose tools a turn may use.
 ///
 /// A guide is listed under its name. When several pools announce guides under one name, each is listed as
-/// `<name>@<pool>`, so that no pool takes the place of another's guide.
+/// `<name>@<pool>`, so that no pool hides the guide of another.
 pub struct HandlerGuides {
     handlers: HandlerView,
     registry: Arc<ToolRegistry>,

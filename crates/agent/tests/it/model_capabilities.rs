@@ -123,12 +123,12 @@ async fn image_of_a_user_reaches_the_model_and_later_processes() {
     let model =
         RecordingModel::script([ScriptedTurn::text("A chart."), ScriptedTurn::text("Yes.")]);
     let agent = storage.agent(reads(), &model);
-    assert_eq!(send_image(&agent, "What is it?", PNG).await.text, "A chart.");
+    assert_eq!(send_image(&agent, "Describe it.", PNG).await.text, "A chart.");
     let check = |messages: &[ChatMessage]| {
         let [ChatMessage::User(text), ChatMessage::Media(media), ..] = &messages[1..] else {
             panic!("{messages:?}")
         };
-        assert_eq!((text.as_str(), media[0].base64()), ("What is it?", PNG));
+        assert_eq!((text.as_str(), media[0].base64()), ("Describe it.", PNG));
     };
     check(&model.last_request().messages);
     drop(agent);
@@ -142,10 +142,10 @@ async fn image_of_a_user_reaches_the_model_and_later_processes() {
 async fn image_of_a_user_is_a_note_if_the_model_cannot_read_it() {
     let model = RecordingModel::script([ScriptedTurn::text("I see none.")]);
     let agent = AgentFixture::new().agent(&model);
-    send_image(&agent, "What is it?", PNG).await;
+    send_image(&agent, "Describe it.", PNG).await;
     let messages = model.last_request().messages;
     let Some(ChatMessage::User(text)) = messages.last() else { panic!("{messages:?}") };
-    assert!(text.starts_with("What is it?\n[left out: image/png"), "{text}");
+    assert!(text.starts_with("Describe it.\n[left out: image/png"), "{text}");
     let answer = send_image(&agent, "And this?", "bm90IGFuIGltYWdl").await;
     assert!(answer.text.contains("Attachment 1 is not valid"), "{answer:?}");
     assert_eq!(model.request_count(), 1);

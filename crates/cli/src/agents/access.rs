@@ -31,7 +31,7 @@ impl AgentAccess {
     /// Embeds the configured agent, or connects to a running fleet.
     pub(super) async fn open(mut settings: Settings) -> Result<Self, Failure> {
         let (fleet, embedded) = if settings.embeds() {
-            // Nothing is said, so nothing is stored, and the model is not called.
+            // No message is sent, so nothing is stored, and the model is not called.
             settings.agent.conversations.store = Some(SecretString::from("memory:"));
             let definition = settings.agent.definition().map_err(Failure::usage)?;
             let stores = ConversationStores::open(&settings).await?;

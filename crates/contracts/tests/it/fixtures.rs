@@ -172,7 +172,7 @@ fn user_messages_match_golden_json() {
     let media = vec![ContentBlock::Image { data, mime_type: "image/png".to_owned() }];
     check(
         "user-message-media.json",
-        &UserMessage { media, ..UserMessage::new(session(), "What is this?") },
+        &UserMessage { media, ..UserMessage::new(session(), "Describe it.") },
     );
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),
