@@ -54,7 +54,8 @@ async fn agent_offers_guides_of_handler_worker_and_server() {
     // The agent discovers the server shortly after it is ready.
     let mut chat = fleet.run(&["chat", "Which guides are there?"]).await;
     for _ in 0..20 {
-        if chat.stdout.contains("- mcp-Everything: ") {
+        let read = ["Guide on the tools of MCP server", "Guide on the tools of tables"];
+        if read.iter().all(|guide| chat.stdout.contains(guide)) {
             break;
         }
         chat = fleet.run(&["chat", "Which guides are there?"]).await;
