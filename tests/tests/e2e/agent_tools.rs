@@ -79,7 +79,7 @@ async fn agents_and_their_tools_are_listed_with_who_serves_them() {
     assert!(find(&tools, "bash").is_null(), "the definition denies it");
     let table = fleet.run(&["tools", "list", "--agent", "assistant"]).await;
     table.assert_code(0);
-    assert_contains(&table.stdout, &["served by", "MCP server Everything", "may destroy"]);
+    assert_contains(&table.stdout, &["SERVED BY", "MCP server Everything", "may destroy"]);
 
     let agents = fleet.run(&["agents"]).await;
     agents.assert_code(0);

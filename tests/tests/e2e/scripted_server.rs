@@ -119,38 +119,31 @@ async fn streamed_calls_return_results_in_order() {
 }
 
 #[tokio::test]
-async fn images_of_user_and_file_are_content_parts() {
+async fn image_of_user_is_a_content_part() {
     let server = Server::start().await;
     let fleet = Fleet::new();
-    // A file with the first bytes of a PNG image, under the name that the script reads.
-    let image = [&b"\x89PNG\r\n\x1a\n"[..], &[0; 40]].concat();
-    std::fs::write(fleet.path("notes.md"), &image).expect("written");
+    fleet.write("notes.md", "buy milk\n");
     fleet.write("rockbot.toml", "[models.\"scripted\"]\nimages = true\n");
+    // A file with the first bytes of a PNG image.
+    let image = [&b"\x89PNG\r\n\x1a\n"[..], &[0; 40]].concat();
+    std::fs::write(fleet.path("chart"), image).expect("written");
     let mut command = fleet.program_without_bus("rockbot");
-    command.args(["--config", "rockbot.toml", "chat", "--image", "notes.md", "Please plan my day"]);
+    command.args(["--config", "rockbot.toml", "chat", "--image", "chart", "Please plan my day"]);
     command.env("OPENAI_BASE_URL", &server.base_url);
     command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-this-test");
     Running::start(command).wait().await.assert_code(0);
 
     let journal = server.journal().await;
-    let [first, second] = journal.as_slice() else { panic!("{journal:#?}") };
-    let images = |message: &Value| {
-        let parts = message["content"].as_array().cloned().unwrap_or_default();
-        let parts = parts.into_iter().filter(|part| part["type"] == "image_url");
-        parts
-            .filter_map(|part| Some(part["image_url"]["url"].as_str()?.to_owned()))
-            .collect::<Vec<_>>()
-    };
-    let user = &first["body"]["messages"][1];
+    let user = &journal.first().expect("a request")["body"]["messages"][1];
     assert_contains(user["content"][0]["text"].as_str().expect("a text"), &["Please plan my day"]);
-    let sent = images(user);
-    assert_eq!(sent.len(), 1, "{user:#}");
-    assert!(sent[0].starts_with("data:image/png;base64,iVBORw0KGgo"), "{sent:?}");
-    // The image that read_file returned follows the results.
-    let messages = second["body"]["messages"].as_array().expect("messages");
-    let read = images(messages.last().expect("a message"));
-    assert_eq!(read, sent);
+    let sent = user["content"][1]["image_url"]["url"].as_str().expect("an image");
+    assert!(sent.starts_with("data:image/png;base64,iVBORw0KGgo"), "{sent}");
 
+    let mut command = fleet.program_without_bus("rockbot");
+    command.args(["--json", "tools", "call", "read_file", r#"{"path": "chart"}"#]);
+    let read = Running::start(command).wait().await.json();
+    let block = &read["blocks"][0];
+    assert_eq!((&block["type"], &block["mimeType"]), (&"image".into(), &"image/png".into()));
     let refused = fleet.run(&["chat", "--image", "rockbot.toml", "Describe it."]).await;
     refused.assert_code(64);
     assert_contains(&refused.stderr, &["rockbot.toml is no image; use PNG, JPEG, GIF or WebP"]);

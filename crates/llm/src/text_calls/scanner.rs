@@ -302,7 +302,9 @@ impl CallScanner {
         let marks = syntax.close.iter().filter_map(|mark| Some((content.find(mark)?, mark.len())));
         let guess = if found.is_none() && !self.is_cut { marks.min() } else { None };
         let (end, mark) = found.or(guess).unwrap_or((content.len(), 0));
-        let mut calls = syntax.calls(&content[..end], &self.tools);
+        let is_mention = self.may_be_reasoning && ends_reasoning_first(&content[..end]);
+        let mut calls =
+            if is_mention { Vec::new() } else { syntax.calls(&content[..end], &self.tools) };
         if is_cut && let Some(last) = calls.last_mut() {
             last.invalidate_arguments();
         }
@@ -414,6 +416,13 @@ impl CallScanner {
         }
         Ok(())
     }
+}
+
+/// Returns whether the end of reasoning comes before anything that a call consists of: the opening mark before
+/// it was only mentioned.
+fn ends_reasoning_first(content: &str) -> bool {
+    let first = content.find(['{', '[', '<']);
+    first.is_some_and(|at| content[at..].starts_with(THINK_END))
 }
 
 /// Returns the bytes at the end of a text that may begin `mark`.
