@@ -10,7 +10,7 @@ use rockbot_agent::{
 use rockbot_llm::ChatModel;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError};
-use rockbot_tool_rpc::CatalogDirectory;
+use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
 use rockbot_tools::{Guides, ToolPins, ToolRegistry, guide_tools, outputs};
 
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) struct Host {
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
-    _directory: CatalogDirectory,
+    directory: CatalogDirectory,
 }
 
 impl Host {
@@ -107,12 +107,21 @@ impl Host {
         let server = ConversationServer::for_agent(agent.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
+            // At once, so that the first turn is offered them. The watch reports a problem.
+            if let Ok(definitions) = AgentDefinition::load_dir(folder) {
+                team.set_definitions(definitions);
+            }
             team.watch(folder.clone());
         }
         let inbox =
             serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { inbox, requests, team, pins, memory, _directory: discovered.directory })
+        Ok(Self { inbox, requests, team, pins, memory, directory: discovered.directory })
+    }
+
+    /// Returns read access to the handlers of the fleet.
+    pub(crate) fn handlers(&self) -> HandlerView {
+        self.directory.view()
     }
 
     /// Stops the agent; running turns have `grace` to finish.

@@ -9,6 +9,7 @@ use rockbot_contracts::{
 };
 use rockbot_llm::ScriptedModel;
 use rockbot_service::exit;
+use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use secrecy::SecretString;
 
 use crate::{
@@ -17,6 +18,8 @@ use crate::{
     host::Host,
     settings::Settings,
     stored_conversations::ConversationStores,
+    tools::CALLER,
+    work_queues,
 };
 
 /// The agents that a command asks.
@@ -48,10 +51,6 @@ impl AgentAccess {
         Ok(Self { client, fleet, settings, embedded })
     }
 
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     pub(super) fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -59,6 +58,16 @@ impl AgentAccess {
     /// Returns the number of processes that consume a queue; `None` if this user may not inspect it.
     pub(super) async fn consumers(&self, key: &RoutingKey) -> Result<Option<u32>, Failure> {
         self.fleet.consumers(key).await
+    }
+
+    /// Returns the handlers of the fleet and the owners of their tools.
+    pub(super) async fn catalog(&self) -> Result<Arc<CatalogSnapshot>, Failure> {
+        if let Some((host, _)) = &self.embedded {
+            return Ok(host.handlers().snapshot());
+        }
+        let pools = work_queues::pools(&self.settings, Vec::new());
+        let discovered = self.fleet.discover_all(CALLER, &pools).await?;
+        Ok(discovered.directory.view().snapshot())
     }
 
     /// Asks a running agent to describe itself.

@@ -14,8 +14,7 @@ use crate::{
     print::{note, outln},
     render,
     settings::Settings,
-    tools::{CALLER, hints},
-    work_queues,
+    tools::hints,
 };
 
 /// Lists the tools that the agent `name` may use.
@@ -29,12 +28,9 @@ pub(crate) async fn list_tools(mut settings: Settings, name: String, json: bool)
 }
 
 async fn list(access: &AgentAccess, agent: &AgentName, json: bool) -> Outcome {
-    let (fleet, settings) = (access.fleet(), access.settings());
-    fleet.expect_agent(agent).await?;
-    let pools = work_queues::pools(settings, Vec::new());
-    let discovered = fleet.discover_all(CALLER, &pools).await?;
+    access.fleet().expect_agent(agent).await?;
+    let catalog = access.catalog().await?;
     let overview = access.overview(agent).await?;
-    let catalog = discovered.directory.view().snapshot();
     if json {
         let entries: Vec<_> = overview
             .tools
