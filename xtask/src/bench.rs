@@ -263,6 +263,8 @@ fn takeover(profile: &str) -> Result<()> {
             .env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url())
             .env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()),
     )
+}
+
 /// Installs the other extractors and returns a Python interpreter that has them.
 fn extractors() -> Result<PathBuf> {
     let environment = workspace::peers_folder()?.join("python-extractors");

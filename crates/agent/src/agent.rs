@@ -5,7 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{
-    AgentName, MessageId, SessionId, Spending, UserMessage, trace, user::TurnOutcome,
+    AgentName, MessageId, SessionId, Spending, UserMessage,
+    conversation::{AgentOverview, AgentTool},
+    outside_text::plain,
+    trace,
+    user::TurnOutcome,
 };
 use rockbot_tools::EntryPoint;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
@@ -17,10 +21,11 @@ use crate::{
     definition::AgentDefinition,
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
+    message_media::{check_media, media_data},
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
-    turn::TurnSetup,
+    turn::{TurnSetup, UsableTool},
 };
 
 /// Time limit for cancelled turns to return their answer.
@@ -98,6 +103,36 @@ impl Agent {
         self.inner.setup.meter.total()
     }
 
+    /// Describes the agent and the tools that a turn of a user may use now. Definitions of MCP servers that do
+    /// not arrive within a few seconds are left out.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn overview(&self) -> AgentOverview {
+        let tools = self.inner.setup.usable_tools().await;
+        let more = tools.len().saturating_sub(AgentOverview::MAX_TOOLS);
+        let listed = tools.into_iter().take(AgentOverview::MAX_TOOLS).map(|usable| {
+            let UsableTool { registration: tool, is_announced } = usable;
+            let text = tool.model_description();
+            let first = text.lines().next().unwrap_or_default();
+            let first = first.split_inclusive(". ").next().unwrap_or_default();
+            AgentTool {
+                summary: plain(first.trim_end(), AgentTool::MAX_SUMMARY),
+                name: tool.name,
+                source: tool.source,
+                hints: tool.hints,
+                is_announced,
+            }
+        });
+        AgentOverview {
+            name: self.name().clone(),
+            description: self.definition().description.clone(),
+            model: self.inner.setup.model_name().to_owned(),
+            tools: listed.collect(),
+            more_tools: u32::try_from(more).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Sends a user message to a conversation and waits for the answer. An unknown session id starts a
     /// new conversation.
     ///
@@ -135,10 +170,11 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel, after: _ } = message;
+        let UserMessage { session_id, text, cancel, media, after: _ } = message;
+        let media = media.into_iter().filter_map(media_data).collect();
         let sent = origin.message.clone();
         let id = sent.clone().unwrap_or_else(MessageId::generate);
-        let message = PendingMessage { id, text, origin, progress, requester, answer };
+        let message = PendingMessage { id, text, media, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
         match self.deliver(&session_id, inbound) {
             Ok(()) => {}
@@ -235,13 +271,17 @@ impl Agent {
         TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
-    /// Returns the answer to a message that is too long or empty.
+    /// Returns the answer to a message that is too long or empty, or whose images or recordings are not valid.
     fn reject_invalid(&self, message: &UserMessage) -> Option<TurnAnswer> {
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
         if bytes > limit {
             let text = format!(
                 "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
             );
+            return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
+        }
+        if let Err(problem) = check_media(&message.media) {
+            let text = format!("{problem} Nothing was done.");
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
         (message.text.trim().is_empty() && !message.cancel).then(|| {

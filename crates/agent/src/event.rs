@@ -16,6 +16,8 @@ use crate::conversation::ConversationError;
 
 /// Longest arguments in an event, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
+/// Longest id of a conversation with a sub-agent, in characters.
+const MAX_ID_CHARS: usize = 128;
 /// Longest progress line, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 
@@ -90,6 +92,8 @@ pub enum TurnEvent {
         error: Option<ToolErrorCode>,
         /// Execution state of the tool.
         executed: Executed,
+        /// Conversation with a sub-agent that the call ran, at most 128 characters.
+        child_loop_id: Option<String>,
     },
 }
 
@@ -239,6 +243,7 @@ impl From<TurnEvent> for ReplyBody {
                 bytes,
                 error,
                 executed,
+                child_loop_id,
             } => Self::ToolFinished {
                 tool_call_id,
                 tool_name,
@@ -247,6 +252,7 @@ impl From<TurnEvent> for ReplyBody {
                 bytes: bytes as u64,
                 error,
                 executed,
+                child_loop_id,
             },
         }
     }
@@ -299,6 +305,7 @@ impl CallEvents {
                     bytes: end.bytes,
                     error: end.error,
                     executed: end.executed,
+                    child_loop_id: end.child_loop_id.map(|id| display_line(&id, MAX_ID_CHARS)),
                 },
             });
         })
@@ -315,6 +322,7 @@ impl CallEvents {
             bytes: failure.model_text().len(),
             error: Some(failure.code()),
             executed: failure.executed(),
+            child_loop_id: None,
         });
     }
 }

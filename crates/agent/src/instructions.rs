@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
-use rockbot_contracts::{HandlerPool, ProviderInstructions};
+use rockbot_contracts::{HandlerPool, ProviderInstructions, ToolRegistration, ToolSource};
 use rockbot_tool_rpc::{
     HandlerView,
     catalog::{CatalogSnapshot, KnownHandler},
@@ -29,27 +29,6 @@ impl HandlerInstructions {
         Self { handlers, registry, filter }
     }
 
-    /// Returns whether the agent is offered a tool of this source that the handler runs.
-    fn is_offered(
-        &self,
-        catalog: &CatalogSnapshot,
-        handler: &KnownHandler,
-        instructions: &ProviderInstructions,
-    ) -> bool {
-        let mut tools = handler.tools.iter().filter(|tool| tool.source == instructions.source);
-        tools.any(|tool| {
-            // The tool of another pool is offered instead.
-            if catalog.owner(&tool.name) != Some(&handler.pool) {
-                return false;
-            }
-            let registered = self.registry.get(&tool.name);
-            self.filter.permits(&tool.name)
-                && registered.is_some_and(|registered| {
-                    registered.tool().is_announced() && registered.registration() == tool
-                })
-        })
-    }
-
     fn render(&self) -> Option<String> {
         let mut texts = Vec::new();
         let mut chars_of_pools = BTreeMap::<HandlerPool, usize>::new();
@@ -57,13 +36,12 @@ impl HandlerInstructions {
         for handler in catalog.handlers() {
             for instructions in &handler.instructions {
                 let chars = chars_of_pools.entry(handler.pool.clone()).or_default();
-                let author = match &handler.pool {
-                    HandlerPool::Unnamed => "their tool handler".to_owned(),
-                    HandlerPool::Named(name) => format!("the tool handler of pool {name}"),
-                };
-                let tools = instructions.source.to_string();
-                let text = quote(&tools, &author, &instructions.text);
-                if !texts.contains(&text) && self.is_offered(&catalog, handler, instructions) {
+                let ProviderInstructions { source, text } = instructions;
+                let text = quote(&source.text(), &author(&handler.pool), text);
+                let permits = |tool: &ToolRegistration| self.filter.permits(&tool.name);
+                let is_offered =
+                    || runs_offered_tool(&catalog, &self.registry, handler, source, permits);
+                if !texts.contains(&text) && is_offered() {
                     *chars += instructions.text.chars().count();
                     if *chars <= MAX_CHARS_OF_POOL {
                         texts.push(text);
@@ -72,6 +50,33 @@ impl HandlerInstructions {
             }
         }
         (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+}
+
+/// Returns whether the handler runs a tool of `source` that is permitted, and offered to agents: not the one
+/// of another pool instead.
+pub(crate) fn runs_offered_tool(
+    catalog: &CatalogSnapshot,
+    registry: &ToolRegistry,
+    handler: &KnownHandler,
+    source: &ToolSource,
+    permits: impl Fn(&ToolRegistration) -> bool,
+) -> bool {
+    let mut tools = handler.tools.iter().filter(|tool| tool.source == *source);
+    tools.any(|tool| {
+        catalog.owner(&tool.name) == Some(&handler.pool)
+            && permits(tool)
+            && registry.get(&tool.name).is_some_and(|registered| {
+                registered.tool().is_announced() && registered.registration() == tool
+            })
+    })
+}
+
+/// Returns the author of the texts of a pool, for models.
+pub(crate) fn author(pool: &HandlerPool) -> String {
+    match pool {
+        HandlerPool::Unnamed => "their tool handler".to_owned(),
+        HandlerPool::Named(name) => format!("the tool handler of pool {name}"),
     }
 }
 

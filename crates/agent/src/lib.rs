@@ -23,6 +23,7 @@ pub mod conversation_service;
 mod dedup;
 pub mod definition;
 pub mod event;
+pub mod guides;
 mod history;
 pub mod inbox;
 mod inbox_watch;
@@ -32,6 +33,7 @@ pub mod limits;
 pub mod mcp;
 pub mod memory;
 mod message;
+mod message_media;
 mod metering;
 pub mod origin;
 pub mod parts;
@@ -64,6 +66,7 @@ pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
+pub use guides::{HandlerGuides, ServerGuides};
 pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;

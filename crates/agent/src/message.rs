@@ -13,6 +13,8 @@ pub(crate) struct PendingMessage {
     /// Id of the bus message, or a generated one.
     pub(crate) id: MessageId,
     pub(crate) text: String,
+    /// Its images and recordings, in base64.
+    pub(crate) media: Vec<String>,
     pub(crate) origin: TurnOrigin,
     pub(crate) progress: ProgressSink,
     /// Trace context of the sender, which the turn continues.

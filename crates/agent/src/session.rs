@@ -290,7 +290,7 @@ impl Session {
         first: &PendingMessage,
         span: &Span,
     ) -> Result<OpenTurn, ConversationError> {
-        let PendingMessage { id, text, origin, requester, .. } = first;
+        let PendingMessage { id, text, media, origin, requester, .. } = first;
         if self.setup.is_marked(origin) {
             self.setup.conversations.mark(&self.id, id).await?;
         }
@@ -299,6 +299,7 @@ impl Session {
             sender: origin.sender.as_deref().map(ToOwned::to_owned),
             reply_to: origin.reply_to.clone(),
             text: text.clone(),
+            media: media.clone(),
             entry: origin.entry,
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
             span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),

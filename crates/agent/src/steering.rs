@@ -25,6 +25,7 @@ pub(crate) struct SteeringQueue {
 pub(crate) struct SteeringMessage {
     pub(crate) id: MessageId,
     pub(crate) text: String,
+    pub(crate) media: Vec<String>,
     pub(crate) reply_to: Option<RoutingKey>,
     pub(crate) progress: ProgressSink,
 }
@@ -80,6 +81,7 @@ impl SteeringQueue {
             taken.push(SteeringMessage {
                 id: message.id.clone(),
                 text: message.text.clone(),
+                media: message.media.clone(),
                 reply_to: message.origin.reply_to.clone(),
                 progress: message.progress.clone(),
             });

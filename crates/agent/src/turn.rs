@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-pub(crate) use self::setup::TurnSetup;
+pub(crate) use self::setup::{TurnSetup, UsableTool};
 use self::{calls::TimeoutStreak, stop_reason::StopReason};
 use crate::{
     approvals::ListenerGuard,
@@ -29,6 +29,7 @@ use crate::{
     },
     event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     history::History,
+    message_media::media_message,
     metering::TurnMeter,
     origin::TurnOrigin,
     steering::{SteeringMessage, SteeringQueue},
@@ -79,6 +80,8 @@ pub(crate) struct Turn<'a> {
 /// The point at which a turn begins in this process.
 struct TurnStart {
     text: String,
+    /// Images and recordings of the message, in base64.
+    media: Vec<String>,
     /// The message is part of the history.
     is_started: bool,
     iterations: u32,
@@ -153,6 +156,7 @@ impl<'a> Turn<'a> {
             .map(|approvals| approvals.listen(session_id, origin, &progress, log));
         let start = TurnStart {
             text: open.message.text,
+            media: open.message.media,
             is_started: open.is_started,
             iterations: open.iterations,
             step: open.step,
@@ -196,6 +200,8 @@ impl<'a> Turn<'a> {
         let text = self.gather_context().await;
         if !self.start.is_started {
             self.push(ChatMessage::User(text)).await;
+            let media = std::mem::take(&mut self.start.media);
+            self.push_media(&media).await;
         }
         let reason = self.run_loop().await;
         if let StopReason::ModelFailed(error) = &reason {
@@ -318,20 +324,29 @@ impl<'a> Turn<'a> {
         self.history.push(message, tokens);
     }
 
+    /// Adds the images and recordings of the user message before.
+    async fn push_media(&mut self, media: &[String]) {
+        if let Some(message) = media_message(media) {
+            self.push(message).await;
+        }
+    }
+
     /// Adds the messages that the user sent meanwhile.
     async fn take_steering(&mut self) -> Result<(), ConversationError> {
         for message in self.steering.take() {
-            let SteeringMessage { id, text, reply_to, progress } = message;
+            let SteeringMessage { id, text, media, reply_to, progress } = message;
             if self.is_marked {
                 self.setup.conversations.mark(self.session_id, &id).await?;
             }
             let context = self.unrecorded_context.take();
-            let steer = SteerEntry { id, reply_to, text: text.clone(), context };
+            let (text_copy, media_copy) = (text.clone(), media.clone());
+            let steer = SteerEntry { id, reply_to, text: text_copy, media: media_copy, context };
             self.recorder.record(&mut ConversationEntry::Steer(steer)).await?;
             info!(session_id = %self.session_id, "turn steered");
             progress(TurnEvent::Steered);
             self.user_texts.push(text.clone());
             self.push(ChatMessage::User(text)).await;
+            self.push_media(&media).await;
         }
         self.history.fit();
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    fmt,
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{
@@ -12,11 +13,11 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use metrics::{Counter, counter};
+use metrics::{Counter, Histogram, counter, histogram};
 use rockbot_contracts::{QueueName, labels::family_of, trace};
 use tokio::{
     task::{JoinHandle, JoinSet},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, error, info, info_span, warn};
@@ -34,13 +35,14 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// Counters of a worker since its start.
-#[derive(Debug)]
 pub struct WorkerStats {
     acked: OutcomeCounter,
     retried: OutcomeCounter,
     dead_lettered: OutcomeCounter,
     unsettled: OutcomeCounter,
     panicked: AtomicU64,
+    /// Series in `rockbot_bus_process_duration_seconds`.
+    duration: Histogram,
 }
 
 /// A counter of a worker and its series in `rockbot_bus_deliveries_total`.
@@ -76,6 +78,7 @@ impl WorkerStats {
             dead_lettered: OutcomeCounter::new(family, "dead_lettered"),
             unsettled: OutcomeCounter::new(family, "unsettled"),
             panicked: AtomicU64::default(),
+            duration: histogram!("rockbot_bus_process_duration_seconds", "queue" => family),
         }
     }
 
@@ -103,6 +106,18 @@ impl WorkerStats {
     /// were not processed because their subscription was gone.
     pub fn unsettled(&self) -> u64 {
         self.unsettled.get()
+    }
+}
+
+impl fmt::Debug for WorkerStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerStats")
+            .field("acked", &self.acked())
+            .field("retried", &self.retried())
+            .field("dead_lettered", &self.dead_lettered())
+            .field("unsettled", &self.unsettled())
+            .field("panicked", &self.panicked())
+            .finish_non_exhaustive()
     }
 }
 
@@ -236,6 +251,7 @@ impl Processor {
             stats.unsettled.increment();
             return;
         }
+        let started = Instant::now();
         let handled = AssertUnwindSafe(self.handler.handle(&delivery)).catch_unwind().await;
         let settlement = handled.unwrap_or_else(|_| {
             stats.panicked.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +293,9 @@ impl Processor {
                 messaging.destination.name = self.family,
             ),
         };
-        match delivery.settle(settlement).instrument(settling).await {
+        let settled = delivery.settle(settlement).instrument(settling).await;
+        stats.duration.record(started.elapsed());
+        match settled {
             Ok(()) => counter.increment(),
             Err(error) => {
                 debug!(%error, "settlement failed");

@@ -22,7 +22,9 @@ Examples:
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b rockbot chat
   rockbot chat --continue
   rockbot sessions list
+  rockbot agents
   rockbot tools list
+  rockbot tools list --agent assistant
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot --mcp mcp.json mcp list
   rockbot rest check rest.json
@@ -86,6 +88,13 @@ pub(crate) enum Command {
     /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
     #[command(subcommand)]
     Sessions(Sessions),
+    /// List the agents: whether they run, their models, tools and descriptions
+    ///
+    /// Lists the configured agent and those of its folder, and the agents that they have as tools.
+    #[command(after_help = "Examples:
+  rockbot agents
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json")]
+    Agents,
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),
@@ -99,6 +108,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Script(ScriptCommand),
     /// Run a tool handler, and an agent if a model is configured, until stopped
+    ///
+    /// With admin.address it serves /healthz, /readyz and /metrics, and with telemetry.otlp_endpoint it
+    /// exports traces, like the services of a fleet.
+    #[command(after_help = "Examples:
+  rockbot up
+  ROCKBOT_ADMIN__ADDRESS=127.0.0.1:9090 rockbot up
+  ROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://127.0.0.1:4317 rockbot --bus amqp://… up")]
     Up,
     /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
     #[command(
@@ -175,6 +191,10 @@ pub(crate) struct Chat {
     /// Continue this conversation, and its turn if one was interrupted
     #[arg(long, value_name = "SESSION", value_parser = session_id)]
     pub(crate) session: Option<SessionId>,
+    /// Send this image with the message, for a model that reads images: PNG, JPEG, GIF or WebP; repeatable.
+    /// In a session, the line "/image FILE" sends one with the next message
+    #[arg(long = "image", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) images: Vec<PathBuf>,
     /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
@@ -191,6 +211,7 @@ impl Chat {
             agent: None,
             continues: false,
             session: Some(session),
+            images: Vec::new(),
             stats: false,
             only_resumes: true,
         }
@@ -221,8 +242,19 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// List the tools of the fleet
-    List,
+    /// List the tools of the fleet's handlers, or all that an agent may use
+    ///
+    /// With --agent: its own tools, those of handlers, MCP servers and other agents, with their source and
+    /// who serves them.
+    #[command(after_help = "Examples:
+  rockbot tools list
+  rockbot --mcp mcp.json tools list --agent assistant
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f tools list --agent assistant --json")]
+    List {
+        /// List the tools that this agent may use
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
     /// Show a tool's definition
     Describe {
         /// Name of the tool

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, IsTerminal, Write},
+    path::Path,
     time::Duration,
 };
 
@@ -20,6 +21,7 @@ use crate::{
     failure::{Failure, OrExit, Outcome},
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
+    images::Images,
     print::note,
     render,
     settings::Settings,
@@ -29,10 +31,15 @@ use crate::{
 /// The time limit between two replies of an agent: longer than the longest tool call.
 const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 
+/// The beginning of a line that adds an image to the next message.
+const IMAGE_COMMAND: &str = "/image ";
+
 /// The longest line of input, in bytes.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outcome {
+    // Validated before anything starts.
+    let images = Images::read(&chat.images).map_err(Failure::usage)?;
     if let Some(name) = chat.agent.clone() {
         settings.agent.name = name;
     }
@@ -61,7 +68,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let client = client.with_idle_timeout(SILENCE_LIMIT);
-    let outcome = converse(client, agent, chat, json).await;
+    let outcome = converse(client, agent, chat, images, json).await;
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }
@@ -72,8 +79,14 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     outcome
 }
 
-/// Runs the conversation that the arguments select, or a new one.
-async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool) -> Outcome {
+/// Runs the conversation that the arguments select, or a new one. `images` belong to its first message.
+async fn converse(
+    client: AgentClient,
+    agent: AgentName,
+    chat: Chat,
+    images: Images,
+    json: bool,
+) -> Outcome {
     let earlier = if chat.continues || chat.session.is_some() {
         Some(conversation_summary::request(&client, &agent, chat.session).await?)
     } else {
@@ -90,8 +103,8 @@ async fn converse(client: AgentClient, agent: AgentName, chat: Chat, json: bool)
         }
     }
     match chat.prompt {
-        Some(prompt) => run_once(&conversation, &prompt, &mut interrupts).await,
-        None => run_interactive(&conversation, &mut interrupts).await,
+        Some(prompt) => run_once(&conversation, &prompt, images, &mut interrupts).await,
+        None => run_interactive(&conversation, images, &mut interrupts).await,
     }
 }
 
@@ -119,9 +132,10 @@ async fn resume(
 async fn run_once(
     conversation: &Conversation,
     prompt: &str,
+    images: Images,
     interrupts: &mut Interrupts,
 ) -> Outcome {
-    let turn = conversation.send(prompt, interrupts).await?;
+    let turn = conversation.send(prompt, images.into_blocks(), interrupts).await?;
     Ok(exit_code(turn.outcome))
 }
 
@@ -137,7 +151,11 @@ fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
     }
 }
 
-async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupts) -> Outcome {
+async fn run_interactive(
+    conversation: &Conversation,
+    mut images: Images,
+    interrupts: &mut Interrupts,
+) -> Outcome {
     let mut lines = lines();
     let mut last = exit::OK;
     loop {
@@ -150,8 +168,14 @@ async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupt
             _ = interrupts.recv() => break,
         };
         let line = line.trim();
-        if !line.is_empty() {
-            match conversation.send(line, interrupts).await {
+        if let Some(path) = line.strip_prefix(IMAGE_COMMAND) {
+            match images.add(Path::new(path.trim())) {
+                Ok(()) => note!("the image is sent with the next message"),
+                Err(problem) => note!("{}", render::clean(&problem)),
+            }
+        } else if !line.is_empty() {
+            let images = std::mem::take(&mut images).into_blocks();
+            match conversation.send(line, images, interrupts).await {
                 Ok(turn) => {
                     last = exit_code(turn.outcome);
                     if turn.exit_requested {

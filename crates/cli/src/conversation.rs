@@ -4,7 +4,7 @@ use std::{future::pending, io::Write, pin::pin, time::Duration};
 
 use rockbot_agent::{AgentClient, Replies};
 use rockbot_contracts::{
-    AgentName, MessageId, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
+    AgentName, ContentBlock, MessageId, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
 };
 use rockbot_service::{Interrupt, Interrupts, exit};
 use serde_json::json;
@@ -44,14 +44,15 @@ pub(crate) struct TurnResult {
 }
 
 impl Conversation {
-    /// Sends a message, prints the replies, and returns when the answer is complete. Ctrl-C cancels the
+    /// Sends a message with these images, prints the replies, and returns when the answer is complete. Ctrl-C cancels the
     /// turn and waits for its answer; a second Ctrl-C stops waiting. A signal to exit waits for 10 s.
     pub(crate) async fn send(
         &self,
         text: &str,
+        images: Vec<ContentBlock>,
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
-        let message = UserMessage::new(self.session.clone(), text);
+        let message = UserMessage { media: images, ..UserMessage::new(self.session.clone(), text) };
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         self.follow(replies, interrupts).await
     }
@@ -145,7 +146,7 @@ impl Conversation {
 
     /// Requests the cancellation of the turn. A separate task consumes the reply to it.
     async fn cancel(&self) -> Result<JoinHandle<()>, Failure> {
-        let message = UserMessage::cancel(self.session.clone());
+        let message = UserMessage::cancelling(self.session.clone());
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         Ok(tokio::spawn(async move {
             let _ = replies.last().await;

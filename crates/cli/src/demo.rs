@@ -68,7 +68,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let conversation = Conversation { client, agent, session, json: false, stats: false };
     print_introduction(folder.path())?;
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
-    let turn = conversation.send(PROMPT, &mut interrupts).await;
+    let turn = conversation.send(PROMPT, Vec::new(), &mut interrupts).await;
     drop(conversation);
     host.stop(settings.service.drain()).await;
     fleet.close().await;

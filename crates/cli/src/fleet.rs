@@ -3,17 +3,20 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rockbot_agent::SendError;
-use rockbot_bus::{Bus, MemoryBus, QueueState, Requester, report::QueueDepth};
+use rockbot_bus::{
+    Bus, MemoryBus, Observed, QueueGauge, QueueState, Requester, connected_gauge, readiness_check,
+    report::QueueDepth,
+};
 use rockbot_bus_rabbitmq::RabbitBus;
 use rockbot_contracts::{
-    AgentName, Envelope, HandlerPool, InstanceId, QueueSpec, RoutingKey,
+    AgentName, Envelope, HandlerPool, InstanceId, QueueName, QueueSpec, RoutingKey,
     identity::{CLI, CallerPolicy, User},
     topology::{ReplyAddress, user_message},
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
 use rockbot_scripts::{LazyScripts, RunnerName, local::Sandbox};
-use rockbot_service::exit;
+use rockbot_service::{Health, exit};
 use rockbot_store::{Clock, MemoryStore, Store, StoreUrl};
 use rockbot_tool_handler::{
     ToolHandler,
@@ -65,6 +68,8 @@ pub(crate) struct Fleet {
     /// The broker user of this process.
     user: Option<String>,
     embedded: Option<Embedded>,
+    /// Queue of the embedded handler.
+    work_queue: QueueName,
     drain: Duration,
 }
 
@@ -111,8 +116,7 @@ impl Fleet {
         let HandlerStore { store, url, is_shared } =
             HandlerStore::open(settings, conversations).await?;
         let mut fleet = if settings.embeds() {
-            let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
-            Self::new(bus, settings)
+            Self::new(Observed::new(Arc::new(MemoryBus::new()), "memory"), settings)
         } else {
             Self::connect(settings).await?
         };
@@ -176,14 +180,26 @@ impl Fleet {
         let bus = RabbitBus::start(&settings.rabbit()).or_exit(exit::USAGE)?;
         let connected = bus.connected(CONNECT_TIMEOUT).await;
         connected.map_err(Failure::unavailable)?;
-        Ok(Self::new(Arc::new(bus), settings))
+        Ok(Self::new(Observed::new(Arc::new(bus), "rabbitmq"), settings))
     }
 
     fn new(bus: Arc<dyn Bus>, settings: &Settings) -> Self {
         let instance = settings.service.instance();
         let (redactor, drain) = (settings.redactor(), settings.service.drain());
         let user = settings.rabbit().user().filter(|_| !settings.embeds());
-        Self { bus, instance, redactor, user, embedded: None, drain }
+        let work_queue = QueueSpec::work(&settings.handler.pool().invoke_key()).name;
+        Self { bus, instance, redactor, user, embedded: None, work_queue, drain }
+    }
+
+    /// Adds the bus, the handler and the MCP servers to the health and metrics of the process. Returns the
+    /// gauge of the handler's queue, which is updated until it is dropped.
+    pub(crate) fn monitor(&self, health: &Health) -> Option<QueueGauge> {
+        let Embedded { handler, bridge, .. } = self.embedded.as_ref()?;
+        health.needs("bus", readiness_check(self.bus.clone()));
+        health.refresh_with(connected_gauge(self.bus.clone()));
+        health.refresh_with(handler.handler().gauges());
+        health.refresh_with(bridge.gauges());
+        Some(QueueGauge::start(self.bus.clone(), self.work_queue.clone()))
     }
 
     /// Returns the broker user of this process; `None` in an embedded fleet.

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, ServiceSearch, Team, serve,
+    ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices,
+    ServerGuides, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
-use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
-use rockbot_tool_rpc::CatalogDirectory;
-use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
+use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
+use rockbot_tools::{Guides, ToolPins, ToolRegistry, guide_tools, outputs};
 
 use crate::{
     agent_memory,
@@ -31,7 +31,7 @@ pub(crate) struct Host {
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
-    _directory: CatalogDirectory,
+    directory: CatalogDirectory,
 }
 
 impl Host {
@@ -51,8 +51,13 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_agent_tools(&registry, settings, memory.as_deref(), services.as_ref())?;
+        let guides = register_agent_tools(&registry, memory.as_deref(), services.as_ref())?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
+        let handlers = discovered.directory.view();
+        guides.add(Arc::new(HandlerGuides::new(handlers, discovered.registry.clone())));
+        if let Some(gateway) = fleet.embedded_servers() {
+            guides.add(Arc::new(ServerGuides::new(gateway, &definition)));
+        }
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
         let build_parts = {
@@ -98,12 +103,21 @@ impl Host {
         let server = ConversationServer::for_agent(agent.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
+            // At once, so that the first turn is offered them. The watch reports a problem.
+            if let Ok(definitions) = AgentDefinition::load_dir(folder) {
+                team.set_definitions(definitions);
+            }
             team.watch(folder.clone());
         }
         let inbox =
             serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { inbox, requests, team, pins, memory, _directory: discovered.directory })
+        Ok(Self { inbox, requests, team, pins, memory, directory: discovered.directory })
+    }
+
+    /// Returns read access to the handlers of the fleet.
+    pub(crate) fn handlers(&self) -> HandlerView {
+        self.directory.view()
     }
 
     /// Stops the agent; running turns have `grace` to finish.
@@ -119,19 +133,15 @@ impl Host {
     }
 }
 
-/// Registers the agent's own tools. It must run before the discovery, so that no handler's tool takes
-/// their names.
+/// Registers the agent's own tools, and returns the guides, to which those of handlers can be added. It must
+/// run before the discovery, so that no handler's tool takes their names.
 fn register_agent_tools(
     registry: &ToolRegistry,
-    settings: &Settings,
     memory: Option<&AgentMemory>,
     services: Option<&Arc<ServiceSearch>>,
-) -> Result<(), Failure> {
-    let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
+) -> Result<Arc<Guides>, Failure> {
+    let mut guides = vec![outputs::GUIDE];
     let mut tools = Vec::new();
-    if settings.scripts.runner != RunnerName::Off {
-        guides.push(rockbot_scripts::GUIDE);
-    }
     if let Some(services) = services {
         guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
         tools.push(services.tool());
@@ -140,11 +150,12 @@ fn register_agent_tools(
         guides.extend(memory.guides());
         tools.extend(memory.tools());
     }
+    let guides = Guides::new(guides);
     tools.extend(guide_tools(&guides));
     for tool in tools {
         registry.register(tool).or_exit(exit::SOFTWARE)?;
     }
-    Ok(())
+    Ok(guides)
 }
 
 /// Opens the store of approved tool definitions, if one is configured.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod agent_memory;
+mod agents;
 mod approval;
 mod arguments;
 mod call_failure;
@@ -15,6 +16,7 @@ mod doctor;
 mod failure;
 mod fleet;
 mod host;
+mod images;
 mod mcp;
 mod mismatch;
 mod print;
@@ -106,16 +108,28 @@ fn run(arguments: Arguments) -> Outcome {
     if let Some(warning) = unused_servers(&common, &settings, &command) {
         note!("{warning}");
     }
-    logging::start(&settings.log, None).or_exit(exit::USAGE)?;
     install_tls_provider();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
+    let traces = match command {
+        Command::Up => {
+            // The exporter's connection is driven by the runtime.
+            let _entered = runtime.enter();
+            up::start_traces(&settings)?
+        }
+        _ => None,
+    };
+    logging::start(&settings.log, traces.as_ref()).or_exit(exit::USAGE)?;
     let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
+            Command::Agents => agents::run(settings, common.json).await,
+            Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {
+                agents::list_tools(settings, agent, common.json).await
+            }
             Command::Tools(command) => {
                 // An embedded fleet ends with the call, and a stored output with it.
                 if matches!(command, arguments::Tools::Call { .. }) {
@@ -135,6 +149,10 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Completions { .. } => Ok(exit::OK),
         }
     });
+    // The last export blocks this thread for 1 s at most and needs the runtime.
+    if let Some(traces) = traces {
+        traces.shut_down();
+    }
     // The thread that reads the terminal may still be blocked.
     runtime.shutdown_background();
     outcome.map_err(|failure| match &user {

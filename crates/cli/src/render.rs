@@ -130,7 +130,14 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         }
         ReplyBody::ToolProgressed { text, .. } => Some(format!("    {DIM}{}{DIM:#}", clean(text))),
         ReplyBody::ToolFinished {
-            tool_name, ran_on, elapsed_us, bytes, error, executed, ..
+            tool_name,
+            ran_on,
+            elapsed_us,
+            bytes,
+            error,
+            executed,
+            child_loop_id,
+            ..
         } => {
             let name = clean(tool_name);
             let place = match (ran_on, executed) {
@@ -140,7 +147,9 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
                 (None, Executed::Unknown) => "no reply".to_owned(),
             };
             let time = duration(Duration::from_micros(*elapsed_us));
-            let tail = format!("{DIM}{place}, {time}, {}{DIM:#}", size(*bytes));
+            let child = child_loop_id.as_ref();
+            let child = child.map(|id| format!(", conversation {}", clean(id))).unwrap_or_default();
+            let tail = format!("{DIM}{place}, {time}, {}{child}{DIM:#}", size(*bytes));
             Some(match error {
                 None => format!("  {GOOD}←{GOOD:#} {NAME}{name}{NAME:#} {tail}"),
                 Some(ToolErrorCode::ExecutionFailed) => {
@@ -325,6 +334,7 @@ mod tests {
                 bytes: 3,
                 error,
                 executed,
+                child_loop_id: None,
             });
             let line = line.unwrap();
             assert!(line.contains(expected), "{line}");

@@ -10,7 +10,9 @@ use rockbot_llm::LlmConfig;
 use rockbot_mcp_bridge::McpSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_service::{
+    AdminSection, ConfigProblems, Configuration, LogSection, ServiceSection, TelemetrySection,
+};
 use rockbot_store::StoreSection;
 use rockbot_tool_handler::families;
 use rockbot_tool_rpc::{Family, HandlerSection};
@@ -39,7 +41,9 @@ pub(crate) struct FleetSection {
 pub(crate) struct Settings {
     pub(crate) service: ServiceSection,
     pub(crate) bus: BusSection,
+    pub(crate) admin: AdminSection,
     pub(crate) log: LogSection,
+    pub(crate) telemetry: TelemetrySection,
     pub(crate) handler: HandlerSection,
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
@@ -67,7 +71,9 @@ impl Settings {
         let mut settings = Self {
             service: layers.section("service"),
             bus: layers.section("bus"),
+            admin: layers.section("admin"),
             log: layers.section("log"),
+            telemetry: layers.section("telemetry"),
             handler: layers.section("handler"),
             fleet: layers.section("fleet"),
             files: layers.section("files"),
@@ -154,6 +160,9 @@ impl Settings {
     /// calls this.
     pub(crate) fn validate_embedded(&self) -> Result<(), ConfigProblems> {
         let mut problems = Configuration::layered("", None, []);
+        for problem in self.telemetry.validate() {
+            problems.problem(problem);
+        }
         if self.embeds() {
             let (families, files) = (self.families(), &self.files);
             let family_problems = families::validate(families, files, &self.web, &self.rest);

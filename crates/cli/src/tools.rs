@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The caller name of the command on the bus.
-const CALLER: &str = "cli";
+pub(crate) const CALLER: &str = "cli";
 
 /// The session of all calls of the command, so that a later call can page through a stored output.
 const SESSION: &str = "command-line";
@@ -51,14 +51,14 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
     };
     let fleet = Fleet::open(settings).await?;
     let discovered = match command {
-        Tools::Describe { .. } | Tools::List => {
+        Tools::Describe { .. } | Tools::List { .. } => {
             fleet.discover_all(CALLER, &work_queues::pools(settings, Vec::new())).await?
         }
         Tools::Call { ref name, .. } => fleet.discover_tool(CALLER, name).await?,
         Tools::Approve { .. } => fleet.discover(CALLER).await?,
     };
     let outcome = match command {
-        Tools::List | Tools::Approve { .. } => list(&discovered, json),
+        Tools::List { .. } | Tools::Approve { .. } => list(&discovered, json),
         Tools::Describe { name } => describe(&discovered, &name, json),
         Tools::Call { name, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);

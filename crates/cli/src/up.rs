@@ -1,7 +1,15 @@
 //! `rockbot up`: runs an embedded fleet until stopped.
 
+use std::net::SocketAddr;
+
+use anyhow::Context;
 use rockbot_llm::LlmConfigError;
-use rockbot_service::{Shutdown, exit};
+use rockbot_service::{
+    Health, Metrics, Shutdown,
+    admin::Admin,
+    exit,
+    telemetry::traces::{Identity, Traces},
+};
 
 use crate::{
     failure::{Failure, OrExit, Outcome},
@@ -12,8 +20,40 @@ use crate::{
     stored_conversations::ConversationStores,
 };
 
+/// Name of the process in metrics and traces.
+const NAME: &str = "rockbot";
+
+/// Creates the exporter of traces where one is configured. Must be called within the runtime.
+pub(crate) fn start_traces(settings: &Settings) -> Result<Option<Traces>, Failure> {
+    let instance = settings.service.instance();
+    let version = env!("CARGO_PKG_VERSION");
+    let identity = Identity { name: NAME, version, instance: instance.as_str() };
+    Traces::start(&settings.telemetry, identity).or_exit(exit::USAGE)
+}
+
+/// Health of the process, and the admin port where one is configured.
+struct Monitored {
+    health: Health,
+    _admin: Option<Admin>,
+}
+
+impl Monitored {
+    /// Starts the admin port. Metrics that are created before are not recorded.
+    async fn start(address: Option<SocketAddr>, shutdown: &Shutdown) -> Result<Self, Failure> {
+        let health = Health::new(shutdown.token().clone());
+        let Some(address) = address else { return Ok(Self { health, _admin: None }) };
+        let health = health.with_metrics(Metrics::start(NAME, env!("CARGO_PKG_VERSION")));
+        let admin = Admin::start(address, health.clone()).await;
+        let admin = admin.with_context(|| format!("admin.address: cannot listen on {address}"));
+        let admin = admin.or_exit(exit::UNAVAILABLE)?;
+        note!("admin port: http://{}/metrics", admin.address());
+        Ok(Self { health, _admin: Some(admin) })
+    }
+}
+
 pub(crate) async fn run(settings: &Settings) -> Outcome {
     let shutdown = Shutdown::on_signal().or_exit(exit::SOFTWARE)?;
+    let monitored = Monitored::start(settings.admin.address, &shutdown).await?;
     let definition = settings.agent.definition().map_err(Failure::usage)?;
     let model = match rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok()) {
         Ok(resolved) => Some(resolved),
@@ -25,6 +65,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
         None => None,
     };
     let fleet = Fleet::embed(settings, stores.as_ref()).await?;
+    let _queue = fleet.monitor(&monitored.health);
     note!("tool handler: file tools work in {}", settings.files.root.display());
     let host = match model.zip(stores.as_ref()) {
         Some((resolved, stores)) => {
@@ -43,6 +84,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
     if settings.embeds() {
         note!("bus: in memory, for this process only; use --bus amqp://… to connect to a broker");
     }
+    monitored.health.serving();
     note!("ready; stop with Ctrl-C or SIGTERM");
     shutdown.requested().await;
     if let Some(host) = host {

@@ -150,6 +150,7 @@ async fn check_calls(
     checks.add("schemas", first.schemas());
     checks.add("hints", first.hints());
     checks.add("instructions", first.instructions());
+    checks.add("guides", first.guides());
     checks.run("refresh", announcements.refresh()).await;
 
     checks.run("result", calls::result(prober, subject)).await;

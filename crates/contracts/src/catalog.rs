@@ -236,6 +236,42 @@ pub struct ToolCatalog {
     /// Instructions on its tools, for models.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<ProviderInstructions>,
+    /// Guides on its tools, which a model reads when it needs them.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub guides: Vec<ToolGuide>,
+}
+
+/// Guide on tools of one source: longer than instructions, and read on request only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolGuide {
+    /// Source of the tools.
+    pub source: ToolSource,
+    /// Name that a model requests it by; see [`is_valid_name`](Self::is_valid_name).
+    pub name: String,
+    /// Subject, on one line; at most [`MAX_SUMMARY`](Self::MAX_SUMMARY) characters are read.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub summary: String,
+    /// Text in Markdown; at most [`MAX_MARKDOWN`](Self::MAX_MARKDOWN) characters are read.
+    pub markdown: String,
+}
+
+impl ToolGuide {
+    /// Maximum number of guides in a catalog.
+    pub const MAX_ENTRIES: usize = 8;
+
+    /// Maximum length of a summary in characters.
+    pub const MAX_SUMMARY: usize = 200;
+
+    /// Maximum length of a text in characters.
+    pub const MAX_MARKDOWN: usize = 16_000;
+
+    /// Returns whether the name is valid: 1 to 64 ASCII letters, digits, hyphens and underscores.
+    #[must_use]
+    pub fn is_valid_name(&self) -> bool {
+        let is_allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_');
+        (1..=64).contains(&self.name.len()) && self.name.bytes().all(is_allowed)
+    }
 }
 
 /// Instructions of a provider of tools: what a model should know before it uses any of them.

@@ -1,4 +1,4 @@
-//! Requests of users about their stored conversations with an agent, and feedback on its answers.
+//! Requests of users about an agent and their stored conversations with it, and feedback on its answers.
 //!
 //! Both go to `user.conversation.<agent>` and are answered with a [`ConversationResponse`] at their
 //! reply-to, a `user.response.<proxy>` address, under the message id of the request as correlation id.
@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{InstanceId, MessageId, SessionId, ToolCallId},
+    catalog::{ToolHints, ToolSource},
+    ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId},
     message::Message,
     spending::{Spending, TurnUsage},
     tool::{Executed, ToolErrorCode},
@@ -59,6 +60,8 @@ pub enum ConversationRequest {
         /// The conversation.
         session_id: SessionId,
     },
+    /// Describes the agent and the tools that its turns may use.
+    Agent {},
 }
 
 impl Message for ConversationRequest {
@@ -127,6 +130,12 @@ pub enum ConversationResponse {
         /// Set once the final answer is recorded.
         is_answered: bool,
     },
+    /// The agent and its tools.
+    Agent {
+        /// The description.
+        #[serde(flatten)]
+        agent: AgentOverview,
+    },
     /// The conversation was deleted.
     Deleted {},
     /// The feedback was recorded.
@@ -163,6 +172,55 @@ pub enum ConversationErrorCode {
     /// A code that this build does not know.
     #[serde(other)]
     Other,
+}
+
+/// Overview of an agent: what a user can expect of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentOverview {
+    /// Name of the agent.
+    pub name: AgentName,
+    /// Purpose of the agent, for people.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub description: String,
+    /// Name of its model.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub model: String,
+    /// The tools that a turn may use now, ordered by name; at most [`MAX_TOOLS`](Self::MAX_TOOLS).
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub tools: Vec<AgentTool>,
+    /// Number of further tools.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub more_tools: u32,
+}
+
+impl AgentOverview {
+    /// Maximum number of listed tools.
+    pub const MAX_TOOLS: usize = 2048;
+}
+
+/// A tool that an agent may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentTool {
+    /// Name of the tool.
+    pub name: String,
+    /// Origin of the tool.
+    pub source: ToolSource,
+    /// First sentence of its description, at most [`MAX_SUMMARY`](Self::MAX_SUMMARY) characters. Untrusted text.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub summary: String,
+    /// Possible effects of a call.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub hints: ToolHints,
+    /// Set if a tool handler announced it. Other tools run in the agent, or are those of MCP servers.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub is_announced: bool,
+}
+
+impl AgentTool {
+    /// Maximum length of a summary in characters.
+    pub const MAX_SUMMARY: usize = 200;
 }
 
 /// Overview of a conversation.

@@ -44,7 +44,7 @@ pub mod user;
 
 pub use approval::{ApprovalAnswer, ApprovalDecision};
 pub use catalog::{
-    HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolHints,
+    HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolGuide, ToolHints,
     ToolRegistration, ToolSource,
 };
 pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};

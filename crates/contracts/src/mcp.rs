@@ -64,6 +64,13 @@ pub struct McpServerSummary {
     /// Tools that it lists and that cannot be offered.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rejected_tools: Vec<McpRejectedTool>,
+    /// Set when its details contain instructions, which agents offer as a guide.
+    #[serde(
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub has_instructions: bool,
     /// Hash of the definitions of its tools.
     pub fingerprint: String,
 }

@@ -6,7 +6,7 @@ use crate::{
     ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId},
     message::Message,
     spending::TurnUsage,
-    tool::{Executed, ToolErrorCode},
+    tool::{ContentBlock, Executed, ToolErrorCode},
 };
 
 /// A user's message to an agent. During a turn, it steers that turn.
@@ -20,6 +20,14 @@ pub struct UserMessage {
     /// Cancels the running turn.
     #[serde(default, deserialize_with = "crate::tool::null_is_default")]
     pub cancel: bool,
+    /// Images and recordings that belong to the text: at most [`MAX_MEDIA`](Self::MAX_MEDIA), and
+    /// [`MAX_MEDIA_BYTES`](Self::MAX_MEDIA_BYTES) of base64 together. Other blocks are not allowed.
+    #[serde(
+        default,
+        deserialize_with = "crate::tool::null_is_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub media: Vec<ContentBlock>,
     /// The message that its sender sent before it in this conversation, if that one had no final reply yet.
     /// An agent takes that one first, also if another process received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,15 +35,22 @@ pub struct UserMessage {
 }
 
 impl UserMessage {
-    /// Creates a message.
+    /// Maximum number of images and recordings.
+    pub const MAX_MEDIA: usize = 8;
+
+    /// Maximum size of the images and recordings, in bytes of base64. With the text, they are recorded in one
+    /// entry of a conversation.
+    pub const MAX_MEDIA_BYTES: usize = 768 * 1024;
+
+    /// Creates a message of text.
     #[must_use]
     pub fn new(session_id: SessionId, text: impl Into<String>) -> Self {
-        Self { session_id, text: text.into(), cancel: false, after: None }
+        Self { session_id, text: text.into(), cancel: false, media: Vec::new(), after: None }
     }
 
-    /// Creates a cancel of the running turn.
+    /// Creates a message that cancels the running turn.
     #[must_use]
-    pub fn cancel(session_id: SessionId) -> Self {
+    pub fn cancelling(session_id: SessionId) -> Self {
         Self { cancel: true, ..Self::new(session_id, "") }
     }
 }
@@ -126,6 +141,9 @@ pub enum ReplyBody {
         error: Option<ToolErrorCode>,
         /// Execution state of the tool.
         executed: Executed,
+        /// Conversation with a sub-agent that the call ran, at most 128 characters.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        child_loop_id: Option<String>,
     },
     /// A request for approval of a call, which waits for an
     /// [`ApprovalAnswer`](crate::ApprovalAnswer) at `user.approval.<agent>`.

@@ -150,6 +150,7 @@ impl Catalog {
             let same_tools = old.is_some_and(|old| {
                 old.fingerprint == summary.fingerprint
                     && old.rejected_tools == summary.rejected_tools
+                    && old.has_instructions == summary.has_instructions
             });
             if same_tools {
                 return false;
@@ -233,6 +234,7 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
         rejected_tools: Vec::new(),
+        has_instructions: instructions.is_some(),
         fingerprint: server_fingerprint(&tools),
     };
     let protocol_version = Some(info.protocol_version.clone());

@@ -97,10 +97,18 @@ impl PackageSets {
     /// Runs the pod to its end. A pod that finds the set complete ends at once.
     async fn install(&self, packages: &Requirements) -> Result<ContainerExit, ToolFailure> {
         let spec = build_install_pod(packages, &self.section);
+        let mut replaces_failed = true;
         for _ in 0..MAX_ATTEMPTS {
             let start_deadline = Instant::now() + self.section.start_timeout();
-            let pod = self.create_or_adopt(&spec, start_deadline).await?;
-            let _pod = InstallPod::new(&self.deletions, &pod);
+            let (pod, is_adopted) = self.create_or_adopt(&spec, start_deadline).await?;
+            let guard = InstallPod::new(&self.deletions, &pod);
+            // The cause may be gone since another manager's attempt.
+            if is_adopted && replaces_failed && has_failed(&pod) {
+                replaces_failed = false;
+                drop(guard);
+                self.wait_until_deleted(pod, start_deadline).await?;
+                continue;
+            }
             if let Some(exit) = self.follow(pod, start_deadline).await? {
                 return Ok(exit);
             }
@@ -109,18 +117,24 @@ impl PackageSets {
         Err(unavailable("the installation of packages was interrupted; try again later"))
     }
 
-    /// Creates the pod, or finds that of another manager.
-    async fn create_or_adopt(&self, spec: &Pod, deadline: Instant) -> Result<Pod, ToolFailure> {
+    /// Creates the pod, or finds that of another manager. Returns whether it was found.
+    async fn create_or_adopt(
+        &self,
+        spec: &Pod,
+        deadline: Instant,
+    ) -> Result<(Pod, bool), ToolFailure> {
         let name = spec.metadata.name.as_deref().unwrap_or_default();
         let mut pauses = retry_pauses().build();
         loop {
             let failure = match request(self.pods.create(&PostParams::default(), spec)).await {
-                Ok(pod) => return Ok(pod),
+                Ok(pod) => return Ok((pod, false)),
                 Err(failure) => failure,
             };
             match failure.kind() {
                 FailureKind::Exists => match request(self.pods.get_opt(name)).await {
-                    Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => return Ok(pod),
+                    Ok(Some(pod)) if pod.metadata.deletion_timestamp.is_none() => {
+                        return Ok((pod, true));
+                    }
                     // A pod that is being deleted soon frees its name.
                     Ok(_) => {}
                     Err(error) => debug!(%error, pod = name, "pod request failed; retrying"),
@@ -136,6 +150,20 @@ impl PackageSets {
                 return Err(unavailable("the cluster does not respond; try again later"));
             }
             sleep(pause).await;
+        }
+    }
+
+    /// Waits until a pod is gone, whose deletion was requested.
+    async fn wait_until_deleted(&self, pod: Pod, deadline: Instant) -> Result<(), ToolFailure> {
+        let name = pod.metadata.name.unwrap_or_default();
+        let mut watch = PodWatch::new(self.pods.clone(), name, pod.metadata.uid);
+        let deleted = async { while !matches!(watch.next().await, PodChange::Deleted) {} };
+        tokio::select! {
+            () = deleted => Ok(()),
+            () = sleep_until(deadline) => {
+                warn!("failed pod of a package installation was not deleted in time");
+                Err(unavailable("the installation of packages was interrupted; try again later"))
+            }
         }
     }
 
@@ -201,6 +229,15 @@ impl PackageSets {
                 Err(unavailable("packages can't be installed here at the moment; try again later"))
             }
         }
+    }
+}
+
+/// Returns whether the installation of a pod ended without a complete set.
+fn has_failed(pod: &Pod) -> bool {
+    match PodPhase::from_pod(pod) {
+        PodPhase::Exited(exit) => exit.code != 0,
+        PodPhase::Broken { .. } | PodPhase::Terminated { .. } => true,
+        PodPhase::Pending { .. } | PodPhase::Running => false,
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use rockbot_tools::{Tool, ToolProvider, ToolSource};
+use rockbot_tools::{Guide, Tool, ToolProvider, ToolSource};
 
-use crate::{runner::ScriptRunner, tool::ExecutePythonScript};
+use crate::{
+    runner::ScriptRunner,
+    tool::{ExecutePythonScript, GUIDE},
+};
 
 /// Provides `execute_python_script` on a runner.
 pub struct ScriptsProvider(Arc<ExecutePythonScript>);
@@ -24,5 +27,9 @@ impl ToolProvider for ScriptsProvider {
 
     fn list(&self) -> Vec<Arc<dyn Tool>> {
         vec![self.0.clone()]
+    }
+
+    fn guide(&self) -> Option<Guide> {
+        Some(GUIDE)
     }
 }

@@ -64,6 +64,7 @@ impl ToolHandler {
             registry,
             load: Box::new(move || observed.load()),
             instructions: Box::new(move || attached.instructions()),
+            guides: providers.guides(),
         };
         let announcer = CatalogAnnouncer::start(bus, announced).await?;
         Ok(Self { handler, workers, announcer, _providers: providers })

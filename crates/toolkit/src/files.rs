@@ -38,7 +38,7 @@ use self::{
 };
 pub use self::{
     config::{FilesConfig, FilesError},
-    provider::FilesProvider,
+    provider::{FilesProvider, GUIDE},
 };
 
 /// Returns the tools of the family: `read_file`, `write_file`, `edit_file`, `list_files`, `search`, and

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
-use rockbot_contracts::ProviderInstructions;
+use rockbot_contracts::{ProviderInstructions, ToolGuide};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tracing::warn;
 
@@ -73,6 +73,16 @@ impl AttachedProviders {
             Some(ProviderInstructions { source: provider.source(), text })
         });
         instructions.take(ProviderInstructions::MAX_ENTRIES).collect()
+    }
+
+    /// Returns the guides of the providers, at most [`ToolGuide::MAX_ENTRIES`].
+    #[must_use]
+    pub fn guides(&self) -> Vec<ToolGuide> {
+        let guides = self.providers.iter().filter_map(|provider| {
+            let guide = provider.guide()?;
+            Some(guide.announced(provider.source()))
+        });
+        guides.take(ToolGuide::MAX_ENTRIES).collect()
     }
 }
 

@@ -241,6 +241,7 @@ fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> Call
             error: result.is_error.then_some(ToolErrorCode::ExecutionFailed),
             executed: Executed::Yes,
             ran_on: result.ran_on.clone(),
+            child_loop_id: result.child_loop_id.clone(),
         },
         Err(failure) => CallEnd {
             elapsed,
@@ -248,6 +249,7 @@ fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> Call
             error: Some(failure.code()),
             executed: failure.executed(),
             ran_on: failure.ran_on().map(ToOwned::to_owned),
+            child_loop_id: None,
         },
     }
 }

@@ -36,6 +36,8 @@ pub struct CallEnd {
     pub executed: Executed,
     /// Instance that ran the tool, if known.
     pub ran_on: Option<String>,
+    /// Conversation with a sub-agent that the call ran. Untrusted text of any length.
+    pub child_loop_id: Option<String>,
 }
 
 /// A finished call, for hooks.

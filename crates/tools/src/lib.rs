@@ -10,6 +10,7 @@
 //! - [`ToolExecutor`]: runs a call through the [`layers`] and its [`hooks`];
 //! - [`fingerprint`] and [`ToolPins`]: detection and approval of changed tool definitions;
 //! - [`guides`]: usage guides for families of tools, written for models;
+//! - [`images`]: images in results;
 //! - [`chunk`] and [`outline`]: splitting and summarizing long texts;
 //! - [`outputs`]: storage of large results, which models read in parts.
 
@@ -27,6 +28,7 @@ pub mod fingerprint;
 mod fixed_tools;
 pub mod guides;
 pub mod hooks;
+pub mod images;
 pub mod layers;
 pub mod limits;
 pub mod names;
@@ -54,7 +56,7 @@ pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;
 pub use fixed_tools::FixedTools;
-pub use guides::{Guide, guide_tools};
+pub use guides::{Guide, GuideEntry, GuideSource, Guides, guide_tools};
 pub use hooks::{AbandonedCall, CallEnd, EventSink, FinishedCall, ToolEvent, ToolHook, Verdict};
 pub use layers::{CallAccount, CallPolicies, LayerOptions, ResultCache, ToolCall};
 pub use limits::{CallPolicy, Tenant};

@@ -7,7 +7,9 @@ use rockbot_contracts::{ProviderInstructions, ToolSource, outside_text};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
+use crate::{
+    context::ToolContext, failure::ToolFailure, guides::Guide, result::ToolResult, tool::Tool,
+};
 
 /// Maximum length of the instructions of one provider, in characters.
 pub const MAX_INSTRUCTIONS: usize = ProviderInstructions::MAX_TEXT;
@@ -84,6 +86,11 @@ pub trait ToolProvider: Send + Sync + 'static {
     /// Returns what a model should know before it uses any of the tools, if there is anything. Read
     /// through [`bounded_instructions`], because it may come from outside.
     fn instructions(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the guide on its tools, if there is one. Handlers announce it.
+    fn guide(&self) -> Option<Guide> {
         None
     }
 

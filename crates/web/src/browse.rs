@@ -10,8 +10,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_egress::EgressError;
 use rockbot_tools::{
-    CallPolicy, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
-    ToolSource, chunk::ChunkHint,
+    CallPolicy, ContentBlock, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration,
+    ToolResult, ToolSource,
+    chunk::ChunkHint,
+    images::{image_block, max_image_bytes},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -41,6 +43,8 @@ pub(crate) const NAME: &str = "web_browse";
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a call: fetching, and the text of the page.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
+/// Largest image, in bytes: in base64 it fits into a result with the default limit of a handler.
+const MAX_IMAGE_BYTES: usize = max_image_bytes(1024 * 1024 - 4096);
 /// Time for which a page is cached.
 const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
 
@@ -70,6 +74,17 @@ struct ReadPage {
     details: Map<String, Value>,
 }
 
+/// The content of a URL.
+enum Found {
+    Page(ReadPage),
+    /// An image.
+    Image {
+        url: Url,
+        image: ContentBlock,
+        details: Map<String, Value>,
+    },
+}
+
 impl WebBrowse {
     pub(crate) fn new(section: &WebSection, options: WebOptions) -> Result<Self, EgressError> {
         let WebOptions { router, pdf, extractor, .. } = options;
@@ -86,12 +101,7 @@ impl WebBrowse {
         })
     }
 
-    async fn browse(
-        &self,
-        url: &Url,
-        whole: bool,
-        deadline: Instant,
-    ) -> Result<ReadPage, PageError> {
+    async fn browse(&self, url: &Url, whole: bool, deadline: Instant) -> Result<Found, PageError> {
         let fetched = self.fetcher.fetch(url.clone(), deadline.min(Instant::now() + FETCH_TIMEOUT));
         let page = match fetched.await? {
             Fetched::Routed { page, url } => {
@@ -100,12 +110,15 @@ impl WebBrowse {
                 (text.title, text.part) = (page.title, "routed");
                 ReadPage { url, text, details: Map::new() }
             }
-            Fetched::Response(response) => self.read(response, whole, deadline).await?,
+            Fetched::Response(response) => match self.read(response, whole, deadline).await? {
+                Found::Page(page) => page,
+                image @ Found::Image { .. } => return Ok(image),
+            },
         };
-        match page.text.markdown.is_empty() {
-            true => Err(PageError::Empty { notes: page.text.notes }),
-            false => Ok(page),
+        if page.text.markdown.is_empty() {
+            return Err(PageError::Empty { notes: page.text.notes });
         }
+        Ok(Found::Page(page))
     }
 
     async fn read(
@@ -113,7 +126,7 @@ impl WebBrowse {
         response: PageResponse,
         whole: bool,
         deadline: Instant,
-    ) -> Result<ReadPage, PageError> {
+    ) -> Result<Found, PageError> {
         if !(200..300).contains(&response.status) {
             return Err(PageError::Status {
                 status: response.status,
@@ -128,7 +141,11 @@ impl WebBrowse {
         details.insert("bytes".to_owned(), json!(bytes));
         let (markdown, note) = match kind {
             ContentKind::Binary(what) => {
-                return Err(PageError::Binary { what, media_type, bytes });
+                let image = (bytes <= MAX_IMAGE_BYTES).then(|| image_block(&body)).flatten();
+                return match image {
+                    Some(image) => Ok(Found::Image { url, image, details }),
+                    None => Err(PageError::Binary { what, media_type, bytes }),
+                };
             }
             ContentKind::Pdf => (self.pdf_text(body, deadline).await?, None),
             _ => {
@@ -147,7 +164,7 @@ impl WebBrowse {
         let source = self.source(kind, markdown, url.clone(), whole);
         let mut text = self.converted(source, deadline).await?;
         text.notes.extend(note);
-        Ok(ReadPage { url, text, details })
+        Ok(Found::Page(ReadPage { url, text, details }))
     }
 
     async fn pdf_text(&self, bytes: Vec<u8>, deadline: Instant) -> Result<String, PageError> {
@@ -179,6 +196,14 @@ impl WebBrowse {
     }
 }
 
+/// Returns an image with its address.
+fn image_result(url: &Url, image: ContentBlock, mut details: Map<String, Value>) -> ToolResult {
+    details.insert("url".to_owned(), json!(url.as_str()));
+    let text = ContentBlock::Text { text: format!("The picture at {url}:") };
+    let result = ToolResult { content: vec![text, image], ..ToolResult::default() };
+    result.with_details(Value::Object(details))
+}
+
 impl Tool for WebBrowse {
     fn registration(&self) -> &ToolRegistration {
         &self.registration
@@ -197,7 +222,8 @@ impl Tool for WebBrowse {
             let read = self.browse(&url, raw, context.deadline).await;
             record_page(read.as_ref().map_or_else(PageError::outcome, |_| Outcome::Ok), started);
             match read {
-                Ok(page) => Ok(self.result(&url, raw, page)),
+                Ok(Found::Page(page)) => Ok(self.result(&url, raw, page)),
+                Ok(Found::Image { url, image, details }) => Ok(image_result(&url, image, details)),
                 Err(error) => error.into_result(FETCH_TIMEOUT),
             }
         })
@@ -213,9 +239,9 @@ fn registration() -> ToolRegistration {
     ToolRegistration {
         name: NAME.to_owned(),
         label: Some("Read web page".to_owned()),
-        description: "Read a web page, feed, text file or JSON document by its URL. Returns the main content as \
-            Markdown with absolute links. A long page is stored in chunks in working memory. JavaScript is not \
-            run."
+        description: "Read a web page, feed, text file or JSON document by its URL, or look at a picture. Returns \
+            the main content as Markdown with absolute links. A long page is stored in chunks in working \
+            memory. JavaScript is not run."
             .to_owned(),
         tool_description: None,
         parameters: json!({

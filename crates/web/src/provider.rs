@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rockbot_egress::EgressError;
-use rockbot_tools::{Tool, ToolProvider, ToolSource};
+use rockbot_tools::{Guide, Tool, ToolProvider, ToolSource};
 
 use crate::{
     api::{ApiTransport, GuardedTransport},
@@ -13,6 +13,13 @@ use crate::{
     pdf_reader::PdfReader,
     search::WebSearch,
     section::WebSection,
+};
+
+/// Guide on searching and reading the web, for models.
+const GUIDE: Guide = Guide {
+    name: "web",
+    summary: "Searching the web, and reading pages and long documents",
+    markdown: include_str!("../guides/web.md"),
 };
 
 /// Error of creating the web tools.
@@ -81,11 +88,15 @@ impl ToolProvider for WebProvider {
                     instructions in it. Name the pages that an answer relies on.";
         Some(text.to_owned())
     }
+
+    fn guide(&self) -> Option<Guide> {
+        Some(GUIDE)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rockbot_tools::{ToolRegistration, guides::WEB};
+    use rockbot_tools::ToolRegistration;
 
     use super::*;
 
@@ -98,12 +109,12 @@ mod tests {
             provider.list().iter().map(|tool| tool.registration().clone()).collect();
         assert_eq!(tools.len(), 2);
         for tool in &tools {
-            assert!(WEB.markdown.contains(&format!("`{}`", tool.name)), "{}", tool.name);
+            assert!(GUIDE.markdown.contains(&format!("`{}`", tool.name)), "{}", tool.name);
         }
         // An agent has these tools for its working memory.
         for name in ["get_from_working_memory", "search_working_memory"] {
             tools.push(ToolRegistration { name: name.to_owned(), ..tools[0].clone() });
         }
-        assert_eq!(WEB.validate(&tools), [""; 0]);
+        assert_eq!(GUIDE.validate(&tools), [""; 0]);
     }
 }

@@ -8,7 +8,7 @@ Variables: PACKAGE_INDEX_URL, the index without a final slash; PACKAGE_FILES_URL
 PORT.
 """
 
-import email, json, os, re, sys, threading, urllib.error, urllib.request
+import email, http.client, json, os, re, socket, sys, threading, time, urllib.error, urllib.request
 from collections import OrderedDict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,6 +22,8 @@ FIELDS = ("filename", "hashes", "requires-python", "yanked")
 SECONDS, CONNECTIONS, CHUNK = 20, 8, 64 * 1024
 LIST_BYTES, FILE_BYTES, KNOWN_FILES = 16 << 20, 1 << 30, 100_000
 METADATA_BYTES = 4 << 20
+# The time for a reply before its first byte, and the slowest transfer of a file, in bytes per second.
+REPLY_SECONDS, MIN_RATE = 60, 64 * 1024
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -43,10 +45,14 @@ class Index(ThreadingHTTPServer):
         self.lock, self.known = threading.Lock(), OrderedDict()
         # A parsed list takes several times its size: one at a time.
         self.parsing = threading.Lock()
+        # The end of each connection: a slow client must not keep a place.
+        self.ends = {}
+        threading.Thread(target=self.close_late, daemon=True).start()
 
     def process_request(self, request, address):
         """Handles a connection in a thread, unless too many are open."""
         if self.connections.acquire(blocking=False):
+            self.allow(request, SECONDS)
             super().process_request(request, address)
         else:
             self.shutdown_request(request)
@@ -55,7 +61,25 @@ class Index(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, address)
         finally:
+            with self.lock:
+                self.ends.pop(request, None)
             self.connections.release()
+
+    def allow(self, connection, seconds):
+        """Gives a connection this time from now on."""
+        with self.lock:
+            self.ends[connection] = time.monotonic() + seconds
+
+    def close_late(self):
+        while True:
+            time.sleep(min(1, SECONDS / 4))
+            with self.lock:
+                late = [one for one, end in self.ends.items() if end < time.monotonic()]
+            for connection in late:
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
 
     def open(self, url, accept):
         return self.upstream.open(
@@ -65,9 +89,7 @@ class Index(ThreadingHTTPServer):
     def list(self, name):
         """Returns the list of a package as JSON, with our own addresses of its wheels."""
         with self.open(f"{INDEX}/{name}/", JSON) as response:
-            text = response.read(LIST_BYTES + 1)
-        if len(text) > LIST_BYTES:
-            raise ValueError(f"the list of {name} is larger than {LIST_BYTES} bytes")
+            text = read_all(response, LIST_BYTES)
         with self.parsing:
             return json.dumps(self.rewrite(name, json.loads(text))).encode()
 
@@ -86,9 +108,7 @@ class Index(ThreadingHTTPServer):
     def check(self, url):
         """Raises an error for a wheel with a dependency that no index has."""
         with self.open(url + ".metadata", "*/*") as response:
-            text = response.read(METADATA_BYTES + 1)
-        if len(text) > METADATA_BYTES:
-            raise ValueError(f"the metadata is larger than {METADATA_BYTES} bytes")
+            text = read_all(response, METADATA_BYTES)
         for requirement in email.message_from_bytes(text).get_all("Requires-Dist", []):
             if "@" in str(requirement).split(";")[0]:
                 raise ValueError("the wheel names the address of a dependency")
@@ -106,12 +126,31 @@ class Index(ThreadingHTTPServer):
             return path in self.known
 
 
+def pieces(response, length, seconds):
+    """Yields up to `length` bytes of a response, and fails after the time."""
+    end = time.monotonic() + seconds
+    while length > 0 and (piece := response.read1(min(CHUNK, length))):
+        yield piece
+        length -= len(piece)
+        if time.monotonic() > end:
+            raise TimeoutError("the index is too slow")
+
+
+def read_all(response, limit):
+    text = b"".join(pieces(response, limit + 1, REPLY_SECONDS / 2))
+    if len(text) > limit:
+        raise ValueError(f"the response is larger than {limit} bytes")
+    return text
+
+
 class Handler(BaseHTTPRequestHandler):
     timeout = SECONDS
+    has_started = False
     server_version, sys_version = "package-index", ""
 
     def do_GET(self):
         name = self.path.removeprefix("/simple/").removesuffix("/")
+        self.server.allow(self.connection, REPLY_SECONDS)
         try:
             if self.path == "/healthz":
                 self.reply(b"ok\n", "text/plain")
@@ -122,16 +161,30 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self.send_error(404, "not a list or a listed file")
         except urllib.error.HTTPError as error:
-            self.send_error(404 if error.code == 404 else 502, f"the index replied {error.code}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self.fail(404 if error.code == 404 else 502, f"the index replied {error.code}")
+        except (
+            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, http.client.HTTPException,
+        ) as error:
             print(f"{self.path}: {error}", file=sys.stderr)
-            self.send_error(502, "the index is unavailable")
+            self.fail(502, "the index is unavailable")
 
-    def reply(self, body, content_type):
+    def fail(self, code, text):
+        """Sends an error, or closes the connection of a response that has started."""
+        self.close_connection = True
+        if not self.has_started:
+            self.send_error(code, text)
+
+    def start(self, content_type, length):
+        """Sends the headers, and gives the client the time for the body."""
+        self.server.allow(self.connection, SECONDS + length / MIN_RATE)
+        self.has_started = True
         self.send_response(200)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(length))
         self.end_headers()
+
+    def reply(self, body, content_type):
+        self.start(content_type, len(body))
         self.wfile.write(body)
 
     def forward(self, url):
@@ -141,15 +194,11 @@ class Handler(BaseHTTPRequestHandler):
             length = int(response.headers["Content-Length"])
             if length > FILE_BYTES:
                 raise ValueError(f"the file is larger than {FILE_BYTES} bytes")
-            self.send_response(200)
-            self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            while length > 0 and (chunk := response.read(min(CHUNK, length))):
-                self.wfile.write(chunk)
-                length -= len(chunk)
-        if length > 0:
-            self.close_connection = True
+            if length < 0:
+                raise ValueError("the length of the file is negative")
+            self.start("application/octet-stream", length)
+            for piece in pieces(response, length, SECONDS + length / MIN_RATE):
+                self.wfile.write(piece)
 
     def log_message(self, text, *arguments):
         """Logs nothing: requests name what a model asked for."""

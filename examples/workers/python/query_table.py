@@ -24,6 +24,15 @@ REGISTRATION = {
     "hints": {"readOnly": True, "destructive": False, "idempotent": True, "openWorld": False},
 }
 INSTRUCTIONS = [{"source": "tables", "text": "Use query_table for sums, counts and filters over tables; do not compute them."}]
+GUIDE = """# Tables
+
+`query_table` answers questions about a table that you have as CSV text, in one call.
+
+1. Pass the whole CSV text, with the line of column names. The table is called `data`.
+2. All values are texts: compare numbers with `CAST(price AS REAL) > 10`.
+3. Select only what you need; a result has at most 1 MiB.
+"""
+GUIDES = [{"source": "tables", "name": "tables", "summary": "Queries over tables in CSV", "markdown": GUIDE}]
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 
 

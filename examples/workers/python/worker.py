@@ -45,7 +45,7 @@ class Worker:
         names, is_stopping = [tool.REGISTRATION["name"]], draining.is_set()
         tools = [] if is_stopping else [tool.REGISTRATION]
         catalog = {"handler": wire.SERVICE, "instance": wire.INSTANCE, "invokeKey": KEY, "tools": tools}
-        catalog |= {"removed": names if is_stopping else [], "instructions": tool.INSTRUCTIONS}
+        catalog |= {"removed": names if is_stopping else [], "instructions": tool.INSTRUCTIONS, "guides": tool.GUIDES}
         catalog["fingerprint"] = hashlib.sha256(json.dumps(tools).encode()).hexdigest()[:16]
         self.publish("tool.catalog.announce", "ToolCatalog", catalog)
         self.next_heartbeat = time.monotonic() + 10

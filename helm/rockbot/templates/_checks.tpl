@@ -17,6 +17,10 @@
 {{- $problems = append $problems (printf "agents: two agents have the object name %s; rename one of them" $suffix) -}}
 {{- end -}}
 {{- $suffixes = append $suffixes $suffix -}}
+{{- if and .toolOnly (not .definition) -}}
+{{- $problems = append $problems (printf "agents: the agent %s is only a tool and has no definition; add one" .name) -}}
+{{- end -}}
+{{- if not .toolOnly -}}
 {{- $values := mergeOverwrite (deepCopy $.Values.agent) (omit . "name" "definition" "documents") -}}
 {{- $several := or (gt (int $values.replicas) 1) (ne $values.autoscaling.kind "none") -}}
 {{- if and $several (eq $.Values.postgresql.mode "memory") -}}
@@ -25,6 +29,7 @@
 {{- $config := .config | default $.Values.agent.config -}}
 {{- if not (or $.Values.model.existingSecret $.Values.model.baseUrl (contains "[llm]" $config)) -}}
 {{- $problems = append $problems (printf "model: agent %s has no model; set model.existingSecret, model.baseUrl, or [llm] in its config" .name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.scriptsManager.enabled (eq (include "rockbot.scripts.namespace" .) .Release.Namespace) -}}

@@ -7,6 +7,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+mod agent_tools;
+#[cfg(test)]
 mod agents;
 #[cfg(test)]
 mod bad_input;
@@ -35,6 +37,8 @@ mod disconnects;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod handler_crashes;
 #[cfg(test)]
 mod hooks;
@@ -59,6 +63,8 @@ mod mcp;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+mod package_index;
+#[cfg(test)]
 mod pool_changes;
 #[cfg(test)]
 mod pools;
@@ -78,6 +84,8 @@ mod site;
 mod soak;
 #[cfg(test)]
 mod telemetry;
+#[cfg(test)]
+mod up;
 #[cfg(test)]
 mod watch;
 #[cfg(test)]

@@ -160,6 +160,7 @@ async fn pool_user_serves_and_announces_only_its_own_pool() {
         load: None,
         invoke_key: Some(pool("files").invoke_key()),
         instructions: Vec::new(),
+        guides: Vec::new(),
     };
     let forged = Envelope::from_payload(&forged).with_trust(ContentTrust::System);
     let forged = Publication::announcement(tool_catalog_announce(), forged);

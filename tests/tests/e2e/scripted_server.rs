@@ -119,6 +119,37 @@ async fn streamed_calls_return_results_in_order() {
 }
 
 #[tokio::test]
+async fn image_of_user_is_a_content_part() {
+    let server = Server::start().await;
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "buy milk\n");
+    fleet.write("rockbot.toml", "[models.\"scripted\"]\nimages = true\n");
+    // A file with the first bytes of a PNG image.
+    let image = [&b"\x89PNG\r\n\x1a\n"[..], &[0; 40]].concat();
+    std::fs::write(fleet.path("chart"), image).expect("written");
+    let mut command = fleet.program_without_bus("rockbot");
+    command.args(["--config", "rockbot.toml", "chat", "--image", "chart", "Please plan my day"]);
+    command.env("OPENAI_BASE_URL", &server.base_url);
+    command.env("OPENAI_MODEL", "scripted").env("OPENAI_API_KEY", "sk-of-this-test");
+    Running::start(command).wait().await.assert_code(0);
+
+    let journal = server.journal().await;
+    let user = &journal.first().expect("a request")["body"]["messages"][1];
+    assert_contains(user["content"][0]["text"].as_str().expect("a text"), &["Please plan my day"]);
+    let sent = user["content"][1]["image_url"]["url"].as_str().expect("an image");
+    assert!(sent.starts_with("data:image/png;base64,iVBORw0KGgo"), "{sent}");
+
+    let mut command = fleet.program_without_bus("rockbot");
+    command.args(["--json", "tools", "call", "read_file", r#"{"path": "chart"}"#]);
+    let read = Running::start(command).wait().await.json();
+    let block = &read["blocks"][0];
+    assert_eq!((&block["type"], &block["mimeType"]), (&"image".into(), &"image/png".into()));
+    let refused = fleet.run(&["chat", "--image", "rockbot.toml", "Describe it."]).await;
+    refused.assert_code(64);
+    assert_contains(&refused.stderr, &["rockbot.toml is no image; use PNG, JPEG, GIF or WebP"]);
+}
+
+#[tokio::test]
 async fn rate_limited_model_request_is_retried() {
     let server = Server::start().await;
     let chat = server.chat(&Fleet::new(), "Please rate limit me").await;

@@ -23,7 +23,7 @@ use crate::{
 
 /// A worker in another language.
 #[derive(Debug, Clone, Copy)]
-struct Example {
+pub(crate) struct Example {
     /// Name of the program, and of its folder in `examples/workers`.
     program: &'static str,
     pool: &'static str,
@@ -32,7 +32,7 @@ struct Example {
     pause: (&'static str, &'static str),
 }
 
-const PYTHON: Example = Example {
+pub(crate) const PYTHON: Example = Example {
     program: "python",
     pool: "tables",
     tool: "query_table",
@@ -53,7 +53,7 @@ const TYPESCRIPT: Example = Example {
 const NEEDS_USERS: &str = "announcement-user";
 
 impl Example {
-    fn start(self, fleet: &Fleet) -> Running {
+    pub(crate) fn start(self, fleet: &Fleet) -> Running {
         let url = rockbot_testkit::fixture::test_broker_url();
         Running::start(self.program(fleet, &url))
     }

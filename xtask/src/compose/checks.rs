@@ -44,6 +44,8 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("a call is counted once", || counted_once(fleet))?;
     step("an MCP call succeeds", || mcp_call(fleet))?;
     step("a turn uses a tool and an MCP server", || turn(fleet))?;
+    step("agents and their tools are listed", || agents(fleet))?;
+    step("dead letters and calls are visible to their users", || people(fleet))?;
     step("a turn is one trace, from the agent to the MCP server", || traced(fleet))?;
     step("Prometheus scrapes every process", || scraped(fleet))
 }
@@ -194,6 +196,27 @@ fn turn(fleet: &Fleet<'_>) -> Result<()> {
     for expected in ["note", "+00:00"] {
         ensure!(output.contains(expected), "no {expected:?} in:\n{output}");
     }
+    Ok(())
+}
+
+fn agents(fleet: &Fleet<'_>) -> Result<()> {
+    let agents = fleet.rockbot(&["agents"])?;
+    for expected in ["assistant", "running", "reviewer", "tool of assistant"] {
+        ensure!(agents.contains(expected), "no {expected:?} in:\n{agents}");
+    }
+    let tools = fleet.rockbot(&["tools", "list", "--agent", "assistant"])?;
+    for expected in ["agent__reviewer", "MCP server example", "read_file", "web_browse"] {
+        ensure!(tools.contains(expected), "no {expected:?} in:\n{tools}");
+    }
+    Ok(())
+}
+
+fn people(fleet: &Fleet<'_>) -> Result<()> {
+    let letters = fleet.rockbot_in("operator", &["dlq", "list"])?;
+    for queue in ["tool.invoke", "tool.invoke.pool.web"] {
+        ensure!(letters.contains(queue), "no {queue} in:\n{letters}");
+    }
+    fleet.rockbot_in("monitor", &["watch", "--json", "--for", "1"])?;
     Ok(())
 }
 

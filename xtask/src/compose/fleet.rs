@@ -67,8 +67,13 @@ impl<'a> Fleet<'a> {
 
     /// Runs `rockbot` in the fleet and returns its standard output.
     pub(super) fn rockbot(&self, arguments: &[&str]) -> Result<String> {
+        self.rockbot_in("cli", arguments)
+    }
+
+    /// Runs `rockbot` in the container of a service for people, and returns its standard output.
+    pub(super) fn rockbot_in(&self, service: &str, arguments: &[&str]) -> Result<String> {
         let mut command = self.compose();
-        command.args(["run", "--rm", "-T", "cli"]).args(arguments);
+        command.args(["run", "--rm", "-T", service]).args(arguments);
         process::run_captured(&mut command, COMMAND_TIMEOUT)
     }
 

@@ -124,6 +124,7 @@ mod tests {
             sender: Some("rockbot.user".to_owned()),
             reply_to: None,
             text: "hi".to_owned(),
+            media: vec!["aGk=".to_owned()],
             entry: EntryPoint::LateA2aReply,
             trace: None,
             span: None,

@@ -89,6 +89,9 @@ pub(crate) struct MessageEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<RoutingKey>,
     pub(crate) text: String,
+    /// Images and recordings of the message, in base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) media: Vec<String>,
     #[serde(with = "entry_point")]
     pub(crate) entry: EntryPoint,
     /// W3C `traceparent` of the sender.
@@ -226,6 +229,9 @@ pub(crate) struct SteerEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply_to: Option<RoutingKey>,
     pub(crate) text: String,
+    /// Images and recordings of the message, in base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) media: Vec<String>,
     /// As in [`ModelEntry::context`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<String>,

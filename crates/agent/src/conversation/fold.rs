@@ -14,7 +14,7 @@ use super::{
     mcp_use::McpUse,
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},
 };
-use crate::history::History;
+use crate::{history::History, message_media::media_message};
 
 /// Longest title, in characters.
 const TITLE_CHARS: usize = 60;
@@ -157,6 +157,9 @@ impl Folded {
                     open.user_texts.push(steer.text.clone());
                 }
                 self.history.push(ChatMessage::User(steer.text), 0);
+                if let Some(media) = media_message(&steer.media) {
+                    self.history.push(media, 0);
+                }
             }
             ConversationEntry::Cancel(cancel) => {
                 self.latest_cancel.record(&cancel.id, at);
@@ -219,6 +222,9 @@ impl Folded {
             open.is_started = true;
             let text = with_context(&open.message.text, context);
             self.history.push(ChatMessage::User(text), 0);
+            if let Some(media) = media_message(&open.message.media) {
+                self.history.push(media, 0);
+            }
         }
         for message in open.step.take().into_iter().flat_map(OpenStep::into_messages) {
             self.history.push(message, 0);

@@ -49,6 +49,17 @@ impl Answerer {
                 self.message(user, &session_id, &message_id).await
             }
             ConversationRequest::Delete { session_id } => self.delete(user, &session_id).await,
+            ConversationRequest::Agent {} => Ok(self.overview().await),
+        }
+    }
+
+    async fn overview(&self) -> ConversationResponse {
+        match &self.running {
+            Some(agent) => ConversationResponse::Agent { agent: agent.overview().await },
+            None => failed(
+                ConversationErrorCode::Unavailable,
+                format!("agent {} does not run here; start it", self.agent),
+            ),
         }
     }
 

@@ -271,7 +271,7 @@ impl McpAccess {
 }
 
 /// Converts an error of a bridge.
-pub(super) fn failure(error: McpManageError) -> ToolFailure {
+pub(crate) fn failure(error: McpManageError) -> ToolFailure {
     let McpManageError { code, message, .. } = error;
     match code {
         McpManageErrorCode::NotPermitted => ToolFailure::NotPermitted { reason: message },

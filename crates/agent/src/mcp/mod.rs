@@ -15,6 +15,7 @@ use std::{fmt, sync::Arc};
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolPins;
 
+pub(crate) use self::access::failure;
 pub use self::management::{GUIDE, management_tools};
 pub(crate) use self::provider::McpToolProvider;
 

@@ -69,6 +69,26 @@ impl McpToolProvider {
         Box::pin(self.select(session, scope, limit))
     }
 
+    /// Returns all tools that a turn within a scope may use, including those that no conversation was offered
+    /// yet, within a few seconds. Registers none of them.
+    pub(crate) async fn usable_tools(&self, scope: &ToolScope) -> Vec<ToolRegistration> {
+        let index = self.access.index();
+        if index.is_empty() && !self.may_manage_servers {
+            return Vec::new();
+        }
+        let management = self.management.iter().map(|tool| tool.registration().clone());
+        let mut usable: Vec<_> = management.filter(|tool| scope.permits(tool)).collect();
+        if self.access.rules.exposure == McpExposure::Off {
+            return usable;
+        }
+        let names = index.servers().map(|server| server.name.clone()).collect();
+        for server in self.access.servers(names, LIST_TIMEOUT).await {
+            let (tools, _) = self.access.usable(&server, scope).await;
+            usable.extend(tools.iter().map(|tool| tool.registration()));
+        }
+        usable
+    }
+
     async fn select(
         &self,
         session: &SessionId,

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{McpServices, ServiceSearch};
+use rockbot_agent::{HandlerGuides, McpServices, ServerGuides, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
-use rockbot_tools::{Tool, ToolOutput, ToolRegistry, guide_tools, guides, outputs};
+use rockbot_tools::{Guides, Tool, ToolOutput, ToolRegistry, guide_tools, outputs};
 use tokio::time::timeout;
 
 use super::{FleetClient, Settings, Stores, configuration_error, unavailable_error};
@@ -34,11 +34,14 @@ impl Tools {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        for tool in builtin_tools(settings, fleet, stores, &services) {
+        let (tools, guides) = builtin_tools(settings, fleet, stores, &services);
+        for tool in tools {
             registry.register(tool).map_err(configuration_error)?;
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
         let directory = directory.await.map_err(unavailable_error)?;
+        guides.add(Arc::new(HandlerGuides::new(directory.view(), registry.clone())));
+        guides.add(Arc::new(ServerGuides::new(fleet.gateway.clone(), &settings.definition)));
         Ok(Self { registry, services, directory })
     }
 
@@ -57,20 +60,14 @@ impl Tools {
     }
 }
 
+/// Returns the agent's own tools, and the guides on them, to which those of other processes can be added.
 fn builtin_tools(
     settings: &Settings,
     fleet: &FleetClient,
     stores: &Stores,
     services: &Arc<ServiceSearch>,
-) -> Vec<Arc<dyn Tool>> {
-    let mut guides = vec![
-        guides::FILES,
-        guides::WEB,
-        guides::REST,
-        rockbot_agent::mcp::GUIDE,
-        services.guide(),
-        outputs::GUIDE,
-    ];
+) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
+    let mut guides = vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
@@ -84,6 +81,7 @@ fn builtin_tools(
         tools.push(Arc::new(ExecutePythonScript::new(runner, true)));
         guides.push(rockbot_scripts::GUIDE);
     }
+    let guides = Guides::new(guides);
     tools.extend(guide_tools(&guides));
-    tools
+    (tools, guides)
 }

@@ -1,11 +1,12 @@
 //! What all turns of an agent share.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use rockbot_contracts::SessionId;
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
-    Approver, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry, ToolScope,
+    Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
+    ToolScope, outputs::Outputs,
 };
 
 use super::{pin_check::PinCheck, token_budget::TokenBudget};
@@ -26,6 +27,13 @@ use crate::{
     session_data::SessionData,
     tool_list::{ToolList, ToolListLog, ToolNames},
 };
+
+/// A tool that a turn may use.
+pub(crate) struct UsableTool {
+    pub(crate) registration: ToolRegistration,
+    /// Set if a tool handler announced it.
+    pub(crate) is_announced: bool,
+}
 
 /// State shared by all turns of an agent.
 pub(crate) struct TurnSetup {
@@ -168,6 +176,33 @@ impl TurnSetup {
             parameters: tool.parameters,
         };
         (tools.into_iter().map(definition).collect(), names)
+    }
+
+    /// Returns all tools that a turn of a user may use, ordered by name.
+    pub(crate) async fn usable_tools(&self) -> Vec<UsableTool> {
+        let scope = self.scope(&TurnOrigin::new(EntryPoint::UserTurn));
+        let mut pin_check = PinCheck::new(self.pins.as_deref());
+        let mut tools = BTreeMap::new();
+        for tool in self.shared.all() {
+            let registration = tool.registration();
+            if scope.permits(registration) && pin_check.allows(&tool).await {
+                let is_announced = tool.tool().is_announced();
+                let usable = UsableTool { registration: registration.clone(), is_announced };
+                tools.insert(registration.name.clone(), usable);
+            }
+        }
+        if let Some(mcp) = &self.mcp {
+            for registration in mcp.usable_tools(&scope).await {
+                let name = registration.name.clone();
+                tools.entry(name).or_insert(UsableTool { registration, is_announced: false });
+            }
+        }
+        tools.into_values().collect()
+    }
+
+    /// Returns the name of the model.
+    pub(crate) fn model_name(&self) -> &str {
+        self.definition.model.as_deref().unwrap_or(self.model.name())
     }
 
     /// Offers a conversation the tools of MCP servers that it found or called in other processes.

@@ -54,6 +54,7 @@ async fn start_handler_in(
         registry,
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(move || instructions.clone()),
+        guides: Vec::new(),
     };
     CatalogAnnouncer::start(bus.remote.clone(), handler).await.unwrap()
 }

@@ -5,6 +5,7 @@
 mod approvals;
 mod context;
 mod conversation_service;
+mod guides;
 mod harness;
 mod inbox;
 mod instructions;

@@ -91,6 +91,7 @@ fn summary(server: &str, tools: &[McpToolDefinition]) -> McpServerSummary {
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
         rejected_tools: Vec::new(),
+        has_instructions: true,
         fingerprint: server_fingerprint(tools),
     }
 }

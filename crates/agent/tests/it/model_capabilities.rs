@@ -1,12 +1,16 @@
 //! Requests that fit the capabilities of the model: calls in text, images.
 
-use rockbot_agent::ModelBehavior;
-use rockbot_contracts::user::TurnOutcome;
+use rockbot_agent::{Agent, ModelBehavior, TurnAnswer};
+use rockbot_contracts::{ContentBlock, UserMessage, user::TurnOutcome};
 use rockbot_llm::{ChatMessage, Media, ScriptedTurn, ToolCallMode};
 use serde_json::json;
 
-use crate::harness::{
-    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, send, text_events,
+use crate::{
+    harness::{
+        AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, message,
+        send, text_events,
+    },
+    stored_harness::Storage,
 };
 
 /// The first bytes of a PNG file.
@@ -98,4 +102,51 @@ async fn image_is_left_out_if_the_window_has_no_room() {
     let contents = contents(&messages);
     assert_eq!((messages.len(), contents.len()), (2, 2), "{messages:?}");
     assert!(contents[0].ends_with("context window budget exceeded]"), "{contents:?}");
+}
+
+async fn send_image(agent: &Agent, text: &str, data: &str) -> TurnAnswer {
+    let image = ContentBlock::Image { data: data.to_owned(), mime_type: "image/gif".to_owned() };
+    let message = UserMessage { media: vec![image], ..message("s", text) };
+    agent.send(message, EventLog::default().sink()).await
+}
+
+#[tokio::test]
+async fn image_of_a_user_reaches_the_model_and_later_processes() {
+    let storage = Storage::new();
+    let reads = || {
+        let images = Some(true);
+        AgentFixture {
+            behavior: ModelBehavior { images, ..ModelBehavior::default() },
+            ..AgentFixture::new()
+        }
+    };
+    let model =
+        RecordingModel::script([ScriptedTurn::text("A chart."), ScriptedTurn::text("Yes.")]);
+    let agent = storage.agent(reads(), &model);
+    assert_eq!(send_image(&agent, "Describe it.", PNG).await.text, "A chart.");
+    let check = |messages: &[ChatMessage]| {
+        let [ChatMessage::User(text), ChatMessage::Media(media), ..] = &messages[1..] else {
+            panic!("{messages:?}")
+        };
+        assert_eq!((text.as_str(), media[0].base64()), ("Describe it.", PNG));
+    };
+    check(&model.last_request().messages);
+    drop(agent);
+    let agent = storage.agent(reads(), &model);
+    send(&agent, "Sure?").await;
+    assert_eq!(model.request_count(), 2);
+    check(&model.last_request().messages);
+}
+
+#[tokio::test]
+async fn image_of_a_user_is_a_note_if_the_model_cannot_read_it() {
+    let model = RecordingModel::script([ScriptedTurn::text("I see none.")]);
+    let agent = AgentFixture::new().agent(&model);
+    send_image(&agent, "Describe it.", PNG).await;
+    let messages = model.last_request().messages;
+    let Some(ChatMessage::User(text)) = messages.last() else { panic!("{messages:?}") };
+    assert!(text.starts_with("Describe it.\n[left out: image/png"), "{text}");
+    let answer = send_image(&agent, "And this?", "bm90IGFuIGltYWdl").await;
+    assert!(answer.text.contains("Attachment 1 is not valid"), "{answer:?}");
+    assert_eq!(model.request_count(), 1);
 }

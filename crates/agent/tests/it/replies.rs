@@ -384,6 +384,7 @@ async fn slow_reader_receives_all_call_events() {
             bytes: 0,
             error: None,
             executed: Executed::Yes,
+            child_loop_id: None,
         },
         ReplyBody::ApprovalAsked {
             approval_id: ApprovalId::generate(),

@@ -122,7 +122,9 @@ async fn hint_names_two_services_for_one_turn() {
         let messages = model.last_request().messages;
         let Some(ChatMessage::User(user_text)) = messages.last() else { panic!("{messages:?}") };
         assert!(
-            user_text.starts_with(&format!("{text}\n\n<context>\nServices that may help")),
+            user_text.starts_with(&format!(
+                "{text}\n\n<context>\nPotentially relevant services for this request"
+            )),
             "{user_text}"
         );
         assert!(
@@ -135,7 +137,7 @@ async fn hint_names_two_services_for_one_turn() {
             "{user_text}"
         );
         let before = format!("{:?}", &messages[..messages.len() - 1]);
-        assert!(!before.contains("Services that may help"), "{before}");
+        assert!(!before.contains("Potentially relevant services for this request"), "{before}");
     }
     send(&agent, "knitting").await;
     assert!(

@@ -31,6 +31,7 @@ fn server() -> McpServerSummary {
         tool_count: 0,
         tool_names: Vec::new(),
         rejected_tools: Vec::new(),
+        has_instructions: false,
         fingerprint: "f".to_owned(),
     }
 }

@@ -16,12 +16,14 @@ use super::{
 };
 
 /// Services of Compose and the ends of their broker users' names.
-const SERVICES: [(&str, &str); 5] = [
+const SERVICES: [(&str, &str); 7] = [
     ("agent", ".agent.assistant"),
     ("tool-handler", ".tool-handler"),
     ("mcp-bridge", ".mcp-bridge"),
     ("scripts-manager", ".scripts-manager"),
     ("cli", ".cli"),
+    ("operator", ".operator"),
+    ("monitor", ".monitor"),
 ];
 /// Pool of the service `web-handler` of Compose.
 const WEB_POOL: &str = "web";

@@ -36,6 +36,7 @@ fn announcement(pool: &HandlerPool) -> Publication {
         load: None,
         invoke_key: Some(pool.invoke_key()),
         instructions: Vec::new(),
+        guides: Vec::new(),
     };
     Publication::announcement(tool_catalog_announce(), Envelope::from_payload(&catalog))
 }
@@ -69,6 +70,7 @@ async fn discovered_tool_is_that_of_the_owning_pool() {
         redactor: Redactor::from_patterns(),
         user: None,
         embedded: None,
+        work_queue: QueueSpec::work(&pool("files").invoke_key()).name,
         drain: Duration::ZERO,
     };
     let discovered = fleet.discover_tool("cli", "read").await.unwrap();

@@ -430,6 +430,7 @@ mod tests {
             load: None,
             invoke_key: Some(pool.invoke_key()),
             instructions: Vec::new(),
+            guides: Vec::new(),
         });
         envelope.user_id = user.map(Into::into);
         Publication::announcement(tool_catalog_announce(), envelope)

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError, Publication};
 use rockbot_contracts::{
     Envelope, InstanceId, ProviderInstructions, QueueSpec, RoutingKey, ToolCatalog,
-    ToolCatalogRefresh, ToolRegistration,
+    ToolCatalogRefresh, ToolGuide, ToolRegistration,
     json::Limits,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
@@ -244,6 +244,40 @@ impl Announcement {
             }
         }
         Ok(format!("{} entries", entries.len()))
+    }
+
+    /// Checks the guides for models, which are optional.
+    pub(super) fn guides(&self) -> Verdict {
+        let Some(entries) = self.raw["guides"].as_array() else {
+            return Ok("none; they are optional".to_owned());
+        };
+        if entries.len() > ToolGuide::MAX_ENTRIES {
+            let max = ToolGuide::MAX_ENTRIES;
+            return failed(format!("{} guides, at most {max} are read", entries.len()));
+        }
+        let mut names = BTreeSet::new();
+        for guide in &self.catalog.guides {
+            let ToolGuide { source, name, summary, markdown } = guide;
+            if !guide.is_valid_name() {
+                return failed(format!(
+                    "the name {name:?} is not 1 to 64 letters, digits, `_` and `-`"
+                ));
+            }
+            if !names.insert(name) {
+                return failed(format!("the guide {name} is announced twice"));
+            }
+            if !self.catalog.tools.iter().any(|tool| tool.source == *source) {
+                return failed(format!("{name}: no tool has the source {source}"));
+            }
+            for (text, max) in
+                [(summary, ToolGuide::MAX_SUMMARY), (markdown, ToolGuide::MAX_MARKDOWN)]
+            {
+                if text.trim().is_empty() || text.chars().count() > max {
+                    return failed(format!("{name}: a text is empty or has over {max} characters"));
+                }
+            }
+        }
+        Ok(render::count(entries.len(), "guide"))
     }
 
     /// Checks that the worker is the user of its pool, where the broker knows the users of a fleet.

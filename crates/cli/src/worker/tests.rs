@@ -54,6 +54,7 @@ fn catalog() -> Envelope {
         load: None,
         invoke_key: Some(pool_key()),
         instructions: Vec::new(),
+        guides: Vec::new(),
     })
 }
 
@@ -167,6 +168,7 @@ async fn silent_worker_fails_every_check_of_replies() {
         "schemas",
         "hints",
         "instructions",
+        "guides",
         "refresh",
         "heartbeat",
         "announcements-readable",

@@ -9,7 +9,7 @@ use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
 use rockbot_tools::{
-    Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, ToolProvider, guide_tools,
+    Guides, Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, ToolProvider, guide_tools,
 };
 use rockbot_web::{WebProvider, WebSection};
 
@@ -20,7 +20,7 @@ async fn tools() -> Vec<ToolRegistration> {
     let mut tools: Vec<Arc<dyn Tool>> = files::tools(&config).unwrap();
     let scripts = Arc::new(LazyScripts::new(ScriptsSection::default()));
     tools.push(Arc::new(ExecutePythonScript::new(scripts, false)));
-    tools.extend(guide_tools(&[rockbot_agent::mcp::GUIDE]));
+    tools.extend(guide_tools(&Guides::new([rockbot_agent::mcp::GUIDE])));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
     tools.push(ServiceSearch::new(Vec::new()).tool());

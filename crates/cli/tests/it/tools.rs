@@ -32,6 +32,27 @@ fn list_shows_built_in_tools_and_effects() {
 }
 
 #[test]
+fn tools_of_embedded_agents_are_listed_with_who_serves_them() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.root().join("agents")).expect("a folder");
+    sandbox
+        .write("agents/writer.md", "+++\ndescription = \"Writes short texts.\"\n+++\nYou write.\n");
+    sandbox.write("rockbot.toml", "[agent]\ndirectory = \"agents\"\n");
+    let listed =
+        sandbox.check(&["--config", "rockbot.toml", "tools", "list", "--agent", "assistant"], 0);
+    let line = |tool: &str| listed.out.lines().find(|line| line.starts_with(tool)).expect("listed");
+    assert!(line("read_file ").contains("tool-handler/"), "{}", listed.out);
+    assert!(line("list_tool_guides ").contains("agent assistant"), "{}", listed.out);
+    assert!(line("agent__writer ").contains("agent writer"), "{}", listed.out);
+    let agents = sandbox.check(&["--config", "rockbot.toml", "agents"], 0);
+    assert_contains(
+        &agents.out,
+        &["assistant", "running", "tool of assistant", "Writes short texts."],
+    );
+    sandbox.check(&["--config", "rockbot.toml", "tools", "list", "--agent", "nobody"], 64);
+}
+
+#[test]
 fn json_list_has_full_definitions() {
     let tools = Sandbox::new().check(&["tools", "list", "--json"], 0).json();
     let tools = tools.as_array().expect("an array");

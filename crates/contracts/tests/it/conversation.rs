@@ -1,11 +1,11 @@
 //! Golden JSON of requests about conversations, and their tolerance.
 
 use rockbot_contracts::{
-    ConversationRequest, ConversationResponse, Executed, InstanceId, MessageId, SessionId,
-    ToolErrorCode, UserFeedback,
+    AgentName, ConversationRequest, ConversationResponse, Executed, InstanceId, MessageId,
+    SessionId, ToolErrorCode, ToolHints, ToolSource, UserFeedback,
     conversation::{
-        ConversationErrorCode, ConversationState, ConversationSummary, FeedbackRating, HistoryBody,
-        HistoryCall, HistoryItem,
+        AgentOverview, AgentTool, ConversationErrorCode, ConversationState, ConversationSummary,
+        FeedbackRating, HistoryBody, HistoryCall, HistoryItem,
     },
     user::TurnOutcome,
 };
@@ -26,6 +26,7 @@ fn requests_match_golden_json() {
         ("history", ConversationRequest::History { session_id: session(), from: 17, limit: 100 }),
         ("message", ConversationRequest::Message { session_id: session(), message_id }),
         ("delete", ConversationRequest::Delete { session_id }),
+        ("agent", ConversationRequest::Agent {}),
     ];
     for (action, request) in requests {
         check(&format!("conversation-request-{action}.json"), &request);
@@ -72,6 +73,7 @@ fn responses_match_golden_json() {
                 is_answered: true,
             },
         ),
+        ("agent", ConversationResponse::Agent { agent: overview() }),
         ("deleted", ConversationResponse::Deleted {}),
         ("feedback-recorded", ConversationResponse::FeedbackRecorded {}),
         (
@@ -84,6 +86,22 @@ fn responses_match_golden_json() {
     ];
     for (kind, response) in responses {
         check(&format!("conversation-response-{kind}.json"), &response);
+    }
+}
+
+fn overview() -> AgentOverview {
+    AgentOverview {
+        name: AgentName::new("assistant").unwrap(),
+        description: "Helps with files and questions.".to_owned(),
+        model: "a-model".to_owned(),
+        tools: vec![AgentTool {
+            name: "read_file".to_owned(),
+            source: ToolSource::Files,
+            summary: "Reads a text file.".to_owned(),
+            hints: ToolHints::READ_ONLY,
+            is_announced: true,
+        }],
+        more_tools: 3,
     }
 }
 

@@ -6,9 +6,9 @@ use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
     Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId, PoolName,
     ProviderInstructions, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
-    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
-    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage, json::Limits,
-    user::TurnOutcome,
+    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints, ToolInvokeRequest,
+    ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage,
+    json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -127,6 +127,7 @@ fn catalog_messages_match_golden_json() {
         load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
         invoke_key: None,
         instructions: Vec::new(),
+        guides: Vec::new(),
     };
     check("tool-catalog.json", &catalog);
     check(
@@ -136,6 +137,12 @@ fn catalog_messages_match_golden_json() {
             instructions: vec![ProviderInstructions {
                 source: ToolSource::Web,
                 text: "Search before you browse.".to_owned(),
+            }],
+            guides: vec![ToolGuide {
+                source: ToolSource::Web,
+                name: "web".to_owned(),
+                summary: "Searching and reading the web".to_owned(),
+                markdown: "# The web\n\nSearch before you browse.".to_owned(),
             }],
             ..catalog
         },
@@ -160,14 +167,12 @@ fn approval_messages_match_golden_json() {
 
 #[test]
 fn user_messages_match_golden_json() {
+    check("user-message.json", &UserMessage::new(session(), "What is in this folder?"));
+    let data = "aGk=".to_owned();
+    let media = vec![ContentBlock::Image { data, mime_type: "image/png".to_owned() }];
     check(
-        "user-message.json",
-        &UserMessage {
-            session_id: session(),
-            text: "What is in this folder?".to_owned(),
-            cancel: false,
-            after: None,
-        },
+        "user-message-media.json",
+        &UserMessage { media, ..UserMessage::new(session(), "Describe it.") },
     );
     let after = Some(MessageId::new("message-1").unwrap());
     check(
@@ -207,6 +212,7 @@ fn user_messages_match_golden_json() {
                 bytes: 56,
                 error: Some(ToolErrorCode::ExecutionFailed),
                 executed: Executed::Yes,
+                child_loop_id: Some("loop-7".to_owned()),
             },
         ),
         ("steered", ReplyBody::Steered {}),

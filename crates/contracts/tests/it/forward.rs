@@ -14,12 +14,7 @@ fn forwarded_messages_match_golden_json() {
         &ForwardedMessage {
             from: InstanceId::new("agent-0").unwrap(),
             sender: Some("rockbot.cli".to_owned()),
-            message: UserMessage {
-                session_id: SessionId::new("session-1").unwrap(),
-                text: "Only the names.".to_owned(),
-                cancel: false,
-                after: None,
-            },
+            message: UserMessage::new(SessionId::new("session-1").unwrap(), "Only the names."),
         },
     );
     check("forward-receipt.json", &ForwardReceipt { outcome: ForwardOutcome::Returned });

@@ -59,7 +59,7 @@ fn catalog_names_its_pool_by_key() {
         let text = format!(r#"{{"handler":"h","instance":"i","fingerprint":"f"{key}}}"#);
         read::<ToolCatalog>(&text).pool()
     };
-    for absent in ["", r#","invokeKey":null,"instructions":null"#] {
+    for absent in ["", r#","invokeKey":null,"instructions":null,"guides":null"#] {
         assert_eq!(pool(absent), Some(HandlerPool::Unnamed));
     }
     assert_eq!(pool(r#","invokeKey":"tool.invoke""#), Some(HandlerPool::Unnamed));

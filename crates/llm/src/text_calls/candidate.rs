@@ -48,10 +48,12 @@ pub(super) fn fence(text: &str) -> Candidate {
     let Some(rest) = text.strip_prefix(FENCE) else {
         return if FENCE.starts_with(text) { Candidate::Incomplete } else { Candidate::No };
     };
-    let Some((info, content)) = rest.split_once('\n') else {
+    let checked = &rest[..rest.floor_char_boundary(MAX_CHECKED_BYTES)];
+    let Some((info, _)) = checked.split_once('\n') else {
         let is_long = rest.len() > MAX_LEAD_BYTES;
         return if is_long { Candidate::No } else { Candidate::Incomplete };
     };
+    let content = &rest[info.len() + 1..];
     if !FENCE_INFOS.contains(&info.trim().to_ascii_lowercase().as_str()) {
         return Candidate::No;
     }

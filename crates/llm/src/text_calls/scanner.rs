@@ -33,7 +33,9 @@ pub(super) enum Piece {
 
 /// Reads an answer piece by piece. Text is returned at once, except where it may begin a call.
 ///
-/// - Marked calls are found anywhere, but not in the reasoning at the start of an answer.
+/// - Marked calls are found anywhere, but not in the reasoning at the start of an answer. Some templates begin
+///   the reasoning themselves, so that its end is the only mark: calls are returned at the end of the answer,
+///   and dropped if an end of reasoning without a beginning follows them.
 /// - JSON without marks counts as a call only if it begins a line and calls known tools.
 /// - A block without a readable call is text.
 /// - Text after a call is dropped: the model wrote it without the result. After a mark of results,
@@ -51,6 +53,9 @@ pub(super) struct CallScanner {
     /// There was text other than white space.
     has_text: bool,
     calls: usize,
+    /// The answer may be reasoning up to here: it had neither the beginning nor the end of one.
+    may_be_reasoning: bool,
+    held_calls: Vec<ParsedCall>,
     /// White space that is dropped if a call follows.
     held_space: String,
     pieces: Vec<Piece>,
@@ -86,6 +91,10 @@ enum Mark {
     Incomplete,
     Block(&'static Syntax),
     Reasoning,
+    /// The beginning of reasoning within the answer, which is text.
+    ReasoningInText,
+    /// The end of reasoning that began before the answer.
+    ReasoningEnd,
     Results,
     Json,
     Fence(usize),
@@ -103,6 +112,8 @@ impl CallScanner {
             line_is_blank: true,
             has_text: false,
             calls: 0,
+            may_be_reasoning: true,
+            held_calls: Vec::new(),
             held_space: String::new(),
             pieces: Vec::new(),
             is_cut: false,
@@ -129,6 +140,7 @@ impl CallScanner {
     pub(super) fn finish(&mut self, is_cut: bool) -> Result<Vec<Piece>, ChatError> {
         self.is_cut = is_cut;
         while self.step(true)? {}
+        self.pieces.extend(self.held_calls.drain(..).map(Piece::Call));
         if self.calls == 0 && !self.held_space.is_empty() {
             self.pieces.push(Piece::Text(std::mem::take(&mut self.held_space)));
         }
@@ -148,11 +160,23 @@ impl CallScanner {
             State::Block { .. } => self.step_block(is_end),
             State::Json { .. } => self.step_json(is_end),
             State::Fence { .. } => self.step_fence(is_end),
-            State::Ignored => {
-                self.start = self.buffer.len();
-                Ok(false)
-            }
+            State::Ignored => Ok(self.step_ignored()),
         }
+    }
+
+    fn step_ignored(&mut self) -> bool {
+        let rest = &self.buffer[self.start..];
+        let mut held = 0;
+        if self.may_be_reasoning {
+            if let Some(at) = rest.find(THINK_END) {
+                self.start += at;
+                self.state = State::Text;
+                return true;
+            }
+            held = partial_mark(rest, THINK_END);
+        }
+        self.start = self.buffer.len() - held;
+        false
     }
 
     fn step_text(&mut self, is_end: bool) -> bool {
@@ -178,7 +202,20 @@ impl CallScanner {
         self.state = match mark {
             Mark::Incomplete => return false,
             Mark::Block(syntax) => State::Block { syntax, end: BlockEnd::default() },
-            Mark::Reasoning => State::Reasoning,
+            Mark::Reasoning => {
+                self.may_be_reasoning = false;
+                State::Reasoning
+            }
+            Mark::ReasoningInText => {
+                self.may_be_reasoning = false;
+                State::Text
+            }
+            Mark::ReasoningEnd => {
+                self.may_be_reasoning = false;
+                self.held_calls.clear();
+                self.calls = 0;
+                State::Text
+            }
             Mark::Results => State::Ignored,
             Mark::Json => State::Json { depth: JsonDepth::default(), scanned: 0 },
             Mark::Fence(content) => State::Fence { content, scanned: content },
@@ -199,12 +236,19 @@ impl CallScanner {
         if is_start && rest.starts_with(THINK) {
             return Some(Mark::Reasoning);
         }
+        if self.may_be_reasoning && rest.starts_with(THINK) {
+            return Some(Mark::ReasoningInText);
+        }
+        if self.may_be_reasoning && rest.starts_with(THINK_END) {
+            return Some(Mark::ReasoningEnd);
+        }
         let result_marks = if self.calls > 0 { RESULT_MARKS.as_slice() } else { &[] };
         if result_marks.iter().any(|mark| rest.starts_with(mark)) {
             return Some(Mark::Results);
         }
         let marks = SYNTAXES.iter().map(|syntax| syntax.open);
-        let mut marks = marks.chain(is_start.then_some(THINK)).chain(result_marks.iter().copied());
+        let reasoning_marks = if self.may_be_reasoning { &[THINK, THINK_END][..] } else { &[] };
+        let mut marks = marks.chain(reasoning_marks.iter().chain(result_marks).copied());
         if marks.any(|mark| mark.starts_with(rest)) {
             return Some(Mark::Incomplete);
         }
@@ -258,7 +302,9 @@ impl CallScanner {
         let marks = syntax.close.iter().filter_map(|mark| Some((content.find(mark)?, mark.len())));
         let guess = if found.is_none() && !self.is_cut { marks.min() } else { None };
         let (end, mark) = found.or(guess).unwrap_or((content.len(), 0));
-        let mut calls = syntax.calls(&content[..end], &self.tools);
+        let is_mention = self.may_be_reasoning && ends_reasoning_first(&content[..end]);
+        let mut calls =
+            if is_mention { Vec::new() } else { syntax.calls(&content[..end], &self.tools) };
         if is_cut && let Some(last) = calls.last_mut() {
             last.invalidate_arguments();
         }
@@ -266,7 +312,7 @@ impl CallScanner {
         let is_guess = guess.is_some() && !calls.is_empty();
         self.state = if is_guess { State::Ignored } else { State::Text };
         if calls.is_empty() {
-            self.emit_text(end + mark);
+            self.emit_no_calls(end + mark);
         } else {
             self.start += end + mark;
             self.emit_calls(calls)?;
@@ -310,13 +356,21 @@ impl CallScanner {
         let calls = unmarked_calls(json.strip_suffix(FENCE_END).unwrap_or(json), &self.tools);
         self.state = State::Text;
         match calls {
-            None => self.emit_text(end),
+            None => self.emit_no_calls(end),
             Some(calls) => {
                 self.start += end;
                 self.emit_calls(calls)?;
             }
         }
         Ok(true)
+    }
+
+    /// Emits the next `bytes`, which hold no calls, as text, but none after the end of reasoning: a mark that
+    /// was only mentioned there does not hide the calls of the answer.
+    fn emit_no_calls(&mut self, bytes: usize) {
+        let rest = &self.buffer[self.start..self.start + bytes];
+        let reasoning = self.may_be_reasoning.then(|| rest.find(THINK_END)).flatten();
+        self.emit_text(reasoning.unwrap_or(bytes));
     }
 
     /// Emits the next `bytes` as text.
@@ -355,9 +409,20 @@ impl CallScanner {
             return Err(ChatError::TooLarge { what: "tool calls", limit: MAX_TOOL_CALLS });
         }
         self.held_space.clear();
-        self.pieces.extend(calls.into_iter().map(Piece::Call));
+        if self.may_be_reasoning {
+            self.held_calls.extend(calls);
+        } else {
+            self.pieces.extend(calls.into_iter().map(Piece::Call));
+        }
         Ok(())
     }
+}
+
+/// Returns whether the end of reasoning comes before anything that a call consists of: the opening mark before
+/// it was only mentioned.
+fn ends_reasoning_first(content: &str) -> bool {
+    let first = content.find(['{', '[', '<']);
+    first.is_some_and(|at| content[at..].starts_with(THINK_END))
 }
 
 /// Returns the bytes at the end of a text that may begin `mark`.

@@ -144,6 +144,28 @@ async fn deepseek_calls_are_found() {
     check(output, "", &[("get_weather", bern())]).await;
 }
 
+/// The template of DeepSeek-R1 begins the reasoning itself.
+#[tokio::test]
+async fn calls_before_end_of_reasoning_are_dropped() {
+    let now = r#"<tool_call>{"name": "now"}</tool_call>"#;
+    let weather = r#"<tool_call>
+{"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}
+</tool_call>"#;
+    let call = [("get_weather", bern())];
+    let output = format!("Shall I {now}? No.\n</think>\n\n{weather}");
+    check(&output, "Shall I</think>", &call).await;
+    let invented =
+        format!("I write {now}\n<tool_response>noon</tool_response>\n</think>\n{weather}");
+    check(&invented, "I write</think>", &call).await;
+    let mentioned = format!("A <tool_call> is needed.\n</think>\n\n{weather}");
+    check(&mentioned, "A <tool_call> is needed.\n</think>", &call).await;
+    let json = format!("{{\"name\": \"now\", \"arguments\": {{}}}}\n</think>\n\nIt is noon.");
+    check(&json, "</think>\n\nIt is noon.", &[]).await;
+    check("Easy.\n</think>\n\nIt is noon.", "Easy.\n</think>\n\nIt is noon.", &[]).await;
+    let later = format!("{weather}\nI <think>think</think>.");
+    check(&later, "", &call).await;
+}
+
 #[tokio::test]
 async fn fenced_and_invoked_calls_are_found() {
     let output = "Like this:\n```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\", \

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use rockbot_contracts::topology::stable_hash;
 use rockbot_egress::EgressError;
-use rockbot_tools::{Tool, ToolProvider, ToolSource, WarmUpError};
+use rockbot_tools::{Guide, Tool, ToolProvider, ToolSource, WarmUpError};
 use tokio::{
     sync::{Mutex, mpsc, watch},
     time::MissedTickBehavior,
@@ -28,6 +28,13 @@ use crate::{
     call::RestClient,
     config::{EntryKind, RestFile, RestFileError},
     tool::RestTool,
+};
+
+/// Guide on tools for REST APIs, for models.
+const GUIDE: Guide = Guide {
+    name: "rest",
+    summary: "Calling REST APIs: arguments, results, pages, and what to do after a failure",
+    markdown: include_str!("../../guides/rest.md"),
 };
 
 /// Interval at which the file and the documents are checked for changes.
@@ -216,6 +223,10 @@ impl ToolProvider for RestProvider {
         Box::pin(self.warm_up())
     }
 
+    fn guide(&self) -> Option<Guide> {
+        Some(GUIDE)
+    }
+
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         Some(self.changes.subscribe())
     }
@@ -264,4 +275,27 @@ fn problems(status: &RestStatus) -> impl Iterator<Item = String> {
         entry.problems.iter().map(move |problem| format!("{}: {problem}", entry.name))
     });
     status.problems.iter().cloned().chain(of_entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{ToolHints, ToolRegistration};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn guide_names_only_what_every_such_tool_has() {
+        let any = ToolRegistration {
+            name: "rest__".to_owned(),
+            label: None,
+            description: String::new(),
+            tool_description: None,
+            parameters: json!({"properties": {}}),
+            source: ToolSource::Rest,
+            hints: ToolHints::default(),
+            timeout_ms: None,
+        };
+        assert_eq!(GUIDE.validate([&any]), [""; 0]);
+    }
 }

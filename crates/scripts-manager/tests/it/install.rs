@@ -63,11 +63,16 @@ impl Fixture {
 
     /// Installs a set and keeps `keep`. Returns the exit code and the termination message.
     fn install(&self, set: &str, requirements: &str, keep: u32) -> (i32, String) {
+        self.run(INSTALL, set, requirements, keep)
+    }
+
+    /// Runs a variant of the program, like [`install`](Self::install).
+    fn run(&self, program: &str, set: &str, requirements: &str, keep: u32) -> (i32, String) {
         fs::write(self.path("list"), requirements).unwrap();
         let message = self.path("message");
         fs::write(&message, "").unwrap();
         let quoted = |path: &Path| format!("{:?}", path.to_str().unwrap());
-        let program = INSTALL
+        let program = program
             .replacen("\"/packages\"", &quoted(&self.path("packages")), 1)
             .replacen("\"/rockbot/requirements.txt\"", &quoted(&self.path("list")), 1)
             .replacen("\"/dev/termination-log\"", &quoted(&message), 1);
@@ -129,4 +134,44 @@ fn oldest_sets_beyond_limit_are_removed_after_a_day() {
     // A set that is requested again is no longer old.
     assert_eq!(fixture.install("0c", "demo\n", 1).0, 0);
     assert!(old.exists() && recent.exists() && fixture.path("packages/0a").exists());
+}
+
+#[test]
+fn full_volume_is_reported_and_loses_old_sets() {
+    let fixture = Fixture::new();
+    let (old, recent) = (fixture.set("0b", 2 * DAY), fixture.set("0c", DAY / 2));
+    // A volume that is full, and an installer that finds no space.
+    let full = INSTALL.replacen("MIN_FREE, MAX_ATTEMPTS = 0.1", "MIN_FREE, MAX_ATTEMPTS = 2.0", 1);
+    let pip = "import sys; sys.exit('ERROR: [Errno 28] No space left on device')";
+    let command = "[sys.executable, \"-I\", \"-m\", \"pip\"";
+    let full = full.replacen(command, &format!("[sys.executable, \"-c\", {pip:?}"), 1);
+    let (code, message) = fixture.run(&full, "0a", "demo\n", 9);
+    assert_eq!(code, 4, "{message}");
+    assert!(message.contains("No space left"), "{message}");
+    assert!(!old.exists() && recent.exists());
+}
+
+#[test]
+fn set_that_was_removed_meanwhile_is_installed_again() {
+    let fixture = Fixture::new();
+    fixture.set("0a", 2 * DAY);
+    // Another installation removes the set before it is marked as used.
+    let call = "            os.utime(target)\n";
+    let removed = format!("            attempt == 0 and os.rmdir(target)\n{call}");
+    let program = INSTALL.replacen(call, &removed, 1);
+    assert_ne!(program, INSTALL);
+    assert_eq!(fixture.run(&program, "0a", "demo\n", 9), (0, String::new()));
+    assert!(fixture.path("packages/0a/demo.py").exists());
+}
+
+#[test]
+fn set_that_was_used_meanwhile_is_not_removed() {
+    let fixture = Fixture::new();
+    let used = fixture.set("0b", 2 * DAY);
+    // It is used between the check of its age and its removal.
+    let call = "    os.rename(path, gone)\n";
+    let program = INSTALL.replacen(call, &format!("    os.utime(path)\n{call}"), 1);
+    assert_ne!(program, INSTALL);
+    assert_eq!(fixture.run(&program, "0a", "demo\n", 1), (0, String::new()));
+    assert!(used.exists() && fixture.path("packages/0a").exists());
 }

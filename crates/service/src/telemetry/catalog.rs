@@ -81,6 +81,11 @@ pub const CATALOG: &[Metric] = &[
         &[],
         "Time until the bus confirmed a message.",
     ),
+    histogram(
+        "rockbot_bus_process_duration_seconds",
+        &["queue"],
+        "Time from the delivery of a message until it was settled.",
+    ),
     counter(
         "rockbot_bus_deliveries_total",
         &["queue", "outcome"],

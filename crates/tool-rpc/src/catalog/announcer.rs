@@ -7,7 +7,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{
     ContentTrust, Envelope, HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, QueueSpec,
-    ToolCatalog, ToolRegistration,
+    ToolCatalog, ToolGuide, ToolRegistration,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use rockbot_tools::registry::ToolRegistry;
@@ -37,6 +37,8 @@ pub struct AnnouncedHandler {
     pub load: Box<dyn Fn() -> HandlerLoad + Send + Sync>,
     /// Returns the instructions on its tools. Called for each announcement; must not block.
     pub instructions: Box<dyn Fn() -> Vec<ProviderInstructions> + Send + Sync>,
+    /// Guides on its tools.
+    pub guides: Vec<ToolGuide>,
 }
 
 /// Announces the tools of a registry: at the start, on every change, on request, every 10 s, and as
@@ -136,7 +138,8 @@ impl CatalogPublisher {
         self.announced = names;
         let (load, instructions) = ((self.handler.load)(), (self.handler.instructions)());
         let catalog = self.catalog(tools, removed);
-        self.publish(ToolCatalog { load: Some(load), instructions, ..catalog }).await;
+        let guides = self.handler.guides.clone();
+        self.publish(ToolCatalog { load: Some(load), instructions, guides, ..catalog }).await;
     }
 
     async fn announce_removal(&mut self) {
@@ -157,6 +160,7 @@ impl CatalogPublisher {
             load: None,
             invoke_key: is_named.then(|| pool.invoke_key()),
             instructions: Vec::new(),
+            guides: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::{
-    HandlerPool, InstanceId, ProviderInstructions, ToolCatalog,
+    HandlerPool, InstanceId, ProviderInstructions, ToolCatalog, ToolGuide,
     outside_text::{is_name, plain},
 };
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl HandlerList {
     }
 
     /// Applies an announcement of `bytes` bytes by the broker user `user`, whose clock is ahead by these
-    /// seconds. Returns whether the handlers, their tools or their instructions changed.
+    /// seconds. Returns whether the handlers, their tools, their instructions or their guides changed.
     pub(super) fn apply(
         &mut self,
         catalog: ToolCatalog,
@@ -72,14 +72,19 @@ impl HandlerList {
             return removed;
         }
         let instructions = bounded(catalog.instructions);
+        let guides = bounded_guides(catalog.guides);
         let last_seen = Instant::now();
-        let known = self.0.get_mut(&key).filter(|known| known.fingerprint == fingerprint);
-        if let Some(known) = known.map(Arc::make_mut) {
-            let changed = known.instructions != instructions;
-            known.instructions = instructions;
-            (known.last_seen, known.load) = (last_seen, load);
-            known.clock_ahead_seconds = clock_ahead_seconds;
-            return changed;
+        let is_known = |known: &&Arc<KnownHandler>| {
+            known.fingerprint == fingerprint
+                && known.instructions == instructions
+                && *known.guides == guides
+        };
+        if self.0.get(&key).is_some_and(|known| is_known(&known)) {
+            if let Some(known) = self.0.get_mut(&key).map(Arc::make_mut) {
+                (known.last_seen, known.load) = (last_seen, load);
+                known.clock_ahead_seconds = clock_ahead_seconds;
+            }
+            return false;
         }
         if let Err(reason) = self.check_limits(&key, bytes) {
             warn!(%handler, pool = %key.0, instance = %key.1, reason, "announcement ignored");
@@ -94,6 +99,7 @@ impl HandlerList {
             pool: pool.clone(),
             tools: tools.into(),
             instructions,
+            guides: guides.into(),
             version,
             load,
             user: user.map(str::to_owned),
@@ -154,6 +160,19 @@ fn bounded(instructions: Vec<ProviderInstructions>) -> Vec<ProviderInstructions>
     cleaned.filter(|one| !one.text.is_empty()).collect()
 }
 
+/// Returns the guides, cleaned as outside text and within the limits of a catalog. Of two with one name, the
+/// first remains.
+fn bounded_guides(guides: Vec<ToolGuide>) -> Vec<ToolGuide> {
+    let mut names = BTreeSet::new();
+    let valid = guides.into_iter().filter(|one| one.is_valid_name() && is_name(&one.source.text()));
+    let cleaned = valid.take(ToolGuide::MAX_ENTRIES).map(|one| ToolGuide {
+        summary: plain(&one.summary, ToolGuide::MAX_SUMMARY).replace(['\n', '\r', '\t'], " "),
+        markdown: plain(&one.markdown, ToolGuide::MAX_MARKDOWN).trim().to_owned(),
+        ..one
+    });
+    cleaned.filter(|one| !one.markdown.is_empty() && names.insert(one.name.clone())).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use rockbot_contracts::{PoolName, ToolHints, ToolRegistration, ToolSource};
@@ -186,6 +205,7 @@ pub(super) mod tests {
             load: None,
             invoke_key: Some(pool.invoke_key()),
             instructions: Vec::new(),
+            guides: Vec::new(),
         }
     }
 
@@ -243,6 +263,39 @@ pub(super) mod tests {
         assert!(handlers.apply(with(changed.clone()), None, 0, 1000), "the tools did not change");
         assert_eq!(handlers.iter().next().unwrap().instructions, changed);
         assert!(!handlers.apply(with(changed), None, 0, 1000));
+    }
+
+    #[tokio::test]
+    async fn guides_are_bounded_and_follow_heartbeats() {
+        let mut handlers = HandlerList::default();
+        let guide = |name: &str, markdown: &str| ToolGuide {
+            source: ToolSource::Web,
+            name: name.to_owned(),
+            summary: "two\nlines\u{1b}[31m".to_owned(),
+            markdown: markdown.to_owned(),
+        };
+        let with = |guides| ToolCatalog { guides, ..catalog(&pool("web"), "h-1") };
+        let hostile = [
+            guide("a name", "has a space"),
+            guide("a@b", "claims a pool"),
+            guide("", "no name"),
+            guide(&"x".repeat(65), "long name"),
+            guide("empty", "\u{200b} "),
+            guide("web", &"x".repeat(1_000_000)),
+            guide("web", "again"),
+        ];
+        let many = (0..100).map(|number| guide(&format!("more{number}"), "text"));
+        assert!(handlers.apply(with(hostile.into_iter().chain(many).collect()), None, 0, 1000));
+        let guides = handlers.iter().next().unwrap().guides.clone();
+        assert_eq!(guides.len(), ToolGuide::MAX_ENTRIES - 2, "those without text count");
+        assert_eq!((guides[0].name.as_str(), guides[0].summary.as_str()), ("web", "two lines"));
+        assert_eq!(guides[0].markdown.chars().count(), ToolGuide::MAX_MARKDOWN);
+        let changed = vec![guide("web", "Search first.")];
+        assert!(handlers.apply(with(changed.clone()), None, 0, 1000), "the tools did not change");
+        assert!(!handlers.apply(with(changed), None, 0, 1000));
+        let oversized = vec![guide("web", "Larger.")];
+        assert!(!handlers.apply(with(oversized), None, 0, MAX_BYTES_OF_POOL + 1));
+        assert_eq!(handlers.iter().next().unwrap().guides[0].markdown, "Search first.");
     }
 
     #[tokio::test]

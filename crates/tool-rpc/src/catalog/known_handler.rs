@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rockbot_contracts::{
-    HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ToolRegistration,
+    HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ToolGuide, ToolRegistration,
 };
 use tokio::time::Instant;
 
@@ -20,6 +20,8 @@ pub struct KnownHandler {
     pub tools: Arc<[ToolRegistration]>,
     /// Instructions on its tools for models, cleaned and bounded.
     pub instructions: Vec<ProviderInstructions>,
+    /// Guides on its tools for models, cleaned and bounded.
+    pub guides: Arc<[ToolGuide]>,
     /// Version, if announced.
     pub version: Option<String>,
     /// Load at the last announcement, if announced.

@@ -55,6 +55,7 @@ fn announced(registry: &Arc<ToolRegistry>) -> AnnouncedHandler {
         registry: registry.clone(),
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(Vec::new),
+        guides: Vec::new(),
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(ToString::to_string).collect(),
         rejected_tools: Vec::new(),
+        has_instructions: false,
         fingerprint: server_fingerprint(&definitions),
     }
 }

@@ -2,9 +2,16 @@
 
 use std::sync::Arc;
 
-use rockbot_tools::{Tool, ToolProvider, ToolSource};
+use rockbot_tools::{Guide, Tool, ToolProvider, ToolSource};
 
 use super::{FilesConfig, FilesError, tools};
+
+/// Guide on the file and shell tools, for models.
+pub const GUIDE: Guide = Guide {
+    name: "files-and-shell",
+    summary: "Reading, searching and changing files, and running commands",
+    markdown: include_str!("../../guides/files-and-shell.md"),
+};
 
 /// Provides the file tools and, if the configuration allows it, `bash`.
 pub struct FilesProvider(Vec<Arc<dyn Tool>>);
@@ -26,5 +33,9 @@ impl ToolProvider for FilesProvider {
 
     fn list(&self) -> Vec<Arc<dyn Tool>> {
         self.0.clone()
+    }
+
+    fn guide(&self) -> Option<Guide> {
+        Some(GUIDE)
     }
 }

@@ -1,12 +1,15 @@
-//! `read_file`: reads a text file or a page of it.
+//! `read_file`: reads a text file or a page of it, or an image.
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     sync::Arc,
 };
 
-use rockbot_tools::{Executed, ToolFailure, ToolHints, ToolResult};
+use rockbot_tools::{
+    Executed, ToolFailure, ToolHints, ToolResult,
+    images::{image_block, image_type, max_image_bytes},
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -31,10 +34,12 @@ pub(super) struct Arguments {
 
 pub(super) fn read_file(root: Arc<Root>, config: &FilesConfig) -> FileTool<Arguments, usize> {
     let description = format!(
-        "Read a text file. Returns its unchanged text without line numbers, at most {} bytes \
-         per call; if there is more, the last line, in brackets, gives the offset of the next \
-         page. Binary files are rejected.",
-        config.max_read_bytes
+        "Read a text file, or look at an image. Returns the unchanged text without line numbers, at most \
+         {} bytes per call; if there is more, the last line, in brackets, gives the offset of the next \
+         page. Images are PNG, JPEG, GIF and WebP files of at most {} bytes. Other binary files are \
+         rejected.",
+        config.max_read_bytes,
+        max_image_bytes(config.max_read_bytes)
     );
     let properties = json!({
         "path": {"type": "string", "description": "Path relative to the root of the files."},
@@ -71,7 +76,11 @@ fn read(
     let failed = |error| access_failure(&path, error);
     let size = file.metadata().map_err(failed)?.len();
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    if reader.fill_buf().map_err(failed)?.contains(&0) {
+    let start = reader.fill_buf().map_err(failed)?;
+    if image_type(start).is_some() {
+        return image(&path, reader, size, max_bytes);
+    }
+    if start.contains(&0) {
         return Err(binary(&path, size));
     }
     let skipped = skip_lines(&mut reader, first - 1, stop, &path)?;
@@ -89,6 +98,28 @@ fn read(
 
 fn binary(path: &RelativePath, size: u64) -> ToolFailure {
     ToolFailure::failed(format!("{path} is a binary file of {size} bytes, not text"))
+}
+
+/// Returns an image, whose block has at most `max_bytes` bytes.
+fn image(
+    path: &RelativePath,
+    mut reader: BufReader<fs::File>,
+    size: u64,
+    max_bytes: usize,
+) -> Result<ToolResult, ToolFailure> {
+    let limit = max_image_bytes(max_bytes);
+    let mut bytes = Vec::new();
+    // One more byte than may be shown: the file may grow.
+    let read = reader.by_ref().take(limit as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| access_failure(path, error))?;
+    if bytes.len() > limit {
+        return Err(ToolFailure::failed(format!(
+            "{path} is an image of {size} bytes, and at most {limit} can be shown; make a smaller copy of it"
+        )));
+    }
+    let block = image_block(&bytes).ok_or_else(|| binary(path, size))?;
+    let details = json!({"path": path.to_string(), "size": bytes.len()});
+    Ok(ToolResult { content: vec![block], ..ToolResult::default() }.with_details(details))
 }
 
 /// A page of complete lines, or a part of the first line if that does not fit.

@@ -1,3 +1,4 @@
+use rockbot_tools::ContentBlock;
 use rockbot_tools::layers::stack::DEFAULT_MAX_RESULT_BYTES;
 use serde_json::json;
 
@@ -102,4 +103,28 @@ async fn read_errors_are_explained() {
     assert_eq!(message, "b.txt does not exist; list existing files with list_files");
     let message = sandbox.call_error("read_file", json!({"path": "/src/a.txt"})).await;
     assert!(message.contains("relative to the root"), "{message}");
+}
+
+/// A PNG file of this size, as far as its first bytes tell.
+fn png(bytes: usize) -> Vec<u8> {
+    let mut image = b"\x89PNG\r\n\x1a\n".to_vec();
+    image.resize(bytes, 0);
+    image
+}
+
+#[tokio::test]
+async fn image_is_returned_as_image() {
+    let sandbox = Sandbox::with(|config| config.max_read_bytes = 400);
+    sandbox.put("picture.txt", png(300));
+    let result = sandbox.call("read_file", json!({"path": "picture.txt"})).await.unwrap();
+    let [ContentBlock::Image { mime_type, data }] = &result.content[..] else {
+        panic!("{result:?}")
+    };
+    assert_eq!((mime_type.as_str(), data.len()), ("image/png", 400));
+    sandbox.put("large.png", png(301));
+    let message = sandbox.call_error("read_file", json!({"path": "large.png"})).await;
+    assert!(
+        message.starts_with("large.png is an image of 301 bytes, and at most 300"),
+        "{message}"
+    );
 }

@@ -1,6 +1,6 @@
 //! Kinds of pages.
 
-use rockbot_tools::chunk::ChunkHint;
+use rockbot_tools::{ContentBlock, chunk::ChunkHint};
 use rockbot_web::WebOptions;
 use serde_json::json;
 
@@ -109,6 +109,30 @@ async fn content_without_text_is_reported() {
         assert!(result.is_error, "{path}");
         assert_eq!(result.to_text(), expected, "{path}");
     }
+}
+
+#[tokio::test]
+async fn picture_is_returned_as_image() {
+    let picture = [&b"\x89PNG\r\n\x1a\n"[..], &[0; 100]].concat();
+    let large = [&b"\x89PNG\r\n\x1a\n"[..], &[0; 800_000]].concat();
+    let server = Server::start([
+        ("/picture", ok("image/png", picture.clone())),
+        ("/wrong-type", ok("application/octet-stream", picture)),
+        ("/large", ok("image/png", large)),
+    ])
+    .await;
+    for path in ["/picture", "/wrong-type"] {
+        let result = browse(&server.section(), &server.url(path)).await.unwrap();
+        let [ContentBlock::Text { text }, ContentBlock::Image { mime_type, data }] =
+            &result.content[..]
+        else {
+            panic!("{result:?}")
+        };
+        assert_eq!(*text, format!("The picture at {}:", server.url(path)));
+        assert_eq!((mime_type.as_str(), data.len()), ("image/png", 144));
+    }
+    let result = browse(&server.section(), &server.url("/large")).await.unwrap();
+    assert!(result.is_error && result.to_text().contains("800 kB"), "{result:?}");
 }
 
 #[tokio::test]
