@@ -9,7 +9,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 use rockbot_contracts::AgentName;
 pub use rockbot_tools::ToolFilter;
 
-pub use self::mcp_rules::{McpExposure, McpRules};
+pub(crate) use self::mcp_rules::offers_found;
+pub use self::mcp_rules::McpRules;
+pub use rockbot_contracts::mcp::McpExposure;
 use crate::strategy::ExecutionStrategy;
 
 /// Name, prompt and permissions of an agent.

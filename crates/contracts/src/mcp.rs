@@ -64,8 +64,39 @@ pub struct McpServerSummary {
     /// Tools that it lists and that cannot be offered.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rejected_tools: Vec<McpRejectedTool>,
+    /// Which of its tools an agent offers that configures nothing itself.
+    #[serde(
+        default,
+        deserialize_with = "known_exposure",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub exposure: Option<McpExposure>,
     /// Hash of the definitions of its tools.
     pub fingerprint: String,
+}
+
+/// Selection of the tools of a server that a model is offered directly. The tools that manage servers and call
+/// MCP tools by name are offered in every mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum McpExposure {
+    /// None.
+    Off,
+    /// All tools.
+    Eager,
+    /// Tools that the conversation found with `mcp_find_tools`.
+    Lazy,
+    /// Like `Lazy`, and all tools of servers that the conversation has called.
+    #[default]
+    Pinned,
+}
+
+/// Deserializes a value that this build does not know as absent.
+fn known_exposure<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<McpExposure>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(McpExposure::deserialize(value).ok())
 }
 
 /// A tool of a server that cannot be offered.

@@ -140,6 +140,7 @@ impl Catalog {
         }
         let mut details = details(server, info, definitions);
         details.server.rejected_tools = rejected;
+        details.server.exposure = caller.config().exposure;
         limit_entry(&mut details.server);
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names });
@@ -233,6 +234,7 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
         rejected_tools: Vec::new(),
+        exposure: None,
         fingerprint: server_fingerprint(&tools),
     };
     let protocol_version = Some(info.protocol_version.clone());

@@ -79,7 +79,8 @@ fn summary(server: &str, tools: &[McpToolDefinition]) -> McpServerSummary {
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
         rejected_tools: Vec::new(),
-        fingerprint: server_fingerprint(tools),
+        exposure: None,
+            fingerprint: server_fingerprint(tools),
     }
 }
 
@@ -139,7 +140,7 @@ impl McpGateway for Servers {
 pub(crate) fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFixture {
     let gateway: Arc<dyn McpGateway> = servers.clone();
     let mut fixture = AgentFixture::new();
-    fixture.definition.mcp.exposure = exposure;
+    fixture.definition.mcp.exposure = Some(exposure);
     fixture.mcp = Some(McpParts::new(gateway));
     fixture
 }

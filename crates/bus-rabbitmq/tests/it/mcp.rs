@@ -31,7 +31,8 @@ fn server() -> McpServerSummary {
         tool_count: 0,
         tool_names: Vec::new(),
         rejected_tools: Vec::new(),
-        fingerprint: "f".to_owned(),
+        exposure: None,
+            fingerprint: "f".to_owned(),
     }
 }
 

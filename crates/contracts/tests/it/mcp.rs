@@ -26,7 +26,8 @@ fn server() -> McpServerSummary {
         tool_count: 2,
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
         rejected_tools: Vec::new(),
-        fingerprint: "00c0ffee00c0ffee".to_owned(),
+        exposure: None,
+            fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
 }
 

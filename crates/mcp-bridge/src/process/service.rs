@@ -30,7 +30,9 @@ pub(crate) async fn start_service(
         hooks: hooks.hooks(),
         ..section.layers(Some(&connection.fleet_store()), redactor)
     };
-    let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..settings.mcp.options() });
+    let queues = section.queues();
+    let options = BridgeOptions { queues, shared, model, layers, ..settings.mcp.options() };
+    let bridge = Bridge::new(options);
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {

@@ -29,7 +29,9 @@ impl Settings {
             hooks: HookSettings::read(configuration),
         };
         let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
-        for problem in settings.mcp.validate().into_iter().chain(llm) {
+        let queues = &settings.common.handler.queues;
+        let queues = settings.mcp.validate_queues(|name| queues.contains_key(name));
+        for problem in settings.mcp.validate().into_iter().chain(queues).chain(llm) {
             configuration.problem(problem);
         }
         settings

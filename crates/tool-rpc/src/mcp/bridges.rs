@@ -147,6 +147,7 @@ mod tests {
             tool_count: 0,
             tool_names: Vec::new(),
             rejected_tools: Vec::new(),
+            exposure: None,
             fingerprint: "f".to_owned(),
         }
     }

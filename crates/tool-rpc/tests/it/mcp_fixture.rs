@@ -50,7 +50,8 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(ToString::to_string).collect(),
         rejected_tools: Vec::new(),
-        fingerprint: server_fingerprint(&definitions),
+        exposure: None,
+            fingerprint: server_fingerprint(&definitions),
     }
 }
 
