@@ -157,6 +157,12 @@ impl Fleet {
             queues: section.queues(),
             outputs: outputs.clone(),
         };
+        if settings.families().contains(&Family::Rest) {
+            let problems = settings.rest.validate_queues(|name| section.queues.contains_key(name));
+            if let [problem, ..] = problems.as_slice() {
+                return Err(Failure::usage(problem));
+            }
+        }
         let tools = providers(settings.families(), parts).or_exit(exit::USAGE)?;
         let mut layers = section.layers(Some(&at), fleet.redactor.clone());
         layers.outputs.clone_from(&outputs);

@@ -1,9 +1,7 @@
 //! Log lines of the requests to servers, enabled by `traceMCP` in the servers file. They contain no content.
 
-use std::time::Duration;
-
 use rockbot_contracts::outside_text::plain;
-use rockbot_tools::{ToolFailure, ToolResult};
+use rockbot_tools::ToolResult;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -34,11 +32,15 @@ impl<'a> RequestTrace<'a> {
         if !self.server.trace {
             return;
         }
+        let code;
         let (status, received_bytes) = match outcome {
             Ok(result) if result.is_error => ("tool_error", result.bytes()),
             Ok(result) => ("ok", result.bytes()),
             Err(CallError::SessionExpired) => ("session_expired", 0),
-            Err(CallError::Failure(failure)) => (code(failure), 0),
+            Err(CallError::Failed(failure)) => {
+                code = failure.code();
+                (code.as_str(), 0)
+            }
         };
         let (server, method, elapsed_ms) = (&self.server.name, self.method, self.elapsed_ms());
         let tool = plain(tool, MAX_NAME_CHARS);
@@ -56,11 +58,6 @@ impl<'a> RequestTrace<'a> {
     }
 
     fn elapsed_ms(&self) -> u64 {
-        let elapsed: Duration = self.started.elapsed();
-        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-fn code(failure: &ToolFailure) -> &'static str {
-    failure.code().as_str()
 }

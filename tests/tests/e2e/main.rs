@@ -43,6 +43,8 @@ mod http;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod isolation;
+#[cfg(test)]
 mod key_isolation;
 #[cfg(test)]
 mod large_outputs;
@@ -54,6 +56,8 @@ mod layers;
 mod local_model;
 #[cfg(test)]
 mod mcp;
+#[cfg(test)]
+mod mcp_settings;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(crate) async fn start_service(
         .then(|| (store.clone(), namespace.clone(), instance.clone()));
     let redactor = Redactor::from_environment(settings.secrets());
     let layers = LayerOptions {
+        outputs: connection.outputs(&settings.outputs),
         hooks: hooks.hooks(),
         ..section.layers(Some(&connection.fleet_store()), redactor)
     };

@@ -7,6 +7,7 @@ use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig};
 use rockbot_mcp_bridge::McpSection;
 use rockbot_service::{Configuration, ServeError};
+use rockbot_tools::OutputsSection;
 use secrecy::ExposeSecret;
 
 use super::configuration_error;
@@ -16,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) common: HandlerSettings,
     pub(super) mcp: McpSection,
     pub(super) llm: LlmConfig,
+    pub(super) outputs: OutputsSection,
     pub(crate) hooks: HookSettings,
 }
 
@@ -26,12 +28,15 @@ impl Settings {
             common: HandlerSettings::read(configuration),
             mcp: configuration.section("mcp"),
             llm: configuration.section("llm"),
+            outputs: configuration.section("outputs"),
             hooks: HookSettings::read(configuration),
         };
         let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
         let queues = &settings.common.handler.queues;
         let queues = settings.mcp.validate_queues(|name| queues.contains_key(name));
-        for problem in settings.mcp.validate().into_iter().chain(queues).chain(llm) {
+        let outputs = settings.outputs.validate();
+        let problems = settings.mcp.validate().into_iter().chain(queues).chain(outputs);
+        for problem in problems.chain(llm) {
             configuration.problem(problem);
         }
         settings
