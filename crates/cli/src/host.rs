@@ -60,6 +60,7 @@ impl Host {
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
+        settings.agent.add_aliases(&registry);
         let build_parts = {
             let (models, store) = (settings.models.clone(), pins.clone());
             let approvals = Approvals::new(settings.approval.clone());
@@ -82,6 +83,7 @@ impl Host {
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
                 parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
+                parts.layers.logs = true;
                 if let Some(memory) = &memory {
                     parts.set_memory(memory);
                 }

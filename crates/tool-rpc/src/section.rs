@@ -309,6 +309,7 @@ impl HandlerSection {
             cache: (self.cache_bytes > 0).then(|| ResultCache::new(self.cache_bytes)),
             redactor,
             account: Some(Arc::new(CallAccount::default())),
+            logs: true,
             ..LayerOptions::default()
         }
     }

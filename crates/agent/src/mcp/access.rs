@@ -226,6 +226,8 @@ impl McpAccess {
             name: &found.name,
             source: &ToolSource::Mcp(found.server.clone()),
             hints: found.definition.hints,
+            // The bridge derives the hints from its configuration.
+            announced_for: None,
             fingerprint: &found.fingerprint,
             arguments: &arguments,
         };

@@ -50,6 +50,7 @@ impl Agents {
                 ..LayerOptions::default()
             },
         };
+        settings.agent.add_aliases(&tools.registry);
         let definition = settings.definition.clone();
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
