@@ -30,6 +30,7 @@ fn main() -> ExitCode {
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let resolved = settings.resolve_model()?;
+    let models = settings.model_tiers(resolved.model)?;
     let hooks = OperatorHooks::start(&settings.hooks, "agent", &settings.service.instance())
         .map_err(configuration_error)?;
     let stores = Stores::open(&settings).await?;
@@ -44,7 +45,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let tools = Tools::start(&settings, &fleet, &stores).await?;
     let agents = Agents::new(
         &settings,
-        resolved.model,
+        models,
         &fleet,
         &stores,
         conversations.clone(),

@@ -174,8 +174,9 @@ impl Fleet {
         bridge_layers.hooks = hooks.hooks();
         let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
         let handler = handler.await.or_exit(exit::USAGE)?;
+        let model = settings.summary_model()?;
         let options =
-            BridgeOptions { layers: bridge_layers, queues, ..settings.mcp.options() };
+            BridgeOptions { layers: bridge_layers, queues, model, ..settings.mcp.options() };
         let bridge = embed_bridge(settings, options).await?;
         let store = (!is_shared).then_some(store);
         fleet.embedded = Some(Embedded { handler, store, bridge, scripts, hooks });

@@ -7,7 +7,7 @@ use rockbot_agent::{
     ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
     Team, serve,
 };
-use rockbot_llm::ChatModel;
+use rockbot_llm::{ChatModel, ModelTiers};
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store, StoreError};
@@ -43,6 +43,8 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
+        let tiers = ModelTiers::new(model, &settings.llm, &|name| std::env::var(name).ok());
+        let tiers = tiers.map_err(Failure::usage)?;
         let memory = AgentMemory::open(&settings.memory, |url| async move {
             rockbot_store_sql::connect(&url, Clock::System).await
         })
@@ -65,13 +67,18 @@ impl Host {
             let (models, store) = (settings.models.clone(), pins.clone());
             let approvals = Approvals::new(settings.approval.clone());
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
+            let may_manage_servers = settings.mcp.allow_registration;
             let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
             let conversations_of = stores.factory(settings);
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
-                let mcp = servers.clone().map(McpParts::new);
+                let mcp = servers.clone().map(|servers| McpParts {
+                    may_manage_servers,
+                    ..McpParts::new(servers)
+                });
+                let model = tiers.get(definition.tier);
                 let behavior =
                     models.for_model(definition.model.as_deref().unwrap_or(model.name()));
                 let instructions = HandlerInstructions::new(

@@ -6,11 +6,11 @@ use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
-use rockbot_llm::LlmConfig;
+use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
-use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection};
+use rockbot_service::{ConfigProblems, Configuration, LogSection, ServiceSection, exit};
 use rockbot_store::StoreSection;
 use rockbot_tool_handler::families;
 use rockbot_tool_rpc::{Family, HandlerSection};
@@ -20,7 +20,10 @@ use rockbot_web::WebSection;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::arguments::Common;
+use crate::{
+    arguments::Common,
+    failure::{Failure, OrExit},
+};
 
 const DEFAULTS: &str = include_str!("../config.default.toml");
 
@@ -144,10 +147,21 @@ impl Settings {
 
     /// Returns a redactor for the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        let key = self.llm.key_to_redact();
-        let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
-        let known = known.into_iter().flatten();
+        let keys = self.llm.keys_to_redact();
+        let known = [Some(&self.bus.url), self.store.url.as_ref()];
+        let known = known.into_iter().flatten().chain(&keys);
         Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))
+    }
+
+    /// Returns the model that summarizes MCP servers, that of the low tier, if summaries are configured.
+    pub(crate) fn summary_model(&self) -> Result<Option<Arc<dyn ChatModel>>, Failure> {
+        if !self.mcp.summaries {
+            return Ok(None);
+        }
+        let low = self.llm.for_tier(ModelTier::Low);
+        let env = |name: &str| std::env::var(name).ok();
+        let resolved = rockbot_llm::resolve(low.as_ref().unwrap_or(&self.llm), &env);
+        Ok(Some(resolved.or_exit(exit::USAGE)?.model))
     }
 
     /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`

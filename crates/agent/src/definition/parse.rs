@@ -113,6 +113,7 @@ impl Reader<'_> {
         let model: Option<String> = self.take("model");
         let named = model.as_ref().is_none_or(|model| !model.trim().is_empty());
         self.check("model", named, "is empty; omit it for the model of the process");
+        let tier = self.take("tier").unwrap_or_default();
         let max_iterations = self.number("max_iterations", 1, 100);
         let tool_timeout =
             self.duration("tool_timeout", Duration::from_secs(1), Duration::from_secs(3600));
@@ -134,6 +135,7 @@ impl Reader<'_> {
             primary: primary.unwrap_or(defaults.primary),
             documents,
             model,
+            tier,
             tools,
             mcp,
             strategy,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rockbot_fleet::HandlerSettings;
 use rockbot_hooks::HookSettings;
-use rockbot_llm::{ChatModel, LlmConfig};
+use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
 use rockbot_service::{Configuration, ServeError};
 use rockbot_tools::OutputsSection;
@@ -42,19 +42,23 @@ impl Settings {
         settings
     }
 
-    /// Returns the model that summarizes servers, if summaries are configured.
+    /// Returns the model that summarizes servers, that of the low tier, if summaries are configured.
     pub(crate) fn summary_model(&self) -> Result<Option<Arc<dyn ChatModel>>, ServeError> {
         if !self.mcp.summaries {
             return Ok(None);
         }
-        let resolved = rockbot_llm::resolve(&self.llm, &|name| std::env::var(name).ok())
-            .map_err(|problem| configuration_error(format!("llm: {problem}")))?;
+        let low = self.llm.for_tier(ModelTier::Low);
+        let resolved = rockbot_llm::resolve(low.as_ref().unwrap_or(&self.llm), &|name| {
+            std::env::var(name).ok()
+        });
+        let resolved = resolved.map_err(|problem| configuration_error(format!("llm: {problem}")))?;
         Ok(Some(resolved.model))
     }
 
     /// Returns the secrets that must not appear in results and logs.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let key = self.llm.key_to_redact().map(|key| key.expose_secret().to_owned());
-        self.common.secrets().into_iter().chain(key).collect()
+        let keys = self.llm.keys_to_redact();
+        let keys = keys.iter().map(|key| key.expose_secret().to_owned());
+        self.common.secrets().into_iter().chain(keys).collect()
     }
 }
