@@ -3,7 +3,7 @@
 //! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) with the server's
 //! name in the envelope and the tool's name on the server in the payload.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{

@@ -7,6 +7,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+mod agent_settings;
+#[cfg(test)]
 mod agents;
 #[cfg(test)]
 mod bad_input;

@@ -17,7 +17,7 @@ use crate::{
 
 /// An MCP server: `hang` reports that it runs in a file and never returns, `quick` returns at once, and `large`
 /// returns two megabytes. Its calls run concurrently.
-const SERVER: &str = r#"
+pub(crate) const SERVER: &str = r#"
 import json, sys
 say = lambda message: print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 for line in sys.stdin:

@@ -72,6 +72,16 @@ struct Copies {
     confirmed: Option<bool>,
 }
 
+impl Copies {
+    fn at_own_address(&mut self) -> &mut u64 {
+        &mut self.count
+    }
+
+    fn at_other_addresses(&mut self) -> &mut u64 {
+        &mut self.at_other_addresses
+    }
+}
+
 /// Result of registering a request by its call id.
 pub(super) enum CallEntry<'a> {
     /// The call may run.
@@ -214,11 +224,8 @@ impl RunningCall {
         let sender = self.copies.get_or_insert_with(watch::Sender::default);
         let is_elsewhere = self.reply_to != *reply_to;
         // Counted apart: a copy of the first caller must not replace that of the process that continues.
-        let count: fn(&mut Copies) -> &mut u64 = if is_elsewhere {
-            |copies| &mut copies.at_other_addresses
-        } else {
-            |copies| &mut copies.count
-        };
+        let count: fn(&mut Copies) -> &mut u64 =
+            if is_elsewhere { Copies::at_other_addresses } else { Copies::at_own_address };
         let mut number = 0;
         sender.send_modify(|copies| {
             let count = count(copies);
