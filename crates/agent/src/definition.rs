@@ -10,10 +10,10 @@ use rockbot_contracts::AgentName;
 use rockbot_llm::ModelTier;
 pub use rockbot_tools::ToolFilter;
 
-pub(crate) use self::mcp_rules::offers_found;
 pub use self::mcp_rules::McpRules;
-pub use rockbot_contracts::mcp::McpExposure;
+pub(crate) use self::mcp_rules::offers_found;
 use crate::strategy::ExecutionStrategy;
+pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
 ///

@@ -43,15 +43,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
     let tools = Tools::start(&settings, &fleet, &stores).await?;
-    let agents = Agents::new(
-        &settings,
-        models,
-        &fleet,
-        &stores,
-        conversations.clone(),
-        &tools,
-        &hooks,
-    );
+    let agents =
+        Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
     let requests = ConversationServer::for_agent(primary.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;

@@ -425,10 +425,7 @@ fn disconnected(bridge: &Bridge) -> Vec<ServerStatus> {
 }
 
 /// Starts the MCP bridge of this process; it has no servers when no server file is configured.
-async fn embed_bridge(
-    settings: &Settings,
-    options: BridgeOptions,
-) -> Result<Arc<Bridge>, Failure> {
+async fn embed_bridge(settings: &Settings, options: BridgeOptions) -> Result<Arc<Bridge>, Failure> {
     let queues = &settings.handler.queues;
     let problems = settings.mcp.validate_queues(|name| queues.contains_key(name));
     if let [problem, ..] = problems.as_slice() {

@@ -74,10 +74,9 @@ impl Host {
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
-                let mcp = servers.clone().map(|servers| McpParts {
-                    may_manage_servers,
-                    ..McpParts::new(servers)
-                });
+                let mcp = servers
+                    .clone()
+                    .map(|servers| McpParts { may_manage_servers, ..McpParts::new(servers) });
                 let model = tiers.get(definition.tier);
                 let behavior =
                     models.for_model(definition.model.as_deref().unwrap_or(model.name()));

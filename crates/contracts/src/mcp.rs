@@ -65,11 +65,7 @@ pub struct McpServerSummary {
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rejected_tools: Vec<McpRejectedTool>,
     /// Which of its tools an agent offers that configures nothing itself.
-    #[serde(
-        default,
-        deserialize_with = "known_exposure",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "known_exposure", skip_serializing_if = "Option::is_none")]
     pub exposure: Option<McpExposure>,
     /// Hash of the definitions of its tools.
     pub fingerprint: String,

@@ -131,11 +131,9 @@ impl LlmConfig {
 
     fn is_same_server(&self, base_url: Option<&str>) -> bool {
         let urls = non_empty(self.base_url.as_deref()).zip(base_url);
-        urls.is_some_and(|(one, other)| {
-            match (Endpoint::parse(one), Endpoint::parse(other)) {
-                (Ok(one), Ok(other)) => one.is_same_server(&other),
-                _ => false,
-            }
+        urls.is_some_and(|(one, other)| match (Endpoint::parse(one), Endpoint::parse(other)) {
+            (Ok(one), Ok(other)) => one.is_same_server(&other),
+            _ => false,
         })
     }
 
@@ -173,7 +171,8 @@ mod tests {
 
     #[test]
     fn tier_inherits_server_and_key() {
-        let tier = low("base_url = 'http://one/v1'\nmodel = 'big'\napi_key = 'k'\nmax_attempts = 2\n\
+        let tier =
+            low("base_url = 'http://one/v1'\nmodel = 'big'\napi_key = 'k'\nmax_attempts = 2\n\
                         temperature = 1\n[low]\nmodel = 'small'\ntemperature = 0.1");
         assert_eq!(tier.base_url.as_deref(), Some("http://one/v1"));
         assert_eq!((tier.model.as_deref(), key(&tier).as_deref()), (Some("small"), Some("k")));

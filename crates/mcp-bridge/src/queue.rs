@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn unchanged_queue_of_file_stays() {
         let queues = BridgeQueues::new(BTreeMap::new());
-        let file = |text: &str| serde_json::from_str::<BTreeMap<String, QueueConfig>>(text).unwrap();
+        let file =
+            |text: &str| serde_json::from_str::<BTreeMap<String, QueueConfig>>(text).unwrap();
         queues.apply(&file(r#"{"one": {"concurrent": 3}, "two": {"concurrency": 1}}"#));
         let [one, two] = ["one", "two"].map(|name| queues.get(name).unwrap());
         assert_eq!((one.rules().running, two.rules().running), (3, 1));

@@ -410,7 +410,10 @@ mod tests {
         weights.sort();
         let expected = [("queue:slow", 3), ("search", 2), ("server:github", 4)];
         let expected = expected.map(|(name, weight)| (name.to_owned(), weight));
-        assert_eq!(weights.iter().map(|(name, weight)| (name.clone(), weight.get())).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            weights.iter().map(|(name, weight)| (name.clone(), weight.get())).collect::<Vec<_>>(),
+            expected
+        );
         let zero = serde_json::json!({"tools": {"search": {"weight": 0}}});
         assert!(serde_json::from_value::<HandlerSection>(zero).is_err());
     }

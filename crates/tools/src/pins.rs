@@ -471,8 +471,7 @@ mod tests {
         for pools in [["files", "files"], ["files", "web"]] {
             one.write(key.clone(), &old, Expected::Anything).await.unwrap();
             [&one, &two].map(|pins| pins.trusted().clear());
-            let trusted =
-                tokio::join!(trusts_pool(&one, pools[0]), trusts_pool(&two, pools[1]));
+            let trusted = tokio::join!(trusts_pool(&one, pools[0]), trusts_pool(&two, pools[1]));
             assert_eq!(trusted, (true, pools[0] == pools[1]), "{pools:?}");
         }
     }

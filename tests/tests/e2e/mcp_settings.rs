@@ -44,8 +44,7 @@ for line in sys.stdin:
 "#;
 
 fn server(fleet: &Fleet, extra: &Value) -> Value {
-    let mut entry =
-        json!({"command": "python3", "args": ["server.py"], "cwd": fleet.path("")});
+    let mut entry = json!({"command": "python3", "args": ["server.py"], "cwd": fleet.path("")});
     let extra = extra.as_object().expect("an object").clone();
     entry.as_object_mut().expect("an object").extend(extra);
     entry
@@ -122,7 +121,8 @@ async fn common_settings_limit_and_trace_calls() {
     bridge.expect_log("tool=quick").await;
     let log = bridge.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("MCP request finished")).collect();
-    let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    let has =
+        |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(has(&["server=one", "connect"]), "{log}");
     assert!(has(&["tools/list", "status=\"ok\""]) || has(&["tools/list", "status=ok"]), "{log}");
     assert!(has(&["tools/call", "received_bytes=5"]), "{log}");
@@ -177,8 +177,7 @@ async fn large_result_of_server_is_read_through_handler() {
     let index = gateway.index();
     wait_until("the server", || index.borrow().get("one").is_some()).await;
     let key = rockbot_contracts::topology::tool_invoke();
-    let caller =
-        Caller::with_tools("caller", bus, Duration::from_secs(60), [("tool_output", key)]);
+    let caller = Caller::with_tools("caller", bus, Duration::from_secs(60), [("tool_output", key)]);
     let mut context = caller.context("large", Duration::from_secs(60));
     let large = gateway.call("one", "large", json!({}), &context).await.expect("a result");
     let text = large.to_text();

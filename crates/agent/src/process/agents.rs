@@ -86,8 +86,7 @@ impl PartsFactory {
         let pins = self.pins.clone();
         let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
         let model = self.tiers.get(definition.tier).clone();
-        let behavior =
-            self.models.for_model(definition.model.as_deref().unwrap_or(model.name()));
+        let behavior = self.models.for_model(definition.model.as_deref().unwrap_or(model.name()));
         let mcp = McpParts {
             pins: pins.clone(),
             may_manage_servers: self.may_manage_servers,

@@ -80,7 +80,7 @@ fn summary(server: &str, tools: &[McpToolDefinition]) -> McpServerSummary {
         tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
         rejected_tools: Vec::new(),
         exposure: None,
-            fingerprint: server_fingerprint(tools),
+        fingerprint: server_fingerprint(tools),
     }
 }
 

@@ -32,7 +32,7 @@ fn server() -> McpServerSummary {
         tool_names: Vec::new(),
         rejected_tools: Vec::new(),
         exposure: None,
-            fingerprint: "f".to_owned(),
+        fingerprint: "f".to_owned(),
     }
 }
 

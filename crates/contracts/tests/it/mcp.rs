@@ -27,7 +27,7 @@ fn server() -> McpServerSummary {
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
         rejected_tools: Vec::new(),
         exposure: None,
-            fingerprint: "00c0ffee00c0ffee".to_owned(),
+        fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
 }
 

@@ -132,8 +132,9 @@ impl ServersFile {
                         }
                     }
                 }),
-                "toolTimeout" => optional_period_or_millis(value)
-                    .map(|timeout| common.tool_timeout = timeout),
+                "toolTimeout" => {
+                    optional_period_or_millis(value).map(|timeout| common.tool_timeout = timeout)
+                }
                 "traceMCP" | "traceMcp" => {
                     bool::deserialize(value).map(|trace| common.trace = trace)
                 }

@@ -51,7 +51,8 @@ impl Settings {
         let resolved = rockbot_llm::resolve(low.as_ref().unwrap_or(&self.llm), &|name| {
             std::env::var(name).ok()
         });
-        let resolved = resolved.map_err(|problem| configuration_error(format!("llm: {problem}")))?;
+        let resolved =
+            resolved.map_err(|problem| configuration_error(format!("llm: {problem}")))?;
         Ok(Some(resolved.model))
     }
 

@@ -28,7 +28,8 @@ pub(crate) async fn start_manager(
         ..section.layers(None, Redactor::from_environment([]))
     };
     let started =
-        ScriptsManager::start(bus, runner, section, layers, journal, instance, probe_addresses).await;
+        ScriptsManager::start(bus, runner, section, layers, journal, instance, probe_addresses)
+            .await;
     started.map_err(|error| match error {
         StartError::Consume(error) => ServeError::Unavailable(error.to_string()),
         other => configuration_error(other),

@@ -47,7 +47,8 @@ impl Settings {
         let queues = &settings.common.handler.queues;
         let queues = rest.validate_queues(|name| queues.contains_key(name)).into_iter();
         let queues = queues.filter(|_| families.contains(&Family::Rest));
-        for problem in problems.chain(families::validate(families, files, web, rest)).chain(queues) {
+        for problem in problems.chain(families::validate(families, files, web, rest)).chain(queues)
+        {
             configuration.problem(problem);
         }
         settings

@@ -51,7 +51,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         tool_names: tools.iter().map(ToString::to_string).collect(),
         rejected_tools: Vec::new(),
         exposure: None,
-            fingerprint: server_fingerprint(&definitions),
+        fingerprint: server_fingerprint(&definitions),
     }
 }
 

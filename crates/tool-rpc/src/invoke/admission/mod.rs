@@ -13,19 +13,12 @@ mod limits;
 mod shares;
 mod waiting;
 
-use std::{
-    collections::HashMap,
-    num::NonZeroU16,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, num::NonZeroU16, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{AgentName, ToolSource};
-use rockbot_tools::{
-    layers::policy::server_name, registry::RegisteredTool,
-};
+use rockbot_tools::{layers::policy::server_name, registry::RegisteredTool};
 use tokio::{sync::oneshot, time::timeout};
 
 pub use self::limits::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key};

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn each_share_keeps_what_is_reserved_for_it() {
-        for (count, hung, expected) in [(3, 2, 10), (6, 5, 5), (21, 20, 1), (32, 31, 1), (48, 47, 1)]
+        for (count, hung, expected) in
+            [(3, 2, 10), (6, 5, 5), (21, 20, 1), (32, 31, 1), (48, 47, 1)]
         {
             let mut shares = shares(64, &vec![1; count]);
             for share in 0..hung {

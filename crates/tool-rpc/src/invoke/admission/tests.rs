@@ -73,7 +73,8 @@ fn id(admission: &Admission, name: &str) -> QueueId {
 async fn hung_tool_leaves_permits_for_others() {
     let admission = admission(4, 3, 100);
     let one = agent("one");
-    let hung: Vec<_> = (0..3).map(|_| admission.try_admit(id(&admission, "hang")).expect("a permit")).collect();
+    let hung: Vec<_> =
+        (0..3).map(|_| admission.try_admit(id(&admission, "hang")).expect("a permit")).collect();
     assert!(
         admission.admit(&one, id(&admission, "hang"), false).now_or_never().is_none(),
         "the fourth call waits"
@@ -94,10 +95,10 @@ async fn agents_are_served_round_robin() {
     let mut calls = tokio::task::JoinSet::new();
     for (agent, count) in [(&loud, 100), (&quiet, 2)] {
         for _ in 0..count {
-            let (admission, agent, started) =
-                (admission.clone(), agent.clone(), started.clone());
+            let (admission, agent, started) = (admission.clone(), agent.clone(), started.clone());
             calls.spawn(async move {
-                let _permit = admission.admit(&agent, id(&admission, "echo"), false).await.expect("a permit");
+                let _permit =
+                    admission.admit(&agent, id(&admission, "echo"), false).await.expect("a permit");
                 started.try_send(agent.to_string()).expect("channel capacity");
             });
             tokio::task::yield_now().await;
@@ -119,7 +120,10 @@ async fn full_queue_rejects_calls() {
     let _running = admission.admit(&agent, id(&admission, "echo"), false).await.expect("a permit");
     let mut waiting = Box::pin(admission.admit(&agent, id(&admission, "echo"), false));
     assert!(waiting.as_mut().now_or_never().is_none());
-    assert_eq!(admission.admit(&agent, id(&admission, "echo"), false).await.err(), Some(Rejection::QueueFull));
+    assert_eq!(
+        admission.admit(&agent, id(&admission, "echo"), false).await.err(),
+        Some(Rejection::QueueFull)
+    );
     drop(waiting);
     assert!(
         admission.admit(&agent, id(&admission, "echo"), false).now_or_never().is_none(),
@@ -166,9 +170,8 @@ fn tools_use_their_own_queue_before_their_servers() {
     let queues =
         vec![(vec!["github__push".to_owned()], one), (vec![server_queue_key("GitHub")], one)];
     let admission = Admission::new(AdmissionLimits { queues, ..AdmissionLimits::new(8) });
-    let queue = |name: &str, source: ToolSource| {
-        admission.queue_of(&registered(name, source, None))
-    };
+    let queue =
+        |name: &str, source: ToolSource| admission.queue_of(&registered(name, source, None));
     let github = || ToolSource::Mcp("github".to_owned());
     assert_eq!(queue("github__push", github()), QueueId(0));
     assert_eq!(queue("github__read", github()), QueueId(1));
@@ -181,8 +184,10 @@ async fn abandoned_position_receives_no_permit() {
     let admission = admission(1, 1, 100);
     let agent = agent("one");
     let running = admission.admit(&agent, id(&admission, "echo"), false).await.expect("a permit");
-    let abandoned =
-        tokio::time::timeout(Duration::from_millis(1), admission.admit(&agent, id(&admission, "echo"), false));
+    let abandoned = tokio::time::timeout(
+        Duration::from_millis(1),
+        admission.admit(&agent, id(&admission, "echo"), false),
+    );
     assert!(abandoned.await.is_err());
     let waiting = admission.admit(&agent, id(&admission, "echo"), false);
     tokio::pin!(waiting);
@@ -212,10 +217,8 @@ fn queue_of_own_policy_needs_no_section() {
     let limited = |name: &str, running| {
         let tool = registered(name, ToolSource::Mcp(name.to_owned()), None);
         let rules = QueueRules { running, ..QueueRules::default() };
-        let policy = CallPolicy {
-            queue: Some(PolicyQueue::new("github", rules)),
-            ..CallPolicy::default()
-        };
+        let policy =
+            CallPolicy { queue: Some(PolicyQueue::new("github", rules)), ..CallPolicy::default() };
         let registry = ToolRegistry::new();
         let own = OwnPolicy(tool.registration().clone(), policy);
         registry.register(Arc::new(own)).expect("registered");
