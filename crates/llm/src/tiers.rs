@@ -107,10 +107,12 @@ impl LlmConfig {
         let has_server = own.provider.is_some() || base_url.is_some();
         let wider = if has_server { &Self::default() } else { self };
         let has_key = own.api_key().is_some() || own.api_key_file.is_some();
-        let keys = match has_key {
-            true => own,
-            false if !has_server || self.is_same_server(base_url) => self,
-            false => wider,
+        let keys = if has_key {
+            own
+        } else if !has_server || self.is_same_server(base_url) {
+            self
+        } else {
+            wider
         };
         Some(Self {
             provider: own.provider.or(wider.provider),

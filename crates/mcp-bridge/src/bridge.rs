@@ -21,7 +21,7 @@ use rockbot_store::Store;
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
     Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
-    ToolRegistry, ToolResult,
+    ToolRegistry, ToolResult, limits::queue::Queue,
 };
 use serde_json::Value;
 use tokio::{

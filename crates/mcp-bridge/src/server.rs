@@ -37,6 +37,7 @@ use crate::{
     summary,
     telemetry::ServerMetrics,
     tool_caller::ToolCaller,
+    trace::RequestTrace,
     transport::FailureClass,
 };
 

@@ -171,7 +171,8 @@ impl ToolPins {
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
         let invoke_key = current.invoke_key.clone();
-        let definition = || PinnedDefinition { invoke_key: invoke_key.clone(), ..definition() };
+        let definition =
+            move || PinnedDefinition { invoke_key: invoke_key.clone(), ..definition() };
         let found = match self.store.get(&current.pin).await? {
             Some(found) => found,
             None => {
@@ -470,7 +471,9 @@ mod tests {
         };
         for pools in [["files", "files"], ["files", "web"]] {
             one.write(key.clone(), &old, Expected::Anything).await.unwrap();
-            [&one, &two].map(|pins| pins.trusted().clear());
+            for pins in [&one, &two] {
+                pins.trusted().clear();
+            }
             let trusted = tokio::join!(trusts_pool(&one, pools[0]), trusts_pool(&two, pools[1]));
             assert_eq!(trusted, (true, pools[0] == pools[1]), "{pools:?}");
         }

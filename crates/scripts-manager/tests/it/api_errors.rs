@@ -548,10 +548,11 @@ async fn large_output_is_stored_under_a_handle() {
     let outputs = Outputs::new(store.clone(), OutputsSection::default());
     let instance = InstanceId::new("scripts-0").unwrap();
     let journal = CallJournal::start(store, &instance, JournalOptions::default());
+    let section = HandlerSection::default();
     let manager = ScriptsManager::start(
         Arc::new(bus.clone()),
         Arc::new(runner(&api)),
-        &HandlerSection::default(),
+        &section,
         LayerOptions { outputs: Some(outputs.clone()), ..LayerOptions::default() },
         journal,
         instance,
