@@ -22,7 +22,11 @@ use rockbot_tools::{layers::policy::server_name, registry::RegisteredTool};
 use tokio::{sync::oneshot, time::timeout};
 
 pub use self::limits::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key};
-use self::{limits::SERVER_PREFIX, shares::Shares, waiting::WaitingCalls};
+use self::{
+    limits::SERVER_PREFIX,
+    shares::Shares,
+    waiting::{Waiter, WaitingCalls},
+};
 
 /// Reason why a call is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +62,7 @@ struct State {
     shares: HashMap<Arc<str>, usize>,
     /// Weights of the shares; zero for one whose tools are not registered.
     weights: Vec<u16>,
-    calls: WaitingCalls,
+    calls: WaitingCalls<oneshot::Sender<Permit>>,
 }
 
 #[derive(Debug)]
@@ -304,7 +308,7 @@ impl State {
         self.calls.add(agent, queue, start)
     }
 
-    fn next_waiter(&mut self) -> Option<waiting::Waiter> {
+    fn next_waiter(&mut self) -> Option<Waiter<oneshot::Sender<Permit>>> {
         let mut calls = std::mem::take(&mut self.calls);
         let next = calls.next(|queue| self.may_run(queue));
         self.calls = calls;

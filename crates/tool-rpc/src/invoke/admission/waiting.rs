@@ -3,35 +3,33 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use rockbot_contracts::AgentName;
-use tokio::sync::oneshot;
 
-use super::Permit;
-
-/// Waiting calls by agent and queue. Agents are served round-robin.
-#[derive(Debug, Default)]
-pub(super) struct WaitingCalls {
+/// Waiting calls by agent and queue, each with a value `S` that starts it. Agents are served round-robin.
+#[derive(Debug)]
+pub(super) struct WaitingCalls<S> {
     /// Agents with waiting calls, in round-robin order.
     turns: VecDeque<AgentName>,
-    by_agent: HashMap<AgentName, BTreeMap<usize, VecDeque<Waiter>>>,
+    by_agent: HashMap<AgentName, BTreeMap<usize, VecDeque<Waiter<S>>>>,
     arrivals: u64,
 }
 
 /// A waiting call.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(super) struct Waiter<S> {
     pub(super) queue: usize,
     arrival: u64,
-    pub(super) start: oneshot::Sender<Permit>,
+    pub(super) start: S,
 }
 
-impl WaitingCalls {
+impl<S> Default for WaitingCalls<S> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), by_agent: HashMap::new(), arrivals: 0 }
+    }
+}
+
+impl<S> WaitingCalls<S> {
     /// Adds a call of `agent` and returns its number.
-    pub(super) fn add(
-        &mut self,
-        agent: &AgentName,
-        queue: usize,
-        start: oneshot::Sender<Permit>,
-    ) -> u64 {
+    pub(super) fn add(&mut self, agent: &AgentName, queue: usize, start: S) -> u64 {
         self.arrivals += 1;
         let arrival = self.arrivals;
         if !self.by_agent.contains_key(agent) {
@@ -44,7 +42,7 @@ impl WaitingCalls {
 
     /// Removes and returns the oldest call of a runnable queue of the first agent that has one, and moves
     /// that agent to the end of the round-robin order.
-    pub(super) fn next(&mut self, is_runnable: impl Fn(usize) -> bool) -> Option<Waiter> {
+    pub(super) fn next(&mut self, is_runnable: impl Fn(usize) -> bool) -> Option<Waiter<S>> {
         for turn in 0..self.turns.len() {
             let oldest = self.by_agent[&self.turns[turn]]
                 .iter()
@@ -72,8 +70,8 @@ impl WaitingCalls {
         &mut self,
         agent: &AgentName,
         queue: usize,
-        take: impl FnOnce(&mut VecDeque<Waiter>) -> Option<Waiter>,
-    ) -> Option<Waiter> {
+        take: impl FnOnce(&mut VecDeque<Waiter<S>>) -> Option<Waiter<S>>,
+    ) -> Option<Waiter<S>> {
         let queues = self.by_agent.get_mut(agent)?;
         let waiters = queues.get_mut(&queue)?;
         let waiter = take(waiters)?;
