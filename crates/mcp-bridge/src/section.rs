@@ -65,8 +65,8 @@ impl McpSection {
         errors
     }
 
-    /// Returns the errors of the queues in the servers file, for an operator. `is_configured` tells the names
-    /// of the queues in `[handler.queues]`. A file that cannot be read or parsed has none.
+    /// Returns the errors of the queues in the servers file, for an operator. `is_configured` returns
+    /// whether `[handler.queues]` has a queue of this name. A file that cannot be read or parsed has none.
     #[must_use]
     pub fn validate_queues(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
         let Some(path) = &self.config else { return Vec::new() };

@@ -57,8 +57,8 @@ impl RestSection {
         problems
     }
 
-    /// Returns the errors of the queues in the file of REST tools, for an operator. `is_configured` tells the
-    /// names of the queues in `[handler.queues]`. A file that cannot be read or parsed has none.
+    /// Returns the errors of the queues in the file of REST tools, for an operator. `is_configured`
+    /// returns whether `[handler.queues]` has a queue of this name. A file that cannot be read or parsed has none.
     #[must_use]
     pub fn validate_queues(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
         let Some(path) = &self.config else { return Vec::new() };

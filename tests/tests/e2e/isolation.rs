@@ -77,8 +77,8 @@ async fn check(hung: usize) {
         let status = caller.call("status", json!({})).await.expect("a result");
         assert!(status.to_text().contains("fine"), "{}", status.to_text());
     }
-    assert_eq!(site.requests("/hang").len(), running, "hung tools took what is reserved");
-    // What is rejected is rejected for the number of waiting calls, and did not run.
+    assert_eq!(site.requests("/hang").len(), running, "hung tools took reserved permits");
+    // Calls are rejected for the number of waiting ones, and do not run.
     while let Some(ended) = calls.try_join_next() {
         let failure = ended.expect("no panic").expect_err("the site hangs");
         assert_eq!(failure.code(), ToolErrorCode::Overloaded);

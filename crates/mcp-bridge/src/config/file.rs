@@ -96,8 +96,8 @@ impl ServersFile {
         Ok(parsed)
     }
 
-    /// Returns the errors of queues, for an operator. `is_configured` tells the names of the queues in the
-    /// process's own configuration.
+    /// Returns the errors of queues, for an operator. `is_configured` returns whether
+    /// `[handler.queues]` has a queue of this name.
     #[must_use]
     pub fn queue_problems(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
         let repeated = self.queues.keys().filter(|name| is_configured(name)).map(|name| {

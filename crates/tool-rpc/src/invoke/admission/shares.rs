@@ -2,7 +2,7 @@
 //!
 //! Half of the capacity is reserved: each share gets one permit of it, and the rest is divided by weight.
 //! The other half is common, for those that arrive first. A share that hangs can therefore use up the
-//! common half, but never what is reserved for the others, no matter how many hang.
+//! common half, but never the permits of the others, no matter how many hang.
 //!
 //! With more shares than half of the capacity, up to three quarters are reserved. With even more, shares
 //! without a running call compete for the reserved permits.
@@ -18,7 +18,7 @@ pub(super) struct Shares {
     reserve: usize,
     shares: Vec<Share>,
     used: usize,
-    /// The part of `used` beyond what is reserved for the shares.
+    /// The part of `used` beyond the reserved permits.
     common_used: usize,
 }
 
