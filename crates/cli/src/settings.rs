@@ -171,7 +171,11 @@ impl Settings {
         if self.embeds() {
             let (families, files) = (self.families(), &self.files);
             let family_problems = families::validate(families, files, &self.web, &self.rest);
-            for problem in family_problems.into_iter().chain(self.agent.validate()) {
+            let is_queue = |name: &str| self.handler.queues.contains_key(name);
+            let queues = self.mcp.validate_queues(is_queue).into_iter();
+            let queues = queues.chain(self.rest.validate_queues(is_queue));
+            let family_problems = family_problems.into_iter().chain(queues);
+            for problem in family_problems.chain(self.agent.validate()) {
                 problems.problem(problem);
             }
         }

@@ -44,7 +44,7 @@ pub struct HandlerSection {
     /// Maximum number of calls that wait in the handler, beyond the running ones; at most half of them for
     /// one tool in no queue. Default sixteen times `concurrency`.
     pub backlog: Option<u16>,
-    /// Maximum duration of a call of a tool that has no timeout of its own. Default: none.
+    /// Maximum duration of a call of a tool for which no section has a timeout. Default: none.
     pub tool_timeout: Option<Period>,
     /// Largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,

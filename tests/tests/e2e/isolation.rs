@@ -25,7 +25,9 @@ const CALLS: usize = 60;
 async fn handler(fleet: &Fleet, site: &Site, settings: &[(&str, &str)]) -> crate::process::Running {
     let mut tools = Map::new();
     for number in 0..HANGING {
-        tools.insert(format!("hang{number}"), get(&site.url("/hang")));
+        let mut tool = get(&site.url("/hang"));
+        tool["timeoutMs"] = json!(300_000);
+        tools.insert(format!("hang{number}"), tool);
     }
     tools.insert("status".to_owned(), get(&site.url("/status")));
     write_tools(fleet, "rest.json", &Value::Object(tools));
@@ -35,6 +37,9 @@ async fn handler(fleet: &Fleet, site: &Site, settings: &[(&str, &str)]) -> crate
         ("ROCKBOT_HANDLER__POOL", "api"),
         ("ROCKBOT_HANDLER__FAMILIES", r#"["rest"]"#),
         ("ROCKBOT_HANDLER__CONCURRENCY", &concurrency),
+        ("ROCKBOT_HANDLER__BACKLOG", "64"),
+        // Without tool_output, which would be one more tool.
+        ("ROCKBOT_OUTPUTS__ENABLED", "false"),
         ("ROCKBOT_REST__CONFIG", &file),
         ("ROCKBOT_REST__ALLOW_PLAIN_HTTP", "true"),
         ("ROCKBOT_REST__ALLOW_PRIVATE", r#"["127.0.0.1"]"#),
@@ -43,14 +48,15 @@ async fn handler(fleet: &Fleet, site: &Site, settings: &[(&str, &str)]) -> crate
     fleet.handler_with("api-1", &all).await
 }
 
-async fn caller(fleet: &Fleet, timeout: Duration) -> Caller {
+/// Returns a caller of the tools. Each has its own limit of calls in flight.
+async fn caller(fleet: &Fleet, name: &str, timeout: Duration) -> Caller {
     let pool = HandlerPool::Named(PoolName::new("api").expect("a name"));
     let names = std::array::from_fn::<_, { HANGING + 1 }, _>(|number| match number {
         HANGING => "status".to_owned(),
         number => format!("hang{number}"),
     });
     let tools = names.each_ref().map(|name| (name.as_str(), pool.invoke_key()));
-    Caller::with_tools("caller", fleet.bus(|_| {}).await, timeout, tools)
+    Caller::with_tools(name, fleet.bus(|_| {}).await, timeout, tools)
 }
 
 /// Calls `hung` tools until the handler runs no more of their calls, and then another tool.
@@ -62,19 +68,20 @@ async fn check(hung: usize) {
     .await;
     let fleet = Fleet::new();
     let _handler = handler(&fleet, &site, &[]).await;
-    let caller = caller(&fleet, Duration::from_secs(300)).await;
+    let hanging = caller(&fleet, "hanging", Duration::from_secs(300)).await;
     let mut calls = JoinSet::new();
     for number in 0..hung {
         for _ in 0..CALLS {
-            let caller = caller.clone();
+            let caller = hanging.clone();
             calls.spawn(async move { caller.call(&format!("hang{number}"), json!({})).await });
         }
     }
     // One call of each of the 21 tools is reserved; the 11 others are common.
     let running = hung + CONCURRENCY - (HANGING + 1);
     wait_until("the hung calls", || site.requests("/hang").len() >= running).await;
+    let other = caller(&fleet, "other", Duration::from_secs(60)).await;
     for _ in 0..10 {
-        let status = caller.call("status", json!({})).await.expect("a result");
+        let status = other.call("status", json!({})).await.expect("a result");
         assert!(status.to_text().contains("fine"), "{}", status.to_text());
     }
     assert_eq!(site.requests("/hang").len(), running, "hung tools took reserved permits");
@@ -107,7 +114,7 @@ async fn tool_timeout_of_handler_ends_calls_of_all_tools() {
     let fleet = Fleet::new();
     let settings = [("ROCKBOT_HANDLER__TOOL_TIMEOUT", "500ms")];
     let _handler = handler(&fleet, &site, &settings).await;
-    let caller = caller(&fleet, Duration::from_secs(300)).await;
+    let caller = caller(&fleet, "caller", Duration::from_secs(300)).await;
     for tool in ["hang0", "status"] {
         let failure = caller.call(tool, json!({})).await.expect_err("the site hangs");
         assert_eq!(failure.code(), ToolErrorCode::Timeout, "{failure}");
