@@ -269,7 +269,8 @@ impl Approvals {
 impl Approver for Approvals {
     fn decide<'a>(&'a self, question: ApprovalRequest<'a>) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let ApprovalRequest { context, name, source, hints, .. } = question;
+            let ApprovalRequest { context, name, source, hints, announced_for, .. } = question;
+            let hints = self.section.hints(hints, announced_for);
             let mut policy = self.section.policy_for(name, source, hints);
             // The policy of the gateway also applies to the tools that it calls.
             if &*context.tool_name == GATEWAY && name != GATEWAY {

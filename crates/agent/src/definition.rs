@@ -7,10 +7,13 @@ mod parse;
 use std::{fmt, path::PathBuf, time::Duration};
 
 use rockbot_contracts::AgentName;
+use rockbot_llm::ModelTier;
 pub use rockbot_tools::ToolFilter;
 
-pub use self::mcp_rules::{McpExposure, McpRules};
+pub use self::mcp_rules::McpRules;
+pub(crate) use self::mcp_rules::offers_found;
 use crate::strategy::ExecutionStrategy;
+pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
 ///
@@ -43,8 +46,10 @@ pub struct AgentDefinition {
     /// Restricts the agent to users: it is never a tool. Default false. The agent that a process runs is
     /// never a tool of that process.
     pub primary: bool,
-    /// Model of the agent. Default: the model of the process.
+    /// Model of the agent, at the server of its tier. Default: that of the tier.
     pub model: Option<String>,
+    /// Tier of the model. Default balanced: the model of the process.
+    pub tier: ModelTier,
     /// The system prompt. When loaded from a file, it includes the documents.
     pub system_prompt: String,
     /// Files appended to the prompt, such as a style guide; relative to the directory of the definition, at
@@ -111,6 +116,7 @@ impl AgentDefinition {
             enabled: true,
             primary: false,
             model: None,
+            tier: ModelTier::Balanced,
             system_prompt: system_prompt.into(),
             documents: Vec::new(),
             tools: ToolFilter::default(),

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
     let resolved = settings.resolve_model()?;
+    let models = settings.model_tiers(resolved.model)?;
     let hooks = OperatorHooks::start(&settings.hooks, "agent", &settings.service.instance())
         .map_err(configuration_error)?;
     let stores = Stores::open(&settings).await?;
@@ -42,15 +43,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
     let tools = Tools::start(&settings, &fleet, &stores).await?;
-    let agents = Agents::new(
-        &settings,
-        resolved.model,
-        &fleet,
-        &stores,
-        conversations.clone(),
-        &tools,
-        &hooks,
-    );
+    let agents =
+        Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
     let requests = ConversationServer::for_agent(primary.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;

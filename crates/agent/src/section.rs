@@ -1,9 +1,13 @@
 //! The configuration sections `[agent]`, `[mcp]` and `[pins]`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rockbot_contracts::period::{Period, duration};
 use rockbot_store::{StoreUrl, state_folder};
+use rockbot_tools::{
+    ToolRegistry,
+    names::{MAX_NAME_BYTES, sanitize},
+};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -23,9 +27,15 @@ pub struct AgentSection {
     /// Send a no-op call to the handlers every 5 s, to detect within 15 s that replies no longer arrive.
     /// Default true.
     pub probe_replies: bool,
+    /// Further names of tools, for models that use others than the registered ones: at most 256. A tool with
+    /// the name takes precedence.
+    pub aliases: BTreeMap<String, String>,
     /// The store of conversations.
     pub conversations: ConversationsSection,
 }
+
+/// Maximum number of aliases.
+const MAX_ALIASES: usize = 256;
 
 impl Default for AgentSection {
     fn default() -> Self {
@@ -34,6 +44,7 @@ impl Default for AgentSection {
             name: "assistant".to_owned(),
             concurrency: 64,
             probe_replies: true,
+            aliases: BTreeMap::new(),
             conversations: ConversationsSection::default(),
         }
     }
@@ -132,9 +143,32 @@ impl AgentSection {
         if self.concurrency == 0 {
             problems.push("agent.concurrency: must be at least 1".to_owned());
         }
+        if self.aliases.len() > MAX_ALIASES {
+            problems.push(format!("agent.aliases: more than {MAX_ALIASES} aliases"));
+        }
+        for (alias, tool) in &self.aliases {
+            let is_name = |name: &str| *name == sanitize(name, MAX_NAME_BYTES);
+            if !is_name(alias) || !is_name(tool) {
+                problems.push(format!(
+                    "agent.aliases.{alias}: an alias and its tool must be 1 to {MAX_NAME_BYTES} \
+                     letters, digits, `_` or `-`"
+                ));
+            } else if self.aliases.contains_key(tool) {
+                problems.push(format!(
+                    "agent.aliases.{alias}: {tool} is an alias as well; name its tool"
+                ));
+            }
+        }
         problems.extend(self.conversations.validate());
         problems.extend(self.definition().err());
         problems
+    }
+
+    /// Adds the aliases to a registry. Their tools may be registered later.
+    pub fn add_aliases(&self, registry: &ToolRegistry) {
+        for (alias, tool) in &self.aliases {
+            registry.alias(alias, tool);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use rockbot_tool_rpc::{
     catalog::KnownHandler,
     mcp::{BusGateway, McpGateway},
 };
-use rockbot_tools::{LayerOptions, Outputs, Redactor, ToolRegistry, limits::fleet::FleetStore};
+use rockbot_tools::{Outputs, Redactor, ToolRegistry, limits::fleet::FleetStore};
 
 use crate::{
     failure::{Failure, OrExit},
@@ -161,16 +161,27 @@ impl Fleet {
             queues: section.queues(),
             outputs: outputs.clone(),
         };
+        if settings.families().contains(&Family::Rest) {
+            let problems = settings.rest.validate_queues(|name| section.queues.contains_key(name));
+            if let [problem, ..] = problems.as_slice() {
+                return Err(Failure::usage(problem));
+            }
+        }
         let tools = providers(settings.families(), parts).or_exit(exit::USAGE)?;
         let mut layers = section.layers(Some(&at), fleet.redactor.clone());
         layers.outputs.clone_from(&outputs);
         layers.hooks = hooks.hooks();
-        let mut bridge_layers = section.layers_with_queues(Some(&at), fleet.redactor.clone());
+        let queues = section.queues();
+        let mut bridge_layers =
+            section.layers_with_queues(&queues, Some(&at), fleet.redactor.clone());
         bridge_layers.outputs = outputs;
         bridge_layers.hooks = hooks.hooks();
         let handler = ToolHandler::start(bus, section, tools, journal, layers, instance);
         let handler = handler.await.or_exit(exit::USAGE)?;
-        let bridge = embed_bridge(settings, bridge_layers).await?;
+        let model = settings.summary_model()?;
+        let options =
+            BridgeOptions { layers: bridge_layers, queues, model, ..settings.mcp.options() };
+        let bridge = embed_bridge(settings, options).await?;
         let store = (!is_shared).then_some(store);
         fleet.embedded = Some(Embedded { handler, store, bridge, scripts, hooks });
         Ok(fleet)
@@ -430,8 +441,13 @@ fn disconnected(bridge: &Bridge) -> Vec<ServerStatus> {
 }
 
 /// Starts the MCP bridge of this process; it has no servers when no server file is configured.
-async fn embed_bridge(settings: &Settings, layers: LayerOptions) -> Result<Arc<Bridge>, Failure> {
-    let bridge = Bridge::new(BridgeOptions { layers, ..settings.mcp.options() });
+async fn embed_bridge(settings: &Settings, options: BridgeOptions) -> Result<Arc<Bridge>, Failure> {
+    let queues = &settings.handler.queues;
+    let problems = settings.mcp.validate_queues(|name| queues.contains_key(name));
+    if let [problem, ..] = problems.as_slice() {
+        return Err(Failure::usage(problem));
+    }
+    let bridge = Bridge::new(options);
     if let Some(path) = &settings.mcp.config {
         let servers = ServersFile::read(path, |name| std::env::var(name).ok());
         let named = |problem| Failure::usage(format!("mcp.config: {}: {problem}", path.display()));

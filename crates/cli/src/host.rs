@@ -7,7 +7,7 @@ use rockbot_agent::{
     ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices,
     ServerGuides, ServiceSearch, Team, serve,
 };
-use rockbot_llm::ChatModel;
+use rockbot_llm::{ChatModel, ModelTiers};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
@@ -43,6 +43,8 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
+        let tiers = ModelTiers::new(model, &settings.llm, &|name| std::env::var(name).ok());
+        let tiers = tiers.map_err(Failure::usage)?;
         let memory = agent_memory::open(settings).await?.map(Arc::new);
         // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
@@ -60,17 +62,22 @@ impl Host {
         }
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
+        settings.agent.add_aliases(&registry);
         let build_parts = {
             let (models, store) = (settings.models.clone(), pins.clone());
             let approvals = Approvals::new(settings.approval.clone());
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
+            let may_manage_servers = settings.mcp.allow_registration;
             let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
             let conversations_of = stores.factory(settings);
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
-                let mcp = servers.clone().map(McpParts::new);
+                let mcp = servers
+                    .clone()
+                    .map(|servers| McpParts { may_manage_servers, ..McpParts::new(servers) });
+                let model = tiers.get(definition.tier);
                 let behavior =
                     models.for_model(definition.model.as_deref().unwrap_or(model.name()));
                 let instructions = HandlerInstructions::new(
@@ -82,6 +89,7 @@ impl Host {
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
                 parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
+                parts.layers.logs = true;
                 if let Some(memory) = &memory {
                     parts.set_memory(memory);
                 }

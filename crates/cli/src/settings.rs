@@ -6,12 +6,12 @@ use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
-use rockbot_llm::LlmConfig;
+use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
-    AdminSection, ConfigProblems, Configuration, LogSection, ServiceSection, TelemetrySection,
+    AdminSection, ConfigProblems, Configuration, LogSection, ServiceSection, TelemetrySection, exit,
 };
 use rockbot_store::StoreSection;
 use rockbot_tool_handler::families;
@@ -22,7 +22,10 @@ use rockbot_web::WebSection;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::arguments::Common;
+use crate::{
+    arguments::Common,
+    failure::{Failure, OrExit},
+};
 
 const DEFAULTS: &str = include_str!("../config.default.toml");
 
@@ -150,10 +153,21 @@ impl Settings {
 
     /// Returns a redactor for the secrets of this process.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        let key = self.llm.key_to_redact();
-        let known = [Some(&self.bus.url), self.store.url.as_ref(), key.as_ref()];
-        let known = known.into_iter().flatten();
+        let keys = self.llm.keys_to_redact();
+        let known = [Some(&self.bus.url), self.store.url.as_ref()];
+        let known = known.into_iter().flatten().chain(&keys);
         Redactor::from_environment(known.map(|secret| secret.expose_secret().to_owned()))
+    }
+
+    /// Returns the model that summarizes MCP servers, that of the low tier, if summaries are configured.
+    pub(crate) fn summary_model(&self) -> Result<Option<Arc<dyn ChatModel>>, Failure> {
+        if !self.mcp.summaries {
+            return Ok(None);
+        }
+        let low = self.llm.for_tier(ModelTier::Low);
+        let env = |name: &str| std::env::var(name).ok();
+        let resolved = rockbot_llm::resolve(low.as_ref().unwrap_or(&self.llm), &env);
+        Ok(Some(resolved.or_exit(exit::USAGE)?.model))
     }
 
     /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`
@@ -166,7 +180,11 @@ impl Settings {
         if self.embeds() {
             let (families, files) = (self.families(), &self.files);
             let family_problems = families::validate(families, files, &self.web, &self.rest);
-            for problem in family_problems.into_iter().chain(self.agent.validate()) {
+            let is_queue = |name: &str| self.handler.queues.contains_key(name);
+            let queues = self.mcp.validate_queues(is_queue).into_iter();
+            let queues = queues.chain(self.rest.validate_queues(is_queue));
+            let family_problems = family_problems.into_iter().chain(queues);
+            for problem in family_problems.chain(self.agent.validate()) {
                 problems.problem(problem);
             }
         }

@@ -3,7 +3,7 @@
 //! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) with the server's
 //! name in the envelope and the tool's name on the server in the payload.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -71,8 +71,35 @@ pub struct McpServerSummary {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub has_instructions: bool,
+    /// Which of its tools an agent offers that configures nothing itself.
+    #[serde(default, deserialize_with = "known_exposure", skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<McpExposure>,
     /// Hash of the definitions of its tools.
     pub fingerprint: String,
+}
+
+/// Selection of the tools of a server that a model is offered directly. The tools that manage servers and call
+/// MCP tools by name are offered in every mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum McpExposure {
+    /// None.
+    Off,
+    /// All tools.
+    Eager,
+    /// Tools that the conversation found with `mcp_find_tools`.
+    Lazy,
+    /// Like `Lazy`, and all tools of servers that the conversation has called.
+    #[default]
+    Pinned,
+}
+
+/// Deserializes a value that this build does not know as absent.
+fn known_exposure<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<McpExposure>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(McpExposure::deserialize(value).ok())
 }
 
 /// A tool of a server that cannot be offered.

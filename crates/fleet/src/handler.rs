@@ -9,7 +9,7 @@ use rockbot_service::{Configuration, Health, ServeError, ServiceSection, Shutdow
 use rockbot_store::{Clock, Store, StoreSection, StoreUrl, reachable};
 use rockbot_store_sql::connect_with_retry;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::limits::fleet::FleetStore;
+use rockbot_tools::{Outputs, OutputsSection, limits::fleet::FleetStore};
 use secrecy::ExposeSecret;
 
 use crate::{FleetConnection, join};
@@ -147,6 +147,13 @@ impl HandlerConnection {
             namespace: self.namespace.as_str().into(),
             instance: self.instance.as_str().into(),
         }
+    }
+
+    /// Returns the storage of large results, if it is enabled and handlers may share the store.
+    #[must_use]
+    pub fn outputs(&self, section: &OutputsSection) -> Option<Arc<Outputs>> {
+        let is_shared = section.enabled && !matches!(self.store_url, StoreUrl::Memory);
+        is_shared.then(|| Outputs::new(self.store.clone(), section.clone()))
     }
 
     /// Closes the bus and then the store.

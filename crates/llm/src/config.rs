@@ -43,6 +43,10 @@ pub struct LlmConfig {
     pub temperature: Option<f64>,
     /// The script to play, a TOML file; requires the provider `scripted`.
     pub script: Option<PathBuf>,
+    /// Settings of the low tier, where they differ. Default: the same model.
+    pub low: Option<Box<Self>>,
+    /// Settings of the high tier, where they differ. Default: the same model.
+    pub high: Option<Box<Self>>,
 }
 
 /// The implementations of a chat model.
@@ -87,6 +91,7 @@ impl LlmConfig {
             self.temperature.is_none_or(|value| (0.0..=2.0).contains(&value)),
             "temperature must be from 0 to 2",
         );
+        problems.extend(self.validate_tiers());
         problems
     }
 

@@ -25,6 +25,7 @@ mod readable_arguments;
 pub mod resolve;
 pub mod scripted;
 mod text_calls;
+mod tiers;
 pub mod tokens;
 
 pub use adapted::AdaptedModel;
@@ -40,4 +41,5 @@ pub use media::{Media, MediaError, MediaKind};
 pub use openai::{KeySource, OpenAiModel, OpenAiSettings};
 pub use resolve::{ResolvedModel, resolve};
 pub use scripted::{ScriptError, ScriptedCall, ScriptedFailure, ScriptedModel, ScriptedTurn};
+pub use tiers::{ModelTier, ModelTiers};
 pub use tokens::TokenCounter;

@@ -178,11 +178,13 @@ fn from_environment(env: &dyn Fn(&str) -> Option<String>) -> impl Iterator<Item 
 }
 
 impl LlmConfig {
-    /// Returns the key from the section or its file, for redaction in logs. Returns `None` if the file
-    /// is unreadable; [`resolve`] reports that error.
+    /// Returns the keys from the section and its tiers or from their files, for redaction in logs. Omits
+    /// those whose files are unreadable; [`resolve`] reports that error.
     #[must_use]
-    pub fn key_to_redact(&self) -> Option<SecretString> {
-        section_key(self).ok().flatten()
+    pub fn keys_to_redact(&self) -> Vec<SecretString> {
+        let tiers = [&self.low, &self.high].into_iter().filter_map(Option::as_deref);
+        let sections = std::iter::once(self).chain(tiers);
+        sections.filter_map(|section| section_key(section).ok().flatten()).collect()
     }
 }
 
@@ -309,9 +311,11 @@ mod tests {
         std::fs::write(file.path(), "sk-file\n").unwrap();
         let section = format!("api_key_file = '{}'", file.path().display());
         assert_eq!(key(&server(&section, &[OPENAI])), Some("sk-file"));
-        let to_redact = config(&section).key_to_redact();
-        assert_eq!(to_redact.as_ref().map(ExposeSecret::expose_secret), Some("sk-file"));
-        assert!(config("api_key_file = '/nowhere/key'").key_to_redact().is_none());
+        let section = format!("{section}\n[low]\napi_key = 'sk-low'");
+        let to_redact = config(&section).keys_to_redact();
+        let to_redact: Vec<_> = to_redact.iter().map(ExposeSecret::expose_secret).collect();
+        assert_eq!(to_redact, ["sk-file", "sk-low"]);
+        assert!(config("api_key_file = '/nowhere/key'").keys_to_redact().is_empty());
 
         let missing = choose(&config("api_key_file = '/nowhere/key'"), &env(&[])).unwrap_err();
         assert!(missing.to_string().contains("/nowhere/key"));

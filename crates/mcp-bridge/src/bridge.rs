@@ -21,7 +21,7 @@ use rockbot_store::Store;
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
 use rockbot_tools::{
     Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
-    ToolRegistry, ToolResult,
+    ToolRegistry, ToolResult, limits::queue::Queue,
 };
 use serde_json::Value;
 use tokio::{
@@ -36,7 +36,7 @@ use crate::{
     connect::DialSettings,
     oauth::{Login, OAuthError},
     ownership::Ownership,
-    queue::{self, QueueConfig},
+    queue::BridgeQueues,
     server::{BridgeContext, Server},
     state::ServerState,
     status::ServerStatus,
@@ -62,8 +62,8 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// Options of a bridge.
 #[derive(Clone, Default)]
 pub struct BridgeOptions {
-    /// Queues that servers can share, by name.
-    pub queues: BTreeMap<String, QueueConfig>,
+    /// Queues that servers can share, by name, in addition to those of the servers file.
+    pub queues: BTreeMap<String, Arc<Queue>>,
     /// Servers that are connected concurrently at startup; 0 means 8.
     pub init_concurrency: usize,
     /// Addresses that may be dialed. Default: public addresses with TLS.
@@ -116,7 +116,7 @@ impl Bridge {
         let concurrency = if init_concurrency == 0 { 8 } else { init_concurrency };
         let context = BridgeContext {
             catalog: Catalog::new(),
-            queues: queue::queues(&queues),
+            queues: BridgeQueues::new(queues),
             dial: DialSettings { policy: Arc::new(dial), tokens, apis: Arc::default() },
             ownership,
             metrics: ServerMetrics::default(),
@@ -136,27 +136,31 @@ impl Bridge {
     /// Applies a servers file: starts new servers, stops removed ones, restarts changed ones, and leaves
     /// the others alone. Servers that were added at run time stay, unless the file takes their name.
     pub async fn apply(&self, file: ServersFile) {
-        let ServersFile { servers: mut wanted, errors, warnings } = file;
+        let queues = &self.context.queues;
+        for problem in file.queue_problems(|name| queues.is_configured(name)) {
+            warn!(problem, "servers file has an invalid queue");
+        }
+        let ServersFile { servers: mut wanted, queues: in_file, errors, warnings } = file;
         for warning in &warnings {
             warn!(warning, "servers file entry has parts without effect");
         }
         for error in &errors {
             warn!(error, "servers file entry rejected");
         }
+        queues.apply(&in_file);
         wanted.retain(|_, config| {
-            let queues = &self.context.queues;
-            let known = config.queue.as_ref().is_none_or(|queue| queues.contains_key(queue));
-            if !known {
-                warn!(server = %config.name, queue = ?config.queue, "server rejected: unknown queue");
-            }
-            known
+            config.queue.as_ref().is_none_or(|queue| queues.get(queue).is_some())
         });
         let mut removed = Vec::new();
         {
             let mut servers = self.write();
             servers.retain(|name, entry| {
                 let keep = match wanted.get(name) {
-                    Some(config) => entry.server.config() == config && !entry.added,
+                    Some(config) => {
+                        entry.server.config() == config
+                            && entry.server.has_current_queue(queues)
+                            && !entry.added
+                    }
                     None => entry.added,
                 };
                 if !keep {

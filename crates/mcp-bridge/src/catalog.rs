@@ -140,6 +140,7 @@ impl Catalog {
         }
         let mut details = details(server, info, definitions);
         details.server.rejected_tools = rejected;
+        details.server.exposure = caller.config().exposure;
         limit_entry(&mut details.server);
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names });
@@ -235,6 +236,7 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         tool_names: names,
         rejected_tools: Vec::new(),
         has_instructions: instructions.is_some(),
+        exposure: None,
         fingerprint: server_fingerprint(&tools),
     };
     let protocol_version = Some(info.protocol_version.clone());

@@ -27,6 +27,7 @@ mod status;
 mod summary;
 mod telemetry;
 mod tool_caller;
+mod trace;
 pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};

@@ -1,16 +1,13 @@
 //! The configuration section `[mcp]`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use rockbot_store::state_folder;
 use serde::Deserialize;
 
 use crate::{
     bridge::{BridgeOptions, RegistrationPolicy},
-    queue::QueueConfig,
+    config::ServersFile,
     transport::{DialPolicy, PrivateTarget},
 };
 
@@ -22,8 +19,6 @@ pub struct McpSection {
     pub config: Option<PathBuf>,
     /// Servers that are connected concurrently at startup, at least 1. Default: 8.
     pub init_concurrency: usize,
-    /// Queues that servers can share, by name.
-    pub queues: BTreeMap<String, QueueConfig>,
     /// Allows servers without TLS. Default: false.
     pub allow_plain_http: bool,
     /// Private addresses, networks and hosts that may be dialed. Default: none.
@@ -44,7 +39,6 @@ impl Default for McpSection {
         Self {
             config: None,
             init_concurrency: 8,
-            queues: BTreeMap::new(),
             allow_plain_http: false,
             allow_private: Vec::new(),
             tokens: None,
@@ -63,11 +57,6 @@ impl McpSection {
         if self.init_concurrency == 0 {
             errors.push("mcp.init_concurrency: must be at least 1".to_owned());
         }
-        for (name, queue) in &self.queues {
-            if queue.concurrency == 0 {
-                errors.push(format!("mcp.queues.{name}.concurrency: must be at least 1"));
-            }
-        }
         for target in &self.allow_private {
             if let Err(error) = target.parse::<PrivateTarget>() {
                 errors.push(format!("mcp.allow_private: {error}"));
@@ -76,7 +65,19 @@ impl McpSection {
         errors
     }
 
-    /// Returns the options for a bridge, without a store and a model.
+    /// Returns the errors of the queues in the servers file, for an operator. `is_configured` returns
+    /// whether `[handler.queues]` has a queue of this name. A file that cannot be read or parsed has none.
+    #[must_use]
+    pub fn validate_queues(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
+        let Some(path) = &self.config else { return Vec::new() };
+        let Ok(file) = ServersFile::read(path, |name| std::env::var(name).ok()) else {
+            return Vec::new();
+        };
+        let problems = file.queue_problems(is_configured);
+        problems.iter().map(|error| format!("mcp.config: {}: {error}", path.display())).collect()
+    }
+
+    /// Returns the options for a bridge, without queues, a store and a model.
     #[must_use]
     pub fn options(&self) -> BridgeOptions {
         let dial = DialPolicy {
@@ -87,7 +88,6 @@ impl McpSection {
         };
         let commands = self.allowed_commands.clone();
         BridgeOptions {
-            queues: self.queues.clone(),
             init_concurrency: self.init_concurrency,
             dial,
             tokens: self.tokens.clone().or_else(|| Some(state_folder()?.join("mcp-tokens"))),

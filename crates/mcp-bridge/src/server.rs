@@ -30,13 +30,14 @@ use crate::{
     oauth::{Grant, OAuthTokens},
     openapi::ApiSession,
     ownership::{Ownership, OwnershipGuard},
-    queue::Queues,
+    queue::BridgeQueues,
     server_session::ServerSession,
     session::Session,
     state::{ActiveSession, ServerState},
     summary,
     telemetry::ServerMetrics,
     tool_caller::ToolCaller,
+    trace::RequestTrace,
     transport::FailureClass,
 };
 
@@ -58,7 +59,7 @@ const WITHDRAW_AFTER_FAILURES: u32 = 3;
 /// State shared by all servers of a bridge.
 pub(crate) struct BridgeContext {
     pub(crate) catalog: Catalog,
-    pub(crate) queues: Queues,
+    pub(crate) queues: BridgeQueues,
     pub(crate) dial: connect::DialSettings,
     pub(crate) ownership: Option<Ownership>,
     pub(crate) metrics: ServerMetrics,
@@ -120,6 +121,15 @@ impl Server {
         &self.caller
     }
 
+    /// Returns whether its calls wait in the queue that has the configured name now.
+    pub(crate) fn has_current_queue(&self, queues: &BridgeQueues) -> bool {
+        let current = self.config().queue.as_ref().and_then(|name| queues.get(name));
+        match (self.caller.policy().queue, current) {
+            (Some(used), Some(current)) => Arc::ptr_eq(&used, &current),
+            (used, current) => used.is_none() && current.is_none(),
+        }
+    }
+
     /// Closes the session and stops the task, within twice [`CLOSE_TIMEOUT`].
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
@@ -143,10 +153,11 @@ impl Drop for Server {
 }
 
 /// Returns the call policy from the configuration of a server.
-fn policy(config: &ServerConfig, queues: &Queues) -> CallPolicy {
+fn policy(config: &ServerConfig, queues: &BridgeQueues) -> CallPolicy {
     CallPolicy {
         cache: config.cache,
-        queue: config.queue.as_ref().and_then(|queue| queues.get(queue)).cloned(),
+        queue: config.queue.as_ref().and_then(|queue| queues.get(queue)),
+        timeout: config.tool_timeout,
         ..CallPolicy::default()
     }
 }
@@ -260,7 +271,9 @@ impl ConnectionTask {
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
         let dial = &self.context.dial;
+        let trace = RequestTrace::start(&config, "connect");
         let opened = connect::open(&config, self.era, dial, self.tokens.as_ref()).await;
+        trace.ended(opened.is_ok());
         drop(permit);
         match opened {
             Ok(opened) => {
@@ -435,7 +448,10 @@ impl ConnectionTask {
 
     async fn refresh_tools(&self, session: Arc<dyn ServerSession>) -> Result<(), String> {
         let config = self.caller.config();
-        let Definitions { tools, rejected } = session.list(config).await?;
+        let trace = RequestTrace::start(config, "tools/list");
+        let listed = session.list(config).await;
+        trace.ended(listed.is_ok());
+        let Definitions { tools, rejected } = listed?;
         debug!(server = %config.name, tools = tools.len(), "server tools updated");
         // Ready before the catalog is updated, so that every announced tool can be called.
         let tools = Arc::new(tools);

@@ -15,6 +15,7 @@ use crate::{
     config::ServerConfig,
     session::DEFAULT_IDLE,
     state::{ActiveSession, ServerState},
+    trace::RequestTrace,
 };
 
 /// The time limit for a call that waits for a session to be opened.
@@ -87,7 +88,10 @@ impl ToolCaller {
         let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
+        let trace = RequestTrace::start(&self.config, "tools/call");
         let outcome = active.session.call(definition, arguments, call, idle).await;
+        let sent = if self.config.trace { arguments.to_string().len() } else { 0 };
+        trace.call_ended(tool, sent, &outcome);
         outcome.map(ToolResult::without_hidden_text).map_err(CallError::without_hidden_text)
     }
 

@@ -7,7 +7,7 @@ use rockbot_egress::{DialPolicy, PrivateTarget};
 use rockbot_tools::limits::queue::Queue;
 use serde::Deserialize;
 
-use crate::provider::RestOptions;
+use crate::{config::RestFile, provider::RestOptions};
 
 /// Section `[rest]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -55,6 +55,26 @@ impl RestSection {
             problems.push("rest.idle_timeout: must be longer than zero".to_owned());
         }
         problems
+    }
+
+    /// Returns the errors of the queues in the file of REST tools, for an operator. `is_configured`
+    /// returns whether `[handler.queues]` has a queue of this name. A file that cannot be read or parsed has none.
+    #[must_use]
+    pub fn validate_queues(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
+        let Some(path) = &self.config else { return Vec::new() };
+        let file = RestFile::read(path).and_then(|text| RestFile::parse(&text));
+        let Ok(RestFile { entries, .. }) = file else { return Vec::new() };
+        let path = path.display();
+        let unknown = entries.iter().filter_map(|((_, name), entry)| {
+            let queue = entry.get("queue")?.as_str()?;
+            (!is_configured(queue)).then(|| {
+                format!(
+                    "rest.config: {path}: {name}: queue {queue:?} is unknown; define it in \
+                     [handler.queues]"
+                )
+            })
+        });
+        unknown.collect()
     }
 
     /// Returns the options of a provider that reads `config`, with the queues of the process.

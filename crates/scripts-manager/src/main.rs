@@ -27,13 +27,13 @@ fn main() -> ExitCode {
 }
 
 async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Result<(), ServeError> {
-    let Settings { common, scripts } = settings;
+    let Settings { common, scripts, outputs } = settings;
     let cluster = Cluster::find(&scripts).await?;
     let key = script_invoke();
     let opened = HandlerConnection::open(&common, SERVICE, &key, health, shutdown).await?;
     let Some(connection) = opened else { return Ok(()) };
     let manager = tokio::select! {
-        started = start_manager(cluster, scripts, &common.handler, &connection) => started?,
+        started = start_manager(cluster, scripts, &common.handler, &outputs, &connection) => started?,
         () = shutdown.requested() => return Ok(()),
     };
     health.refresh_with(manager.handler().gauges());

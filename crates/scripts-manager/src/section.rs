@@ -37,7 +37,7 @@ pub struct PodsSection {
     pub disk_in_memory: bool,
     /// The most processes and threads of a script. Default 128.
     pub processes: u32,
-    /// The most output of a script, in bytes. Default 1 MiB.
+    /// The most output of a script, in bytes. Default 3 MiB.
     pub max_output_bytes: usize,
     /// Time limit for a pod to start, including scheduling and pulling its image. Default 60 s.
     #[serde(deserialize_with = "duration")]
@@ -176,7 +176,7 @@ impl Default for PodsSection {
             disk: "64Mi".to_owned(),
             disk_in_memory: true,
             processes: 128,
-            max_output_bytes: 1024 * 1024,
+            max_output_bytes: 3 * 1024 * 1024,
             start_timeout: Duration::from_secs(60),
             runtime_class: None,
             priority_class: None,
@@ -260,8 +260,8 @@ impl PodsSection {
     }
 }
 
-/// More output does not fit into a message on the bus.
-const MAX_OUTPUT_BYTES: usize = 3 * 1024 * 1024;
+/// The log of a pod has the output in base64, and nodes rotate it at 10 MiB.
+const MAX_OUTPUT_BYTES: usize = 6 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{InstanceId, topology::script_invoke};
 use rockbot_scripts::{RunScript, ScriptProtocol};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, ToolInvokeHandler, invoke::InvokeWorkers};
-use rockbot_tools::{Redactor, RegisterError, ToolExecutor, ToolRegistry};
+use rockbot_tools::{LayerOptions, RegisterError, ToolExecutor, ToolRegistry};
 use tracing::warn;
 
 use crate::runner::KubernetesRunner;
@@ -38,7 +38,7 @@ pub struct ScriptsManager {
 impl ScriptsManager {
     /// Probes whether scripts can reach `probe_addresses`, for at most 90 s, and then starts to consume
     /// requests: no script runs before its isolation is known. Without addresses the network counts as a
-    /// gap.
+    /// gap. Scripts pass through `layers`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -46,6 +46,7 @@ impl ScriptsManager {
         bus: Arc<dyn Bus>,
         runner: Arc<KubernetesRunner>,
         section: &HandlerSection,
+        layers: LayerOptions,
         journal: Arc<CallJournal>,
         instance: InstanceId,
         probe_addresses: Vec<SocketAddr>,
@@ -58,7 +59,6 @@ impl ScriptsManager {
         // A lost script is adopted where it runs; if it may have had effects, the runner does not run it
         // twice.
         registry.register(Arc::new(RunScript::new(runner.clone(), true)))?;
-        let layers = section.layers(None, Redactor::from_environment([]));
         let executor = ToolExecutor::with_layers(registry, layers);
         // There is only one tool, which may use all of the concurrency.
         let per_tool = Some(section.per_tool.unwrap_or(section.concurrency));

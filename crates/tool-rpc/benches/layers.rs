@@ -80,7 +80,8 @@ fn configured(policy: &Value) -> ToolExecutor {
         instance: "one".into(),
     };
     let secrets = (0..16).map(|number| format!("secret-number-{number}"));
-    executor(section.layers_with_queues(Some(&fleet), Redactor::with_secrets(secrets)))
+    let queues = section.queues();
+    executor(section.layers_with_queues(&queues, Some(&fleet), Redactor::with_secrets(secrets)))
 }
 
 fn executor(layers: LayerOptions) -> ToolExecutor {

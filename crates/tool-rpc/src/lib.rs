@@ -11,6 +11,7 @@ pub mod catalog;
 mod family;
 pub mod invoke;
 pub mod mcp;
+mod queue_section;
 pub mod remote;
 pub mod remote_call;
 pub mod reply_probe;
@@ -22,7 +23,8 @@ pub use invoke::{
     AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
     QueueLimits, ToolInvokeHandler, ToolResolver,
 };
+pub use queue_section::QueueSection;
 pub use remote::RemoteTool;
 pub use remote_call::RemoteCall;
 pub use reply_probe::{ReplyProbe, ReplyState};
-pub use section::{HandlerSection, QueueSection};
+pub use section::HandlerSection;

@@ -1,7 +1,8 @@
 //! Configuration section of processes that run tools.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    num::NonZeroU16,
     sync::Arc,
 };
 
@@ -14,10 +15,7 @@ use rockbot_tools::{
     layers::{
         CallAccount, CallPolicies, LayerOptions, ResultCache, stack::DEFAULT_MAX_RESULT_BYTES,
     },
-    limits::{
-        fleet::FleetStore,
-        queue::{Queue, QueueRules},
-    },
+    limits::{fleet::FleetStore, queue::Queue},
     period::Period,
     redaction::Redactor,
 };
@@ -26,7 +24,8 @@ use tracing::warn;
 
 use crate::{
     family::Family,
-    invoke::{AdmissionLimits, InvokeOptions, QueueLimits, policy_queue_key, server_queue_key},
+    invoke::{AdmissionLimits, InvokeOptions, policy_queue_key, server_queue_key},
+    queue_section::QueueSection,
 };
 
 /// Section `[handler]`.
@@ -45,6 +44,8 @@ pub struct HandlerSection {
     /// Maximum number of calls that wait in the handler, beyond the running ones; at most half of them for
     /// one tool in no queue. Default sixteen times `concurrency`.
     pub backlog: Option<u16>,
+    /// Maximum duration of a call of a tool for which no section has a timeout. Default: none.
+    pub tool_timeout: Option<Period>,
     /// Largest result, in bytes of content. Default 1 MiB.
     pub max_result_bytes: usize,
     /// Accept only requests that the broker validated as sent by an agent's or the command line program's
@@ -64,30 +65,6 @@ pub struct HandlerSection {
     pub cache_bytes: u64,
 }
 
-/// Section `[handler.queues.<name>]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QueueSection {
-    /// Names of its tools, in addition to the tools whose own section names the queue.
-    #[serde(default)]
-    pub tools: Vec<String>,
-    /// Maximum number of calls of these tools that run at once, at least 1. Default twice the number of
-    /// cores, at most 64.
-    #[serde(default = "QueueSection::default_concurrency")]
-    pub concurrency: u16,
-    /// Maximum number of calls of these tools that wait; further calls fail with `overloaded`. Default: the
-    /// backlog of the handler.
-    pub waiting: Option<u16>,
-    /// Maximum time that a call waits before it fails with `overloaded`. Default: until its deadline.
-    pub wait: Option<Period>,
-}
-
-impl QueueSection {
-    fn default_concurrency() -> u16 {
-        QueueRules::default().running.try_into().unwrap_or(u16::MAX)
-    }
-}
-
 impl Default for HandlerSection {
     fn default() -> Self {
         Self {
@@ -96,6 +73,7 @@ impl Default for HandlerSection {
             concurrency: 64,
             per_tool: None,
             backlog: None,
+            tool_timeout: None,
             max_result_bytes: DEFAULT_MAX_RESULT_BYTES,
             require_identity: false,
             user: None,
@@ -117,6 +95,9 @@ impl HandlerSection {
         }
         if self.per_tool == Some(0) {
             problems.push("handler.per_tool: must be at least 1".to_owned());
+        }
+        if self.tool_timeout.and_then(Period::duration).is_some_and(|time| time.is_zero()) {
+            problems.push("handler.tool_timeout: must be longer than zero, or off".to_owned());
         }
         let max = 3 * 1024 * 1024;
         if !(1024..=max).contains(&self.max_result_bytes) {
@@ -231,20 +212,18 @@ impl HandlerSection {
     #[must_use]
     pub fn options(&self) -> InvokeOptions {
         let mut options = InvokeOptions::new(self.concurrency);
-        let AdmissionLimits { per_tool, queues, .. } = &mut options.admission;
+        let AdmissionLimits { per_tool, queues, weights, .. } = &mut options.admission;
+        *weights = self.weights();
         if let Some(running) = self.per_tool {
             per_tool.running = running.into();
         }
         queues.extend(self.queues.iter().map(|(name, queue)| {
-            let waiting = queue.waiting.map_or(usize::MAX, usize::from);
-            let wait = queue.wait.and_then(Period::duration);
-            let limits = QueueLimits { running: queue.concurrency.into(), waiting, wait };
             let tools = self.tools_in(name).cloned();
             let in_queue = |server: &&CallSection| server.queue.as_ref() == Some(name);
             let servers = self.servers.iter().filter(|(_, server)| in_queue(server));
             let servers = servers.map(|(server, _)| server_queue_key(server));
             let in_policy = std::iter::once(policy_queue_key(name));
-            (tools.chain(servers).chain(in_policy).collect(), limits)
+            (tools.chain(servers).chain(in_policy).collect(), queue.limits())
         }));
         if self.require_identity {
             options.callers = CallerPolicy::Known;
@@ -275,27 +254,32 @@ impl HandlerSection {
         self.build_layers(policies, &BTreeMap::new(), fleet, redactor)
     }
 
-    /// Returns the layers with the queues, for calls that do not pass a handler's admission control.
+    /// Returns the layers with these queues of the section, for calls that do not pass a handler's admission
+    /// control.
     #[must_use]
     pub fn layers_with_queues(
         &self,
+        queues: &BTreeMap<String, Arc<Queue>>,
         fleet: Option<&FleetStore>,
         redactor: Arc<Redactor>,
     ) -> LayerOptions {
-        self.build_layers(CallPolicies::default(), &self.queues(), fleet, redactor)
+        self.build_layers(CallPolicies::default(), queues, fleet, redactor)
     }
 
     /// Creates the configured queues, by name.
     #[must_use]
     pub fn queues(&self) -> BTreeMap<String, Arc<Queue>> {
-        let queue = |(name, section): (&String, &QueueSection)| {
-            let default = QueueRules::default();
-            let waiting = section.waiting.map_or(default.waiting, usize::from);
-            let wait = section.wait.and_then(Period::duration).unwrap_or(default.wait);
-            let rules = QueueRules { running: section.concurrency.into(), waiting, wait };
-            (name.clone(), Queue::new(name, rules))
-        };
-        self.queues.iter().map(queue).collect()
+        self.queues.iter().map(|(name, section)| (name.clone(), section.queue(name))).collect()
+    }
+
+    /// Returns the weights of tools, servers and queues.
+    fn weights(&self) -> HashMap<String, NonZeroU16> {
+        let tools = self.tools.iter().map(|(name, tool)| (name.clone(), tool.weight));
+        let servers =
+            self.servers.iter().map(|(name, server)| (server_queue_key(name), server.weight));
+        let queues = self.queues.iter().map(|(name, queue)| (policy_queue_key(name), queue.weight));
+        let weights = tools.chain(servers).chain(queues);
+        weights.filter_map(|(name, weight)| Some((name, weight?))).collect()
     }
 
     /// Returns the layers with `policies`, to which those of the sections are added.
@@ -311,6 +295,7 @@ impl HandlerSection {
         for (name, _) in ignored {
             warn!(%name, "fleet limit not enforced: no shared store is configured");
         }
+        policies.set_default_timeout(self.tool_timeout.and_then(Period::duration));
         for (name, section) in &self.tools {
             policies.set_tool(name, section.policy(name, &format!("tool:{name}"), queues, fleet));
         }
@@ -324,6 +309,7 @@ impl HandlerSection {
             cache: (self.cache_bytes > 0).then(|| ResultCache::new(self.cache_bytes)),
             redactor,
             account: Some(Arc::new(CallAccount::default())),
+            logs: true,
             ..LayerOptions::default()
         }
     }
@@ -341,6 +327,7 @@ mod tests {
             concurrency: 0,
             waiting: None,
             wait: None,
+            weight: None,
         };
         let queues = [("a", queue(&["bash"])), ("b", queue(&["search", "bash"]))];
         let queues = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
@@ -409,6 +396,26 @@ mod tests {
             queues[0].0,
             ["bash", "search", &server_queue_key("github"), &policy_queue_key("slow")]
         );
+    }
+
+    #[test]
+    fn weights_of_tools_servers_and_queues_divide_the_capacity() {
+        let section: HandlerSection = serde_json::from_value(serde_json::json!({
+            "queues": {"slow": {"weight": 3}},
+            "tools": {"search": {"weight": 2}, "echo": {}},
+            "servers": {"GitHub": {"weight": 4}},
+        }))
+        .unwrap();
+        let mut weights: Vec<_> = section.options().admission.weights.into_iter().collect();
+        weights.sort();
+        let expected = [("queue:slow", 3), ("search", 2), ("server:github", 4)];
+        let expected = expected.map(|(name, weight)| (name.to_owned(), weight));
+        assert_eq!(
+            weights.iter().map(|(name, weight)| (name.clone(), weight.get())).collect::<Vec<_>>(),
+            expected
+        );
+        let zero = serde_json::json!({"tools": {"search": {"weight": 0}}});
+        assert!(serde_json::from_value::<HandlerSection>(zero).is_err());
     }
 
     /// Returns the effective policy of a tool with the definition `own`, from a `tool` and a `server`

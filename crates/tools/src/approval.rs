@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ToolHints, ToolSource, period::duration};
+use rockbot_contracts::{HandlerPool, RoutingKey, ToolHints, ToolSource, period::duration};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,6 +35,8 @@ pub struct ApprovalRequest<'a> {
     pub source: &'a ToolSource,
     /// Side effects of the tool.
     pub hints: ToolHints,
+    /// Routing key of its calls, if a handler announced the tool and its hints.
+    pub announced_for: Option<&'a RoutingKey>,
     /// Digest of the tool's definition.
     pub fingerprint: &'a str,
     /// Validated arguments.
@@ -86,13 +88,21 @@ pub struct ApprovalSection {
     /// Time that a user has to respond, from 1 s to 1 h. Default 2 min.
     #[serde(deserialize_with = "duration")]
     pub expiry: Duration,
+    /// Pools of handlers whose announced hints count, as `*` or by name, the one without a name as
+    /// `unnamed`. The hints of others count as the defaults. Default `unnamed`.
+    pub trust_hints: Vec<String>,
     /// Rules; the first match decides. At most 256.
     pub rules: Vec<ApprovalRule>,
 }
 
 impl Default for ApprovalSection {
     fn default() -> Self {
-        Self { policy: ApprovalPolicy::Allow, expiry: Duration::from_secs(120), rules: Vec::new() }
+        Self {
+            policy: ApprovalPolicy::Allow,
+            expiry: Duration::from_secs(120),
+            trust_hints: vec![HandlerPool::Unnamed.to_string()],
+            rules: Vec::new(),
+        }
     }
 }
 
@@ -111,6 +121,16 @@ impl ApprovalRule {
 }
 
 impl ApprovalSection {
+    /// Returns the hints that count for the rules: those of a tool that a pool without trust announced are
+    /// the defaults, so that no handler can evade a rule by what it announces.
+    #[must_use]
+    pub fn hints(&self, announced: ToolHints, announced_for: Option<&RoutingKey>) -> ToolHints {
+        let Some(key) = announced_for else { return announced };
+        let pool = HandlerPool::from_invoke_key(key).map(|pool| pool.to_string());
+        let trusts = |trusted: &String| trusted == "*" || Some(trusted) == pool.as_ref();
+        if self.trust_hints.iter().any(trusts) { announced } else { ToolHints::default() }
+    }
+
     /// Returns the policy for calls of this tool.
     #[must_use]
     pub fn policy_for(&self, name: &str, source: &ToolSource, hints: ToolHints) -> ApprovalPolicy {
@@ -186,6 +206,25 @@ mod tests {
         check("bash", &ToolSource::Files, reads, ApprovalPolicy::Deny);
         check("edit_file", &ToolSource::Files, writes, ApprovalPolicy::Deny);
         assert!(!section.allows_all() && ApprovalSection::default().allows_all());
+    }
+
+    #[test]
+    fn hints_of_untrusted_pool_lower_no_restriction() {
+        let section: ApprovalSection = serde_json::from_value(json!({"trust_hints": ["web"],
+            "rules": [{"destructive": true, "policy": "ask"}, {"read_only": true, "policy": "allow"}]}))
+        .unwrap();
+        let policy = |key: Option<&str>| {
+            let key = key.map(|key| RoutingKey::new(key).unwrap());
+            let hints = section.hints(ToolHints::READ_ONLY, key.as_ref());
+            section.policy_for("read", &ToolSource::Files, hints)
+        };
+        assert_eq!(policy(Some("tool.invoke.pool.other")), ApprovalPolicy::Ask);
+        assert_eq!(policy(Some("tool.invoke")), ApprovalPolicy::Ask);
+        assert_eq!(policy(Some("tool.invoke.pool.web")), ApprovalPolicy::Allow);
+        assert_eq!(policy(None), ApprovalPolicy::Allow, "not announced by a handler");
+        let default = ApprovalSection::default();
+        let key = RoutingKey::new("tool.invoke").unwrap();
+        assert_eq!(default.hints(ToolHints::READ_ONLY, Some(&key)), ToolHints::READ_ONLY);
     }
 
     #[test]

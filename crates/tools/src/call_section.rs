@@ -1,7 +1,12 @@
 //! Configuration of the calls of a tool or a server: `[handler.tools.<name>]` and
 //! `[handler.servers.<name>]`.
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU16, NonZeroU32},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Deserialize;
 
@@ -27,6 +32,8 @@ pub struct CallSection {
     pub cache_for: Option<Tenant>,
     /// Queue that calls wait in: one of `[handler.queues]`.
     pub queue: Option<String>,
+    /// Weight of the tool or the server when a handler divides its capacity. Default 1.
+    pub weight: Option<NonZeroU16>,
     /// Maximum duration of a call.
     pub timeout: Option<Period>,
     /// Maximum time without progress of a running call.

@@ -44,6 +44,19 @@ struct DefinitionKey {
     invoke_key: Option<RoutingKey>,
 }
 
+impl DefinitionKey {
+    fn is(&self, known: &PinnedDefinition) -> bool {
+        known.fingerprint == self.fingerprint && known.invoke_key == self.invoke_key
+    }
+
+    /// Returns whether the definition is the same in a pin of an earlier version, which has no routing key.
+    fn lacks_key(&self, known: &PinnedDefinition) -> bool {
+        known.fingerprint == self.fingerprint
+            && known.invoke_key.is_none()
+            && self.invoke_key.is_some()
+    }
+}
+
 /// The parts of a definition that a model and a caller rely on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -153,17 +166,19 @@ impl ToolPins {
 
     async fn look_up(
         &self,
-        DefinitionKey { pin: key, fingerprint, invoke_key }: &DefinitionKey,
+        current: &DefinitionKey,
         tool: &PinnedTool<'_>,
         definition: impl Fn() -> PinnedDefinition + Send,
     ) -> Result<bool, StoreError> {
-        let definition = || PinnedDefinition { invoke_key: invoke_key.clone(), ..definition() };
-        let found = match self.store.get(key).await? {
+        let invoke_key = current.invoke_key.clone();
+        let definition =
+            move || PinnedDefinition { invoke_key: invoke_key.clone(), ..definition() };
+        let found = match self.store.get(&current.pin).await? {
             Some(found) => found,
             None => {
                 let (name, source) = (tool.name.to_owned(), tool.source.to_owned());
                 let first = Pin { name, source, approved: definition(), pending: None };
-                match self.write(key.clone(), &first, Expected::Absent).await? {
+                match self.write(current.pin.clone(), &first, Expected::Absent).await? {
                     Written::Done(_) => return Ok(true),
                     Written::Conflict(Some(found)) => found,
                     Written::Conflict(None) => return Ok(false),
@@ -171,22 +186,34 @@ impl ToolPins {
             }
         };
         let mut pin = read(&found)?;
-        let is_current = |known: &PinnedDefinition| {
-            known.fingerprint == *fingerprint && known.invoke_key == *invoke_key
-        };
-        if is_current(&pin.approved) {
+        if current.lacks_key(&pin.approved) {
+            pin.approved.invoke_key.clone_from(&current.invoke_key);
+            let expected = Expected::Version(found.version);
+            return match self.write(current.pin.clone(), &pin, expected).await? {
+                Written::Done(_) => Ok(true),
+                // Another process adds a key at the same time. Which one counts is in its pin.
+                Written::Conflict(Some(found)) => self.check(current, found, definition).await,
+                Written::Conflict(None) => Ok(false),
+            };
+        }
+        self.check(current, found, definition).await
+    }
+
+    /// Returns whether the pin `found` trusts the definition. If not, records the definition as pending.
+    async fn check(
+        &self,
+        current: &DefinitionKey,
+        found: Entry,
+        definition: impl Fn() -> PinnedDefinition + Send,
+    ) -> Result<bool, StoreError> {
+        let mut pin = read(&found)?;
+        if current.is(&pin.approved) {
             return Ok(true);
         }
-        if pin.approved.fingerprint == *fingerprint && pin.approved.invoke_key.is_none() {
-            // A pin of an earlier version, which lacks the routing key.
-            pin.approved.invoke_key.clone_from(invoke_key);
-            let written = self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
-            return Ok(matches!(written, Written::Done(_)));
-        }
-        if !pin.pending.as_ref().is_some_and(is_current) {
+        if !pin.pending.as_ref().is_some_and(|known| current.is(known)) {
             pin.pending = Some(definition());
             // After a conflict the other writer stored the same definition, or the next check stores it.
-            self.write(key.clone(), &pin, Expected::Version(found.version)).await?;
+            self.write(current.pin.clone(), &pin, Expected::Version(found.version)).await?;
         }
         Ok(false)
     }
@@ -282,7 +309,8 @@ impl std::fmt::Debug for ToolPins {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_store::{Clock, MemoryStore};
+    use futures_util::future::BoxFuture;
+    use rockbot_store::{Clock, MemoryStore, Timestamp};
 
     use super::*;
     use crate::testing::registration;
@@ -381,5 +409,73 @@ mod tests {
         store.write(Write::new(key, serde_json::to_vec(&old).unwrap())).await.unwrap();
         assert!(trusts_pool(&pins, "files").await);
         assert!(!trusts_pool(&pins, "web").await);
+    }
+
+    /// A store whose reads end before any write of the concurrent tasks begins.
+    struct SlowReads(MemoryStore);
+
+    impl Store for SlowReads {
+        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+            Box::pin(async move {
+                let found = self.0.get(key).await;
+                tokio::task::yield_now().await;
+                found
+            })
+        }
+
+        fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
+            self.0.write(write)
+        }
+
+        fn remove<'a>(
+            &'a self,
+            key: &'a Key,
+            expected: Expected,
+        ) -> BoxFuture<'a, Result<bool, StoreError>> {
+            self.0.remove(key, expected)
+        }
+
+        fn list<'a>(
+            &'a self,
+            prefix: &'a Prefix,
+            after: Option<&'a Key>,
+            limit: usize,
+        ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
+            self.0.list(prefix, after, limit)
+        }
+
+        fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
+            self.0.sweep(limit)
+        }
+
+        fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+            self.0.now()
+        }
+
+        fn close(&self) -> BoxFuture<'_, ()> {
+            self.0.close()
+        }
+    }
+
+    #[tokio::test]
+    async fn concurrent_checks_of_old_pin_agree() {
+        let store = Arc::new(SlowReads(MemoryStore::new(Clock::System)));
+        let [one, two] =
+            [(); 2].map(|()| ToolPins::new(store.clone(), AgentName::new("tester").unwrap()));
+        let key = one.key(PinnedTool::HANDLERS, "read").unwrap();
+        let old = Pin {
+            name: "read".to_owned(),
+            source: "files".to_owned(),
+            approved: definition("one"),
+            pending: None,
+        };
+        for pools in [["files", "files"], ["files", "web"]] {
+            one.write(key.clone(), &old, Expected::Anything).await.unwrap();
+            for pins in [&one, &two] {
+                pins.trusted().clear();
+            }
+            let trusted = tokio::join!(trusts_pool(&one, pools[0]), trusts_pool(&two, pools[1]));
+            assert_eq!(trusted, (true, pools[0] == pools[1]), "{pools:?}");
+        }
     }
 }

@@ -212,12 +212,14 @@ impl ToolRegistry {
         base.or_else(|| self.read().by_name.get(name).cloned())
     }
 
+    /// Finds the tool of an alias. An alias of the base may be for a tool that is only registered here.
     fn find_alias(&self, alias: &str) -> Option<Arc<RegisteredTool>> {
-        let base = self.base.as_ref().and_then(|base| base.find_alias(alias));
-        base.or_else(|| {
-            let name = self.read().aliases.get(alias).cloned()?;
-            self.find(&name)
-        })
+        self.find(&self.alias_target(alias)?)
+    }
+
+    fn alias_target(&self, alias: &str) -> Option<String> {
+        let base = self.base.as_ref().and_then(|base| base.alias_target(alias));
+        base.or_else(|| self.read().aliases.get(alias).cloned())
     }
 
     /// Returns all tools, sorted by name.
@@ -297,6 +299,9 @@ mod tests {
         other.description = "another".to_owned();
         front.register(Arc::new(Echo(other))).unwrap();
         front.register(echo("a")).unwrap();
+        base.alias("first", "a");
+        assert_eq!(front.get("first").unwrap().registration().name, "a");
+        assert!(base.get("first").is_none());
         let found = front.get("read").unwrap().registration().description.clone();
         assert_eq!(found, "a tool of a test");
         let all: Vec<_> = front.list().into_iter().map(|tool| tool.description).collect();

@@ -7,6 +7,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+mod agent_settings;
+#[cfg(test)]
 mod agent_tools;
 #[cfg(test)]
 mod agents;
@@ -49,6 +51,8 @@ mod http;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod isolation;
+#[cfg(test)]
 mod key_isolation;
 #[cfg(test)]
 mod large_outputs;
@@ -60,6 +64,8 @@ mod layers;
 mod local_model;
 #[cfg(test)]
 mod mcp;
+#[cfg(test)]
+mod mcp_settings;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]

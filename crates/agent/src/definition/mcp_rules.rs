@@ -1,35 +1,33 @@
 //! Rules of a definition for MCP servers.
 
+use rockbot_contracts::mcp::{McpExposure, McpServerSummary};
 use rockbot_tools::ToolFilter;
 use serde::Deserialize;
-
-/// Selection of the MCP tools that a model is offered directly. The tools that manage servers and call MCP
-/// tools by name are offered in every mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum McpExposure {
-    /// None.
-    Off,
-    /// All tools.
-    Eager,
-    /// Tools that the conversation found with `mcp_find_tools`.
-    Lazy,
-    /// Like `Lazy`, and all tools of servers that the conversation has called.
-    #[default]
-    Pinned,
-}
 
 /// `[mcp]` of a definition: the MCP servers that an agent may use, and how their tools are offered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpRules {
-    /// Exposure of the tools. Default `pinned`.
-    pub exposure: McpExposure,
+    /// Exposure of the tools of all servers. Default: that of each server in its bridge's configuration, else
+    /// `pinned`.
+    pub exposure: Option<McpExposure>,
     /// Patterns of server names, case-insensitive. Default: all.
     pub servers: ToolFilter,
 }
 
 impl McpRules {
+    /// Returns the exposure of a server's tools.
+    #[must_use]
+    pub fn exposure_of(&self, server: &McpServerSummary) -> McpExposure {
+        self.exposure.or(server.exposure).unwrap_or_default()
+    }
+
+    /// Returns `true` if the tools of some server may be found with `mcp_find_tools`.
+    #[must_use]
+    pub fn may_find(&self) -> bool {
+        self.exposure.is_none_or(offers_found)
+    }
+
     /// Returns `true` if the agent may use the server.
     #[must_use]
     pub fn permits(&self, server: &str) -> bool {
@@ -38,6 +36,12 @@ impl McpRules {
             ToolFilter { allow: lower(&self.servers.allow), deny: lower(&self.servers.deny) };
         filter.permits(&server.to_lowercase())
     }
+}
+
+/// Returns `true` if a model is offered the tools that it finds.
+#[must_use]
+pub(crate) fn offers_found(exposure: McpExposure) -> bool {
+    matches!(exposure, McpExposure::Lazy | McpExposure::Pinned)
 }
 
 #[cfg(test)]

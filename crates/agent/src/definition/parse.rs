@@ -113,6 +113,7 @@ impl Reader<'_> {
         let model: Option<String> = self.take("model");
         let named = model.as_ref().is_none_or(|model| !model.trim().is_empty());
         self.check("model", named, "is empty; omit it for the model of the process");
+        let tier = self.take("tier").unwrap_or_default();
         let max_iterations = self.number("max_iterations", 1, 100);
         let tool_timeout =
             self.duration("tool_timeout", Duration::from_secs(1), Duration::from_secs(3600));
@@ -134,6 +135,7 @@ impl Reader<'_> {
             primary: primary.unwrap_or(defaults.primary),
             documents,
             model,
+            tier,
             tools,
             mcp,
             strategy,
@@ -274,15 +276,16 @@ mod tests {
     #[test]
     fn markdown_and_toml_are_equivalent() {
         let markdown = "+++\nname = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1\n\
-                        tool_timeout = '5s'\n[tools]\ndeny = ['bash']\n+++\nBe brief.\n";
+                        tool_timeout = '5s'\ntier = 'low'\n[tools]\ndeny = ['bash']\n+++\nBe brief.\n";
         let plain = "name = 'a'\nmodel = 'm'\nstrategy = {batched = 3}\ntemperature = 1.0\n\
-                     tool_timeout = '5s'\nsystem_prompt = 'Be brief.'\n[tools]\n\
+                     tool_timeout = '5s'\ntier = 'low'\nsystem_prompt = 'Be brief.'\n[tools]\n\
                      deny = ['bash']\n";
         let one = AgentDefinition::parse(Path::new("x.md"), markdown).unwrap();
         let other = AgentDefinition::parse(Path::new("x.toml"), plain).unwrap();
         assert_eq!(one, other);
         assert_eq!(one.strategy, ExecutionStrategy::Batched(3));
         assert_eq!(one.tool_timeout, Duration::from_secs(5));
+        assert_eq!(one.tier, rockbot_llm::ModelTier::Low);
         assert!(one.tools.permits("read") && !one.tools.permits("bash"));
     }
 

@@ -87,6 +87,11 @@ impl McpAccess {
         loaded.is_some_and(|server| server.tools.len() > self.sessions.max_activated())
     }
 
+    /// Returns the exposure of a permitted server's tools.
+    pub(super) fn exposure(&self, name: &str) -> Option<McpExposure> {
+        self.summary(name).ok().map(|summary| self.rules.exposure_of(&summary))
+    }
+
     /// Returns the servers that respond within `time`.
     pub(super) async fn servers(
         &self,
@@ -195,7 +200,7 @@ impl McpAccess {
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
         self.sessions.called(&context.session_id, &tool.server);
-        if self.rules.exposure == McpExposure::Pinned && self.is_large(&tool.server) {
+        if self.exposure(&tool.server) == Some(McpExposure::Pinned) && self.is_large(&tool.server) {
             // Its server is not offered as a whole.
             let target = (tool.server.to_lowercase(), tool.definition.name.clone());
             self.sessions.activate(&context.session_id, target);
@@ -221,6 +226,8 @@ impl McpAccess {
             name: &found.name,
             source: &ToolSource::Mcp(found.server.clone()),
             hints: found.definition.hints,
+            // The bridge derives the hints from its configuration.
+            announced_for: None,
             fingerprint: &found.fingerprint,
             arguments: &arguments,
         };

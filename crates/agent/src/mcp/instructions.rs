@@ -44,11 +44,14 @@ impl McpInstructions {
 
     /// Returns the servers whose tools the conversation is offered or has called, in lower case.
     fn servers_in_use(&self, session: &SessionId) -> BTreeSet<String> {
-        if self.0.rules.exposure == McpExposure::Eager {
-            return self.0.index().servers().map(|server| server.name.to_lowercase()).collect();
-        }
+        let index = self.0.index();
+        let eager = index
+            .servers()
+            .filter(|server| self.0.rules.exposure_of(server) == McpExposure::Eager)
+            .map(|server| server.name.to_lowercase());
         let state = self.0.sessions.get(session);
-        state.activated.into_iter().map(|(server, _)| server).chain(state.called).collect()
+        let activated = state.activated.into_iter().map(|(server, _)| server);
+        activated.chain(state.called).chain(eager).collect()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     access::{McpAccess, failure},
     server_cache::CachedTool,
 };
-use crate::definition::McpExposure;
+use crate::definition::offers_found;
 
 /// Guide to the tools, for models.
 pub const GUIDE: Guide = Guide {
@@ -45,7 +45,7 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the tools that the agent is offered.
 pub(super) fn tools(access: &Arc<McpAccess>, may_manage_servers: bool) -> Vec<Arc<dyn Tool>> {
     let mut actions = vec![Action::List, Action::Details, Action::Invoke];
-    if matches!(access.rules.exposure, McpExposure::Lazy | McpExposure::Pinned) {
+    if access.rules.may_find() {
         actions.push(Action::Find);
     }
     if may_manage_servers {
@@ -261,11 +261,12 @@ async fn find(
     arguments: Arguments,
     context: &ToolContext,
 ) -> Result<ToolResult, ToolFailure> {
-    let names: Vec<_> = if arguments.server_name.is_empty() {
+    let mut names: Vec<_> = if arguments.server_name.is_empty() {
         access.index().servers().map(|server| server.name.clone()).collect()
     } else {
         vec![access.server(&arguments.server_name).await?.name.clone()]
     };
+    names.retain(|name| access.exposure(name).is_some_and(offers_found));
     let mut tools = Vec::new();
     for server in access.servers(names, SEARCH_TIMEOUT).await {
         tools.extend(access.usable(&server, &context.scope).await.0);

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     conversation::{McpTarget, McpUse},
-    definition::{AgentDefinition, McpExposure},
+    definition::{AgentDefinition, McpExposure, offers_found},
 };
 
 /// Time limit of a model request for the definitions of each server. Later ones are part of the next
@@ -113,16 +113,19 @@ impl McpToolProvider {
             offered.push(registration.clone());
         }
         let session_state = self.access.sessions.get(session);
-        let (activated, complete): (Vec<_>, BTreeSet<_>) = match self.access.rules.exposure {
-            McpExposure::Off => (Vec::new(), BTreeSet::new()),
-            McpExposure::Eager => {
-                (Vec::new(), index.servers().map(|server| server.name.to_lowercase()).collect())
-            }
-            McpExposure::Lazy => (session_state.activated, BTreeSet::new()),
-            McpExposure::Pinned => {
-                (session_state.activated, session_state.called.into_iter().collect())
-            }
+        let exposure = |server: &str| {
+            let summary = index.get(server);
+            summary.map_or(McpExposure::Off, |summary| self.access.rules.exposure_of(summary))
         };
+        let mut activated = session_state.activated;
+        activated.retain(|(server, _)| offers_found(exposure(server)));
+        let is_complete = |server: &String| match exposure(server) {
+            McpExposure::Off | McpExposure::Lazy => false,
+            McpExposure::Eager => true,
+            McpExposure::Pinned => session_state.called.contains(server),
+        };
+        let complete = index.servers().map(|server| server.name.to_lowercase());
+        let complete: BTreeSet<_> = complete.filter(is_complete).collect();
         let names: BTreeSet<_> =
             activated.iter().map(|(server, _)| server).chain(&complete).collect();
         let names = names.into_iter().filter(|name| index.get(name).is_some()).cloned().collect();
@@ -132,9 +135,9 @@ impl McpToolProvider {
             activated.iter().any(|(own, name)| *own == server && *name == tool.definition.name)
         };
         // A large server would displace everything else.
-        let is_eager = self.access.rules.exposure == McpExposure::Eager;
         let max_tools = self.access.sessions.max_activated();
         let is_complete = |server: &CachedServer| {
+            let is_eager = exposure(&server.name) == McpExposure::Eager;
             complete.contains(&server.name.to_lowercase())
                 && (is_eager || server.tools.len() <= max_tools)
         };

@@ -7,7 +7,7 @@ use rockbot_agent::{
     ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
-use rockbot_llm::ChatModel;
+use rockbot_llm::ModelTiers;
 use rockbot_store::Store;
 use rockbot_tool_rpc::{HandlerView, mcp::McpGateway};
 use rockbot_tools::{CallAccount, LayerOptions, Redactor, ToolPins, ToolRegistry};
@@ -22,7 +22,7 @@ pub(crate) struct Agents {
 impl Agents {
     pub(crate) fn new(
         settings: &Settings,
-        model: Arc<dyn ChatModel>,
+        tiers: ModelTiers,
         fleet: &FleetClient,
         stores: &Stores,
         conversations: Arc<ConversationStores>,
@@ -30,7 +30,7 @@ impl Agents {
         hooks: &OperatorHooks,
     ) -> Self {
         let factory = PartsFactory {
-            model,
+            tiers,
             models: settings.models.clone(),
             registry: tools.registry.clone(),
             handlers: tools.handlers(),
@@ -50,6 +50,7 @@ impl Agents {
                 ..LayerOptions::default()
             },
         };
+        settings.agent.add_aliases(&tools.registry);
         let definition = settings.definition.clone();
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
@@ -66,7 +67,7 @@ impl Agents {
 
 /// Creates the parts of each agent from what all agents of the process share.
 struct PartsFactory {
-    model: Arc<dyn ChatModel>,
+    tiers: ModelTiers,
     models: ModelBehaviors,
     registry: Arc<ToolRegistry>,
     handlers: HandlerView,
@@ -84,8 +85,8 @@ impl PartsFactory {
     fn parts(&self, definition: AgentDefinition) -> AgentParts {
         let pins = self.pins.clone();
         let pins = pins.map(|store| Arc::new(ToolPins::new(store, definition.name.clone())));
-        let model = definition.model.as_deref().unwrap_or(self.model.name());
-        let behavior = self.models.for_model(model);
+        let model = self.tiers.get(definition.tier).clone();
+        let behavior = self.models.for_model(definition.model.as_deref().unwrap_or(model.name()));
         let mcp = McpParts {
             pins: pins.clone(),
             may_manage_servers: self.may_manage_servers,
@@ -98,7 +99,7 @@ impl PartsFactory {
             definition.tools.clone(),
         );
         let conversations = self.conversations.conversations(&definition.name);
-        let mut parts = AgentParts::new(definition, self.model.clone(), registry);
+        let mut parts = AgentParts::new(definition, model, registry);
         parts.context.push(Arc::new(instructions));
         if let Some(memory) = &self.memory {
             parts.set_memory(memory);

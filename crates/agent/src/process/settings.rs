@@ -1,11 +1,13 @@
 //! The configuration of the process.
 
+use std::sync::Arc;
+
 use rockbot_agent::{
     AgentDefinition, AgentSection, McpSection, MemorySection, ModelBehaviors, PinsSection,
 };
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
-use rockbot_llm::{LlmConfig, ResolvedModel};
+use rockbot_llm::{ChatModel, LlmConfig, ModelTiers, ResolvedModel};
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{Configuration, ServeError, ServiceSection};
 use rockbot_tools::{ApprovalSection, OutputsSection};
@@ -102,10 +104,19 @@ impl Settings {
             .map_err(|problem| problem.to_string())
     }
 
+    /// Returns the models of all tiers. `balanced` is that of `[llm]`.
+    pub(crate) fn model_tiers(
+        &self,
+        balanced: Arc<dyn ChatModel>,
+    ) -> Result<ModelTiers, ServeError> {
+        ModelTiers::new(balanced, &self.llm, &|name| std::env::var(name).ok())
+            .map_err(configuration_error)
+    }
+
     /// Returns the secrets that must not appear in logs.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let key = self.llm.key_to_redact();
-        let secrets = [Some(&self.bus.url), key.as_ref()].into_iter().flatten();
+        let keys = self.llm.keys_to_redact();
+        let secrets = std::iter::once(&self.bus.url).chain(&keys);
         secrets.map(|secret| secret.expose_secret().to_owned()).collect()
     }
 }

@@ -355,8 +355,8 @@ fn model_text(result: &ToolResult) -> String {
     match (result.is_error, text.trim().is_empty()) {
         (false, false) => text.into_owned(),
         (false, true) => "(the tool returned nothing)".to_owned(),
-        (true, true) => "(tool failed without a message)".to_owned(),
-        (true, false) => format!("(tool failed)\n{text}"),
+        (true, true) => "(tool failed: no message)".to_owned(),
+        (true, false) => format!("(tool failed: {text})"),
     }
 }
 
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn model_text_marks_failures_and_is_never_empty() {
         assert_eq!(model_text(&ToolResult::text("fine")), "fine");
-        assert_eq!(model_text(&ToolResult::error("exit code 1")), "(tool failed)\nexit code 1");
+        assert_eq!(model_text(&ToolResult::error("exit code 1")), "(tool failed: exit code 1)");
         assert!(!model_text(&ToolResult::default()).is_empty());
     }
 }

@@ -125,7 +125,7 @@ async fn instructions_of_called_server_accompany_later_messages() {
     ]);
     let gateway: Arc<dyn McpGateway> = servers.clone();
     let mut fixture = AgentFixture::new();
-    fixture.definition.mcp.exposure = McpExposure::Pinned;
+    fixture.definition.mcp.exposure = Some(McpExposure::Pinned);
     fixture.mcp = Some(McpParts::new(gateway));
     let agent = fixture.agent(&model);
     assert_eq!(send(&agent, "begin").await.text, "First.");

@@ -92,6 +92,7 @@ fn summary(server: &str, tools: &[McpToolDefinition]) -> McpServerSummary {
         tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
         rejected_tools: Vec::new(),
         has_instructions: true,
+        exposure: None,
         fingerprint: server_fingerprint(tools),
     }
 }
@@ -158,7 +159,7 @@ impl McpGateway for Servers {
 pub(crate) fn fixture(servers: &Arc<Servers>, exposure: McpExposure) -> AgentFixture {
     let gateway: Arc<dyn McpGateway> = servers.clone();
     let mut fixture = AgentFixture::new();
-    fixture.definition.mcp.exposure = exposure;
+    fixture.definition.mcp.exposure = Some(exposure);
     fixture.mcp = Some(McpParts::new(gateway));
     fixture
 }

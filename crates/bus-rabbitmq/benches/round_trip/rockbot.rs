@@ -259,6 +259,6 @@ pub async fn hold(agent: &Agent, calls: usize) -> Held {
 fn single_tool_options(concurrency: u16) -> InvokeOptions {
     let running = usize::from(concurrency);
     let per_tool = QueueLimits { running, waiting: usize::MAX, wait: None };
-    let admission = AdmissionLimits { running, queues: Vec::new(), per_tool };
+    let admission = AdmissionLimits { per_tool, ..AdmissionLimits::new(running) };
     InvokeOptions { admission, backlog: 0, ..InvokeOptions::new(concurrency) }
 }

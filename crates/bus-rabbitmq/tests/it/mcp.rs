@@ -32,6 +32,7 @@ fn server() -> McpServerSummary {
         tool_names: Vec::new(),
         rejected_tools: Vec::new(),
         has_instructions: false,
+        exposure: None,
         fingerprint: "f".to_owned(),
     }
 }

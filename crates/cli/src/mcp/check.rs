@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
-use rockbot_mcp_bridge::{Bridge, ServerStatus, ServersFile};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServerStatus, ServersFile};
 use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 
@@ -22,14 +22,10 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
         Failure::usage(format!("{}: {problem}", render::clean(&file.display().to_string())))
     })?;
     let (mut problems, warnings) = (servers.errors.clone(), servers.warnings.clone());
-    let unknown = servers.servers.values().filter_map(|server| {
-        let queue = server.queue.as_ref()?;
-        let known = settings.mcp.queues.contains_key(queue);
-        (!known).then(|| format!("server {:?}: queue {queue:?} is not configured", server.name))
-    });
-    problems.extend(unknown);
+    let queues = settings.handler.queues();
+    problems.extend(servers.queue_problems(|name| queues.contains_key(name)));
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
-    let bridge = Bridge::new(settings.mcp.options());
+    let bridge = Bridge::new(BridgeOptions { queues, ..settings.mcp.options() });
     if !json {
         note!("{}", render::dim(&format!("connecting to {} servers…", servers.servers.len())));
     }

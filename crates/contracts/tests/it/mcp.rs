@@ -27,6 +27,7 @@ fn server() -> McpServerSummary {
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
         rejected_tools: Vec::new(),
         has_instructions: false,
+        exposure: None,
         fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use rockbot_contracts::{Period, period::optional_period_or_millis};
 use rockbot_service::watch::{FileError, read_bounded};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -10,6 +11,7 @@ use super::{
     openapi,
     server::{KEYS, RawServer, ServerConfig},
 };
+use crate::queue::QueueConfig;
 
 /// The largest servers file, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -21,6 +23,8 @@ pub(crate) const MAX_SERVERS: usize = 256;
 pub struct ServersFile {
     /// Valid servers by their lower-case names.
     pub servers: BTreeMap<String, ServerConfig>,
+    /// Queues that the servers can share.
+    pub queues: BTreeMap<String, QueueConfig>,
     /// Errors of the others.
     pub errors: Vec<String>,
     /// Parts without effect, such as keys for other clients.
@@ -42,7 +46,8 @@ pub enum ServersFileError {
 }
 
 impl ServersFile {
-    /// Reads a file: `{"mcpServers": {NAME: {…}}}`, or `{"Mcp": {"Servers": [{"Name": …}]}}`.
+    /// Reads a file: `{"mcpServers": {NAME: {…}}}`, or `{"Mcp": {"Servers": [{"Name": …}]}}`, with the
+    /// settings `queues`, `toolTimeout` and `traceMCP` beside the servers.
     /// `lookup` returns the values of environment variables.
     ///
     /// An invalid server is skipped and reported in `errors`.
@@ -79,10 +84,67 @@ impl ServersFile {
     ) -> Result<Self, ServersFileError> {
         let root: Value = serde_json::from_slice(text)?;
         let mut parsed = Self::default();
-        for (name, entry) in entries(root)? {
+        let (entries, common) = parts(root)?;
+        let common = parsed.common(&common);
+        for (name, entry) in entries {
             parsed.add(&name, entry, folder, &lookup);
         }
+        for server in parsed.servers.values_mut() {
+            server.tool_timeout = common.tool_timeout.and_then(Period::duration);
+            server.trace = common.trace;
+        }
         Ok(parsed)
+    }
+
+    /// Returns the errors of queues, for an operator. `is_configured` returns whether
+    /// `[handler.queues]` has a queue of this name.
+    #[must_use]
+    pub fn queue_problems(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
+        let repeated = self.queues.keys().filter(|name| is_configured(name)).map(|name| {
+            format!("queue {name:?}: it is also in [handler.queues]; keep one of them")
+        });
+        let unknown = self.servers.values().filter_map(|server| {
+            let queue = server.queue.as_ref()?;
+            let is_known = self.queues.contains_key(queue) || is_configured(queue);
+            (!is_known).then(|| {
+                let server = &server.name;
+                format!(
+                    "server {server:?}: queue {queue:?} is unknown; define it in \"queues\" of this \
+                     file or in [handler.queues]"
+                )
+            })
+        });
+        repeated.chain(unknown).collect()
+    }
+
+    /// Reads the settings that apply to all servers.
+    fn common(&mut self, settings: &Map<String, Value>) -> CommonSettings {
+        let mut common = CommonSettings::default();
+        for (key, value) in settings {
+            let read = match key.as_str() {
+                "queues" => Map::deserialize(value).map(|queues| {
+                    for (name, queue) in queues {
+                        match QueueConfig::deserialize(&queue) {
+                            Ok(queue) => {
+                                self.queues.insert(name, queue);
+                            }
+                            Err(error) => self.errors.push(format!("queue {name:?}: {error}")),
+                        }
+                    }
+                }),
+                "toolTimeout" => {
+                    optional_period_or_millis(value).map(|timeout| common.tool_timeout = timeout)
+                }
+                "traceMCP" | "traceMcp" => {
+                    bool::deserialize(value).map(|trace| common.trace = trace)
+                }
+                _ => Ok(()),
+            };
+            if let Err(error) = read {
+                self.errors.push(format!("{key}: {error}"));
+            }
+        }
+        common
     }
 
     fn add(
@@ -133,10 +195,20 @@ impl ServersFile {
     }
 }
 
-fn entries(root: Value) -> Result<Vec<(String, Value)>, ServersFileError> {
+/// Settings that apply to all servers of a file.
+#[derive(Debug, Default)]
+struct CommonSettings {
+    tool_timeout: Option<Period>,
+    trace: bool,
+}
+
+type Entries = Vec<(String, Value)>;
+
+/// Returns the servers of a file, and the settings beside them.
+fn parts(root: Value) -> Result<(Entries, Map<String, Value>), ServersFileError> {
     let Value::Object(mut root) = root else { return Err(ServersFileError::UnknownForm) };
     if let Some(Value::Object(servers)) = root.remove("mcpServers") {
-        return Ok(servers.into_iter().collect());
+        return Ok((servers.into_iter().collect(), root));
     }
     let Some(Value::Object(mut mcp)) = root.remove("Mcp") else {
         return Err(ServersFileError::UnknownForm);
@@ -148,7 +220,7 @@ fn entries(root: Value) -> Result<Vec<(String, Value)>, ServersFileError> {
         let name = entry.get("Name").or_else(|| entry.get("name")).and_then(Value::as_str);
         (name.unwrap_or_default().to_owned(), entry)
     };
-    Ok(servers.into_iter().map(named).collect())
+    Ok((servers.into_iter().map(named).collect(), camel_case(mcp)))
 }
 
 /// Lowers the first letter of each key: the array form capitalizes them.
@@ -167,6 +239,7 @@ fn camel_case(entry: Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
     use crate::{config::Transport, oauth::Grant};
+    use rockbot_contracts::mcp::McpExposure;
 
     fn parse(text: &str) -> ServersFile {
         let lookup = |name: &str| (name == "TOKEN").then(|| "secret".to_owned());
@@ -189,6 +262,33 @@ mod tests {
         let server = &map.servers["github"];
         assert!(server.permits("create") && !server.permits("delete"));
         assert!(!format!("{server:?}").contains("secret"));
+    }
+
+    #[test]
+    fn common_settings_apply_to_all_servers() {
+        let map = parse(
+            r#"{"queues": {"slow": {"concurrent": 3}}, "toolTimeout": 30000, "traceMCP": true,
+                "mcpServers": {"a": {"command": "x", "queue": "slow", "exposure": "eager"}}}"#,
+        );
+        let array = parse(
+            r#"{"Mcp": {"Queues": {"slow": {"concurrency": 3}}, "ToolTimeout": "30s", "TraceMcp": true,
+                "Servers": [{"Name": "a", "Command": "x", "Queue": "slow", "Exposure": "eager"}]}}"#,
+        );
+        assert_eq!(map, array);
+        assert!(map.errors.is_empty(), "{:?}", map.errors);
+        let server = &map.servers["a"];
+        assert_eq!(server.tool_timeout, Some(std::time::Duration::from_secs(30)));
+        assert!(server.trace && server.exposure == Some(McpExposure::Eager));
+        assert!(map.queue_problems(|_| false).is_empty());
+        assert!(map.queue_problems(|name| name == "slow")[0].contains("keep one"));
+        let bad = parse(
+            r#"{"queues": {"slow": {"concurrency": 0}, "odd": {"colour": 1}}, "toolTimeout": -1,
+                "traceMCP": 1, "mcpServers": {"a": {"command": "x", "queue": "slow"}}}"#,
+        );
+        assert_eq!(bad.errors.len(), 4, "{:?}", bad.errors);
+        let problems = bad.queue_problems(|_| false);
+        assert!(problems[0].contains(r#"queue "slow" is unknown"#), "{problems:?}");
+        assert!(bad.queue_problems(|name| name == "slow").is_empty());
     }
 
     #[test]
@@ -238,7 +338,8 @@ mod tests {
         }
     }
 
-    const USED_KEYS: [&str; 21] = [
+    const USED_KEYS: [&str; 22] = [
+        "exposure",
         "openapi",
         "auth",
         "include",

@@ -24,7 +24,7 @@ const API_KEYS: [&str; 13] = [
     "timeoutMs",
 ];
 /// The keys that all servers have, in lower case.
-const COMMON_KEYS: [&str; 12] = [
+const COMMON_KEYS: [&str; 13] = [
     "type",
     "transport",
     "toolsallowed",
@@ -33,6 +33,7 @@ const COMMON_KEYS: [&str; 12] = [
     "queue",
     "cache",
     "requesttimeoutms",
+    "exposure",
     "required",
     "disabled",
     "enabled",

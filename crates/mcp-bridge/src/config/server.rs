@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use rockbot_contracts::{Period, period::optional_period_or_millis};
+use rockbot_contracts::{Period, mcp::McpExposure, period::optional_period_or_millis};
 use rockbot_rest::ApiEntry;
 use rockbot_service::expand::expand;
 use secrecy::{ExposeSecret, SecretString};
@@ -29,6 +29,12 @@ pub struct ServerConfig {
     pub cache: Option<Period>,
     /// The idle timeout of a call; progress resets it. The caller's deadline applies as well.
     pub request_timeout: Option<Duration>,
+    /// The time limit for a call, from `toolTimeout` of the file. The caller's deadline applies as well.
+    pub tool_timeout: Option<Duration>,
+    /// Which of its tools agents offer that configure nothing themselves.
+    pub exposure: Option<McpExposure>,
+    /// Logs every request to the server: `traceMCP` of the file.
+    pub trace: bool,
     /// The bridge is not ready without this server.
     pub required: bool,
     /// The protocol era; detected when absent.
@@ -151,6 +157,7 @@ pub(super) struct RawServer {
     #[serde(default, deserialize_with = "optional_period_or_millis")]
     cache: Option<Period>,
     request_timeout_ms: Option<u64>,
+    exposure: Option<McpExposure>,
     #[serde(default)]
     required: bool,
     protocol: Option<Protocol>,
@@ -160,7 +167,7 @@ pub(super) struct RawServer {
 }
 
 /// The keys of [`RawServer`], in lower case; other keys are reported to the operator.
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 24] = [
     "type",
     "transport",
     "command",
@@ -179,6 +186,7 @@ pub(super) const KEYS: [&str; 23] = [
     "queue",
     "cache",
     "requesttimeoutms",
+    "exposure",
     "required",
     "protocol",
     "disabled",
@@ -272,6 +280,9 @@ impl RawServer {
             queue: self.queue,
             cache: self.cache,
             request_timeout: self.request_timeout_ms.map(Duration::from_millis),
+            tool_timeout: None,
+            exposure: self.exposure,
+            trace: false,
             required: self.required,
             protocol: self.protocol,
         })
@@ -309,6 +320,9 @@ impl ServerConfig {
             queue: None,
             cache: None,
             request_timeout: None,
+            tool_timeout: None,
+            exposure: None,
+            trace: false,
             required: false,
             protocol: None,
         })
@@ -346,6 +360,9 @@ impl PartialEq for ServerConfig {
             && self.queue == other.queue
             && self.cache == other.cache
             && self.request_timeout == other.request_timeout
+            && self.tool_timeout == other.tool_timeout
+            && self.exposure == other.exposure
+            && self.trace == other.trace
             && self.required == other.required
             && self.protocol == other.protocol
     }

@@ -27,10 +27,13 @@ pub(crate) async fn start_service(
         .then(|| (store.clone(), namespace.clone(), instance.clone()));
     let redactor = Redactor::from_environment(settings.secrets());
     let layers = LayerOptions {
+        outputs: connection.outputs(&settings.outputs),
         hooks: hooks.hooks(),
         ..section.layers(Some(&connection.fleet_store()), redactor)
     };
-    let bridge = Bridge::new(BridgeOptions { shared, model, layers, ..settings.mcp.options() });
+    let queues = section.queues();
+    let options = BridgeOptions { queues, shared, model, layers, ..settings.mcp.options() };
+    let bridge = Bridge::new(options);
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
     health.needs("required_servers", move || {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rockbot_fleet::HandlerSettings;
 use rockbot_hooks::HookSettings;
-use rockbot_llm::{ChatModel, LlmConfig};
+use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
 use rockbot_service::{Configuration, ServeError};
+use rockbot_tools::OutputsSection;
 use secrecy::ExposeSecret;
 
 use super::configuration_error;
@@ -16,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) common: HandlerSettings,
     pub(super) mcp: McpSection,
     pub(super) llm: LlmConfig,
+    pub(super) outputs: OutputsSection,
     pub(crate) hooks: HookSettings,
 }
 
@@ -26,28 +28,38 @@ impl Settings {
             common: HandlerSettings::read(configuration),
             mcp: configuration.section("mcp"),
             llm: configuration.section("llm"),
+            outputs: configuration.section("outputs"),
             hooks: HookSettings::read(configuration),
         };
         let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
-        for problem in settings.mcp.validate().into_iter().chain(llm) {
+        let queues = &settings.common.handler.queues;
+        let queues = settings.mcp.validate_queues(|name| queues.contains_key(name));
+        let outputs = settings.outputs.validate();
+        let problems = settings.mcp.validate().into_iter().chain(queues).chain(outputs);
+        for problem in problems.chain(llm) {
             configuration.problem(problem);
         }
         settings
     }
 
-    /// Returns the model that summarizes servers, if summaries are configured.
+    /// Returns the model that summarizes servers, that of the low tier, if summaries are configured.
     pub(crate) fn summary_model(&self) -> Result<Option<Arc<dyn ChatModel>>, ServeError> {
         if !self.mcp.summaries {
             return Ok(None);
         }
-        let resolved = rockbot_llm::resolve(&self.llm, &|name| std::env::var(name).ok())
-            .map_err(|problem| configuration_error(format!("llm: {problem}")))?;
+        let low = self.llm.for_tier(ModelTier::Low);
+        let resolved = rockbot_llm::resolve(low.as_ref().unwrap_or(&self.llm), &|name| {
+            std::env::var(name).ok()
+        });
+        let resolved =
+            resolved.map_err(|problem| configuration_error(format!("llm: {problem}")))?;
         Ok(Some(resolved.model))
     }
 
     /// Returns the secrets that must not appear in results and logs.
     pub(super) fn secrets(&self) -> Vec<String> {
-        let key = self.llm.key_to_redact().map(|key| key.expose_secret().to_owned());
-        self.common.secrets().into_iter().chain(key).collect()
+        let keys = self.llm.keys_to_redact();
+        let keys = keys.iter().map(|key| key.expose_secret().to_owned());
+        self.common.secrets().into_iter().chain(keys).collect()
     }
 }

@@ -6,13 +6,16 @@ use rockbot_contracts::{
     Executed, ToolErrorCode,
     mcp::{McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest},
 };
-use rockbot_mcp_bridge::{BridgeOptions, QueueConfig, RegistrationPolicy};
+use rockbot_mcp_bridge::{BridgeOptions, RegistrationPolicy};
 use rockbot_testkit::{
     fixture::{wait_until, within_timeout},
     mcp_servers::McpPeer,
 };
 use rockbot_tool_rpc::mcp::McpGateway;
-use rockbot_tools::ToolUpdate;
+use rockbot_tools::{
+    ToolUpdate,
+    limits::queue::{Queue, QueueRules},
+};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -93,8 +96,8 @@ async fn cached_results_and_queues_are_shared() {
     servers["Odd"]["cache"] = json!("1h");
     servers["Odd"]["toolsReadOnly"] = json!(["count"]);
     servers["Odd"]["queue"] = json!("one");
-    let one = QueueConfig { concurrency: 1, waiting: Some(0), wait: None };
-    let queues = [("one".to_owned(), one)].into();
+    let rules = QueueRules { running: 1, waiting: 0, ..QueueRules::default() };
+    let queues = [("one".to_owned(), Queue::new("one", rules))].into();
     let fixture =
         GatewayFixture::new(BridgeOptions { queues, ..BridgeOptions::default() }, servers).await;
     for (label, gateway) in &fixture.gateways {

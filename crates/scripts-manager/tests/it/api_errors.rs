@@ -17,6 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{StreamExt, stream};
 use kube::Client;
 use rockbot_bus::MemoryBus;
@@ -28,7 +29,9 @@ use rockbot_scripts_manager::{
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::{reply_address, within_timeout};
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::{ToolContext, ToolFailure, ToolUpdate};
+use rockbot_tools::{
+    LayerOptions, Outputs, OutputsSection, Tool, ToolContext, ToolFailure, ToolOutput, ToolUpdate,
+};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -511,6 +514,7 @@ async fn requests_wait_for_network_probe() {
         Arc::new(bus.clone()),
         Arc::new(runner(&api)),
         &section,
+        LayerOptions::default(),
         journal,
         instance,
         vec!["192.0.2.1:443".parse().unwrap()],
@@ -522,5 +526,49 @@ async fn requests_wait_for_network_probe() {
     assert_eq!(outcome.stdout, "ok\n");
     let isolation = outcome.isolation.to_string();
     assert!(isolation.contains("the network (not probed: the probe did not run)"), "{isolation}");
+    assert!(manager.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn large_output_is_stored_under_a_handle() {
+    let line = "0123456789abcde\n";
+    let text = line.repeat(2 * 1024 * 1024 / line.len());
+    let mut log = String::new();
+    for part in text.as_bytes().chunks(48 * 1024) {
+        log.push_str(&BASE64_STANDARD.encode(part));
+        log.push('\n');
+    }
+    let ended = format!("exit 0 5 {}\n", text.len());
+    let api = Arc::new(FakeApi {
+        watched: vec![event("MODIFIED", &pod(&exited(&ended)))],
+        log: log.leak(),
+        ..FakeApi::default()
+    });
+    let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
+    let outputs = Outputs::new(store.clone(), OutputsSection::default());
+    let instance = InstanceId::new("scripts-0").unwrap();
+    let journal = CallJournal::start(store, &instance, JournalOptions::default());
+    let section = HandlerSection::default();
+    let manager = ScriptsManager::start(
+        Arc::new(bus.clone()),
+        Arc::new(runner(&api)),
+        &section,
+        LayerOptions { outputs: Some(outputs.clone()), ..LayerOptions::default() },
+        journal,
+        instance,
+        Vec::new(),
+    );
+    let manager = manager.await.unwrap();
+    let agent = BusRunner::new(Arc::new(bus), reply_address("agent", "a"));
+    let outcome = agent.run(&script(CODE), &call()).await.unwrap();
+    assert_eq!(outcome.exit_code, 0);
+    let facts = outcome.stdout.lines().next().unwrap();
+    let facts: Value = serde_json::from_str(facts).unwrap();
+    let facts = &facts["tool_output"];
+    assert_eq!(facts["bytes"], text.len());
+    // The tool handlers read it from the same store, in calls of the same conversation.
+    let last = json!({"handle": facts["handle"], "mode": "tail", "count": 1});
+    let read = ToolOutput::new(outputs).call(last, &call()).await.unwrap();
+    assert!(read.to_text().contains("0123456789abcde"), "{}", read.to_text());
     assert!(manager.drain(Duration::from_secs(5)).await);
 }

@@ -13,7 +13,7 @@ use rockbot_scripts_manager::ScriptsManager;
 use rockbot_store::{Clock, MemoryStore};
 use rockbot_testkit::fixture::reply_address;
 use rockbot_tool_rpc::{CallJournal, HandlerSection, JournalOptions};
-use rockbot_tools::ToolFailure;
+use rockbot_tools::{LayerOptions, Outputs, OutputsSection, Redactor, ToolFailure};
 
 use crate::fixture::{ClusterFixture, call, held_script, in_cluster, is_running, script};
 
@@ -33,7 +33,14 @@ async fn manager(
     let journal = CallJournal::start(store.clone(), &instance, options);
     let (bus, runner): (Arc<dyn Bus>, _) = (Arc::new(bus.clone()), Arc::new(cluster.runner()));
     let section = HandlerSection { concurrency: 4, ..HandlerSection::default() };
-    ScriptsManager::start(bus, runner, &section, journal, instance, probed.to_vec()).await.unwrap()
+    let outputs = Outputs::new(store.clone(), OutputsSection::default());
+    let layers = LayerOptions {
+        outputs: Some(outputs),
+        ..section.layers(None, Redactor::from_environment([]))
+    };
+    let probed = probed.to_vec();
+    let started = ScriptsManager::start(bus, runner, &section, layers, journal, instance, probed);
+    started.await.unwrap()
 }
 
 #[tokio::test]

@@ -44,7 +44,11 @@ impl Settings {
         let scripts = scripts.then(|| settings.scripts.validate(&runners, production));
         let problems = problems.chain(scripts.into_iter().flatten());
         let Self { files, web, rest, .. } = &settings;
-        for problem in problems.chain(families::validate(families, files, web, rest)) {
+        let queues = &settings.common.handler.queues;
+        let queues = rest.validate_queues(|name| queues.contains_key(name)).into_iter();
+        let queues = queues.filter(|_| families.contains(&Family::Rest));
+        for problem in problems.chain(families::validate(families, files, web, rest)).chain(queues)
+        {
             configuration.problem(problem);
         }
         settings

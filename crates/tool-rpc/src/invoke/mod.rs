@@ -24,6 +24,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use rockbot_bus::{
     Bus, ConsumeError, Delivery, Handler, SUBSCRIBE_TIMEOUT, Settlement, Subscription, Worker,
     subscribe,
@@ -36,7 +37,7 @@ use rockbot_contracts::{
 use rockbot_tools::{
     executor::ToolExecutor, layers::CallAccount, registry::RegisteredTool, status::CallStatus,
 };
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
@@ -75,6 +76,8 @@ pub struct ToolInvokeHandler {
     protocol: Arc<dyn CallProtocol>,
     tool_resolver: Option<ToolResolver>,
     admission: Arc<Admission>,
+    /// Changes of the registry since the capacity was last divided among its tools.
+    tool_changes: Mutex<watch::Receiver<u64>>,
     /// Maximum number of unsettled deliveries: those that run and those that wait for a permit.
     prefetch: u16,
     journal: Option<Arc<CallJournal>>,
@@ -104,8 +107,12 @@ impl ToolInvokeHandler {
         instance: &InstanceId,
         options: InvokeOptions,
     ) -> Arc<Self> {
+        let prefetch = options.prefetch();
+        let mut tool_changes = executor.registry().subscribe();
+        tool_changes.mark_changed();
         Arc::new(Self {
-            prefetch: options.prefetch(),
+            prefetch,
+            tool_changes: Mutex::new(tool_changes),
             callers: options.callers,
             user: options.user,
             executor,
@@ -244,6 +251,7 @@ impl ToolInvokeHandler {
         if request.tool_name == REPLY_PROBE {
             return self.replies().reply_to_probe(&request, &caller, envelope.remaining()).await;
         }
+        self.follow_tools();
         let tool = self.find(envelope, &request);
         // Only registered names are logged: any other is untrusted text.
         let name = tool.as_ref().map_or("(not found)", |tool| tool.registration().name.as_str());
@@ -304,7 +312,9 @@ impl ToolInvokeHandler {
                 CallEntry::OtherAddress(running) if self.journal.is_some() => {
                     info!("call is already running in this process for another address");
                     inbound.saw_running = true;
-                    Box::pin(running.wait()).await;
+                    if Box::pin(running.wait()).await == DuplicateEnd::Replaced {
+                        return Settlement::Ack;
+                    }
                 }
                 CallEntry::OtherAddress(_) => {
                     let failure = id_in_use().into_possibly_executed();
@@ -376,6 +386,15 @@ impl ToolInvokeHandler {
                 earlier
             }
             Err(_) => earlier,
+        }
+    }
+
+    /// Divides the capacity again if the registered tools have changed.
+    fn follow_tools(&self) {
+        let mut changes = self.tool_changes.lock();
+        if changes.has_changed().unwrap_or(false) {
+            changes.mark_unchanged();
+            self.admission.set_tools(&self.executor.registry().all());
         }
     }
 

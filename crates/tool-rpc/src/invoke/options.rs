@@ -55,11 +55,13 @@ impl InvokeOptions {
         options.with_backlog(concurrency.saturating_mul(16))
     }
 
-    /// Sets the number of waiting calls. A tool that is in no shared concurrency group gets half of them, so
-    /// that a hung tool does not fill the backlog; its further calls fail with `overloaded`.
+    /// Sets the number of waiting calls. They are divided among tools and servers like the running calls, and
+    /// a tool that is in no shared concurrency group gets at most half of them; its further calls fail with
+    /// `overloaded`.
     #[must_use]
     pub fn with_backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
+        self.admission.waiting = backlog.into();
         self.admission.per_tool.waiting = usize::from(backlog).div_ceil(2);
         self
     }

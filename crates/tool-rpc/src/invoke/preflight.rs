@@ -117,7 +117,7 @@ impl<'a> Preflight<'a> {
 
     async fn acquire_permit(&self) -> Result<Option<Permit>, NotReady> {
         let Some(tool) = self.tool else { return Ok(None) };
-        let queue = &*self.deps.admission.queue_name(tool);
+        let queue = self.deps.admission.queue_of(tool);
         if let Some(permit) = self.deps.admission.try_admit(queue) {
             return Ok(Some(permit));
         }

@@ -66,8 +66,20 @@ struct RunningCall {
 struct Copies {
     /// Number of copies so far.
     count: u64,
+    /// Number of copies with another reply address so far.
+    at_other_addresses: u64,
     /// Set when the call ended; `true` if its reply was confirmed.
     confirmed: Option<bool>,
+}
+
+impl Copies {
+    fn at_own_address(&mut self) -> &mut u64 {
+        &mut self.count
+    }
+
+    fn at_other_addresses(&mut self) -> &mut u64 {
+        &mut self.at_other_addresses
+    }
 }
 
 /// Result of registering a request by its call id.
@@ -80,18 +92,7 @@ pub(super) enum CallEntry<'a> {
     Conflict,
     /// An identical call of the agent runs here whose reply goes to another address: a process that
     /// continues a turn makes the calls of the process before again.
-    OtherAddress(OtherCall),
-}
-
-/// A running call whose reply goes to another address.
-pub(super) struct OtherCall(watch::Receiver<Copies>);
-
-impl OtherCall {
-    /// Waits until the call ended and is no longer registered.
-    pub(super) async fn wait(mut self) {
-        // A closed channel means that the call was aborted.
-        let _ = self.0.wait_for(|copies| copies.confirmed.is_some()).await;
-    }
+    OtherAddress(DuplicateCall),
 }
 
 /// Entry of a running call, removed when dropped.
@@ -107,6 +108,8 @@ pub(super) struct CallGuard<'a> {
 /// the first was lost, so the newest copies must not be settled before the call ends.
 pub(super) struct DuplicateCall {
     is_replying: bool,
+    /// Counts the copies that it is one of.
+    count: fn(&mut Copies) -> &mut u64,
     number: u64,
     copies: watch::Receiver<Copies>,
 }
@@ -131,8 +134,11 @@ impl DuplicateCall {
 
     /// Waits until the call ended and is no longer registered, or until newer copies wait for it.
     pub(super) async fn wait(mut self) -> DuplicateEnd {
-        let newest = self.number + MAX_ATTACHED;
-        let ended = |copies: &Copies| copies.confirmed.is_some() || copies.count >= newest;
+        let (newest, count) = (self.number + MAX_ATTACHED, self.count);
+        let ended = |copies: &Copies| {
+            let mut copies = *copies;
+            copies.confirmed.is_some() || *count(&mut copies) >= newest
+        };
         match self.copies.wait_for(ended).await.as_deref() {
             Ok(Copies { confirmed: Some(true), .. }) => DuplicateEnd::Replied,
             Ok(Copies { confirmed: None, .. }) => DuplicateEnd::Replaced,
@@ -216,13 +222,18 @@ impl RunningCall {
         }
         let is_replying = self.is_replying.load(Ordering::Acquire);
         let sender = self.copies.get_or_insert_with(watch::Sender::default);
-        if self.reply_to != *reply_to {
-            return CallEntry::OtherAddress(OtherCall(sender.subscribe()));
-        }
-        sender.send_modify(|copies| copies.count += 1);
-        let copies = sender.subscribe();
-        let number = copies.borrow().count;
-        CallEntry::Duplicate(DuplicateCall { is_replying, number, copies })
+        let is_elsewhere = self.reply_to != *reply_to;
+        // Counted apart: a copy of the first caller must not replace that of the process that continues.
+        let count: fn(&mut Copies) -> &mut u64 =
+            if is_elsewhere { Copies::at_other_addresses } else { Copies::at_own_address };
+        let mut number = 0;
+        sender.send_modify(|copies| {
+            let count = count(copies);
+            *count += 1;
+            number = *count;
+        });
+        let copy = DuplicateCall { is_replying, count, number, copies: sender.subscribe() };
+        if is_elsewhere { CallEntry::OtherAddress(copy) } else { CallEntry::Duplicate(copy) }
     }
 }
 
@@ -294,6 +305,31 @@ mod tests {
             assert_eq!(copy.await, DuplicateEnd::Replaced);
         }
         guard.finish(true);
+        for copy in newest {
+            assert_eq!(copy.await, DuplicateEnd::Replied);
+        }
+    }
+
+    #[tokio::test]
+    async fn newest_copies_of_other_addresses_replace_older_ones() {
+        let calls = RunningCalls::default();
+        let id = ToolCallId::generate();
+        let register = |instance: &str| {
+            let key = format!("tool.result.agent.{instance}");
+            let reply_to = RoutingKey::new(key).expect("a valid key");
+            calls.register(&id, &reply_to, CallFingerprint(1))
+        };
+        let CallEntry::New(guard) = register("one") else { panic!("no call runs") };
+        let elsewhere = |instance: &str| {
+            let CallEntry::OtherAddress(copy) = register(instance) else { panic!("it runs") };
+            copy.wait()
+        };
+        let oldest = elsewhere("two");
+        let CallEntry::Duplicate(same) = register("one") else { panic!("it runs") };
+        let newest = [elsewhere("two"), elsewhere("three")];
+        assert_eq!(oldest.await, DuplicateEnd::Replaced);
+        guard.finish(true);
+        assert_eq!(same.wait().await, DuplicateEnd::Replied, "counted apart");
         for copy in newest {
             assert_eq!(copy.await, DuplicateEnd::Replied);
         }

@@ -148,6 +148,7 @@ mod tests {
             tool_names: Vec::new(),
             rejected_tools: Vec::new(),
             has_instructions: false,
+            exposure: None,
             fingerprint: "f".to_owned(),
         }
     }

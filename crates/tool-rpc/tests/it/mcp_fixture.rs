@@ -51,6 +51,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         tool_names: tools.iter().map(ToString::to_string).collect(),
         rejected_tools: Vec::new(),
         has_instructions: false,
+        exposure: None,
         fingerprint: server_fingerprint(&definitions),
     }
 }

@@ -32,12 +32,13 @@ impl<S: CallService<Call>> CallService<Call> for Approve<S> {
     async fn call(&self, mut call: Call) -> Result<ToolResult, ToolFailure> {
         if let (Some(approver), RawArguments::Valid(arguments)) = (&self.approver, &call.arguments)
         {
-            let registration = call.tool.registration();
+            let (registration, tool) = (call.tool.registration(), call.tool.tool());
             let request = ApprovalRequest {
                 context: &call.context,
                 name: &registration.name,
                 source: &registration.source,
                 hints: registration.hints,
+                announced_for: tool.invoke_key().filter(|_| tool.is_announced()),
                 fingerprint: call.tool.fingerprint(),
                 arguments,
             };

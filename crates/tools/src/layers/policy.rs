@@ -15,6 +15,7 @@ pub struct CallPolicies {
     tools: HashMap<String, CallPolicy>,
     servers: HashMap<String, CallPolicy>,
     ignores_queues: bool,
+    default_timeout: Option<Duration>,
 }
 
 impl CallPolicies {
@@ -22,6 +23,11 @@ impl CallPolicies {
     /// they enter the layers.
     pub fn ignore_queues(&mut self) {
         self.ignores_queues = true;
+    }
+
+    /// Sets the timeout of tools for which no policy has one, not even their own.
+    pub fn set_default_timeout(&mut self, timeout: Option<Duration>) {
+        self.default_timeout = timeout;
     }
 
     /// Sets the policy of the tool called `name`.
@@ -50,7 +56,7 @@ impl CallPolicies {
             policy.queue = None;
         }
         let is_limit = |time: &Duration| !time.is_zero();
-        policy.timeout = policy.timeout.filter(is_limit);
+        policy.timeout = policy.timeout.or(self.default_timeout).filter(is_limit);
         policy.idle_timeout = policy.idle_timeout.filter(is_limit);
         policy
     }
@@ -113,6 +119,18 @@ mod tests {
         policies.set_server("files", CallPolicy { idle_timeout, ..with_timeout(2) });
         let read = policies.policy_for(&tool("read_file", ToolSource::Files));
         assert_eq!((read.timeout, read.idle_timeout), (None, None));
+    }
+
+    #[test]
+    fn default_timeout_applies_to_tools_without_one() {
+        let mut policies = CallPolicies::default();
+        policies.set_default_timeout(Some(Duration::from_secs(9)));
+        policies.set_tool("quick", with_timeout(1));
+        policies.set_tool("free", with_timeout(0));
+        let timeout = |name| policies.policy_for(&tool(name, ToolSource::Files)).timeout;
+        assert_eq!(timeout("quick"), Some(Duration::from_secs(1)));
+        assert_eq!(timeout("free"), None);
+        assert_eq!(timeout("other"), Some(Duration::from_secs(9)));
     }
 
     #[test]

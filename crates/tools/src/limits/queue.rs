@@ -62,6 +62,12 @@ impl Queue {
         &self.name
     }
 
+    /// Returns its settings.
+    #[must_use]
+    pub fn rules(&self) -> QueueRules {
+        self.rules
+    }
+
     /// Returns the number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
