@@ -11,6 +11,7 @@ mod hostile;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod schedule;
 mod script;
 #[cfg(test)]
 mod tolerance;
