@@ -23,12 +23,12 @@ use rockbot_contracts::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::sharing::Sharing;
+pub(crate) use self::ownership::{Claim, Ownership};
 use self::{
     approval_listener::ApprovalListener,
     forward::Forwarder,
     handler::{InboxHandler, Replicas},
     own_queue::OwnQueueHandler,
-    ownership::Ownership,
     turn_scan::TurnScan,
 };
 use crate::{
@@ -145,6 +145,14 @@ impl AgentInbox {
     #[must_use]
     pub fn stats(&self) -> &Arc<WorkerStats> {
         self.worker.stats()
+    }
+
+    /// Returns the leases of this process; `None` if it does not share the conversations.
+    pub(crate) fn ownership(&self) -> Option<&Ownership> {
+        match &self.role {
+            Role::Alone(_) => None,
+            Role::Replica { ownership, .. } => Some(ownership),
+        }
     }
 
     /// Stops consuming. Without sharing, waits up to `grace` for running turns, cancels the remaining ones,

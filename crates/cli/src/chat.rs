@@ -1,17 +1,20 @@
 //! `rockbot chat`: a single message or an interactive session with an agent.
 
 use std::{
+    future::pending,
     io::{BufRead, IsTerminal, Write},
     time::Duration,
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::AgentClient;
+use rockbot_agent::{AgentClient, ScheduledResults};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
+    AgentName, InstanceId, ScheduledEnded, SessionId, conversation::ConversationSummary,
+    user::TurnOutcome,
 };
 use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use crate::{
     arguments::Chat,
@@ -21,7 +24,7 @@ use crate::{
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
     host::Host,
     print::note,
-    render,
+    render, scheduled_result,
     settings::Settings,
     stored_conversations::ConversationStores,
 };
@@ -42,7 +45,10 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let resolved = resolved.or_exit(exit::USAGE)?;
         let stores = ConversationStores::open(&settings).await?;
         let fleet = Fleet::embed(&settings, Some(&stores)).await?;
-        let host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
+        let mut host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
+        if chat.prompt.is_none() && !chat.only_resumes {
+            host.start_scheduler();
+        }
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
             stores.note_if_in_memory();
@@ -139,6 +145,7 @@ fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
 
 async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupts) -> Outcome {
     let mut lines = lines();
+    let mut results = listen(conversation).await;
     let mut last = exit::OK;
     loop {
         let (line, done) = tokio::select! {
@@ -146,6 +153,10 @@ async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupt
                 Some(line) => line,
                 None => break,
             },
+            Some(ended) = next_result(&mut results) => {
+                scheduled_result::print_result(&ended, conversation.json)?;
+                continue;
+            }
             // No turn runs that could be cancelled, so either interrupt exits.
             _ = interrupts.recv() => break,
         };
@@ -171,6 +182,22 @@ async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupt
         drop(done);
     }
     Ok(last)
+}
+
+/// Listens to the results of scheduled tasks. A user without the right does not hear them; the next turn
+/// is told all the same.
+async fn listen(conversation: &Conversation) -> Option<ScheduledResults> {
+    let Conversation { client, agent, .. } = conversation;
+    let results = client.scheduled_results(agent, &InstanceId::generate()).await;
+    results.inspect_err(|error| debug!(%error, "results of scheduled tasks not received")).ok()
+}
+
+/// Returns the next result; never without a listener.
+async fn next_result(results: &mut Option<ScheduledResults>) -> Option<ScheduledEnded> {
+    match results {
+        Some(results) => results.next().await,
+        None => pending().await,
+    }
 }
 
 /// A line of input, and a sender that is dropped when the line has been processed.

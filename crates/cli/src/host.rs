@@ -2,21 +2,24 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
-    Team, serve,
+    ConversationService, HandlerInstructions, McpParts, McpServices, Schedule,
+    Scheduler, ServiceSearch, Team, serve,
 };
+use rockbot_bus::Bus;
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
 use rockbot_service::exit;
-use rockbot_store::{Clock, Store, StoreError};
+use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::{ToolPins, ToolRegistry, guide_tools, guides, outputs};
 
 use crate::{
     failure::{Failure, OrExit},
     fleet::Fleet,
+    memory::open_memory,
     settings::Settings,
     stored_conversations::ConversationStores,
 };
@@ -28,6 +31,10 @@ const CONCURRENCY: u16 = 64;
 pub(crate) struct Host {
     inbox: AgentInbox,
     requests: ConversationService,
+    /// The scheduled tasks until their scheduler is started.
+    schedule: Option<(Arc<Schedule>, Agent)>,
+    bus: Arc<dyn Bus>,
+    scheduler: Option<Scheduler>,
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
@@ -43,12 +50,8 @@ impl Host {
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
     ) -> Result<Self, Failure> {
-        let memory = AgentMemory::open(&settings.memory, |url| async move {
-            rockbot_store_sql::connect(&url, Clock::System).await
-        })
-        .await
-        .map_err(memory_failure)?
-        .map(Arc::new);
+        let memory = open_memory(settings).await?.map(Arc::new);
+        let schedule = stores.schedule(settings, &definition.name, memory.as_deref());
         // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -56,7 +59,12 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_agent_tools(&registry, settings, memory.as_deref(), services.as_ref())?;
+        let own = OwnTools {
+            memory: memory.as_deref(),
+            schedule: schedule.as_ref(),
+            services: services.as_ref(),
+        };
+        own.register(&registry, settings)?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
@@ -99,21 +107,36 @@ impl Host {
         if let Some(services) = services {
             parts.context.push(services);
         }
+        if let Some(schedule) = &schedule {
+            parts.context.push(schedule.clone());
+        }
         let agent = Agent::new(parts);
-        let server = ConversationServer::for_agent(agent.clone());
+        let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());
         }
         let inbox =
-            serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
+            serve(agent.clone(), fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { inbox, requests, team, pins, memory, _directory: discovered.directory })
+        let (schedule, bus) = (schedule.map(|schedule| (schedule, agent)), fleet.bus.clone());
+        let _directory = discovered.directory;
+        Ok(Self { inbox, requests, schedule, bus, scheduler: None, team, pins, memory, _directory })
+    }
+
+    /// Starts to fire scheduled tasks. A process that answers a single message does not.
+    pub(crate) fn start_scheduler(&mut self) {
+        if let Some((schedule, agent)) = self.schedule.take() {
+            let scheduler = Scheduler::start(schedule, agent, self.bus.clone(), &self.inbox);
+            self.scheduler = Some(scheduler);
+        }
     }
 
     /// Stops the agent; running turns have `grace` to finish.
     pub(crate) async fn stop(self, grace: Duration) {
-        let (_, _) = tokio::join!(self.inbox.drain(grace), self.requests.drain(grace));
+        let scheduler = self.scheduler.map(|scheduler| scheduler.drain(grace));
+        let scheduler = OptionFuture::from(scheduler);
+        tokio::join!(self.inbox.drain(grace), self.requests.drain(grace), scheduler);
         self.team.shut_down(Duration::ZERO).await;
         if let Some(memory) = self.memory {
             memory.close().await;
@@ -124,42 +147,38 @@ impl Host {
     }
 }
 
-/// Registers the agent's own tools. It must run before the discovery, so that no handler's tool takes
-/// their names.
-fn register_agent_tools(
-    registry: &ToolRegistry,
-    settings: &Settings,
-    memory: Option<&AgentMemory>,
-    services: Option<&Arc<ServiceSearch>>,
-) -> Result<(), Failure> {
-    let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
-    let mut tools = Vec::new();
-    if settings.scripts.runner != RunnerName::Off {
-        guides.push(rockbot_scripts::GUIDE);
-    }
-    if let Some(services) = services {
-        guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
-        tools.push(services.tool());
-    }
-    if let Some(memory) = memory {
-        guides.extend(memory.guides());
-        tools.extend(memory.tools());
-    }
-    tools.extend(guide_tools(&guides));
-    for tool in tools {
-        registry.register(tool).or_exit(exit::SOFTWARE)?;
-    }
-    Ok(())
+/// The agent's own tools.
+struct OwnTools<'a> {
+    memory: Option<&'a AgentMemory>,
+    schedule: Option<&'a Arc<Schedule>>,
+    services: Option<&'a Arc<ServiceSearch>>,
 }
 
-/// Returns the failure for a memory store that cannot be opened: unavailable when it cannot be reached,
-/// otherwise a configuration error.
-fn memory_failure(error: MemoryError) -> Failure {
-    match error {
-        MemoryError::Store { source: StoreError::Unavailable { .. }, .. } => {
-            Failure::unavailable(error)
+impl OwnTools<'_> {
+    /// Registers the tools. It must run before the discovery, so that no handler's tool takes their names.
+    fn register(self, registry: &ToolRegistry, settings: &Settings) -> Result<(), Failure> {
+        let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
+        let mut tools = Vec::new();
+        if settings.scripts.runner != RunnerName::Off {
+            guides.push(rockbot_scripts::GUIDE);
         }
-        _ => Failure::usage(error),
+        if let Some(services) = self.services {
+            guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
+            tools.push(services.tool());
+        }
+        if let Some(memory) = self.memory {
+            guides.extend(memory.guides());
+            tools.extend(memory.tools());
+        }
+        if let Some(schedule) = self.schedule {
+            guides.push(schedule.guide());
+            tools.extend(schedule.tools());
+        }
+        tools.extend(guide_tools(&guides));
+        for tool in tools {
+            registry.register(tool).or_exit(exit::SOFTWARE)?;
+        }
+        Ok(())
     }
 }
 

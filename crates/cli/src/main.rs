@@ -15,10 +15,13 @@ mod failure;
 mod fleet;
 mod host;
 mod mcp;
+mod memory;
 mod mismatch;
 mod print;
 mod render;
 mod rest;
+mod schedule;
+mod scheduled_result;
 mod script;
 mod sessions;
 mod settings;
@@ -114,6 +117,7 @@ fn run(arguments: Arguments) -> Outcome {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
+            Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
             Command::Tools(command) => {
                 // An embedded fleet ends with the call, and a stored output with it.

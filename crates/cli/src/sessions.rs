@@ -1,6 +1,6 @@
 //! `rockbot sessions`: lists, shows, exports, deletes and resumes stored conversations.
 
-mod access;
+pub(crate) mod access;
 mod transcript;
 
 use std::time::SystemTime;

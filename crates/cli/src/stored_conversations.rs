@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{ConversationOptions, ConversationServer, ConversationService, Conversations};
+use rockbot_agent::{
+    AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations, Schedule,
+};
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
 use rockbot_service::exit;
@@ -10,6 +12,7 @@ use rockbot_store::{Clock, StoreUrl, Stores, Sweeper};
 
 use crate::{
     failure::{Failure, OrExit},
+    memory::open_memory,
     print::note,
     render,
     settings::Settings,
@@ -61,6 +64,17 @@ impl ConversationStores {
         }
     }
 
+    /// Returns the scheduled tasks of an agent; `None` if scheduling is off.
+    pub(crate) fn schedule(
+        &self,
+        settings: &Settings,
+        agent: &AgentName,
+        memory: Option<&AgentMemory>,
+    ) -> Option<Arc<Schedule>> {
+        let (conversations, section) = (self.factory(settings)(agent), settings.schedule.clone());
+        section.enabled.then(|| Schedule::new(&conversations, section, memory))
+    }
+
     pub(crate) async fn close(self) {
         self.stores.close().await;
     }
@@ -71,11 +85,17 @@ pub(crate) struct StoredConversations {
     stores: ConversationStores,
     bus: Arc<MemoryBus>,
     service: ConversationService,
+    /// The memory, which has the time zone of scheduled tasks.
+    memory: Option<AgentMemory>,
 }
 
 impl StoredConversations {
     /// Opens the store and serves requests about it on a bus of its own.
-    pub(crate) async fn serve(settings: &Settings, agent: &AgentName) -> Result<Self, Failure> {
+    pub(crate) async fn serve(
+        settings: &Settings,
+        agent: &AgentName,
+        has_schedule: bool,
+    ) -> Result<Self, Failure> {
         let stores = ConversationStores::open(settings).await?;
         if matches!(stores.url, StoreUrl::Memory) {
             return Err(Failure::usage(
@@ -85,9 +105,12 @@ impl StoredConversations {
         }
         let bus = Arc::new(MemoryBus::new());
         let conversations = stores.factory(settings)(agent);
-        let server = ConversationServer::for_store(agent.clone(), conversations);
+        let memory = if has_schedule { open_memory(settings).await? } else { None };
+        let schedule = has_schedule.then(|| stores.schedule(settings, agent, memory.as_ref()));
+        let server = ConversationServer::for_store(agent.clone(), conversations)
+            .with_schedule(schedule.flatten());
         let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
-        Ok(Self { stores, bus, service })
+        Ok(Self { stores, bus, service, memory })
     }
 
     /// Returns the bus that requests are served on.
@@ -98,6 +121,9 @@ impl StoredConversations {
     pub(crate) async fn close(self) {
         drop(self.service);
         self.bus.close().await;
+        if let Some(memory) = self.memory {
+            memory.close().await;
+        }
         self.stores.close().await;
     }
 }

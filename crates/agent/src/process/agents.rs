@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, HandlerInstructions, McpParts,
-    ModelBehaviors, Team,
+    ModelBehaviors, Schedule, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ChatModel;
@@ -27,6 +27,7 @@ impl Agents {
         stores: &Stores,
         conversations: Arc<ConversationStores>,
         tools: &Tools,
+        schedule: Option<&Arc<Schedule>>,
         hooks: &OperatorHooks,
     ) -> Self {
         let factory = PartsFactory {
@@ -54,6 +55,9 @@ impl Agents {
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
         parts.context.push(tools.services.clone());
+        if let Some(schedule) = schedule {
+            parts.context.push(schedule.clone());
+        }
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
         let team = Team::new(name, tools.registry.clone(), factory);

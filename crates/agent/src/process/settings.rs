@@ -2,6 +2,7 @@
 
 use rockbot_agent::{
     AgentDefinition, AgentSection, McpSection, MemorySection, ModelBehaviors, PinsSection,
+    ScheduleSection,
 };
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
@@ -24,6 +25,7 @@ pub(crate) struct Settings {
     pub(super) outputs: OutputsSection,
     pub(super) pins: PinsSection,
     pub(super) approval: ApprovalSection,
+    pub(super) schedule: ScheduleSection,
     pub(super) scripts: ScriptsSection,
     pub(super) llm: LlmConfig,
     pub(super) models: ModelBehaviors,
@@ -45,6 +47,7 @@ impl Settings {
             outputs: configuration.section("outputs"),
             pins: configuration.section("pins"),
             approval: configuration.section("approval"),
+            schedule: configuration.section("schedule"),
             scripts: configuration.section("scripts"),
             llm: configuration.section("llm"),
             models: configuration.section("models"),
@@ -66,6 +69,7 @@ impl Settings {
         problems.extend(self.pins.url().err());
         problems.extend(self.memory.validate());
         problems.extend(self.outputs.validate());
+        problems.extend(self.schedule.validate());
         if production {
             problems.extend(self.unsafe_stores());
         }

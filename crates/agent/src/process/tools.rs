@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{McpServices, ServiceSearch};
+use rockbot_agent::{McpServices, Schedule, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
@@ -30,11 +30,12 @@ impl Tools {
         settings: &Settings,
         fleet: &FleetClient,
         stores: &Stores,
+        schedule: Option<&Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        for tool in builtin_tools(settings, fleet, stores, &services) {
+        for tool in builtin_tools(settings, fleet, stores, &services, schedule) {
             registry.register(tool).map_err(configuration_error)?;
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
@@ -62,6 +63,7 @@ fn builtin_tools(
     fleet: &FleetClient,
     stores: &Stores,
     services: &Arc<ServiceSearch>,
+    schedule: Option<&Arc<Schedule>>,
 ) -> Vec<Arc<dyn Tool>> {
     let mut guides = vec![
         guides::FILES,
@@ -75,6 +77,10 @@ fn builtin_tools(
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
         guides.extend(memory.guides());
+    }
+    if let Some(schedule) = schedule {
+        tools.extend(schedule.tools());
+        guides.push(schedule.guide());
     }
     if let Some(outputs) = &stores.outputs {
         tools.push(Arc::new(ToolOutput::new(outputs.clone())));

@@ -2,7 +2,8 @@
 
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId,
+    AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
+    ScheduleResponse, SessionId,
     conversation::ConversationSummary,
 };
 use rockbot_service::exit;
@@ -35,9 +36,18 @@ enum Backend {
 impl Conversations {
     /// Opens the store of the embedded agent, or connects to a running fleet.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+        Self::open_parts(settings, false).await
+    }
+
+    /// Opens the store with the scheduled tasks of the embedded agent, or connects to a running fleet.
+    pub(crate) async fn open_with_schedule(settings: &Settings) -> Result<Self, Failure> {
+        Self::open_parts(settings, true).await
+    }
+
+    async fn open_parts(settings: &Settings, has_schedule: bool) -> Result<Self, Failure> {
         let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
         let (bus, backend) = if settings.embeds() {
-            let stored = StoredConversations::serve(settings, &agent).await?;
+            let stored = StoredConversations::serve(settings, &agent, has_schedule).await?;
             (stored.bus(), Backend::Store(stored))
         } else {
             let fleet = Fleet::open(settings).await?;
@@ -58,6 +68,13 @@ impl Conversations {
         request: &ConversationRequest,
     ) -> Result<ConversationResponse, ConversationRequestError> {
         self.client.request(&self.agent, request).await
+    }
+
+    pub(crate) async fn request_schedule(
+        &self,
+        request: &ScheduleRequest,
+    ) -> Result<ScheduleResponse, ConversationRequestError> {
+        self.client.request_schedule(&self.agent, request).await
     }
 
     /// Returns the summary of a conversation.

@@ -12,6 +12,7 @@ mod hostile;
 mod mcp;
 #[cfg(test)]
 mod schedule;
+#[cfg(test)]
 mod script;
 #[cfg(test)]
 mod tolerance;
