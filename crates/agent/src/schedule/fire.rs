@@ -21,6 +21,7 @@ use crate::{
     event::{TurnAnswer, TurnEnd},
     inbox::{Claim, Ownership},
     origin::TurnOrigin,
+    telemetry::outcome_label,
 };
 
 /// Longest answer that is stored with the task and announced, in bytes.
@@ -200,19 +201,6 @@ fn is_nothing(outcome: TurnOutcome, text: &str) -> bool {
 
 fn is_failure(outcome: TurnOutcome) -> bool {
     !matches!(outcome, TurnOutcome::Completed | TurnOutcome::IterationLimit)
-}
-
-fn outcome_label(outcome: TurnOutcome) -> &'static str {
-    match outcome {
-        TurnOutcome::Completed => "completed",
-        TurnOutcome::IterationLimit => "iteration_limit",
-        TurnOutcome::ToolTimeouts => "tool_timeouts",
-        TurnOutcome::Cancelled => "cancelled",
-        TurnOutcome::ModelFailed => "model_failed",
-        TurnOutcome::Overloaded => "overloaded",
-        TurnOutcome::Expired => "expired",
-        TurnOutcome::Other => "other",
-    }
 }
 
 #[cfg(test)]
