@@ -6,20 +6,24 @@ use croner::{
     Cron,
     parser::{CronParser, Seconds, Year},
 };
-use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{
+    SignedDuration,
+    tz::{AmbiguousOffset, TimeZone},
+};
 use rockbot_contracts::schedule::MAX_CRON_BYTES;
 use rockbot_store::Timestamp;
 
 /// Repeated local times that are skipped in a row: more than an hour of them.
 const MAX_REPEATED: usize = 4096;
+/// Clock changes between two fires that are considered: those of more than 60 years.
+const MAX_CHANGES: usize = 256;
 
 /// A cron expression of five fields, or of six with seconds first.
 ///
 /// On a day on which the clock changes:
 /// - an expression whose minute and hour are fixed fires once at a local time that occurs twice, at the first
 ///   of both;
-/// - one whose time does not occur fires at the first moment after the gap, if minute and hour are single
-///   numbers;
+/// - one of whose times the clock skips fires once, at the first moment after the gap;
 /// - one with `*` in the minute or the hour follows the real time.
 ///
 /// Where both the day of the month and the day of the week are restricted, it fires on a day that meets
@@ -87,8 +91,37 @@ impl CronExpression {
         Ok(Self { text: normalized, cron, has_seconds, has_fixed_time, is_either_day })
     }
 
-    /// Returns the first time after `after` at which the expression comes true; `None` if there is none.
+    /// Returns the first time after `after` at which it fires; `None` if there is none.
     pub(crate) fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let next = self.next_match(after, zone)?;
+        if !self.has_fixed_time {
+            return Some(next);
+        }
+        Some(self.first_gap(after, next, zone).unwrap_or(next))
+    }
+
+    /// Returns the end of the first gap between two times that skips a time of the expression.
+    fn first_gap(&self, after: Timestamp, before: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let after = jiff::Timestamp::from_millisecond(after.as_millis()).ok()?;
+        for change in zone.following(after).take(MAX_CHANGES) {
+            let at = change.timestamp();
+            let end = Timestamp::from_millis(at.as_millisecond());
+            if end >= before {
+                return None;
+            }
+            let offset_before = zone.to_offset(at.checked_sub(SignedDuration::from_secs(1)).ok()?);
+            let (gap_start, gap_end) = (offset_before.to_datetime(at), change.offset().to_datetime(at));
+            if gap_start < gap_end
+                && self.cron.find_next_occurrence(&gap_start, true).is_ok_and(|next| next < gap_end)
+            {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// Returns the first time after `after` whose local time matches.
+    fn next_match(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let mut at = jiff::Timestamp::from_millisecond(after.as_millis()).ok()?;
         for _ in 0..MAX_REPEATED {
             let next = self.cron.find_next_occurrence(&at.to_zoned(zone.clone()), false).ok()?;
@@ -140,3 +173,6 @@ impl fmt::Debug for CronExpression {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod peer_tests;
