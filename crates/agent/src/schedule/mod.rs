@@ -21,7 +21,4 @@ mod task_store;
 mod tools;
 mod zone;
 
-#[cfg(test)]
-mod tests;
-
 pub use self::{handle::Schedule, scheduler::Scheduler, section::ScheduleSection};
