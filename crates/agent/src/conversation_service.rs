@@ -74,11 +74,8 @@ impl ConversationServer {
     /// Fails if the queue cannot be consumed.
     pub async fn serve(self, bus: Arc<dyn Bus>) -> Result<ConversationService, ConsumeError> {
         let queue = QueueSpec::work(&user_conversation(&self.answerer.agent));
-        let handler = RequestHandler {
-            answerer: self.answerer,
-            schedule: self.schedule,
-            bus: bus.clone(),
-        };
+        let handler =
+            RequestHandler { answerer: self.answerer, schedule: self.schedule, bus: bus.clone() };
         let subscription = Subscription::new(queue, CONCURRENCY);
         let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
         Ok(ConversationService { worker })
@@ -161,7 +158,8 @@ impl RequestHandler {
     async fn respond_schedule(&self, user: Option<&str>, envelope: &Envelope) -> ScheduleResponse {
         let failed = |code, message| ScheduleResponse::Failed { code, message };
         let Some(schedule) = &self.schedule else {
-            let message = "scheduling is off for this agent; set schedule.enabled = true".to_owned();
+            let message =
+                "scheduling is off for this agent; set schedule.enabled = true".to_owned();
             return failed(ConversationErrorCode::NotPermitted, message);
         };
         match envelope.decode::<ScheduleRequest>(Limits::default()) {
@@ -171,12 +169,7 @@ impl RequestHandler {
     }
 
     /// Publishes a response. Without it, the client tries again.
-    async fn reply(
-        &self,
-        reply_to: &RoutingKey,
-        request: &Envelope,
-        response: Envelope,
-    ) {
+    async fn reply(&self, reply_to: &RoutingKey, request: &Envelope, response: Envelope) {
         let envelope = response
             .with_correlation_id(request.message_id.as_str())
             .with_source(self.answerer.agent.as_str())

@@ -22,8 +22,8 @@ use rockbot_contracts::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::sharing::Sharing;
 pub(crate) use self::ownership::{Claim, Ownership};
+pub use self::sharing::Sharing;
 use self::{
     approval_listener::ApprovalListener,
     forward::Forwarder,

@@ -55,8 +55,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         &hooks,
     );
     let Agents { primary, team } = agents;
-    let requests =
-        ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
+    let requests = ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     tokio::select! {
         () = tools.discovered() => {}
@@ -69,7 +68,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         None => serve_inbox(primary, bus, concurrency).await,
     };
     let inbox = inbox.map_err(unavailable_error)?;
-    let scheduler = schedule.map(|schedule| Scheduler::start(schedule, agent, fleet.bus.clone(), &inbox));
+    let scheduler =
+        schedule.map(|schedule| Scheduler::start(schedule, agent, fleet.bus.clone(), &inbox));
     let probe = settings.agent.probe_replies;
     let probe = probe.then(|| fleet.start_reply_probe(tools.handlers(), health));
     health.serving();

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, Schedule,
-    Scheduler, ServiceSearch, Team, serve,
+    ConversationService, HandlerInstructions, McpParts, McpServices, Schedule, Scheduler,
+    ServiceSearch, Team, serve,
 };
 use rockbot_bus::Bus;
 use rockbot_llm::ChatModel;
@@ -116,8 +116,9 @@ impl Host {
         if let Some(folder) = &settings.agent.directory {
             team.watch(folder.clone());
         }
-        let inbox =
-            serve(agent.clone(), fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
+        let inbox = serve(agent.clone(), fleet.bus.clone(), CONCURRENCY)
+            .await
+            .or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
         let (schedule, bus) = (schedule.map(|schedule| (schedule, agent)), fleet.bus.clone());
         let _directory = discovered.directory;

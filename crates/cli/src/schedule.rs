@@ -32,8 +32,7 @@ pub(crate) async fn run(mut settings: Settings, command: Schedule, json: bool) -
         Schedule::List { .. } => list(&agent, json).await,
         Schedule::Show { task, .. } => show(&agent, &task.name, json).await,
         Schedule::Add { task, cron, description, once, timezone, .. } => {
-            let task =
-                NewTask { name: task.name, cron, description, run_once: once, timezone };
+            let task = NewTask { name: task.name, cron, description, run_once: once, timezone };
             change(&agent, ScheduleRequest::Add { task }, json).await
         }
         Schedule::Cancel { task, .. } => {
@@ -73,7 +72,8 @@ async fn show(agent: &Conversations, name: &str, json: bool) -> Outcome {
     let (now, tasks) = tasks(agent).await?;
     let name = name.trim().to_lowercase();
     let Some(task) = tasks.into_iter().find(|task| task.name.to_lowercase() == name) else {
-        let text = format!("there is no scheduled task '{name}'; list the tasks to see their names");
+        let text =
+            format!("there is no scheduled task '{name}'; list the tasks to see their names");
         let code = ConversationErrorCode::NotFound;
         return Err(ConversationRequestError::Refused { code, message: text }.into());
     };

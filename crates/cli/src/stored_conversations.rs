@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations, Schedule,
+    AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations,
+    Schedule,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;

@@ -12,10 +12,9 @@ use crate::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
         SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT,
         USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_NOTICE, USER_RESPONSE, doctor_ping,
-        key_segment,
-        mcp_manage, monitored_replies, monitored_requests, quarantine_of, script_invoke,
-        tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
-        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
+        key_segment, mcp_manage, monitored_replies, monitored_requests, quarantine_of,
+        script_invoke, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
+        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
         user_conversation, user_message, user_notice,
     },
 };

@@ -4,6 +4,7 @@ mod crashes;
 mod harness;
 mod outages;
 mod rolling;
+mod schedule;
 mod sessions;
 mod stalls;
 mod steering;

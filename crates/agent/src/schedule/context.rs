@@ -40,9 +40,10 @@ impl ContextSource for Schedule {
 impl Schedule {
     async fn describe(&self, results: &[Notice], others: usize) -> String {
         let zone = self.shown_zone().await;
-        let mut text = "Results of scheduled tasks since the last message. The user may not have seen \
+        let mut text =
+            "Results of scheduled tasks since the last message. The user may not have seen \
                         them:"
-            .to_owned();
+                .to_owned();
         for notice in results {
             let Notice { task, fire, session, outcome, text: answer, .. } = notice;
             let due = zone.local_with_zone(*fire);

@@ -110,7 +110,8 @@ impl CronExpression {
                 return None;
             }
             let offset_before = zone.to_offset(at.checked_sub(SignedDuration::from_secs(1)).ok()?);
-            let (gap_start, gap_end) = (offset_before.to_datetime(at), change.offset().to_datetime(at));
+            let (gap_start, gap_end) =
+                (offset_before.to_datetime(at), change.offset().to_datetime(at));
             if gap_start < gap_end
                 && self.cron.find_next_occurrence(&gap_start, true).is_ok_and(|next| next < gap_end)
             {

@@ -164,8 +164,7 @@ impl Occasion {
         let when = zone.local_with_zone(*at);
         let due = if *is_requested { "requested" } else { "due" };
         let minutes = late.as_secs() / 60;
-        let late =
-            if minutes > 0 { format!(", {minutes} min late") } else { String::new() };
+        let late = if minutes > 0 { format!(", {minutes} min late") } else { String::new() };
         let missed = match missed {
             0 => String::new(),
             1 => " The fire before it was missed.".to_owned(),

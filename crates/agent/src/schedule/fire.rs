@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use metrics::counter;
 use rockbot_bus::{Bus, Publication};
 use rockbot_contracts::{
-    ContentTrust, Envelope, MessageId, ScheduledEnded, UserMessage, topology::user_notice, user::TurnOutcome,
+    ContentTrust, Envelope, MessageId, ScheduledEnded, UserMessage, topology::user_notice,
+    user::TurnOutcome,
 };
 use rockbot_tools::EntryPoint;
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -131,8 +132,13 @@ impl FireRunner {
             };
             self.schedule.notices.add(notice).await?;
         }
-        let last =
-            LastFire { at: fire.at, session: fire.session.clone(), ended, outcome, text: text.clone() };
+        let last = LastFire {
+            at: fire.at,
+            session: fire.session.clone(),
+            ended,
+            outcome,
+            text: text.clone(),
+        };
         let finished = self.schedule.tasks.edit(task, |task| {
             let running = task.running.as_ref().map(|fire| &fire.message);
             if running != Some(&fire.message) {
@@ -145,7 +151,8 @@ impl FireRunner {
             if task.due.is_none() { Edit::Remove } else { Edit::Put }
         });
         if finished.await?.is_some() {
-            counter!("rockbot_schedule_fires_total", "outcome" => outcome_label(outcome)).increment(1);
+            counter!("rockbot_schedule_fires_total", "outcome" => outcome_label(outcome))
+                .increment(1);
             info!(task = %task, session_id = %fire.session, ?outcome, "scheduled task ended");
             if is_told {
                 self.announce(task, fire, outcome, text).await;

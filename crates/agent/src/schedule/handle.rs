@@ -135,8 +135,7 @@ impl Schedule {
             last: replaced.and_then(|one| one.value.last.clone()),
             counts: replaced.map(|one| one.value.counts).unwrap_or_default(),
         };
-        let expected =
-            replaced.map_or(Expected::Absent, |one| Expected::Version(one.version));
+        let expected = replaced.map_or(Expected::Absent, |one| Expected::Version(one.version));
         if !self.tasks.put(&task, expected).await? {
             return Err(EditError::Contended.into());
         }
@@ -346,7 +345,8 @@ impl Schedule {
         }
         answer += &format!(" Next fire: {}.", fires.join(", then "));
         if cron.is_either_day() {
-            answer += " It fires on every day that meets its day of the month or its day of the week.";
+            answer +=
+                " It fires on every day that meets its day of the month or its day of the week.";
         }
         answer += &format!(" Current time: {}.", zone.local_with_zone(now));
         if !self.is_durable() {

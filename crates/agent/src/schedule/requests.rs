@@ -55,10 +55,8 @@ fn done(message: String) -> ScheduleResponse {
 
 fn info(task: ScheduledTask, timezone: String) -> ScheduledTaskInfo {
     let next = if task.running.is_none() { task.requested.or(task.due) } else { task.due };
-    let running = task.running.map(|fire| FireInfo {
-        fire_ms: unix_ms(fire.at),
-        session_id: fire.session,
-    });
+    let running =
+        task.running.map(|fire| FireInfo { fire_ms: unix_ms(fire.at), session_id: fire.session });
     let last = task.last.map(|last| {
         let LastFire { at, session, ended, outcome, text } = last;
         let fire = FireInfo { fire_ms: unix_ms(at), session_id: session };

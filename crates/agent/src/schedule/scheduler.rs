@@ -4,11 +4,7 @@
 //! the task and the ids of the fire's conversation and message. Any process may then run it: the lease on the
 //! conversation avoids that two do, and the log of the conversation ensures that one turn runs.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use metrics::{counter, gauge, histogram};
 use rockbot_bus::Bus;
@@ -231,8 +227,8 @@ impl Looker {
         now: Timestamp,
     ) -> Result<(), DocumentError> {
         self.failed.retain(|_, at| at.elapsed() < RETRY_AFTER);
-        let mut free = usize::from(self.runner.schedule.section.concurrency)
-            .saturating_sub(self.fires.len());
+        let mut free =
+            usize::from(self.runner.schedule.section.concurrency).saturating_sub(self.fires.len());
         if fires.is_empty() || free == 0 {
             return Ok(());
         }

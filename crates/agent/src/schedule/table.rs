@@ -38,7 +38,10 @@ pub(super) fn markdown(tasks: &[ScheduledTask], now: Timestamp, zone: &Zone) -> 
         let once = if *run_once { "yes" } else { "no" };
         let description = cell(description, MAX_DESCRIPTION_CHARS);
         let (name, last) = (cell(name.as_str(), usize::MAX), last(task, zone));
-        text += &format!("| {name} | {} | {next} | {once} | {last} | {description} |\n", cell(&cron, usize::MAX));
+        text += &format!(
+            "| {name} | {} | {next} | {once} | {last} | {description} |\n",
+            cell(&cron, usize::MAX)
+        );
     }
     text
 }

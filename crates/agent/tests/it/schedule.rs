@@ -215,7 +215,10 @@ async fn single_task_is_removed_after_its_turn() {
     assert_eq!(results_told(&process.model), 1);
 
     let refused = process.request(ScheduleRequest::Add { task }).await.unwrap_err();
-    assert!(refused.contains("that time is over: the next one is 2027-11-25 09:00:00"), "{refused}");
+    assert!(
+        refused.contains("that time is over: the next one is 2027-11-25 09:00:00"),
+        "{refused}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

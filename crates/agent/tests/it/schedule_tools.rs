@@ -41,13 +41,21 @@ async fn model_schedules_lists_and_cancels_a_task() {
     .await;
     send(&process.agent, "every Monday").await;
     let results = process.model.tool_results();
-    assert!(results[0].starts_with("No scheduled tasks. Current time: 2026-11-25"), "{}", results[0]);
+    assert!(
+        results[0].starts_with("No scheduled tasks. Current time: 2026-11-25"),
+        "{}",
+        results[0]
+    );
     let added = &results[1];
     assert!(added.starts_with("Scheduled task 'Report' with cron '0 9 1 * MON'."), "{added}");
-    let next = "Next fire: 2026-11-30 09:00:00, then 2026-12-01 09:00:00, then 2026-12-07 09:00:00.";
+    let next =
+        "Next fire: 2026-11-30 09:00:00, then 2026-12-01 09:00:00, then 2026-12-07 09:00:00.";
     assert!(added.contains(next), "{added}");
     assert!(added.contains("every day that meets its day of the month or"), "{added}");
-    assert!(added.contains("Current time: 2026-11-25 08:00:00 (Europe/Berlin, UTC+01:00)."), "{added}");
+    assert!(
+        added.contains("Current time: 2026-11-25 08:00:00 (Europe/Berlin, UTC+01:00)."),
+        "{added}"
+    );
     assert!(results[2].contains("It replaces the task with cron '0 9 1 * MON'."), "{}", results[2]);
     let listed = &results[3];
     assert!(listed.contains("Scheduled tasks (1):"), "{listed}");
@@ -62,8 +70,7 @@ async fn invalid_tasks_are_refused_with_a_reason() {
     let site = Site::at(MORNING);
     let model = RecordingModel::script([ScriptedTurn::text("Done.")]);
     let section = ScheduleSection { max_tasks: 2, ..ScheduleSection::default() };
-    let process =
-        site.start_with("one", &model, section, site.stores.store.clone()).await;
+    let process = site.start_with("one", &model, section, site.stores.store.clone()).await;
     let add = async |task: NewTask| process.request(ScheduleRequest::Add { task }).await;
     let daily = || new_task("daily", "@daily");
     for (task, reason) in [

@@ -3,8 +3,7 @@
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
-    ScheduleResponse, SessionId,
-    conversation::ConversationSummary,
+    ScheduleResponse, SessionId, conversation::ConversationSummary,
 };
 use rockbot_service::exit;
 

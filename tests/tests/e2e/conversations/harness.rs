@@ -72,6 +72,11 @@ impl Replicas {
         running
     }
 
+    /// Returns the URL of the store.
+    pub(super) fn store(&self) -> &str {
+        &self.store
+    }
+
     /// Connects a user of the agent.
     pub(super) async fn user(&self) -> User {
         User::connect(self.fleet.bus(|_| {}).await, self.agent.clone()).await

@@ -32,7 +32,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 
@@ -105,7 +106,8 @@ fn ask(cases: &[Case]) -> Vec<Option<Vec<i64>>> {
 }
 
 fn own_fires(case: &Case) -> Vec<i64> {
-    let (cron, zone) = (CronExpression::parse(&case.cron).unwrap(), TimeZone::get(case.zone).unwrap());
+    let (cron, zone) =
+        (CronExpression::parse(&case.cron).unwrap(), TimeZone::get(case.zone).unwrap());
     let (mut fires, mut at) = (Vec::new(), Timestamp::from_millis(case.start * 1000));
     while fires.len() < FIRES
         && let Some(next) = cron.next_after(at, &zone)

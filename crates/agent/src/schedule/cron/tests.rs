@@ -32,8 +32,10 @@ fn fires(text: &str, zone_name: &str, from: &str, to: &str) -> Vec<String> {
 #[test]
 fn skipped_and_repeated_hours_follow_the_rules() {
     // Berlin: 29 March 2026 has no 2 to 3 o'clock, 25 October has it twice.
-    let spring = |text| fires(text, "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T03:00:00Z");
-    let autumn = |text| fires(text, "Europe/Berlin", "2026-10-24T23:00:00Z", "2026-10-25T03:00:00Z");
+    let spring =
+        |text| fires(text, "Europe/Berlin", "2026-03-29T00:00:00Z", "2026-03-29T03:00:00Z");
+    let autumn =
+        |text| fires(text, "Europe/Berlin", "2026-10-24T23:00:00Z", "2026-10-25T03:00:00Z");
     assert_eq!(spring("30 2 * * *"), ["29 03:00+02:00"]);
     assert_eq!(autumn("30 2 * * *"), ["25 02:30+02:00"]);
     assert_eq!(autumn("25,35 2 * * *"), ["25 02:25+02:00", "25 02:35+02:00"]);
@@ -136,9 +138,16 @@ fn text_is_normalized_and_bounded() {
         assert!(CronExpression::parse(valid).is_ok(), "{valid}");
     }
     let long = "1,".repeat(60) + "1 * * * *";
-    for invalid in
-        ["", "* * * *", "0 0 0 1 1 * 2026", "@reboot", "60 * * * *", "a b c d e", "0 9 * * ü", &long]
-    {
+    for invalid in [
+        "",
+        "* * * *",
+        "0 0 0 1 1 * 2026",
+        "@reboot",
+        "60 * * * *",
+        "a b c d e",
+        "0 9 * * ü",
+        &long,
+    ] {
         let error = CronExpression::parse(invalid).unwrap_err();
         assert!(error.to_string().ends_with("with seconds first"), "{invalid}: {error}");
     }
