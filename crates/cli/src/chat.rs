@@ -184,8 +184,7 @@ async fn run_interactive(conversation: &Conversation, interrupts: &mut Interrupt
     Ok(last)
 }
 
-/// Listens to the results of scheduled tasks. A user without the right does not hear them; the next turn
-/// is told all the same.
+/// Listens to the results of scheduled tasks. Without the right to, only the next turn shows them.
 async fn listen(conversation: &Conversation) -> Option<ScheduledResults> {
     let Conversation { client, agent, .. } = conversation;
     let results = client.scheduled_results(agent, &InstanceId::generate()).await;

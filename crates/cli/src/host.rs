@@ -121,8 +121,17 @@ impl Host {
             .or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
         let (schedule, bus) = (schedule.map(|schedule| (schedule, agent)), fleet.bus.clone());
-        let _directory = discovered.directory;
-        Ok(Self { inbox, requests, schedule, bus, scheduler: None, team, pins, memory, _directory })
+        Ok(Self {
+            inbox,
+            requests,
+            schedule,
+            bus,
+            scheduler: None,
+            team,
+            pins,
+            memory,
+            _directory: discovered.directory,
+        })
     }
 
     /// Starts to fire scheduled tasks. A process that answers a single message does not.

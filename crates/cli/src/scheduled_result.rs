@@ -18,7 +18,7 @@ pub(crate) fn print_result(ended: &ScheduledEnded, json: bool) -> std::io::Resul
     outln!("{}", render::clean(text.trim()))
 }
 
-/// Returns an outcome in words.
+/// Returns the description of an outcome.
 pub(crate) fn outcome_text(outcome: TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Completed => "completed",

@@ -113,7 +113,7 @@ pub struct ScheduledTaskInfo {
     /// Removed after its first fire.
     #[serde(default)]
     pub run_once: bool,
-    /// Time of the next fire in Unix milliseconds; absent if there is none.
+    /// Time of the next fire in Unix milliseconds; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
     /// Time of the fire whose turn has no answer yet.
@@ -166,7 +166,7 @@ pub struct LastFireInfo {
 }
 
 /// Announcement on `user.notice.<agent>`: a scheduled task has an answer. It may be lost; the next turn of
-/// the user is told as well.
+/// the user shows it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledEnded {

@@ -1,4 +1,4 @@
-//! Tells the next turn of a person about the results of scheduled tasks.
+//! Shows the results of scheduled tasks to the next turn of a person.
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::user::TurnOutcome;
@@ -60,7 +60,7 @@ impl Schedule {
     }
 }
 
-/// Returns an outcome in words.
+/// Returns the description of an outcome.
 pub(super) fn describe_outcome(outcome: TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Completed => "completed",

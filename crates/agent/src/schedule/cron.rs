@@ -91,7 +91,7 @@ impl CronExpression {
         Ok(Self { text: normalized, cron, has_seconds, has_fixed_time, is_either_day })
     }
 
-    /// Returns the first time after `after` at which it fires; `None` if there is none.
+    /// Returns the first time after `after` at which it fires; `None` if it never does.
     pub(crate) fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let next = self.next_match(after, zone)?;
         if !self.has_fixed_time {

@@ -1,4 +1,4 @@
-//! Decides what is due for a task at a point in time.
+//! Decides which changes of a task are due at a point in time.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct DueRules {
     jitter: Duration,
 }
 
-/// What is to be written for a task.
+/// A change of a task that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     /// The task afterwards.
@@ -51,7 +51,7 @@ impl From<&ScheduleSection> for DueRules {
 }
 
 impl DueRules {
-    /// Returns what is to be written for `task` at `now`; `None` if nothing is due. `zone` is the zone of
+    /// Returns the change that is due for `task` at `now`, if any. `zone` is the zone of
     /// the task, or that of the agent.
     pub(super) fn change(
         &self,
@@ -71,7 +71,7 @@ impl DueRules {
             && task.running.is_none()
         {
             change.task.requested = None;
-            change.fire(Occasion { at, late: now.since(at), missed: 0, is_requested: true }, zone);
+            change.fire(FireTime { at, late: now.since(at), missed: 0, is_requested: true }, zone);
             return Some(change);
         }
         let due = task.due?;
@@ -97,7 +97,7 @@ impl DueRules {
         let late = horizon.since(newest);
         if late <= self.catch_up {
             let missed = count - 1;
-            change.fire(Occasion { at: newest, late, missed, is_requested: false }, zone);
+            change.fire(FireTime { at: newest, late, missed, is_requested: false }, zone);
             change.missed = missed;
         } else {
             change.missed = count;
@@ -128,8 +128,8 @@ impl DueRules {
     }
 }
 
-/// A fire and its circumstances.
-struct Occasion {
+/// The time of a fire, and how late it is.
+struct FireTime {
     at: Timestamp,
     late: Duration,
     /// Earlier fires that were missed.
@@ -138,8 +138,8 @@ struct Occasion {
 }
 
 impl Change {
-    fn fire(&mut self, occasion: Occasion, zone: &Zone) {
-        let Occasion { at, is_requested, .. } = occasion;
+    fn fire(&mut self, time: FireTime, zone: &Zone) {
+        let FireTime { at, is_requested, .. } = time;
         let task = &mut self.task;
         let digest = Sha256::digest(format!("{}/{}/{is_requested}", task.revision, at.as_millis()));
         let random = hex(&digest[..16]);
@@ -147,7 +147,7 @@ impl Change {
             at,
             session: session_id(task, at, &random[..8]),
             message: message_id(at, &random),
-            text: occasion.message(task, zone),
+            text: time.message(task, zone),
         });
         if task.run_once {
             task.due = None;
@@ -157,7 +157,7 @@ impl Change {
     }
 }
 
-impl Occasion {
+impl FireTime {
     /// Returns the message that starts the turn.
     fn message(&self, task: &ScheduledTask, zone: &Zone) -> String {
         let Self { at, late, missed, is_requested } = self;

@@ -49,7 +49,7 @@ pub(super) struct PendingFire {
     pub(super) fire: Fire,
 }
 
-/// How the attempt to run a fire ended.
+/// Outcome of an attempt to run a fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FireEnd {
     /// The answer of its turn is recorded.
@@ -112,15 +112,15 @@ impl FireRunner {
         self.agent.run_turn(origin, message, Arc::new(|_| {})).await
     }
 
-    /// Records the result, then announces it. A process that dies in between repeats it; the result is told
+    /// Records the result, then announces it. A process that dies in between repeats it; the result is shown
     /// once.
     async fn finish(&self, pending: &PendingFire, answer: TurnAnswer) -> Result<(), EditError> {
         let PendingFire { task, user, fire } = pending;
         let TurnAnswer { mut text, outcome, .. } = answer;
         let ended = self.schedule.tasks.now().await?;
         truncate(&mut text, MAX_TEXT_BYTES);
-        let is_told = !is_nothing(outcome, &text);
-        if is_told {
+        let is_reported = !is_nothing(outcome, &text);
+        if is_reported {
             let notice = Notice {
                 message: fire.message.clone(),
                 task: task.clone(),
@@ -154,14 +154,14 @@ impl FireRunner {
             counter!("rockbot_schedule_fires_total", "outcome" => outcome_label(outcome))
                 .increment(1);
             info!(task = %task, session_id = %fire.session, ?outcome, "scheduled task ended");
-            if is_told {
+            if is_reported {
                 self.announce(task, fire, outcome, text).await;
             }
         }
         Ok(())
     }
 
-    /// Announces a result to the programs of users that listen. Whoever misses it is told by the next turn.
+    /// Announces a result to the programs of users that listen. The next turn shows it too.
     async fn announce(&self, task: &TaskName, fire: &Fire, outcome: TurnOutcome, text: String) {
         let ended = ScheduledEnded {
             agent: self.schedule.agent.clone(),
@@ -180,8 +180,8 @@ impl FireRunner {
         }
     }
 
-    /// Tells that the only fire of a task was missed.
-    pub(super) async fn tell_missed(&self, task: &ScheduledTask) -> Result<(), EditError> {
+    /// Adds the notice that the only fire of a task was missed.
+    pub(super) async fn report_missed(&self, task: &ScheduledTask) -> Result<(), EditError> {
         let due = task.due.unwrap_or(task.created.at);
         // The id is the same for every process that notices it.
         let id = format!("missed-{}", task.revision);
@@ -200,7 +200,7 @@ impl FireRunner {
     }
 }
 
-/// Returns `true` if the user is not told about the answer.
+/// Returns `true` if the answer is not reported to the user.
 fn is_nothing(outcome: TurnOutcome, text: &str) -> bool {
     let text = text.trim().trim_end_matches('.');
     outcome == TurnOutcome::Completed && (text.is_empty() || text == NOTHING)
@@ -215,11 +215,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_empty_answer_is_not_told() {
-        let told = |outcome, text| !is_nothing(outcome, text);
-        assert!(!told(TurnOutcome::Completed, " NOTHING.\n"));
-        assert!(!told(TurnOutcome::Completed, ""));
-        assert!(told(TurnOutcome::Completed, "NOTHING to do, but the disk is full"));
-        assert!(told(TurnOutcome::ModelFailed, "NOTHING"));
+    fn only_an_empty_answer_is_not_reported() {
+        let reported = |outcome, text| !is_nothing(outcome, text);
+        assert!(!reported(TurnOutcome::Completed, " NOTHING.\n"));
+        assert!(!reported(TurnOutcome::Completed, ""));
+        assert!(reported(TurnOutcome::Completed, "NOTHING to do, but the disk is full"));
+        assert!(reported(TurnOutcome::ModelFailed, "NOTHING"));
     }
 }

@@ -46,7 +46,7 @@ pub struct Schedule {
     pub(super) changed: Notify,
 }
 
-/// Who creates a task.
+/// The creator of a task.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Creator {
     /// The conversation; `None` for a person with the command line program.
@@ -156,7 +156,7 @@ impl Schedule {
         Ok((now, tasks))
     }
 
-    /// Removes a task. Returns a description, or `None` if there is none. A running turn continues: the task
+    /// Removes a task. Returns a description, or `None` for an unknown task. A running turn continues: the task
     /// is removed when it has ended.
     pub(super) async fn cancel(
         &self,

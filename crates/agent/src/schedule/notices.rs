@@ -1,4 +1,4 @@
-//! Results of scheduled tasks that their user has not been told yet.
+//! Results of scheduled tasks that their user has not seen yet.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,8 +15,8 @@ use super::{
 const SPACE: &str = "schedule-notices";
 /// Maximum number of results that wait. The oldest are dropped.
 const MAX_PENDING: usize = 20;
-/// Number of results remembered as told, so that a process that records one again does not tell it again.
-const MAX_TOLD: usize = 64;
+/// Number of results remembered as shown, so that a process that records one again does not show it twice.
+const MAX_SHOWN: usize = 64;
 /// Longest text of a result, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 /// Attempts to change the results while others change them.
@@ -32,7 +32,7 @@ pub(super) struct NoticeStore {
 struct Notices {
     /// Oldest first.
     pending: VecDeque<Notice>,
-    told: VecDeque<MessageId>,
+    shown: VecDeque<MessageId>,
 }
 
 /// The result of a fire.
@@ -62,7 +62,7 @@ impl NoticeStore {
     pub(super) async fn add(&self, mut notice: Notice) -> Result<(), EditError> {
         truncate(&mut notice.text, MAX_TEXT_BYTES);
         let add = |notices: &mut Notices| {
-            let is_known = notices.told.contains(&notice.message)
+            let is_known = notices.shown.contains(&notice.message)
                 || notices.pending.iter().any(|one| one.message == notice.message);
             if is_known {
                 return None;
@@ -88,7 +88,7 @@ impl NoticeStore {
             for notice in std::mem::take(&mut notices.pending) {
                 let is_own = is_visible(user, notice.user.as_deref());
                 if is_own && taken.len() < limit {
-                    notices.told.push_back(notice.message.clone());
+                    notices.shown.push_back(notice.message.clone());
                     taken.push(notice);
                 } else {
                     others += usize::from(is_own);
@@ -96,8 +96,8 @@ impl NoticeStore {
                 }
             }
             notices.pending = kept;
-            while notices.told.len() > MAX_TOLD {
-                notices.told.pop_front();
+            while notices.shown.len() > MAX_SHOWN {
+                notices.shown.pop_front();
             }
             (!taken.is_empty()).then_some((taken, others))
         };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn result_is_told_once_although_added_again() {
+    async fn result_added_twice_is_shown_once() {
         let notices = store();
         for id in [1, 2, 1] {
             notices.add(notice(id, None)).await.unwrap();

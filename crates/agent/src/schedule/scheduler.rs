@@ -29,14 +29,14 @@ use crate::{
     inbox::{AgentInbox, Ownership, Sharing},
 };
 
-/// Longest time between two looks at the tasks, which other processes change too.
+/// Longest time between two scans of the tasks, which other processes change too.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after the store failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after another process changed a task first.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
-/// Time limit of a look.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of a scan.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until a fire that could not be run is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
@@ -66,7 +66,7 @@ impl Scheduler {
         });
         let stop = CancellationToken::new();
         let runner = Arc::new(FireRunner { schedule, agent, bus, ownership });
-        let task = tokio::spawn(Looker::new(runner).run(stop.clone()));
+        let task = tokio::spawn(TaskScanner::new(runner).run(stop.clone()));
         Self { stop, task }
     }
 
@@ -85,8 +85,8 @@ impl Drop for Scheduler {
     }
 }
 
-/// Looks at the tasks, and runs their fires.
-pub(super) struct Looker {
+/// Scans the tasks, and runs their fires.
+pub(super) struct TaskScanner {
     runner: Arc<FireRunner>,
     rules: DueRules,
     fires: JoinSet<(MessageId, FireEnd)>,
@@ -95,16 +95,16 @@ pub(super) struct Looker {
     is_store_down: bool,
 }
 
-/// What a look found.
+/// The result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScanResult {
     /// Time until the next task is due; `None` if none is.
     next: Option<Duration>,
     /// Another process changed a task first.
     has_conflict: bool,
 }
 
-impl Looker {
+impl TaskScanner {
     pub(super) fn new(runner: Arc<FireRunner>) -> Self {
         let rules = DueRules::from(&runner.schedule.section);
         let (fires, failed) = (JoinSet::new(), HashMap::new());
@@ -115,8 +115,8 @@ impl Looker {
         let schedule = self.runner.schedule.clone();
         info!(agent = %schedule.agent, "scheduler started");
         loop {
-            let look = timeout(LOOK_TIMEOUT, self.look());
-            let Some(found) = stop.run_until_cancelled(look).await else { break };
+            let scan = timeout(SCAN_TIMEOUT, self.scan());
+            let Some(found) = stop.run_until_cancelled(scan).await else { break };
             let pause = self.pause_after(found.unwrap_or_else(|_| Err(late())));
             tokio::select! {
                 biased;
@@ -148,12 +148,12 @@ impl Looker {
         }
     }
 
-    fn pause_after(&mut self, found: Result<Found, EditError>) -> Duration {
+    fn pause_after(&mut self, found: Result<ScanResult, EditError>) -> Duration {
         let was_down = self.is_store_down;
         self.is_store_down = found.is_err();
         match found {
-            Ok(Found { has_conflict: true, .. }) => CONFLICT_PAUSE,
-            Ok(Found { next, .. }) => next.unwrap_or(MAX_PAUSE).min(MAX_PAUSE),
+            Ok(ScanResult { has_conflict: true, .. }) => CONFLICT_PAUSE,
+            Ok(ScanResult { next, .. }) => next.unwrap_or(MAX_PAUSE).min(MAX_PAUSE),
             Err(error) if was_down => {
                 debug!(%error, "scheduled tasks still unavailable");
                 RETRY_PAUSE
@@ -165,14 +165,15 @@ impl Looker {
         }
     }
 
-    /// Decides what is due, and runs fires that no process runs.
-    pub(super) async fn look(&mut self) -> Result<Found, EditError> {
+    /// Writes the changes that are due, and runs fires that no process runs.
+    pub(super) async fn scan(&mut self) -> Result<ScanResult, EditError> {
         let (schedule, started) = (self.runner.schedule.clone(), Instant::now());
         let now = schedule.tasks.now().await?;
         let documents = schedule.tasks.list().await?;
         let agent_zone = schedule.agent_zone().await;
         gauge!("rockbot_schedule_tasks").set(count(documents.len()));
-        let (mut found, mut fires, mut next) = (Found::default(), Vec::new(), None::<Timestamp>);
+        let (mut found, mut fires, mut next) =
+            (ScanResult::default(), Vec::new(), None::<Timestamp>);
         for Document { value: task, version, .. } in documents {
             let zone = Schedule::zone_of(&task, agent_zone.as_ref());
             let task = match self.rules.change(&task, &zone, now) {
@@ -198,7 +199,7 @@ impl Looker {
         let Change { task, missed, overlapped, has_fired, is_over } = change;
         let tasks = &self.runner.schedule.tasks;
         let is_written = if is_over {
-            self.runner.tell_missed(&task).await?;
+            self.runner.report_missed(&task).await?;
             tasks.remove(&task.name, version).await?
         } else {
             tasks.put(&task, Expected::Version(version)).await?
@@ -262,7 +263,7 @@ enum Written {
 }
 
 fn late() -> EditError {
-    let reason = format!("no response within {LOOK_TIMEOUT:?}");
+    let reason = format!("no response within {SCAN_TIMEOUT:?}");
     DocumentError::Store(rockbot_store::StoreError::Unavailable { reason }).into()
 }
 

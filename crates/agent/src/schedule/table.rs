@@ -13,7 +13,7 @@ const MAX_DESCRIPTION_CHARS: usize = 120;
 /// Longest last answer in a cell, in characters.
 const MAX_ANSWER_CHARS: usize = 80;
 
-/// Returns the table of `tasks`, or a sentence if there are none. Times are in `zone`.
+/// Returns the table of `tasks`, or a sentence without tasks. Times are in `zone`.
 pub(super) fn markdown(tasks: &[ScheduledTask], now: Timestamp, zone: &Zone) -> String {
     let now = zone.local_with_zone(now);
     if tasks.is_empty() {

@@ -106,7 +106,7 @@ pub(crate) struct ScheduledTask {
     pub(crate) counts: FireCounts,
 }
 
-/// Who created a task.
+/// The creation of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Creation {
     #[serde(with = "millis")]

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     harness::{Answer, CannedModel, RecordingModel, send, text_events},
-    schedule_harness::{Process, Site, UnconfirmedStore, new_task, several_looks, tester},
+    schedule_harness::{Process, Site, UnconfirmedStore, new_task, several_scans, tester},
 };
 
 const MORNING: &str = "2026-11-25T07:00:00Z";
@@ -46,11 +46,11 @@ async fn two_processes_fire_each_task_once() {
     for number in 0..20 {
         one.add(&format!("task {number}"), "0 9 * * *").await;
     }
-    several_looks().await;
+    several_scans().await;
     assert_eq!(model.request_count(), 0);
     site.set(NINE);
     two.wait_for(|tasks| tasks.iter().all(|task| task.last.is_some())).await;
-    several_looks().await;
+    several_scans().await;
     assert_eq!(model.request_count(), 20);
     for task in two.tasks().await {
         assert_eq!((task.fired, task.missed, task.overlapped, task.failed), (1, 0, 0, 0));
@@ -92,7 +92,7 @@ async fn restarts_do_not_repeat_a_fire() {
     for restart in 0..20 {
         site.clock.advance(Duration::from_secs(3));
         let process = site.start(&format!("restart-{restart}"), &model).await;
-        several_looks().await;
+        several_scans().await;
         assert_eq!(process.task("report").await.fired, 1);
     }
     assert_eq!(model.request_count(), 1);
@@ -109,7 +109,7 @@ async fn missed_fires_are_made_up_for_once_after_a_pause() {
     site.set("2026-11-25T09:58:00Z");
     let process = site.start("two", &model).await;
     process.wait_for(|tasks| tasks.iter().any(|task| task.last.is_some())).await;
-    several_looks().await;
+    several_scans().await;
     let (quarterly, daily) = (process.task("quarterly").await, process.task("daily").await);
     assert_eq!((quarterly.fired, quarterly.missed), (1, 11));
     assert_eq!((daily.fired, daily.missed), (0, 1));
@@ -148,27 +148,27 @@ async fn unconfirmed_writes_never_repeat_a_fire() {
         let section = ScheduleSection::default();
         let process = site.start_with("runs", &model, section, store).await;
         process.wait_for(|tasks| tasks[0].last.is_some()).await;
-        several_looks().await;
+        several_scans().await;
         let task = process.task("report").await;
         assert_eq!((task.fired, model.request_count()), (1, 1), "write {number}, made: {is_made}");
         assert!(send(&process.agent, "hello").await.text == "Done.");
-        // The fourth write removes the result when it is told; a result is told at most once.
-        let told = usize::from(number != 3);
-        assert_eq!(results_told(&model), told, "write {number}, made: {is_made}");
+        // The fourth write removes the result when it is shown, at most once.
+        let shown = usize::from(number != 3);
+        assert_eq!(results_shown(&model), shown, "write {number}, made: {is_made}");
     }
 }
 
-/// Returns how often the last request tells results of scheduled tasks.
-fn results_told(model: &RecordingModel) -> usize {
-    let told = |message: &ChatMessage| match message {
+/// Returns the number of times that the last request shows results of scheduled tasks.
+fn results_shown(model: &RecordingModel) -> usize {
+    let shown = |message: &ChatMessage| match message {
         ChatMessage::User(text) => text.matches("Results of scheduled tasks").count(),
         _ => 0,
     };
-    model.last_request().messages.iter().map(told).sum()
+    model.last_request().messages.iter().map(shown).sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn result_is_announced_and_told_once_to_the_next_turn_of_a_person() {
+async fn result_is_announced_and_shown_once_to_the_next_user_turn() {
     let site = Site::at(MORNING);
     let process = site.start("one", &text("The disk is full.")).await;
     let instance = InstanceId::new("chat").unwrap();
@@ -179,27 +179,27 @@ async fn result_is_announced_and_told_once_to_the_next_turn_of_a_person() {
     assert_eq!((ended.task.as_str(), ended.text.as_str()), ("disk", "The disk is full."));
     assert_eq!(ended.outcome, TurnOutcome::Completed);
     process.wait_for(|tasks| tasks[0].running.is_none()).await;
-    assert_eq!(results_told(&process.model), 0, "the turn of a task is not told");
+    assert_eq!(results_shown(&process.model), 0, "the turn of a task sees none");
     send(&process.agent, "hello").await;
-    assert_eq!(results_told(&process.model), 1);
+    assert_eq!(results_shown(&process.model), 1);
     let ChatMessage::User(message) = process.model.last_request().messages.remove(1) else {
         panic!()
     };
-    let told = format!("conversation {}: completed\n  The disk is full.", ended.session_id);
-    assert!(message.contains(&told), "{message}");
+    let shown = format!("conversation {}: completed\n  The disk is full.", ended.session_id);
+    assert!(message.contains(&shown), "{message}");
     send(&process.agent, "again").await;
-    assert_eq!(results_told(&process.model), 1, "only in the message before");
+    assert_eq!(results_shown(&process.model), 1, "only in the message before");
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_without_a_report_is_not_told() {
+async fn answer_without_a_report_is_not_shown() {
     let site = Site::at(MORNING);
     let process = site.start("one", &text("NOTHING")).await;
     process.add("disk", "0 9 * * *").await;
     site.set(NINE);
     process.wait_for(|tasks| tasks[0].last.is_some()).await;
     send(&process.agent, "hello").await;
-    assert_eq!(results_told(&process.model), 0);
+    assert_eq!(results_shown(&process.model), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ async fn single_task_is_removed_after_its_turn() {
     process.wait_for_requests(1).await;
     process.wait_for(<[_]>::is_empty).await;
     send(&process.agent, "hello").await;
-    assert_eq!(results_told(&process.model), 1);
+    assert_eq!(results_shown(&process.model), 1);
 
     let refused = process.request(ScheduleRequest::Add { task }).await.unwrap_err();
     assert!(
@@ -222,7 +222,7 @@ async fn single_task_is_removed_after_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missed_single_task_is_removed_and_told() {
+async fn missed_single_task_is_removed_and_reported() {
     let site = Site::at(MORNING);
     let model = text("Noted.");
     let process = site.start("one", &model).await;
@@ -249,7 +249,7 @@ async fn cancelled_task_ends_with_its_running_turn() {
     let cancelled = process.request(cancel.clone()).await.unwrap();
     assert_eq!(cancelled, "Cancelled scheduled task 'report'. Its running turn continues.");
     site.set("2026-11-25T08:00:00Z");
-    several_looks().await;
+    several_scans().await;
     assert_eq!(process.task("report").await.next_ms, None);
     gate.add_permits(1);
     process.wait_for(<[_]>::is_empty).await;

@@ -145,8 +145,8 @@ impl Process {
     }
 }
 
-/// Lets every process look at the tasks several times.
-pub(crate) async fn several_looks() {
+/// Lets every process scan the tasks several times.
+pub(crate) async fn several_scans() {
     sleep(Duration::from_secs(20)).await;
 }
 

@@ -29,7 +29,7 @@ const AHEAD: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 
-/// What happens to one of the two processes.
+/// The fault of one of the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disturbance {
     KilledBefore,

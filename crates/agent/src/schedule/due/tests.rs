@@ -1,4 +1,4 @@
-//! Tests of what is due.
+//! Tests of due changes.
 
 use rockbot_contracts::Period;
 
