@@ -9,7 +9,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_tools::EntryPoint;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     handle::Schedule,
@@ -84,8 +84,8 @@ impl FireRunner {
                 return FireEnd::Open;
             }
         };
-        let span = info_span!("scheduled", task = %pending.task);
-        let answer = self.turn(pending).instrument(span).await;
+        debug!(session_id = %session, task = %pending.task, "turn of a scheduled task starts");
+        let answer = self.turn(pending).await;
         let end = if answer.ended == TurnEnd::Answered {
             match self.finish(pending, answer).await {
                 Ok(()) => FireEnd::Answered,
@@ -153,7 +153,7 @@ impl FireRunner {
         if finished.await?.is_some() {
             counter!("rockbot_schedule_fires_total", "outcome" => outcome_label(outcome))
                 .increment(1);
-            info!(task = %task, session_id = %fire.session, ?outcome, "scheduled task ended");
+            info!(session_id = %fire.session, ?outcome, "scheduled task ended");
             if is_reported {
                 self.announce(task, fire, outcome, text).await;
             }

@@ -86,7 +86,7 @@ impl Drop for Scheduler {
 }
 
 /// Scans the tasks, and runs their fires.
-pub(super) struct TaskScanner {
+struct TaskScanner {
     runner: Arc<FireRunner>,
     rules: DueRules,
     fires: JoinSet<(MessageId, FireEnd)>,
@@ -97,7 +97,7 @@ pub(super) struct TaskScanner {
 
 /// The result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct ScanResult {
+struct ScanResult {
     /// Time until the next task is due; `None` if none is.
     next: Option<Duration>,
     /// Another process changed a task first.
@@ -105,7 +105,7 @@ pub(super) struct ScanResult {
 }
 
 impl TaskScanner {
-    pub(super) fn new(runner: Arc<FireRunner>) -> Self {
+    fn new(runner: Arc<FireRunner>) -> Self {
         let rules = DueRules::from(&runner.schedule.section);
         let (fires, failed) = (JoinSet::new(), HashMap::new());
         Self { runner, rules, fires, failed, is_store_down: false }
@@ -134,7 +134,7 @@ impl TaskScanner {
     }
 
     /// Waits for all fires that run in this process.
-    pub(super) async fn join_fires(&mut self) {
+    async fn join_fires(&mut self) {
         while let Some(ended) = self.fires.join_next().await {
             if let Ok((message, end)) = ended {
                 self.ended(message, end);
@@ -166,7 +166,7 @@ impl TaskScanner {
     }
 
     /// Writes the changes that are due, and runs fires that no process runs.
-    pub(super) async fn scan(&mut self) -> Result<ScanResult, EditError> {
+    async fn scan(&mut self) -> Result<ScanResult, EditError> {
         let (schedule, started) = (self.runner.schedule.clone(), Instant::now());
         let now = schedule.tasks.now().await?;
         let documents = schedule.tasks.list().await?;
@@ -209,7 +209,7 @@ impl TaskScanner {
         }
         if missed > 0 {
             counter!("rockbot_schedule_missed_total").increment(missed);
-            warn!(task = %task.name, missed, "fires of a scheduled task were missed");
+            warn!(missed, "fires of a scheduled task were missed");
         }
         if overlapped > 0 {
             counter!("rockbot_schedule_overlapped_total").increment(overlapped);
