@@ -43,7 +43,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
     let schedule = conversations.schedule(&settings, stores.memory());
-    let tools = Tools::start(&settings, &fleet, &stores, schedule.as_ref()).await?;
+    let tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
     let agents = Agents::new(
         &settings,
         resolved.model,
@@ -51,7 +51,6 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         &stores,
         conversations.clone(),
         &tools,
-        schedule.as_ref(),
         &hooks,
     );
     let Agents { primary, team } = agents;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, HandlerInstructions, McpParts,
-    ModelBehaviors, Schedule, Team,
+    ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ChatModel;
@@ -27,7 +27,6 @@ impl Agents {
         stores: &Stores,
         conversations: Arc<ConversationStores>,
         tools: &Tools,
-        schedule: Option<&Arc<Schedule>>,
         hooks: &OperatorHooks,
     ) -> Self {
         let factory = PartsFactory {
@@ -55,7 +54,7 @@ impl Agents {
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
         parts.context.push(tools.services.clone());
-        if let Some(schedule) = schedule {
+        if let Some(schedule) = &tools.schedule {
             parts.context.push(schedule.clone());
         }
         let primary = Agent::new(parts);

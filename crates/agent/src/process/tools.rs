@@ -20,6 +20,8 @@ const QUIET: Duration = Duration::from_millis(200);
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
     pub(super) services: Arc<ServiceSearch>,
+    /// The scheduled tasks; `None` if scheduling is off.
+    pub(super) schedule: Option<Arc<Schedule>>,
     directory: CatalogDirectory,
 }
 
@@ -30,17 +32,17 @@ impl Tools {
         settings: &Settings,
         fleet: &FleetClient,
         stores: &Stores,
-        schedule: Option<&Arc<Schedule>>,
+        schedule: Option<Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        for tool in builtin_tools(settings, fleet, stores, &services, schedule) {
+        for tool in builtin_tools(settings, fleet, stores, &services, schedule.as_ref()) {
             registry.register(tool).map_err(configuration_error)?;
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
         let directory = directory.await.map_err(unavailable_error)?;
-        Ok(Self { registry, services, directory })
+        Ok(Self { registry, services, schedule, directory })
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or

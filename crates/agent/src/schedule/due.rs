@@ -129,6 +129,7 @@ impl DueRules {
 }
 
 /// The time of a fire, and how late it is.
+#[derive(Debug, Clone, Copy)]
 struct FireTime {
     at: Timestamp,
     late: Duration,

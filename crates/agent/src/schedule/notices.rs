@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use rockbot_contracts::{AgentName, MessageId, SessionId, user::TurnOutcome};
-use rockbot_store::{DocumentError, DocumentStore, Expected, PutOutcome, Store, Timestamp};
+use rockbot_store::{DocumentStore, Expected, PutOutcome, Store, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -117,7 +117,7 @@ impl NoticeStore {
             };
             let Some(result) = change(&mut notices) else { return Ok(None) };
             let written = self.documents.put(&name, &notices, None, expected).await;
-            if let PutOutcome::Done(_) = written.map_err(DocumentError::from)? {
+            if let PutOutcome::Done(_) = written? {
                 return Ok(Some(result));
             }
         }
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    fn ids(taken: (Vec<Notice>, usize)) -> (Vec<String>, usize) {
+    fn ids(taken: &(Vec<Notice>, usize)) -> (Vec<String>, usize) {
         (taken.0.iter().map(|one| one.message.to_string()).collect(), taken.1)
     }
 
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!((first.len(), others), (1, 1));
         assert!(first[0].text.len() <= MAX_TEXT_BYTES && first[0].text.ends_with('…'));
         notices.add(notice(1, None)).await.unwrap();
-        assert_eq!(ids(notices.take(None, 3).await.unwrap()), (vec!["m2".to_owned()], 0));
-        assert_eq!(ids(notices.take(None, 3).await.unwrap()), (vec![], 0));
+        assert_eq!(ids(&notices.take(None, 3).await.unwrap()), (vec!["m2".to_owned()], 0));
+        assert_eq!(ids(&notices.take(None, 3).await.unwrap()), (vec![], 0));
     }
 
     #[tokio::test]
@@ -187,8 +187,8 @@ mod tests {
         for id in 0..MAX_PENDING + 2 {
             notices.add(notice(id, Some("alice"))).await.unwrap();
         }
-        assert_eq!(ids(notices.take(Some("bob"), 3).await.unwrap()), (vec![], 0));
-        let (taken, others) = ids(notices.take(Some("alice"), 1).await.unwrap());
+        assert_eq!(ids(&notices.take(Some("bob"), 3).await.unwrap()), (vec![], 0));
+        let (taken, others) = ids(&notices.take(Some("alice"), 1).await.unwrap());
         assert_eq!((taken[0].as_str(), others), ("m2", MAX_PENDING - 1));
     }
 }

@@ -41,7 +41,7 @@ impl TaskName {
     pub(crate) fn key(&self) -> String {
         let lower = self.0.to_lowercase();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if lower.len() <= MAX_TASK_NAME_CHARS - 1 && lower.chars().all(is_plain) {
+        if lower.len() < MAX_TASK_NAME_CHARS && lower.chars().all(is_plain) {
             return lower;
         }
         hex(&Sha256::digest(lower))
