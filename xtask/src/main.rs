@@ -14,6 +14,7 @@ mod ci;
 mod compose;
 mod configuration;
 mod console;
+mod cron_peers;
 mod docker;
 mod durable_turns;
 mod e2e_suite;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    aimock, apt, console, docker, mcp_peers, openapi_peers, postgresql, process, rabbitmq, smollm2,
+    aimock, apt, console, cron_peers, docker, mcp_peers, openapi_peers, postgresql, process, rabbitmq,
+    smollm2,
     worker_examples,
 };
 
@@ -67,6 +68,10 @@ impl Starting {
             service(openapi_peers::VARIABLE, &names, move || {
                 let folder = openapi_peers::install(may_install)?;
                 Ok((vec![(openapi_peers::VARIABLE, folder.display().to_string())], None))
+            })?,
+            service(cron_peers::VARIABLE, &names, move || {
+                let program = cron_peers::install(may_install)?;
+                Ok((vec![(cron_peers::VARIABLE, program.display().to_string())], None))
             })?,
             service(worker_examples::VARIABLE, &names, move || {
                 let programs = worker_examples::install(may_install)?;

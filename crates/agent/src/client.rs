@@ -3,6 +3,7 @@
 mod pending;
 mod replies;
 mod requests;
+mod scheduled_results;
 mod send_error;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -10,8 +11,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError, Consumer, Publication, PublishError, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ContentTrust, ConversationRequest, ConversationResponse,
-    Envelope, InstanceId, Message, MessageId, QueueSpec, RoutingKey, SessionId, UserFeedback,
-    UserMessage,
+    Envelope, InstanceId, Message, MessageId, QueueSpec, RoutingKey, ScheduleRequest,
+    ScheduleResponse, SessionId, UserFeedback, UserMessage,
     identity::may_reply_as,
     json::Limits,
     topology::{user_approval, user_conversation, user_message, user_response},
@@ -19,10 +20,14 @@ use rockbot_contracts::{
 use tokio::{task::JoinHandle, time::timeout};
 use tracing::{debug, warn};
 
-use self::{pending::PendingReplies, requests::PendingRequests};
+use self::{
+    pending::PendingReplies,
+    requests::{PendingRequests, Response},
+};
 pub use self::{
     replies::{Replies, ReplyError},
     requests::ConversationRequestError,
+    scheduled_results::ScheduledResults,
     send_error::SendError,
 };
 
@@ -165,7 +170,47 @@ impl AgentClient {
         agent: &AgentName,
         request: &ConversationRequest,
     ) -> Result<ConversationResponse, ConversationRequestError> {
-        self.exchange(agent, request).await
+        self.conversation_exchange(agent, request).await
+    }
+
+    /// Sends a request about the scheduled tasks of an agent, and waits up to 30 s for the response.
+    ///
+    /// # Errors
+    /// See [`ConversationRequestError`]. A [`ScheduleResponse::Failed`] is returned as
+    /// [`ConversationRequestError::Refused`].
+    ///
+    /// # Cancellation
+    /// Dropping the future stops waiting; the agent may still process the request.
+    pub async fn request_schedule(
+        &self,
+        agent: &AgentName,
+        request: &ScheduleRequest,
+    ) -> Result<ScheduleResponse, ConversationRequestError> {
+        match self.exchange(agent, request).await? {
+            Response::Schedule(ScheduleResponse::Failed { code, message }) => {
+                Err(ConversationRequestError::Refused { code, message })
+            }
+            Response::Schedule(response) => Ok(response),
+            Response::Conversation(ConversationResponse::Failed { code, message }) => {
+                Err(ConversationRequestError::Refused { code, message })
+            }
+            Response::Conversation(_) => Err(ConversationRequestError::UnexpectedResponse),
+        }
+    }
+
+    /// Receives the results of an agent's scheduled tasks as they are announced. Each listener needs its own
+    /// `instance`.
+    ///
+    /// # Errors
+    /// Fails if the queue cannot be consumed, also for a broker user without that right.
+    pub async fn scheduled_results(
+        &self,
+        agent: &AgentName,
+        instance: &InstanceId,
+    ) -> Result<ScheduledResults, ConsumeError> {
+        let subscription = ScheduledResults::subscription(agent, instance);
+        let consumer = self.bus.consume(subscription).await?;
+        Ok(ScheduledResults::new(agent.clone(), consumer))
     }
 
     /// Records a user's feedback on an answer.
@@ -177,9 +222,23 @@ impl AgentClient {
         agent: &AgentName,
         feedback: &UserFeedback,
     ) -> Result<(), ConversationRequestError> {
-        match self.exchange(agent, feedback).await? {
+        match self.conversation_exchange(agent, feedback).await? {
             ConversationResponse::FeedbackRecorded {} => Ok(()),
             _ => Err(ConversationRequestError::UnexpectedResponse),
+        }
+    }
+
+    async fn conversation_exchange<M: Message>(
+        &self,
+        agent: &AgentName,
+        request: &M,
+    ) -> Result<ConversationResponse, ConversationRequestError> {
+        match self.exchange(agent, request).await? {
+            Response::Conversation(ConversationResponse::Failed { code, message }) => {
+                Err(ConversationRequestError::Refused { code, message })
+            }
+            Response::Conversation(response) => Ok(response),
+            Response::Schedule(_) => Err(ConversationRequestError::UnexpectedResponse),
         }
     }
 
@@ -187,7 +246,7 @@ impl AgentClient {
         &self,
         agent: &AgentName,
         request: &M,
-    ) -> Result<ConversationResponse, ConversationRequestError> {
+    ) -> Result<Response, ConversationRequestError> {
         let envelope = self.envelope(request, REQUEST_TIMEOUT);
         let response = self.requests.insert(agent, &envelope.message_id)?;
         let key = user_conversation(agent);
@@ -195,12 +254,7 @@ impl AgentClient {
         let response = timeout(REQUEST_TIMEOUT, response).await;
         let response =
             response.map_err(|_| ConversationRequestError::Silent { after: REQUEST_TIMEOUT })?;
-        match response.map_err(|_| ConversationRequestError::Closed)? {
-            ConversationResponse::Failed { code, message } => {
-                Err(ConversationRequestError::Refused { code, message })
-            }
-            response => Ok(response),
-        }
+        response.map_err(|_| ConversationRequestError::Closed)
     }
 
     fn envelope<M: Message>(&self, payload: &M, budget: Duration) -> Envelope {
@@ -252,7 +306,7 @@ async fn dispatch_replies(
 ) {
     while let Some(delivery) = consumer.next().await {
         let envelope = delivery.into_envelope();
-        if envelope.message_type() == ConversationResponse::TYPE {
+        if [ConversationResponse::TYPE, ScheduleResponse::TYPE].contains(&envelope.message_type()) {
             requests.dispatch(&envelope);
             continue;
         }

@@ -9,6 +9,7 @@
 //! | *the conversation* | | |
 //! | memories | with the user message | yes |
 //! | skills | with the user message | yes |
+//! | results of scheduled tasks | with the user message | yes |
 //! | instructions of tool handlers and MCP servers | with the user message | no |
 //! | services that may help | with the user message | no |
 //! | keys in working memory | with the user message | no |
@@ -24,6 +25,7 @@ mod static_text;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{AgentName, SessionId};
+use rockbot_tools::EntryPoint;
 
 pub use self::{
     budget::ContextBudget,
@@ -49,6 +51,8 @@ pub enum ContextPart {
     Memories,
     /// Skills that fit the message and are new to the conversation.
     Skills,
+    /// Results of scheduled tasks that the user has not been told.
+    ScheduledResults,
     /// Instructions of tool handlers and MCP servers in use on their tools.
     Instructions,
     /// Agents and MCP servers that may help.
@@ -67,7 +71,7 @@ impl ContextPart {
     /// Returns `true` if the part is kept in the conversation.
     #[must_use]
     pub fn is_persistent(self) -> bool {
-        matches!(self, Self::Memories | Self::Skills)
+        matches!(self, Self::Memories | Self::Skills | Self::ScheduledResults)
     }
 }
 
@@ -80,6 +84,12 @@ pub struct ContextRequest<'a> {
     pub session: &'a SessionId,
     /// The user message.
     pub message: &'a str,
+    /// The reason for the turn.
+    pub entry: EntryPoint,
+    /// The user of the message that the broker vouches for.
+    pub user: Option<&'a str>,
+    /// Another process started the turn. Parts that are kept in the conversation are there already.
+    pub is_continued: bool,
     /// The earlier user messages that the model still reads, each with the context of its turn.
     pub conversation: &'a [&'a str],
 }

@@ -1,4 +1,4 @@
-//! Serves requests of users about the conversations of an agent, on `user.conversation.<agent>`.
+//! Serves requests of users about the conversations and the scheduled tasks of an agent, on `user.conversation.<agent>`.
 //!
 //! Any process of the agent can answer, because the conversations are in a store that they share. A user
 //! sees only the conversations that the same broker user started.
@@ -13,15 +13,17 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{
     AgentName, ContentTrust, ConversationRequest, ConversationResponse, DecodeError, Envelope,
-    Message, QueueSpec, RoutingKey, UserFeedback, conversation::ConversationErrorCode,
-    identity::may_use_conversations, json::Limits, topology::user_conversation,
+    Message, QueueSpec, RoutingKey, ScheduleRequest, ScheduleResponse, UserFeedback,
+    conversation::ConversationErrorCode, identity::may_use_conversations, json::Limits,
+    topology::user_conversation,
 };
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use self::requests::{Answerer, failed};
 use crate::{
-    agent::Agent, conversation::Conversations, reply_to::user_reply_to, session_data::SessionData,
+    agent::Agent, conversation::Conversations, reply_to::user_reply_to, schedule::Schedule,
+    session_data::SessionData,
 };
 
 /// Maximum number of requests in progress.
@@ -34,6 +36,7 @@ const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 /// The conversations to serve.
 pub struct ConversationServer {
     answerer: Answerer,
+    schedule: Option<Arc<Schedule>>,
 }
 
 /// A running service. Dropping it aborts requests in progress; the broker redelivers them.
@@ -50,7 +53,7 @@ impl ConversationServer {
         let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
         let running = Some(agent);
         let data = SessionData::default();
-        Self { answerer: Answerer { agent: name, conversations, running, data } }
+        Self { answerer: Answerer { agent: name, conversations, running, data }, schedule: None }
     }
 
     /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
@@ -58,7 +61,14 @@ impl ConversationServer {
     /// turn without an answer. `data` is deleted with them.
     #[must_use]
     pub fn for_store(agent: AgentName, conversations: Conversations, data: SessionData) -> Self {
-        Self { answerer: Answerer { agent, conversations, running: None, data } }
+        let answerer = Answerer { agent, conversations, running: None, data };
+        Self { answerer, schedule: None }
+    }
+
+    /// Serves the scheduled tasks of the agent too.
+    #[must_use]
+    pub fn with_schedule(self, schedule: Option<Arc<Schedule>>) -> Self {
+        Self { schedule, ..self }
     }
 
     /// Consumes `user.conversation.<agent>`.
@@ -67,7 +77,8 @@ impl ConversationServer {
     /// Fails if the queue cannot be consumed.
     pub async fn serve(self, bus: Arc<dyn Bus>) -> Result<ConversationService, ConsumeError> {
         let queue = QueueSpec::work(&user_conversation(&self.answerer.agent));
-        let handler = RequestHandler { answerer: self.answerer, bus: bus.clone() };
+        let handler =
+            RequestHandler { answerer: self.answerer, schedule: self.schedule, bus: bus.clone() };
         let subscription = Subscription::new(queue, CONCURRENCY);
         let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
         Ok(ConversationService { worker })
@@ -85,6 +96,7 @@ impl ConversationService {
 /// Processes deliveries.
 struct RequestHandler {
     answerer: Answerer,
+    schedule: Option<Arc<Schedule>>,
     bus: Arc<dyn Bus>,
 }
 
@@ -107,7 +119,8 @@ impl RequestHandler {
         }
         let response = match timeout(REQUEST_TIMEOUT, self.respond(envelope)).await {
             Ok(response) => response,
-            Err(_) => failed(
+            Err(_) => refused(
+                envelope,
                 ConversationErrorCode::Unavailable,
                 "the store of the conversations did not respond in time; try again",
             ),
@@ -116,15 +129,20 @@ impl RequestHandler {
         Settlement::Ack
     }
 
-    async fn respond(&self, envelope: &Envelope) -> ConversationResponse {
+    /// Returns the response, without its address.
+    async fn respond(&self, envelope: &Envelope) -> Envelope {
         let user = envelope.user_id.as_deref();
         if !may_use_conversations(user) {
             warn!(user, "request about conversations refused");
-            return failed(
+            return refused(
+                envelope,
                 ConversationErrorCode::NotPermitted,
                 "only people may use the conversations of an agent; use the broker user of the \
                  command line program",
             );
+        }
+        if envelope.message_type() == ScheduleRequest::TYPE {
+            return Envelope::from_payload(&self.respond_schedule(user, envelope).await);
         }
         let response = if envelope.message_type() == UserFeedback::TYPE {
             match envelope.decode::<UserFeedback>(Limits::default()) {
@@ -137,17 +155,25 @@ impl RequestHandler {
                 Err(error) => Ok(invalid(&error)),
             }
         };
-        response.unwrap_or_else(|error| requests::failure(&error))
+        bounded(response.unwrap_or_else(|error| requests::failure(&error)))
+    }
+
+    async fn respond_schedule(&self, user: Option<&str>, envelope: &Envelope) -> ScheduleResponse {
+        let failed = |code, message| ScheduleResponse::Failed { code, message };
+        let Some(schedule) = &self.schedule else {
+            let message =
+                "scheduling is off for this agent; set schedule.enabled = true".to_owned();
+            return failed(ConversationErrorCode::NotPermitted, message);
+        };
+        match envelope.decode::<ScheduleRequest>(Limits::default()) {
+            Ok(request) => schedule.answer(user, request).await,
+            Err(error) => failed(ConversationErrorCode::InvalidRequest, error.to_string()),
+        }
     }
 
     /// Publishes a response. Without it, the client tries again.
-    async fn reply(
-        &self,
-        reply_to: &RoutingKey,
-        request: &Envelope,
-        response: ConversationResponse,
-    ) {
-        let envelope = bounded(response)
+    async fn reply(&self, reply_to: &RoutingKey, request: &Envelope, response: Envelope) {
+        let envelope = response
             .with_correlation_id(request.message_id.as_str())
             .with_source(self.answerer.agent.as_str())
             .with_trust(ContentTrust::AgentMessage);
@@ -160,6 +186,17 @@ impl RequestHandler {
 
 fn invalid(error: &DecodeError) -> ConversationResponse {
     failed(ConversationErrorCode::InvalidRequest, error.to_string())
+}
+
+/// Encodes the refusal of a request, as a response of its kind.
+fn refused(request: &Envelope, code: ConversationErrorCode, message: &str) -> Envelope {
+    if request.message_type() == ScheduleRequest::TYPE {
+        return Envelope::from_payload(&ScheduleResponse::Failed {
+            code,
+            message: message.to_owned(),
+        });
+    }
+    Envelope::from_payload(&failed(code, message))
 }
 
 /// Encodes a response, and shortens a page of history that is too large for a message.

@@ -23,6 +23,7 @@ use rockbot_contracts::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::ownership::{Claim, Ownership};
 pub use self::sharing::Sharing;
 use self::{
     approval_listener::ApprovalListener,
@@ -30,7 +31,6 @@ use self::{
     handler::{InboxHandler, Replicas},
     order::MessageOrder,
     own_queue::OwnQueueHandler,
-    ownership::Ownership,
     turn_scan::TurnScan,
 };
 use crate::{
@@ -167,6 +167,14 @@ impl AgentInbox {
                 () = self.worker.ended() => {}
                 () = own_queue.ended() => {}
             },
+        }
+    }
+
+    /// Returns the leases of this process; `None` if it does not share the conversations.
+    pub(crate) fn ownership(&self) -> Option<&Ownership> {
+        match &self.role {
+            Role::Alone(_) => None,
+            Role::Replica { ownership, .. } => Some(ownership),
         }
     }
 

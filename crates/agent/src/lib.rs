@@ -7,6 +7,7 @@
 //! - [`Conversations`]: the stored conversations, from which another process continues;
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
+//! - [`Schedule`] and [`Scheduler`]: tasks that start turns at a time;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
 //! A turn requests an answer of the model, runs the tools that it calls, and repeats until the model
@@ -39,6 +40,7 @@ pub mod origin;
 pub mod parts;
 mod progress_queue;
 mod reply_to;
+pub mod schedule;
 pub mod section;
 pub mod services;
 mod session;
@@ -54,7 +56,9 @@ mod turn;
 pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
-pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, SendError};
+pub use client::{
+    AgentClient, ConversationRequestError, Replies, ReplyError, ScheduledResults, SendError,
+};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
@@ -75,6 +79,7 @@ pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
 pub use message::RecordedMessage;
 pub use origin::{ParentTurn, TurnOrigin};
 pub use parts::AgentParts;
+pub use schedule::{Schedule, ScheduleSection, Scheduler};
 pub use section::{AgentSection, ConversationsSection, McpSection, PinsSection};
 pub use services::{McpServices, ServiceDirectory, ServiceSearch};
 pub use session_data::SessionData;

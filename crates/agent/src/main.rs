@@ -4,7 +4,8 @@ mod process;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use rockbot_agent::{ConversationServer, serve as serve_inbox, serve_shared};
+use futures_util::future::OptionFuture;
+use rockbot_agent::{ConversationServer, Scheduler, serve as serve_inbox, serve_shared};
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
@@ -42,29 +43,35 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
-    let tools = Tools::start(&settings, &fleet, &stores).await?;
+    let schedule = conversations.schedule(&settings, stores.memory());
+    let tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
     let agents =
         Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
-    let requests = ConversationServer::for_agent(primary.clone());
+    let requests = ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     tokio::select! {
         () = tools.discovered() => {}
         () = shutdown.requested() => {}
     }
     let (bus, concurrency) = (fleet.bus.clone(), settings.agent.concurrency);
+    let agent = primary.clone();
     let inbox = match conversations.sharing(&settings) {
         Some(sharing) => serve_shared(primary, bus, concurrency, sharing).await,
         None => serve_inbox(primary, bus, concurrency).await,
     };
     let inbox = inbox.map_err(unavailable_error)?;
+    let scheduler =
+        schedule.map(|schedule| Scheduler::start(schedule, agent, fleet.bus.clone(), &inbox));
     let probe = settings.agent.probe_replies;
     let probe = probe.then(|| fleet.start_reply_probe(tools.handlers(), health));
     health.serving();
     tracing::info!(name = %fleet.name, model = resolved.origin, "ready");
 
     let served = shutdown.requested_before(inbox.ended()).await;
-    inbox.drain(settings.service.drain()).await;
+    let grace = settings.service.drain();
+    let scheduler = OptionFuture::from(scheduler.map(|scheduler| scheduler.drain(grace)));
+    tokio::join!(inbox.drain(grace), scheduler);
     team.shut_down(Duration::ZERO).await;
     drop((tools, probe, requests));
     fleet.close().await;

@@ -339,6 +339,7 @@ impl TurnRequest {
         let origin = TurnOrigin {
             message: Some(message.id.clone()),
             reply_to: message.reply_to.clone(),
+            sender: message.sender.as_deref().map(Arc::from),
             ..TurnOrigin::new(message.entry)
         };
         let requester = message.trace_context();

@@ -43,13 +43,18 @@ pub(crate) fn resume_agent(
     span
 }
 
-/// Records the outcome and duration of a turn.
-pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
-    let label = match outcome {
+/// Returns the label of an outcome in metrics.
+pub(crate) fn outcome_label(outcome: TurnOutcome) -> &'static str {
+    match outcome {
         TurnOutcome::Completed | TurnOutcome::IterationLimit => "answered",
         TurnOutcome::Cancelled => "cancelled",
         _ => "failed",
-    };
+    }
+}
+
+/// Records the outcome and duration of a turn.
+pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
+    let label = outcome_label(outcome);
     if label == "failed" {
         trace::fail(span, format!("{outcome:?}"));
     }

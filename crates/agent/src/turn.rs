@@ -45,6 +45,7 @@ pub(crate) struct Turn<'a> {
     session_id: &'a SessionId,
     history: &'a mut History,
     steering: &'a SteeringQueue,
+    origin: &'a TurnOrigin,
     progress: ProgressSink,
     scope: Arc<ToolScope>,
     /// Receives approval requests for the user while the turn runs.
@@ -170,6 +171,7 @@ impl<'a> Turn<'a> {
             session_id,
             history,
             steering,
+            origin,
             _approval_listener: approval_listener,
             progress,
             scope: Arc::new(setup.scope(origin)),
@@ -241,6 +243,9 @@ impl<'a> Turn<'a> {
             agent,
             session: self.session_id,
             message: &text,
+            entry: self.origin.entry,
+            user: self.origin.sender.as_deref(),
+            is_continued: self.start.is_started,
             conversation: &conversation,
         };
         self.context = self.setup.context.build(request).await;

@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod schedule;
 mod sessions;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use rockbot_contracts::{PoolName, SessionId, identity::User};
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    schedule::Schedule,
     sessions::Sessions,
 };
 
@@ -95,6 +97,11 @@ pub(crate) enum Command {
   rockbot agents
   rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json")]
     Agents,
+    /// List, show, add, cancel and run scheduled tasks
+    ///
+    /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
+    #[command(subcommand)]
+    Schedule(Schedule),
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),

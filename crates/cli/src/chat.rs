@@ -1,18 +1,21 @@
 //! `rockbot chat`: a single message or an interactive session with an agent.
 
 use std::{
+    future::pending,
     io::{BufRead, IsTerminal, Write},
     path::Path,
     time::Duration,
 };
 
 use reedline::{DefaultPrompt, DefaultPromptSegment, Reedline, Signal};
-use rockbot_agent::AgentClient;
+use rockbot_agent::{AgentClient, ScheduledResults};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
+    AgentName, InstanceId, ScheduledEnded, SessionId, conversation::ConversationSummary,
+    user::TurnOutcome,
 };
 use rockbot_service::{Interrupts, exit};
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use crate::{
     arguments::Chat,
@@ -23,7 +26,7 @@ use crate::{
     host::Host,
     images::Images,
     print::note,
-    render,
+    render, scheduled_result,
     settings::Settings,
     stored_conversations::ConversationStores,
 };
@@ -49,7 +52,10 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let resolved = resolved.or_exit(exit::USAGE)?;
         let stores = ConversationStores::open(&settings).await?;
         let fleet = Fleet::embed(&settings, Some(&stores)).await?;
-        let host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
+        let mut host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
+        if chat.prompt.is_none() && !chat.only_resumes {
+            host.start_scheduler();
+        }
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
             stores.note_if_in_memory();
@@ -157,6 +163,7 @@ async fn run_interactive(
     interrupts: &mut Interrupts,
 ) -> Outcome {
     let mut lines = lines();
+    let mut results = listen(conversation).await;
     let mut last = exit::OK;
     loop {
         let (line, done) = tokio::select! {
@@ -164,6 +171,10 @@ async fn run_interactive(
                 Some(line) => line,
                 None => break,
             },
+            Some(ended) = next_result(&mut results) => {
+                scheduled_result::print_result(&ended, conversation.json)?;
+                continue;
+            }
             // No turn runs that could be cancelled, so either interrupt exits.
             _ = interrupts.recv() => break,
         };
@@ -195,6 +206,21 @@ async fn run_interactive(
         drop(done);
     }
     Ok(last)
+}
+
+/// Listens to the results of scheduled tasks. Without the right to, only the next turn shows them.
+async fn listen(conversation: &Conversation) -> Option<ScheduledResults> {
+    let Conversation { client, agent, .. } = conversation;
+    let results = client.scheduled_results(agent, &InstanceId::generate()).await;
+    results.inspect_err(|error| debug!(%error, "results of scheduled tasks not received")).ok()
+}
+
+/// Returns the next result; never without a listener.
+async fn next_result(results: &mut Option<ScheduledResults>) -> Option<ScheduledEnded> {
+    match results {
+        Some(results) => results.next().await,
+        None => pending().await,
+    }
 }
 
 /// A line of input, and a sender that is dropped when the line has been processed.

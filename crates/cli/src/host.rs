@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices,
-    ServerGuides, ServiceSearch, Team, serve,
+    ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices, Schedule,
+    Scheduler, ServerGuides, ServiceSearch, Team, serve,
 };
+use rockbot_bus::Bus;
 use rockbot_llm::{ChatModel, ModelTiers};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
@@ -28,6 +30,10 @@ const CONCURRENCY: u16 = 64;
 pub(crate) struct Host {
     inbox: AgentInbox,
     requests: ConversationService,
+    /// The scheduled tasks until their scheduler is started.
+    schedule: Option<(Arc<Schedule>, Agent)>,
+    bus: Arc<dyn Bus>,
+    scheduler: Option<Scheduler>,
     team: Team,
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
@@ -46,6 +52,7 @@ impl Host {
         let tiers = ModelTiers::new(model, &settings.llm, &|name| std::env::var(name).ok());
         let tiers = tiers.map_err(Failure::usage)?;
         let memory = agent_memory::open(settings).await?.map(Arc::new);
+        let schedule = stores.schedule(settings, &definition.name, memory.as_deref());
         // Without MCP servers there are no services to search.
         let servers = fleet.embedded_servers().filter(|_| settings.mcp.config.is_some());
         let services = servers.map(|gateway| {
@@ -53,7 +60,12 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        let guides = register_agent_tools(&registry, memory.as_deref(), services.as_ref())?;
+        let own = OwnTools {
+            memory: memory.as_deref(),
+            schedule: schedule.as_ref(),
+            services: services.as_ref(),
+        };
+        let guides = own.register(&registry)?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
         let handlers = discovered.directory.view();
         guides.add(Arc::new(HandlerGuides::new(handlers, discovered.registry.clone())));
@@ -107,8 +119,11 @@ impl Host {
         if let Some(services) = services {
             parts.context.push(services);
         }
+        if let Some(schedule) = &schedule {
+            parts.context.push(schedule.clone());
+        }
         let agent = Agent::new(parts);
-        let server = ConversationServer::for_agent(agent.clone());
+        let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
         if let Some(folder) = &settings.agent.directory {
             // At once, so that the first turn is offered them. The watch reports a problem.
@@ -117,10 +132,30 @@ impl Host {
             }
             team.watch(folder.clone());
         }
-        let inbox =
-            serve(agent, fleet.bus.clone(), CONCURRENCY).await.or_exit(exit::UNAVAILABLE)?;
+        let inbox = serve(agent.clone(), fleet.bus.clone(), CONCURRENCY)
+            .await
+            .or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
-        Ok(Self { inbox, requests, team, pins, memory, directory: discovered.directory })
+        let (schedule, bus) = (schedule.map(|schedule| (schedule, agent)), fleet.bus.clone());
+        Ok(Self {
+            inbox,
+            requests,
+            schedule,
+            bus,
+            scheduler: None,
+            team,
+            pins,
+            memory,
+            directory: discovered.directory,
+        })
+    }
+
+    /// Starts to fire scheduled tasks. A process that answers a single message does not.
+    pub(crate) fn start_scheduler(&mut self) {
+        if let Some((schedule, agent)) = self.schedule.take() {
+            let scheduler = Scheduler::start(schedule, agent, self.bus.clone(), &self.inbox);
+            self.scheduler = Some(scheduler);
+        }
     }
 
     /// Returns read access to the handlers of the fleet.
@@ -130,7 +165,9 @@ impl Host {
 
     /// Stops the agent; running turns have `grace` to finish.
     pub(crate) async fn stop(self, grace: Duration) {
-        let (_, _) = tokio::join!(self.inbox.drain(grace), self.requests.drain(grace));
+        let scheduler = self.scheduler.map(|scheduler| scheduler.drain(grace));
+        let scheduler = OptionFuture::from(scheduler);
+        tokio::join!(self.inbox.drain(grace), self.requests.drain(grace), scheduler);
         self.team.shut_down(Duration::ZERO).await;
         if let Some(memory) = self.memory {
             memory.close().await;
@@ -141,29 +178,38 @@ impl Host {
     }
 }
 
-/// Registers the agent's own tools, and returns the guides, to which those of handlers can be added. It must
-/// run before the discovery, so that no handler's tool takes their names.
-fn register_agent_tools(
-    registry: &ToolRegistry,
-    memory: Option<&AgentMemory>,
-    services: Option<&Arc<ServiceSearch>>,
-) -> Result<Arc<Guides>, Failure> {
-    let mut guides = vec![outputs::GUIDE];
-    let mut tools = Vec::new();
-    if let Some(services) = services {
-        guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
-        tools.push(services.tool());
+/// The agent's own tools.
+struct OwnTools<'a> {
+    memory: Option<&'a AgentMemory>,
+    schedule: Option<&'a Arc<Schedule>>,
+    services: Option<&'a Arc<ServiceSearch>>,
+}
+
+impl OwnTools<'_> {
+    /// Registers the tools, and returns the guides, to which those of handlers can be added. It must run
+    /// before the discovery, so that no handler's tool takes their names.
+    fn register(self, registry: &ToolRegistry) -> Result<Arc<Guides>, Failure> {
+        let mut guides = vec![outputs::GUIDE];
+        let mut tools = Vec::new();
+        if let Some(services) = self.services {
+            guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
+            tools.push(services.tool());
+        }
+        if let Some(memory) = self.memory {
+            guides.extend(memory.guides());
+            tools.extend(memory.tools());
+        }
+        if let Some(schedule) = self.schedule {
+            guides.push(schedule.guide());
+            tools.extend(schedule.tools());
+        }
+        let guides = Guides::new(guides);
+        tools.extend(guide_tools(&guides));
+        for tool in tools {
+            registry.register(tool).or_exit(exit::SOFTWARE)?;
+        }
+        Ok(guides)
     }
-    if let Some(memory) = memory {
-        guides.extend(memory.guides());
-        tools.extend(memory.tools());
-    }
-    let guides = Guides::new(guides);
-    tools.extend(guide_tools(&guides));
-    for tool in tools {
-        registry.register(tool).or_exit(exit::SOFTWARE)?;
-    }
-    Ok(guides)
 }
 
 /// Opens the store of approved tool definitions, if one is configured.

@@ -22,6 +22,8 @@ mod mismatch;
 mod print;
 mod render;
 mod rest;
+mod schedule;
+mod scheduled_result;
 mod script;
 mod sessions;
 mod settings;
@@ -125,6 +127,7 @@ fn run(arguments: Arguments) -> Outcome {
         match command {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
+            Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
             Command::Agents => agents::run(settings, common.json).await,
             Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {

@@ -1,6 +1,6 @@
 //! `rockbot sessions`: lists, shows, exports, rates, deletes and resumes stored conversations.
 
-mod access;
+pub(crate) mod access;
 mod feedback;
 mod transcript;
 
@@ -25,6 +25,7 @@ use crate::{
     print::{note, outln},
     render,
     settings::Settings,
+    stored_conversations::Purpose,
 };
 
 /// Maximum number of conversations that are read for a list or a deletion of all.
@@ -34,47 +35,50 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
     if let Some(name) = command.agent() {
         settings.agent.name.clone_from(name);
     }
-    let deletes = matches!(command, Sessions::Delete { .. });
+    let purpose = match command {
+        Sessions::Delete { .. } => Purpose::Delete,
+        _ => Purpose::Read,
+    };
     match command {
         Sessions::Resume { session, .. } => {
             Box::pin(chat::run(settings, Chat::resuming(session.session), json)).await
         }
         Sessions::Delete { all, yes, .. } if all => {
             require_confirmation(yes, "")?;
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 delete_all(conversations, yes, json).await
             })
             .await
         }
         Sessions::Delete { sessions, yes, .. } => {
             require_confirmation(yes, "")?;
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 delete(conversations, &sessions, yes, json).await
             })
             .await
         }
         Sessions::List { limit, .. } => {
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 list(conversations, limit, json).await
             })
             .await
         }
         Sessions::Feedback { session, rating, comment, message, .. } => {
             let comment = comment.join(" ");
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 feedback::record(conversations, session.session, message, rating.into(), comment)
                     .await
             })
             .await
         }
         Sessions::Show { session, .. } if !json => {
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 transcript::show(conversations, &session.session).await
             })
             .await
         }
         Sessions::Show { session, .. } | Sessions::Export { session, .. } => {
-            with_conversations(&settings, deletes, async |conversations| {
+            with_conversations(&settings, purpose, async |conversations| {
                 transcript::export(conversations, &session.session).await
             })
             .await
@@ -82,13 +86,13 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
     }
 }
 
-/// Runs a command on the conversations of the configured agent. `deletes` is set if it deletes some.
+/// Runs a command on the conversations of the configured agent.
 async fn with_conversations(
     settings: &Settings,
-    deletes: bool,
+    purpose: Purpose,
     command: impl AsyncFnOnce(&Conversations) -> Outcome,
 ) -> Outcome {
-    let conversations = Conversations::open(settings, deletes).await?;
+    let conversations = Conversations::open(settings, purpose).await?;
     let outcome = command(&conversations).await;
     conversations.close().await;
     outcome

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection};
+use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection, ScheduleSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) mcp: McpSection,
     pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
+    pub(crate) schedule: ScheduleSection,
     pub(crate) scripts: ScriptsSection,
     pub(crate) store: StoreSection,
     pub(crate) outputs: OutputsSection,
@@ -83,6 +84,7 @@ impl Settings {
             mcp: layers.section("mcp"),
             web: layers.section("web"),
             rest: layers.section("rest"),
+            schedule: layers.section("schedule"),
             scripts: layers.section("scripts"),
             store: layers.section("store"),
             outputs: layers.section("outputs"),
@@ -123,6 +125,7 @@ impl Settings {
             .chain(settings.pins.url().err())
             .chain(settings.agent.conversations.validate())
             .chain(settings.approval.validate())
+            .chain(settings.schedule.validate())
         {
             layers.problem(problem);
         }

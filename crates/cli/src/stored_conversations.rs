@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
     AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations,
-    SessionData,
+    Schedule, SessionData,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
@@ -66,9 +66,31 @@ impl ConversationStores {
         }
     }
 
+    /// Returns the scheduled tasks of an agent; `None` if scheduling is off.
+    pub(crate) fn schedule(
+        &self,
+        settings: &Settings,
+        agent: &AgentName,
+        memory: Option<&AgentMemory>,
+    ) -> Option<Arc<Schedule>> {
+        let (conversations, section) = (self.factory(settings)(agent), settings.schedule.clone());
+        section.enabled.then(|| Schedule::new(&conversations, section, memory))
+    }
+
     pub(crate) async fn close(self) {
         self.stores.close().await;
     }
+}
+
+/// What requests about stored conversations are for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// Reading conversations.
+    Read,
+    /// Deleting them, with their working memory and stored results.
+    Delete,
+    /// Scheduled tasks, in the time zone that the memory has.
+    Schedule,
 }
 
 /// The store of the embedded agent's conversations, served without the agent.
@@ -80,12 +102,11 @@ pub(crate) struct StoredConversations {
 }
 
 impl StoredConversations {
-    /// Opens the store and serves requests about it on a bus of its own. If the requests delete
-    /// conversations, their working memory and stored results are deleted too.
+    /// Opens the store and serves requests about it on a bus of its own.
     pub(crate) async fn serve(
         settings: &Settings,
         agent: &AgentName,
-        deletes: bool,
+        purpose: Purpose,
     ) -> Result<Self, Failure> {
         let stores = ConversationStores::open(settings).await?;
         if matches!(stores.url, StoreUrl::Memory) {
@@ -96,14 +117,27 @@ impl StoredConversations {
         }
         let bus = Arc::new(MemoryBus::new());
         let conversations = stores.factory(settings)(agent);
-        let memory = if deletes { agent_memory::open(settings).await? } else { None };
-        let outputs = deletes.then(|| {
-            // The handler of the embedded fleet stores results beside the conversations.
-            Outputs::new(stores.stores.store.clone(), settings.outputs.clone())
-        });
-        let data =
-            SessionData { memory: memory.as_ref().map(|one| one.working().clone()), outputs };
-        let server = ConversationServer::for_store(agent.clone(), conversations, data);
+        let memory = match purpose {
+            Purpose::Read => None,
+            Purpose::Delete | Purpose::Schedule => agent_memory::open(settings).await?,
+        };
+        let data = match purpose {
+            Purpose::Delete => SessionData {
+                memory: memory.as_ref().map(|memory| memory.working().clone()),
+                // The handler of the embedded fleet stores results beside the conversations.
+                outputs: Some(Outputs::new(
+                    stores.stores.store.clone(),
+                    settings.outputs.clone(),
+                )),
+            },
+            Purpose::Read | Purpose::Schedule => SessionData::default(),
+        };
+        let schedule = match purpose {
+            Purpose::Schedule => stores.schedule(settings, agent, memory.as_ref()),
+            Purpose::Read | Purpose::Delete => None,
+        };
+        let server = ConversationServer::for_store(agent.clone(), conversations, data)
+            .with_schedule(schedule);
         let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
         Ok(Self { stores, bus, service, memory })
     }

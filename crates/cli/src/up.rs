@@ -70,7 +70,9 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
     let host = match model.zip(stores.as_ref()) {
         Some((resolved, stores)) => {
             let name = definition.name.clone();
-            let host = Host::start(&fleet, settings, stores, definition, resolved.model).await?;
+            let mut host =
+                Host::start(&fleet, settings, stores, definition, resolved.model).await?;
+            host.start_scheduler();
             note!("agent: {name}, model {}", resolved.origin);
             Some(host)
         }

@@ -12,6 +12,7 @@ use crate::{
         McpUnregisterServerRequest,
     },
     message::Message,
+    schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded},
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
     tool::{ToolCancel, ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress},
     user::{AgentReply, UserMessage},
@@ -21,7 +22,7 @@ use crate::{
 pub const OTHER: &str = "other";
 
 /// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
-const FAMILIES: [&str; 21] = [
+const FAMILIES: [&str; 22] = [
     "tool.invoke.pool",
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
@@ -42,10 +43,11 @@ const FAMILIES: [&str; 21] = [
     "user.response",
     "user.approval",
     "user.conversation",
+    "user.notice",
     "doctor.ping",
 ];
 
-const TYPES: [&str; 26] = [
+const TYPES: [&str; 29] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -70,6 +72,9 @@ const TYPES: [&str; 26] = [
     ConversationRequest::TYPE,
     ConversationResponse::TYPE,
     UserFeedback::TYPE,
+    ScheduleRequest::TYPE,
+    ScheduleResponse::TYPE,
+    ScheduledEnded::TYPE,
     ForwardedMessage::TYPE,
     ForwardReceipt::TYPE,
 ];

@@ -33,6 +33,7 @@ pub mod permissions;
 mod pool;
 mod pool_name;
 mod reply_address;
+pub mod schedule;
 pub mod script;
 mod segment;
 pub mod shape;
@@ -55,6 +56,7 @@ pub use message::{DecodeError, Message};
 pub use period::Period;
 pub use pool::{HandlerPool, may_reply_to};
 pub use pool_name::{InvalidPoolName, PoolName};
+pub use schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded};
 pub use spending::{Spending, TurnUsage};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,

@@ -11,11 +11,11 @@ use crate::{
     topology::{
         BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
         SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT,
-        USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_RESPONSE, doctor_ping, key_segment,
-        mcp_manage, monitored_replies, monitored_requests, quarantine_of, script_invoke,
-        tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp,
-        tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
-        user_conversation, user_message,
+        USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_NOTICE, USER_RESPONSE, doctor_ping,
+        key_segment, mcp_manage, monitored_replies, monitored_requests, quarantine_of,
+        script_invoke, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
+        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
+        user_conversation, user_message, user_notice,
     },
 };
 
@@ -70,6 +70,7 @@ impl Grants {
                 let approvals = user_approval(agent);
                 grants.binds.push(one(&approvals));
                 grants.queues.push(each(approvals.as_str()));
+                grants.publishes.push(one(&user_notice(agent)));
                 grants.with_work_queue(inbox).with_work_queue(user_conversation(agent))
             }
             User::Cli => {
@@ -84,6 +85,8 @@ impl Grants {
                     grants.queues.push(each(own));
                 }
                 grants.publishes.push(each(doctor_ping().as_str()));
+                grants.binds.push(each(USER_NOTICE));
+                grants.queues.push(BindingPattern::new(&format!("{USER_NOTICE}.*.*")));
                 let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
                 let families = [each(TOOL_INVOKE_POOL), each(USER_MESSAGE)];
                 grants.inspects = works.iter().map(one).chain(families).collect();

@@ -375,6 +375,7 @@ pub const USER_MESSAGE: &str = "user.message";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
 pub(crate) const USER_CONVERSATION: &str = "user.conversation";
+pub(crate) const USER_NOTICE: &str = "user.notice";
 pub(crate) const MONITOR: &str = "monitor";
 /// Name prefixes of reply queues.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
@@ -505,6 +506,12 @@ pub fn user_approval(agent: &AgentName) -> RoutingKey {
 #[must_use]
 pub fn user_conversation(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_CONVERSATION}.{}", key_segment(agent.as_str())))
+}
+
+/// Announcements of an agent to its users, outside of any conversation: `user.notice.<agent>`.
+#[must_use]
+pub fn user_notice(agent: &AgentName) -> RoutingKey {
+    RoutingKey::built(format!("{USER_NOTICE}.{}", key_segment(agent.as_str())))
 }
 
 /// Replies of agents to the users of a client process: `user.response.<proxy>`.

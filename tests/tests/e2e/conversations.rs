@@ -8,6 +8,7 @@ mod model_server;
 mod outages;
 mod removed_file;
 mod rolling;
+mod schedule;
 mod sessions;
 mod stalls;
 mod steering;

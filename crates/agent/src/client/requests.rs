@@ -4,8 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use parking_lot::Mutex;
 use rockbot_contracts::{
-    AgentName, ConversationResponse, Envelope, MessageId, conversation::ConversationErrorCode,
-    identity::may_reply_as, json::Limits,
+    AgentName, ConversationResponse, DecodeError, Envelope, Message, MessageId, ScheduleResponse,
+    conversation::ConversationErrorCode, identity::may_reply_as, json::Limits,
 };
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
@@ -15,7 +15,7 @@ use super::send_error::SendError;
 /// Maximum number of requests that wait for their response.
 const MAX_REQUESTS: usize = 256;
 
-/// Why a request about conversations failed.
+/// Why a request about conversations or scheduled tasks failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConversationRequestError {
     /// The agent refused the request or could not process it.
@@ -53,7 +53,22 @@ pub(super) struct PendingRequests(Mutex<HashMap<MessageId, PendingRequest>>);
 struct PendingRequest {
     /// The receiver of the request, which alone may respond.
     agent: AgentName,
-    response: oneshot::Sender<ConversationResponse>,
+    response: oneshot::Sender<Response>,
+}
+
+/// A response of an agent.
+pub(super) enum Response {
+    Conversation(ConversationResponse),
+    Schedule(ScheduleResponse),
+}
+
+impl Response {
+    fn decode(envelope: &Envelope) -> Result<Self, DecodeError> {
+        if envelope.message_type() == ScheduleResponse::TYPE {
+            return envelope.decode(Limits::default()).map(Self::Schedule);
+        }
+        envelope.decode(Limits::default()).map(Self::Conversation)
+    }
 }
 
 impl PendingRequests {
@@ -62,7 +77,7 @@ impl PendingRequests {
         &self,
         agent: &AgentName,
         id: &MessageId,
-    ) -> Result<oneshot::Receiver<ConversationResponse>, SendError> {
+    ) -> Result<oneshot::Receiver<Response>, SendError> {
         let (response, receiver) = oneshot::channel();
         let mut requests = self.0.lock();
         requests.retain(|_, request| !request.response.is_closed());
@@ -86,7 +101,7 @@ impl PendingRequests {
             warn!(agent = %request.agent, user, "response dropped: not of its agent's user");
             return;
         }
-        match envelope.decode::<ConversationResponse>(Limits::default()) {
+        match Response::decode(envelope) {
             Ok(response) => {
                 if let Some(request) = requests.remove(id) {
                     // A request whose sender gave up.

@@ -21,6 +21,8 @@ pub struct ContextBudget {
     pub memories: usize,
     /// Skills. Default 4 KiB.
     pub skills: usize,
+    /// Results of scheduled tasks. Default 4 KiB.
+    pub scheduled_results: usize,
     /// Instructions of tool handlers and MCP servers. Default 8 KiB.
     pub instructions: usize,
     /// Services that may help. Default 2 KiB.
@@ -39,6 +41,7 @@ impl Default for ContextBudget {
             model: 16 * KIB,
             memories: 4 * KIB,
             skills: 4 * KIB,
+            scheduled_results: 4 * KIB,
             instructions: 8 * KIB,
             services: 2 * KIB,
             working_memory: 4 * KIB,
@@ -57,6 +60,7 @@ impl ContextBudget {
             ContextPart::Model => self.model,
             ContextPart::Memories => self.memories,
             ContextPart::Skills => self.skills,
+            ContextPart::ScheduledResults => self.scheduled_results,
             ContextPart::Instructions => self.instructions,
             ContextPart::Services => self.services,
             ContextPart::WorkingMemory => self.working_memory,

@@ -142,6 +142,7 @@ pub(super) fn escape_delimiters(text: &str) -> String {
 mod tests {
     use futures_util::future::BoxFuture;
     use rockbot_contracts::{AgentName, SessionId};
+    use rockbot_tools::EntryPoint;
 
     use super::*;
     use crate::context::StaticText;
@@ -161,7 +162,15 @@ mod tests {
     async fn built(sources: Vec<Arc<dyn ContextSource>>, budget: ContextBudget) -> TurnContext {
         let (agent, session) = (AgentName::new("a").unwrap(), SessionId::generate());
         let (agent, session) = (&agent, &session);
-        let request = ContextRequest { agent, session, message: "hello", conversation: &[] };
+        let request = ContextRequest {
+            agent,
+            session,
+            message: "hello",
+            entry: EntryPoint::UserTurn,
+            user: None,
+            is_continued: false,
+            conversation: &[],
+        };
         ContextBuilder::new(sources, budget, None).build(request).await
     }
 

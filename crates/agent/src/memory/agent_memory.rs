@@ -122,6 +122,11 @@ impl AgentMemory {
         tools
     }
 
+    /// Returns the time zones of the agents.
+    pub(crate) fn zones(&self) -> Arc<TimeZones> {
+        self.zones.clone()
+    }
+
     /// Returns the guides to the tools.
     #[must_use]
     pub fn guides(&self) -> Vec<Guide> {

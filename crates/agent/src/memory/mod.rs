@@ -17,6 +17,7 @@ mod section;
 mod skills;
 mod timezone;
 
+pub(crate) use self::timezone::TimeZones;
 pub use self::{
     agent_memory::{AgentMemory, MemoryError},
     log::ConversationLog,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::tz::TimeZone;
 use rockbot_contracts::AgentName;
-use rockbot_store::{DocumentStore, Expected, Store};
+use rockbot_store::{DocumentError, DocumentStore, Expected, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult, ToolSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
 const NAME: &str = "timezone";
 
 /// The time zones that were set for agents.
-pub(super) struct TimeZones(Arc<dyn Store>);
+pub(crate) struct TimeZones(Arc<dyn Store>);
 
 #[derive(Debug, Deserialize)]
 struct Arguments {
@@ -51,6 +51,15 @@ impl TimeZones {
         DocumentStore::new(self.0.clone(), ["settings", agent.as_str()])
     }
 
+    /// Returns the time zone of an agent, if one is set and known.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn find(&self, agent: &AgentName) -> Result<Option<TimeZone>, DocumentError> {
+        let found = self.shelf(agent).get(&[NAME]).await?;
+        Ok(found.and_then(|name| TimeZone::get(&name.value).ok()))
+    }
+
     async fn set(
         &self,
         arguments: Value,
@@ -72,13 +81,10 @@ impl TimeZones {
 impl TimeZoneSource for TimeZones {
     fn zone<'a>(&'a self, agent: &'a AgentName) -> BoxFuture<'a, Option<TimeZone>> {
         Box::pin(async move {
-            match self.shelf(agent).get(&[NAME]).await {
-                Ok(found) => TimeZone::get(&found?.value).ok(),
-                Err(error) => {
-                    debug!(%error, "time zone unavailable");
-                    None
-                }
-            }
+            self.find(agent).await.unwrap_or_else(|error| {
+                debug!(%error, "time zone unavailable");
+                None
+            })
         })
     }
 }

@@ -55,6 +55,9 @@ impl Agents {
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
         parts.context.push(tools.services.clone());
+        if let Some(schedule) = &tools.schedule {
+            parts.context.push(schedule.clone());
+        }
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
         let team = Team::new(name, tools.registry.clone(), factory);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{ConversationOptions, Conversations, Sharing};
+use rockbot_agent::{AgentMemory, ConversationOptions, Conversations, Schedule, Sharing};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_service::{Health, ServeError, Shutdown};
 use rockbot_store::{Clock, StoreUrl, Stores, Sweeper, reachable};
@@ -69,6 +69,17 @@ impl ConversationStores {
             }
             None => Conversations::in_memory(agent.clone()),
         }
+    }
+
+    /// Returns the scheduled tasks of the agent of the process; `None` if scheduling is off.
+    pub(crate) fn schedule(
+        &self,
+        settings: &Settings,
+        memory: Option<&AgentMemory>,
+    ) -> Option<Arc<Schedule>> {
+        let conversations = self.conversations(&settings.definition.name);
+        let section = settings.schedule.clone();
+        section.enabled.then(|| Schedule::new(&conversations, section, memory))
     }
 
     /// Returns how the processes of an agent share its conversations; `None` if they do not.

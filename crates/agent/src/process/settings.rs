@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rockbot_agent::{
     AgentDefinition, AgentSection, McpSection, MemorySection, ModelBehaviors, PinsSection,
+    ScheduleSection,
 };
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_hooks::HookSettings;
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     pub(super) outputs: OutputsSection,
     pub(super) pins: PinsSection,
     pub(super) approval: ApprovalSection,
+    pub(super) schedule: ScheduleSection,
     pub(super) scripts: ScriptsSection,
     pub(super) llm: LlmConfig,
     pub(super) models: ModelBehaviors,
@@ -47,6 +49,7 @@ impl Settings {
             outputs: configuration.section("outputs"),
             pins: configuration.section("pins"),
             approval: configuration.section("approval"),
+            schedule: configuration.section("schedule"),
             scripts: configuration.section("scripts"),
             llm: configuration.section("llm"),
             models: configuration.section("models"),
@@ -68,6 +71,7 @@ impl Settings {
         problems.extend(self.pins.url().err());
         problems.extend(self.memory.validate());
         problems.extend(self.outputs.validate());
+        problems.extend(self.schedule.validate());
         if production {
             problems.extend(self.unsafe_stores());
         }

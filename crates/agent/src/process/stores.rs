@@ -38,6 +38,11 @@ impl Stores {
         Ok(Self { pins, pin_handler_tools, memory, outputs })
     }
 
+    /// Returns the memory of the agents, if it is on.
+    pub(crate) fn memory(&self) -> Option<&AgentMemory> {
+        self.memory.as_deref()
+    }
+
     /// Makes readiness depend on the store of pins.
     pub(crate) fn add_health_check(&self, health: &Health) {
         if let Some(store) = &self.pins {

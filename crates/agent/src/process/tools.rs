@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{HandlerGuides, McpServices, ServerGuides, ServiceSearch};
+use rockbot_agent::{HandlerGuides, McpServices, Schedule, ServerGuides, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
@@ -20,6 +20,8 @@ const QUIET: Duration = Duration::from_millis(200);
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
     pub(super) services: Arc<ServiceSearch>,
+    /// The scheduled tasks; `None` if scheduling is off.
+    pub(super) schedule: Option<Arc<Schedule>>,
     directory: CatalogDirectory,
 }
 
@@ -30,11 +32,12 @@ impl Tools {
         settings: &Settings,
         fleet: &FleetClient,
         stores: &Stores,
+        schedule: Option<Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        let (tools, guides) = builtin_tools(settings, fleet, stores, &services);
+        let (tools, guides) = builtin_tools(settings, fleet, stores, &services, schedule.as_ref());
         for tool in tools {
             registry.register(tool).map_err(configuration_error)?;
         }
@@ -42,7 +45,7 @@ impl Tools {
         let directory = directory.await.map_err(unavailable_error)?;
         guides.add(Arc::new(HandlerGuides::new(directory.view(), registry.clone())));
         guides.add(Arc::new(ServerGuides::new(fleet.gateway.clone(), &settings.definition)));
-        Ok(Self { registry, services, directory })
+        Ok(Self { registry, services, schedule, directory })
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
@@ -66,12 +69,17 @@ fn builtin_tools(
     fleet: &FleetClient,
     stores: &Stores,
     services: &Arc<ServiceSearch>,
+    schedule: Option<&Arc<Schedule>>,
 ) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
     let mut guides = vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
         guides.extend(memory.guides());
+    }
+    if let Some(schedule) = schedule {
+        tools.extend(schedule.tools());
+        guides.push(schedule.guide());
     }
     if let Some(outputs) = &stores.outputs {
         tools.push(Arc::new(ToolOutput::new(outputs.clone())));

@@ -2,8 +2,8 @@
 
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, SessionId, UserFeedback,
-    conversation::ConversationSummary,
+    AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
+    ScheduleResponse, SessionId, UserFeedback, conversation::ConversationSummary,
 };
 use rockbot_service::exit;
 
@@ -12,7 +12,7 @@ use crate::{
     failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
-    stored_conversations::StoredConversations,
+    stored_conversations::{Purpose, StoredConversations},
 };
 
 /// Number of conversations in one page.
@@ -33,12 +33,11 @@ enum Backend {
 }
 
 impl Conversations {
-    /// Opens the store of the embedded agent, or connects to a running fleet. `deletes` is set if requests
-    /// delete conversations.
-    pub(crate) async fn open(settings: &Settings, deletes: bool) -> Result<Self, Failure> {
+    /// Opens the store of the embedded agent, or connects to a running fleet.
+    pub(crate) async fn open(settings: &Settings, purpose: Purpose) -> Result<Self, Failure> {
         let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
         let (bus, backend) = if settings.embeds() {
-            let stored = StoredConversations::serve(settings, &agent, deletes).await?;
+            let stored = StoredConversations::serve(settings, &agent, purpose).await?;
             (stored.bus(), Backend::Store(stored))
         } else {
             let fleet = Fleet::open(settings).await?;
@@ -67,6 +66,13 @@ impl Conversations {
         feedback: &UserFeedback,
     ) -> Result<(), ConversationRequestError> {
         self.client.send_feedback(&self.agent, feedback).await
+    }
+
+    pub(crate) async fn request_schedule(
+        &self,
+        request: &ScheduleRequest,
+    ) -> Result<ScheduleResponse, ConversationRequestError> {
+        self.client.request_schedule(&self.agent, request).await
     }
 
     /// Returns the summary of a conversation.

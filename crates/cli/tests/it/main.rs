@@ -23,6 +23,8 @@ mod rest;
 #[cfg(test)]
 mod sandbox;
 #[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod script;
 #[cfg(test)]
 mod sessions;

@@ -3,8 +3,11 @@
 
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
-use rockbot_agent::{AgentMemory, MemorySection, ServiceSearch, mcp::management_tools};
-use rockbot_contracts::{ToolRegistration, ToolSource};
+use rockbot_agent::{
+    AgentMemory, Conversations, MemorySection, Schedule, ScheduleSection, ServiceSearch,
+    mcp::management_tools,
+};
+use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
@@ -37,6 +40,8 @@ async fn tools() -> Vec<ToolRegistration> {
     .unwrap()
     .unwrap();
     tools.extend(memory.tools());
+    let conversations = Conversations::in_memory(AgentName::new("assistant").unwrap());
+    tools.extend(Schedule::new(&conversations, ScheduleSection::default(), Some(&memory)).tools());
     let mut all: Vec<_> = tools.iter().map(|tool| tool.registration().clone()).collect();
     all.extend(management_tools());
     all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -57,7 +62,6 @@ async fn check(profile: &ToolProfile) {
     for source in ToolSource::plain().chain(servers) {
         row("any", &source);
     }
-    row("cancel_scheduled_task", &ToolSource::Scheduling);
     insta::assert_snapshot!(profile.name(), table);
 }
 

@@ -11,6 +11,8 @@ mod hostile;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod script;
 #[cfg(test)]
 mod tolerance;

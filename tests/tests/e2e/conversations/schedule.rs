@@ -1,0 +1,179 @@
+//! Scheduled tasks of an agent with two processes, of which one dies or falls silent.
+//!
+//! `ROCKBOT_TEST_SCHEDULE_ROUNDS` and `ROCKBOT_TEST_SCHEDULE_TASKS` set the number of rounds of each test, by
+//! default 1, and of the tasks that are due in the same second, by default 20.
+
+use std::{
+    env,
+    time::{Duration, SystemTime},
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+use rockbot_agent::AgentClient;
+use rockbot_contracts::{
+    InstanceId, ScheduleRequest, ScheduleResponse,
+    schedule::{NewTask, ScheduledTaskInfo},
+};
+use rockbot_store::{Clock, LogName, Prefix, StoreUrl};
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::harness::{GATED, Replicas, kill, scene};
+use crate::process::Running;
+
+const JOB: &str = "the job";
+/// Time until the tasks are due.
+const AHEAD: Duration = Duration::from_secs(5);
+/// Time limit for all fires, from their time on.
+const LIMIT: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(50);
+
+/// The fault of one of the two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disturbance {
+    KilledBefore,
+    KilledDuring,
+    StalledDuring,
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    env::var(variable).map_or(default, |number| number.parse().expect("a number"))
+}
+
+/// Connects a person to the agent.
+async fn client(replicas: &Replicas) -> AgentClient {
+    let bus = replicas.fleet.bus(|_| {}).await;
+    AgentClient::connect(bus, &InstanceId::generate()).await.expect("a queue")
+}
+
+async fn add(client: &AgentClient, replicas: &Replicas, name: String, cron: String) {
+    let (description, timezone) = (JOB.to_owned(), Some("UTC".to_owned()));
+    let task = NewTask { name, cron, description, run_once: true, timezone };
+    let request = ScheduleRequest::Add { task };
+    client.request_schedule(&replicas.agent, &request).await.expect("scheduled");
+}
+
+async fn tasks(client: &AgentClient, replicas: &Replicas) -> Vec<ScheduledTaskInfo> {
+    let request = ScheduleRequest::List {};
+    match client.request_schedule(&replicas.agent, &request).await.expect("a list") {
+        ScheduleResponse::Tasks { tasks, .. } => tasks,
+        other => panic!("unexpected response: {other:?}"),
+    }
+}
+
+/// Returns the expression of a single time, in UTC.
+fn single(at: SystemTime) -> String {
+    let at = Timestamp::try_from(at).expect("a time").to_zoned(TimeZone::UTC);
+    at.strftime("%-S %-M %-H %-d %-m *").to_string()
+}
+
+async fn start(replicas: &Replicas, instance: &str) -> Running {
+    replicas.start_with(instance, &[("ROCKBOT_SCHEDULE__CONCURRENCY", "16")]).await
+}
+
+async fn check_round(disturbance: Disturbance, count: usize) {
+    let replicas = Replicas::new(&scene(JOB, &["echo ran >> lines"])).await;
+    let first = start(&replicas, "agent-1").await;
+    let second = start(&replicas, "agent-2").await;
+    let client = client(&replicas).await;
+    let (due, due_at) = (SystemTime::now() + AHEAD, Instant::now() + AHEAD);
+    for number in 0..count {
+        add(&client, &replicas, format!("task {number}"), single(due)).await;
+    }
+    if disturbance != Disturbance::KilledBefore {
+        while replicas.lines().is_empty() {
+            assert!(Instant::now() < due_at + LIMIT, "no task fired");
+            sleep(POLL).await;
+        }
+    }
+    let stalled = if disturbance == Disturbance::StalledDuring {
+        first.send(Signal::STOP);
+        Some(first)
+    } else {
+        kill(first).await;
+        None
+    };
+    // A single task is removed when its turn has an answer.
+    loop {
+        let left = tasks(&client, &replicas).await;
+        if left.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < due_at + LIMIT, "{disturbance:?}: {left:#?}");
+        sleep(POLL).await;
+    }
+    let late = Instant::now().saturating_duration_since(due_at);
+    println!("{disturbance:?}: {count} tasks answered {late:?} after their time");
+    if let Some(stalled) = &stalled {
+        stalled.send(Signal::CONT);
+    }
+    check_conversations(&replicas, count).await;
+    assert_eq!(replicas.lines().len(), count, "{disturbance:?}: each call ran once");
+    let user = replicas.user().await;
+    replicas.finish(stalled.into_iter().chain([second]).collect(), user).await;
+}
+
+/// Checks that each fire has one conversation with one message and one answer.
+async fn check_conversations(replicas: &Replicas, count: usize) {
+    let url = StoreUrl::parse(&replicas.store().into()).expect("a URL");
+    let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await.expect("a store");
+    let prefix = Prefix::new(["conversation", replicas.agent.as_str()]).expect("a prefix");
+    let logs = stores.log.logs(&prefix, None, 1000).await.expect("logs");
+    assert_eq!(logs.len(), count);
+    for log in logs {
+        let name: LogName = log.name;
+        let entries = stores.log.read(&name, 1, 100).await.expect("entries");
+        let kinds = entries.iter().map(|entry| {
+            let entry: Value = serde_json::from_slice(&entry.value).expect("JSON");
+            entry["kind"].as_str().expect("a kind").to_owned()
+        });
+        let kinds: Vec<_> = kinds.collect();
+        for kind in ["message", "answer"] {
+            assert_eq!(kinds.iter().filter(|one| *one == kind).count(), 1, "{kinds:?}");
+        }
+    }
+    stores.close().await;
+}
+
+async fn check(disturbance: Disturbance) {
+    for _ in 0..number("ROCKBOT_TEST_SCHEDULE_ROUNDS", 1) {
+        check_round(disturbance, number("ROCKBOT_TEST_SCHEDULE_TASKS", 20)).await;
+    }
+}
+
+#[tokio::test]
+async fn tasks_fire_once_although_a_process_is_killed_before() {
+    check(Disturbance::KilledBefore).await;
+}
+
+#[tokio::test]
+async fn tasks_fire_once_although_a_process_is_killed_meanwhile() {
+    check(Disturbance::KilledDuring).await;
+}
+
+#[tokio::test]
+async fn tasks_fire_once_although_a_process_stalls_meanwhile() {
+    check(Disturbance::StalledDuring).await;
+}
+
+#[tokio::test]
+async fn turn_of_a_task_continues_after_its_process_is_killed() {
+    let replicas = Replicas::new(&scene(JOB, &[GATED, "echo after >> lines"])).await;
+    let first = start(&replicas, "agent-1").await;
+    let client = client(&replicas).await;
+    add(&client, &replicas, "job".to_owned(), single(SystemTime::now() + AHEAD)).await;
+    let _command = replicas.gated_command().await;
+    kill(first).await;
+    let second = start(&replicas, "agent-2").await;
+    replicas.open_gate();
+    let deadline = Instant::now() + LIMIT;
+    while !tasks(&client, &replicas).await.is_empty() {
+        assert!(Instant::now() < deadline, "the turn has no answer");
+        sleep(POLL).await;
+    }
+    assert_eq!(replicas.lines(), ["gated", "after"]);
+    check_conversations(&replicas, 1).await;
+    let user = replicas.user().await;
+    replicas.finish(vec![second], user).await;
+}
