@@ -27,6 +27,7 @@ use crate::{
     connect::{self, ConnectFailure, Opened},
     definitions::Definitions,
     era::Era,
+    loopback::dial_policy,
     oauth::{Grant, OAuthTokens},
     openapi::ApiSession,
     ownership::{Ownership, OwnershipGuard},
@@ -259,8 +260,8 @@ impl ConnectionTask {
         let starting = self.context.starting.clone();
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
-        let policy = &self.context.dial.policy;
-        let opened = connect::open(&config, self.era, policy, self.tokens.as_ref()).await;
+        let policy = dial_policy(&config, &self.context.dial.policy);
+        let opened = connect::open(&config, self.era, &policy, self.tokens.as_ref()).await;
         drop(permit);
         match opened {
             Ok(opened) => {
