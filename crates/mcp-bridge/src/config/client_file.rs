@@ -72,11 +72,11 @@ impl ClientFile {
     }
 }
 
-/// Parses the syntax. A text that does not begin with `{`, `[` or a comment of JSON is TOML.
+/// Parses the syntax. A text that does not begin with `{` or a comment of JSON is TOML.
 fn document(text: &[u8]) -> Result<Value, ServersFileError> {
     let text = std::str::from_utf8(text).map_err(ServersFileError::Encoding)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.trim().is_empty() || text.trim_start().starts_with(['{', '[', '/']) {
+    if text.trim().is_empty() || text.trim_start().starts_with(['{', '/']) {
         let mut json = text.to_owned();
         // Comments become white space, so positions in errors stay.
         json_strip_comments::strip(&mut json).map_err(ServersFileError::Comment)?;

@@ -185,6 +185,7 @@ fn errors_of_files_name_their_position() {
     let error = |text: &str| ServersFile::parse(text.as_bytes(), |_| None).unwrap_err().to_string();
     assert!(error("{\n// comment\n\"mcpServers\": {]}").contains("line 3 column 16"));
     assert!(error("[mcp_servers.a]\ncommand = ").contains("it is not TOML"));
+    assert!(error("[]").contains("it is not TOML"));
     assert!(error("{/* never closed").contains("it is not JSON"));
     let deep = format!("{{\"mcpServers\": {}", "[".repeat(100_000));
     assert!(error(&deep).contains("recursion limit"));
