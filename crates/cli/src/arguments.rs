@@ -424,6 +424,26 @@ used")]
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Copy servers from the configuration files of MCP clients
+    ///
+    /// Without FILE, those of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Gemini CLI, Zed,
+    /// opencode, Codex and Copilot CLI are looked for in this folder and in your home folder. Servers that
+    /// the server file has already are left as they are. Keys and tokens in the clients' files are copied
+    /// as they are written.
+    #[command(after_help = "Examples:
+  rockbot mcp import --dry-run
+  rockbot mcp import ~/.cursor/mcp.json --into mcp.json")]
+    Import {
+        /// Configuration files of MCP clients
+        #[arg(value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// Server file to add to [default: mcp.config, or mcp.json]
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        into: Option<PathBuf>,
+        /// Show what would be added, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,8 @@
 //! `rockbot mcp`: lists MCP servers, calls their tools, adds and removes servers.
 
 mod check;
+mod client_locations;
+mod import;
 mod login;
 
 use std::{sync::Arc, time::Duration};
@@ -31,6 +33,9 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
     // Validated before anything starts.
     let arguments = match &command {
         Mcp::Check { file } => return check::run(settings, file, json).await,
+        Mcp::Import { files, into, dry_run } => {
+            return import::run(settings, files.clone(), into.clone(), *dry_run, json);
+        }
         Mcp::Login { server, scopes } => {
             return login::run(settings, server, scopes, json).await;
         }
@@ -58,7 +63,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         }
         Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } | Mcp::Login { .. } => Ok(exit::OK),
+        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } => Ok(exit::OK),
     };
     drop(servers);
     fleet.close().await;

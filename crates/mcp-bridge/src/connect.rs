@@ -22,6 +22,7 @@ use crate::{
     client::Client,
     config::{OAuthClient, Program, Remote, ServerConfig, Transport},
     era::Era,
+    loopback::dial_policy,
     oauth::{OAuthSettings, OAuthTokens},
     openapi::ApiSession,
     probe::{Pairing, ProbeError, probe},
@@ -257,7 +258,7 @@ impl Connection<'_> {
     }
 
     fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {
-        remote_server(remote, &self.dial.policy, self.tokens)
+        remote_server(remote, &dial_policy(self.config, &self.dial.policy), self.tokens)
     }
 }
 

@@ -11,6 +11,7 @@ mod connect;
 mod definitions;
 mod era;
 mod frame;
+mod loopback;
 pub mod oauth;
 mod openapi;
 mod ownership;
@@ -32,7 +33,8 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 pub use config::{
-    OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile, ServersFileError, Transport,
+    ClientFile, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
+    ServersFileError, Transport,
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;

@@ -15,6 +15,8 @@ mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
+mod mcp_import;
+#[cfg(test)]
 mod profiles;
 #[cfg(test)]
 mod pseudo_terminal;

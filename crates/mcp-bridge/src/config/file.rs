@@ -1,6 +1,6 @@
 //! Parsing of the servers file.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, io, path::Path, str::Utf8Error};
 
 use rockbot_contracts::{Period, period::optional_period_or_millis};
 use rockbot_service::watch::{FileError, read_bounded};
@@ -8,6 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{
+    client_file::ClientFile,
     openapi,
     server::{KEYS, RawServer, ServerConfig},
 };
@@ -40,15 +41,27 @@ pub enum ServersFileError {
     /// It is not JSON.
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is JSON of another form.
-    #[error("it has no \"mcpServers\" object and no \"Mcp\": {{\"Servers\": […]}}")]
+    /// A comment in it has no end.
+    #[error("it is not JSON: {0}")]
+    Comment(io::Error),
+    /// It is neither JSON nor TOML.
+    #[error("it is not TOML: {0}")]
+    Toml(Box<toml::de::Error>),
+    /// It is not UTF-8.
+    #[error("it is not UTF-8: {0}")]
+    Encoding(Utf8Error),
+    /// It has no servers in a known form.
+    #[error(
+        "it has no servers; they must be in an object \"mcpServers\", or in another key that an MCP client \
+         uses for them"
+    )]
     UnknownForm,
 }
 
 impl ServersFile {
-    /// Reads a file: `{"mcpServers": {NAME: {…}}}`, or `{"Mcp": {"Servers": [{"Name": …}]}}`, with the
-    /// settings `queues`, `toolTimeout` and `traceMCP` beside the servers.
-    /// `lookup` returns the values of environment variables.
+    /// Reads a file: `{"mcpServers": {NAME: {…}}}` or `{"Mcp": {"Servers": [{"Name": …}]}}`, with the
+    /// settings `queues`, `toolTimeout` and `traceMCP` beside the servers, or the configuration file of an
+    /// MCP client. `lookup` returns the values of environment variables.
     ///
     /// An invalid server is skipped and reported in `errors`.
     ///
@@ -73,7 +86,8 @@ impl ServersFile {
         Self::parse_in(Path::new(""), text, lookup)
     }
 
-    /// Parses the text of a file in `folder`, which the paths of OpenAPI documents refer to.
+    /// Parses the text of a file in `folder`, which relative paths of OpenAPI documents and of files with
+    /// variables refer to.
     ///
     /// # Errors
     /// As for [`ServersFile::read`].
@@ -82,11 +96,10 @@ impl ServersFile {
         text: &[u8],
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ServersFileError> {
-        let root: Value = serde_json::from_slice(text)?;
-        let mut parsed = Self::default();
-        let (entries, common) = parts(root)?;
-        let common = parsed.common(&common);
-        for (name, entry) in entries {
+        let file = ClientFile::parse(folder, text)?;
+        let mut parsed = Self { warnings: file.warnings, ..Self::default() };
+        let common = parsed.common(&file.settings);
+        for (name, entry) in file.servers {
             parsed.add(&name, entry, folder, &lookup);
         }
         for server in parsed.servers.values_mut() {
@@ -150,14 +163,16 @@ impl ServersFile {
     fn add(
         &mut self,
         name: &str,
-        entry: Value,
+        entry: Result<Map<String, Value>, String>,
         folder: &Path,
         lookup: &impl Fn(&str) -> Option<String>,
     ) {
         let shown: String = name.chars().take(80).collect();
         let mut report = |error: String| self.errors.push(format!("server {shown:?}: {error}"));
-        let Value::Object(entry) = entry else { return report("it is not an object".into()) };
-        let entry = camel_case(entry);
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return report(error),
+        };
         let is_api = openapi::is_api(&entry);
         let is_known = |key: &str| {
             if is_api {
@@ -200,39 +215,6 @@ impl ServersFile {
 struct CommonSettings {
     tool_timeout: Option<Period>,
     trace: bool,
-}
-
-type Entries = Vec<(String, Value)>;
-
-/// Returns the servers of a file, and the settings beside them.
-fn parts(root: Value) -> Result<(Entries, Map<String, Value>), ServersFileError> {
-    let Value::Object(mut root) = root else { return Err(ServersFileError::UnknownForm) };
-    if let Some(Value::Object(servers)) = root.remove("mcpServers") {
-        return Ok((servers.into_iter().collect(), root));
-    }
-    let Some(Value::Object(mut mcp)) = root.remove("Mcp") else {
-        return Err(ServersFileError::UnknownForm);
-    };
-    let Some(Value::Array(servers)) = mcp.remove("Servers") else {
-        return Err(ServersFileError::UnknownForm);
-    };
-    let named = |entry: Value| {
-        let name = entry.get("Name").or_else(|| entry.get("name")).and_then(Value::as_str);
-        (name.unwrap_or_default().to_owned(), entry)
-    };
-    Ok((servers.into_iter().map(named).collect(), camel_case(mcp)))
-}
-
-/// Lowers the first letter of each key: the array form capitalizes them.
-fn camel_case(entry: Map<String, Value>) -> Map<String, Value> {
-    let lower = |key: String| {
-        let mut characters = key.chars();
-        match characters.next() {
-            Some(first) => first.to_lowercase().chain(characters).collect(),
-            None => key,
-        }
-    };
-    entry.into_iter().map(|(key, value)| (lower(key), value)).collect()
 }
 
 #[cfg(test)]

@@ -2,17 +2,22 @@
 //!
 //! It has the format of the `mcp.json` that MCP clients share; see [`ServersFile::read`].
 
+mod client_entry;
+mod client_file;
 mod file;
+mod loose;
 mod oauth;
 mod openapi;
+mod placeholders;
 mod server;
 
-pub(crate) use self::{
-    file::{MAX_FILE_BYTES, MAX_SERVERS},
-    openapi::with_document_key,
-};
 pub use self::{
+    client_file::ClientFile,
     file::{ServersFile, ServersFileError},
     oauth::{Grant, OAuthClient},
     server::{Program, Protocol, Remote, ServerConfig, Transport},
+};
+pub(crate) use self::{
+    file::{MAX_FILE_BYTES, MAX_SERVERS},
+    openapi::with_document_key,
 };

@@ -1,14 +1,21 @@
 //! The configuration of one server.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rockbot_contracts::{Period, mcp::McpExposure, period::optional_period_or_millis};
 use rockbot_rest::ApiEntry;
-use rockbot_service::expand::expand;
+use rockbot_service::{expand::expand, watch::read_bounded};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use super::oauth::{OAuthClient, RawOAuth};
+use super::{
+    file::MAX_FILE_BYTES,
+    oauth::{OAuthClient, RawOAuth},
+};
 
 /// A validated server with expanded variables.
 #[derive(Debug, Clone)]
@@ -39,6 +46,8 @@ pub struct ServerConfig {
     pub required: bool,
     /// The protocol era; detected when absent.
     pub protocol: Option<Protocol>,
+    /// A caller added it at run time; otherwise the operator wrote it into the file.
+    pub added_by_caller: bool,
 }
 
 /// Protocol eras.
@@ -137,12 +146,12 @@ pub(super) struct RawServer {
     #[serde(rename = "type", alias = "transport")]
     kind: Option<String>,
     command: Option<String>,
-    #[serde(alias = "arguments", default)]
+    #[serde(default)]
     args: Vec<String>,
-    #[serde(alias = "environmentVariables", default)]
+    #[serde(default)]
     env: BTreeMap<String, String>,
+    env_file: Option<PathBuf>,
     cwd: Option<PathBuf>,
-    #[serde(alias = "endpoint")]
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -167,17 +176,15 @@ pub(super) struct RawServer {
 }
 
 /// The keys of [`RawServer`], in lower case; other keys are reported to the operator.
-pub(super) const KEYS: [&str; 24] = [
+pub(super) const KEYS: [&str; 22] = [
     "type",
     "transport",
     "command",
     "args",
-    "arguments",
     "env",
-    "environmentvariables",
+    "envfile",
     "cwd",
     "url",
-    "endpoint",
     "headers",
     "oauth",
     "toolsallowed",
@@ -249,7 +256,12 @@ impl RawServer {
                 if command.is_empty() {
                     return Err("its command is empty".into());
                 }
-                let env = secrets(self.env)?;
+                let mut env = secrets(self.env)?;
+                for (name, value) in
+                    self.env_file.as_deref().map(read_env_file).transpose()?.into_iter().flatten()
+                {
+                    env.entry(name).or_insert(value);
+                }
                 Transport::Stdio(Program { command, args, env, cwd: self.cwd })
             }
             (None, Some(url), None) => {
@@ -285,8 +297,22 @@ impl RawServer {
             trace: false,
             required: self.required,
             protocol: self.protocol,
+            added_by_caller: false,
         })
     }
+}
+
+/// Reads a file of `NAME=value` lines.
+fn read_env_file(path: &Path) -> Result<Vec<(String, SecretString)>, String> {
+    let error = |error: &dyn std::fmt::Display| format!("envFile {}: {error}", path.display());
+    let content = read_bounded(path, MAX_FILE_BYTES).map_err(|cause| error(&cause))?;
+    dotenvy::from_read_iter(&content[..])
+        // Its errors quote the line, which may be a secret.
+        .map(|line| {
+            line.map(|(name, value)| (name, value.into()))
+                .map_err(|_| error(&"a line is not NAME=value"))
+        })
+        .collect()
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -325,6 +351,7 @@ impl ServerConfig {
             trace: false,
             required: false,
             protocol: None,
+            added_by_caller: true,
         })
     }
 
@@ -365,6 +392,7 @@ impl PartialEq for ServerConfig {
             && self.trace == other.trace
             && self.required == other.required
             && self.protocol == other.protocol
+            && self.added_by_caller == other.added_by_caller
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod client_files;
 mod conformance;
 mod definitions;
 mod faults;
