@@ -7,9 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    aimock, apt, console, cron_peers, docker, mcp_peers, openapi_peers, postgresql, process, rabbitmq,
-    smollm2,
-    worker_examples,
+    aimock, apt, console, cron_peers, docker, mcp_peers, openapi_peers, postgresql, process,
+    rabbitmq, smollm2, worker_examples,
 };
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints

@@ -125,10 +125,7 @@ impl StoredConversations {
             Purpose::Delete => SessionData {
                 memory: memory.as_ref().map(|memory| memory.working().clone()),
                 // The handler of the embedded fleet stores results beside the conversations.
-                outputs: Some(Outputs::new(
-                    stores.stores.store.clone(),
-                    settings.outputs.clone(),
-                )),
+                outputs: Some(Outputs::new(stores.stores.store.clone(), settings.outputs.clone())),
             },
             Purpose::Read | Purpose::Schedule => SessionData::default(),
         };

@@ -120,7 +120,7 @@ async fn measure(agent: &Agent, in_flight: usize, length: Duration) -> [f64; 3] 
             while start.elapsed() < length {
                 let began = Instant::now();
                 let session_id = SessionId::generate();
-                let message = UserMessage { session_id, text: "go".to_owned(), cancel: false };
+                let message = UserMessage::new(session_id, "go");
                 let answer = agent.send(message, Arc::new(|_| ())).await;
                 assert_eq!(answer.outcome, TurnOutcome::Completed, "{}", answer.text);
                 times.push(began.elapsed());

@@ -78,10 +78,10 @@ impl McpToolProvider {
         }
         let management = self.management.iter().map(|tool| tool.registration().clone());
         let mut usable: Vec<_> = management.filter(|tool| scope.permits(tool)).collect();
-        if self.access.rules.exposure == McpExposure::Off {
-            return usable;
-        }
-        let names = index.servers().map(|server| server.name.clone()).collect();
+        let rules = &self.access.rules;
+        let exposed =
+            index.servers().filter(|server| rules.exposure_of(server) != McpExposure::Off);
+        let names = exposed.map(|server| server.name.clone()).collect();
         for server in self.access.servers(names, LIST_TIMEOUT).await {
             let (tools, _) = self.access.usable(&server, scope).await;
             usable.extend(tools.iter().map(|tool| tool.registration()));

@@ -108,7 +108,7 @@ impl FireRunner {
         if let Some(user) = &pending.user {
             origin = origin.with_sender(user.as_str().into());
         }
-        let message = UserMessage { session_id: session, text, cancel: false };
+        let message = UserMessage::new(session, text);
         self.agent.run_turn(origin, message, Arc::new(|_| {})).await
     }
 

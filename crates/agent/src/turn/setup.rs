@@ -1,12 +1,12 @@
 //! What all turns of an agent share.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::SessionId;
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
     Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
-    ToolScope, outputs::Outputs,
+    ToolScope,
 };
 
 use super::{pin_check::PinCheck, token_budget::TokenBudget};
