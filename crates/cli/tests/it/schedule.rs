@@ -9,7 +9,7 @@ use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
 
 const SCRIPT: &str = r#"
 [[turn]]
-when = "tickets"
+when = "mails"
 text = "There are two new tickets."
 
 [[turn]]
@@ -94,7 +94,7 @@ fn scheduling_can_be_turned_off() {
 #[test]
 fn chat_prints_the_result_of_a_task_between_turns() {
     let home = Home::new();
-    home.check(&["schedule", "add", "report", "@yearly", "Count the tickets"], 0);
+    home.check(&["schedule", "add", "report", "@yearly", "Count the mails"], 0);
     assert_contains(&home.check(&["schedule", "run-now", "report"], 0).out, &["is due now"]);
     // A single message fires nothing.
     home.check(&["chat", "hello"], 0);
