@@ -112,6 +112,8 @@ impl WorkerStats {
 #[derive(Debug)]
 pub struct Worker {
     stop: CancellationToken,
+    /// Cancelled when the task ends, also by a panic.
+    ended: CancellationToken,
     consume_loop: JoinHandle<()>,
     stats: Arc<WorkerStats>,
     queue: String,
@@ -136,18 +138,32 @@ impl Worker {
     /// Starts on an existing consumer of `queue`.
     #[must_use]
     pub fn from_consumer(consumer: Consumer, queue: &QueueName, handler: Arc<dyn Handler>) -> Self {
-        let stop = CancellationToken::new();
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        let end = ended.clone().drop_guard();
         let family = family_of(queue.as_str());
         let stats = Arc::new(WorkerStats::new(family));
         let processor = Processor { handler, stats: stats.clone(), family };
-        let consume_loop = tokio::spawn(consume(consumer, processor, stop.clone()));
-        Self { stop, consume_loop, stats, queue: queue.to_string() }
+        let consuming = consume(consumer, processor, stop.clone());
+        let consume_loop = tokio::spawn(async move {
+            let _end = end;
+            consuming.await;
+        });
+        Self { stop, ended, consume_loop, stats, queue: queue.to_string() }
     }
 
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &Arc<WorkerStats> {
         &self.stats
+    }
+
+    /// Waits until the queue is no longer consumed although nothing stopped the worker: its task panicked,
+    /// or its consumer ended. A lost connection does not end it.
+    ///
+    /// # Cancellation
+    /// Dropping the future has no effect.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
     }
 
     /// Stops consuming, completes and settles the current deliveries, and returns whether all of them
@@ -290,7 +306,53 @@ impl Processor {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
     use super::*;
+    use crate::port::DeliverySource;
+
+    /// A consumer without deliveries, which ends or panics.
+    enum Broken {
+        Ends,
+        Panics,
+        Waits,
+    }
+
+    impl DeliverySource for Broken {
+        fn next(&mut self) -> BoxFuture<'_, Option<Delivery>> {
+            match self {
+                Self::Ends => Box::pin(ready(None)),
+                Self::Panics => Box::pin(async { panic!("on purpose") }),
+                Self::Waits => Box::pin(pending()),
+            }
+        }
+
+        fn cancel(&mut self) -> BoxFuture<'_, ()> {
+            *self = Self::Ends;
+            Box::pin(ready(()))
+        }
+    }
+
+    struct Never;
+
+    impl Handler for Never {
+        fn handle<'a>(&'a self, _: &'a Delivery) -> BoxFuture<'a, Settlement> {
+            Box::pin(ready(Settlement::Ack))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_the_consumer_is_reported() {
+        let queue = QueueName::new("queue").expect("a name");
+        let worker = |source| Worker::from_consumer(Consumer::new(source), &queue, Arc::new(Never));
+        worker(Broken::Ends).ended().await;
+        let waiting = worker(Broken::Waits);
+        assert!(timeout(Duration::from_secs(3600), waiting.ended()).await.is_err());
+        assert!(waiting.drain(Duration::from_secs(1)).await);
+        // A panic of the consumer is caught, and does not end the worker.
+        let panicking = worker(Broken::Panics);
+        assert!(timeout(Duration::from_secs(2), panicking.ended()).await.is_err());
+    }
 
     #[test]
     fn delivery_in_process_stays_small() {

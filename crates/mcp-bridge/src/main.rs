@@ -44,9 +44,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
     tracing::info!(%name, %url, shared, "ready");
 
-    shutdown.requested().await;
+    let served = shutdown.requested_before(service.ended()).await;
     service.drain(common.service.drain()).await;
     connection.close().await;
     hooks.close().await;
-    Ok(())
+    served
 }

@@ -80,6 +80,16 @@ impl BridgeService {
         &self.handler
     }
 
+    /// Waits until a queue is no longer consumed although nothing stopped its worker. The process must end
+    /// then, to be started again.
+    pub async fn ended(&self) {
+        tokio::select! {
+            () = self.workers.ended() => {}
+            () = self.own.ended() => {}
+            () = self.manage.ended() => {}
+        }
+    }
+
     /// Withdraws the announcement, stops taking calls, finishes running ones within `grace`, and stops
     /// every server. Returns whether all calls finished in time.
     pub async fn drain(self, grace: Duration) -> bool {

@@ -41,8 +41,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
     tracing::info!(%name, %url, shared, "ready");
 
-    shutdown.requested().await;
+    let served = shutdown.requested_before(manager.ended()).await;
     manager.drain(common.service.drain()).await;
     connection.close().await;
-    Ok(())
+    served
 }

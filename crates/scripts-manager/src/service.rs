@@ -75,6 +75,12 @@ impl ScriptsManager {
         &self.handler
     }
 
+    /// Waits until a queue is no longer consumed although nothing stopped its worker. The process must end
+    /// then, to be started again.
+    pub async fn ended(&self) {
+        self.workers.ended().await;
+    }
+
     /// Stops consuming requests and finishes running scripts within `grace`. Others go on in their pods,
     /// and the manager that gets the request next replies. Returns whether all finished in time.
     pub async fn drain(self, grace: Duration) -> bool {

@@ -2,7 +2,9 @@
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
+
+use crate::process::ServeError;
 
 /// A signal to an interactive process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +119,27 @@ impl Shutdown {
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         &self.token
+    }
+
+    /// Waits until a shutdown is requested. If `ended` completes before, a part of the service ended that
+    /// nothing stopped: requests the shutdown itself, so that the process is no longer ready.
+    ///
+    /// # Errors
+    /// When `ended` completed first, as the error with which the process ends.
+    pub async fn requested_before(
+        &self,
+        ended: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        tokio::select! {
+            biased;
+            () = self.requested() => Ok(()),
+            () = ended => {
+                error!("a queue is no longer consumed; shutting down");
+                self.token.cancel();
+                let problem = "a queue is no longer consumed, because of a bug; start the process again";
+                Err(ServeError::Unavailable(problem.to_owned()))
+            }
+        }
     }
 
     /// Waits until a shutdown is requested.

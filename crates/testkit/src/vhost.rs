@@ -73,6 +73,21 @@ impl FleetVhost {
         vhost
     }
 
+    /// Limits the length of a queue with a policy.
+    ///
+    /// # Panics
+    /// When the broker refuses the policy.
+    pub async fn limit_queue(&self, queue: &str, messages: u32) {
+        let policy = json!({
+            "pattern": format!("^{}$", queue.replace('.', "\\.")), "apply-to": "queues",
+            "definition": { "max-length": messages }, "priority": 100,
+        });
+        let path = format!("policies/{}/limit-{queue}", self.name);
+        let set = move || Management::of_test_broker()?.request("PUT", &path, &policy.to_string());
+        let set = tokio::task::spawn_blocking(set).await.expect("no panic");
+        set.expect("the test broker accepts the policy");
+    }
+
     /// Returns the AMQP URL for a user, who has [`PASSWORD`].
     pub fn url_for(&self, user: &str) -> String {
         let url = test_broker_url();

@@ -75,6 +75,12 @@ impl ToolHandler {
         &self.handler
     }
 
+    /// Waits until a queue is no longer consumed although nothing stopped its worker. The process must end
+    /// then, to be started again.
+    pub async fn ended(&self) {
+        self.workers.ended().await;
+    }
+
     /// Withdraws the announcement, stops accepting calls, and finishes the running ones within `grace`.
     /// Returns `true` if all of them finished in time.
     pub async fn drain(self, grace: Duration) -> bool {

@@ -48,12 +48,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
     tracing::info!(%name, %pool, %url, shared, "ready");
 
-    shutdown.requested().await;
+    let served = shutdown.requested_before(handler.ended()).await;
     handler.drain(common.service.drain()).await;
     if let Some(scripts) = scripts {
         scripts.close().await;
     }
     connection.close().await;
     hooks.close().await;
-    Ok(())
+    served
 }

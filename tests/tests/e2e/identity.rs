@@ -68,8 +68,13 @@ impl SecuredFleet {
         Running::start(command).wait().await
     }
 
+    /// Limits the length of a queue, as an operator can with a policy.
+    pub(crate) async fn limit_queue(&self, queue: &str, messages: u32) {
+        self.vhost.limit_queue(&format!("{}.{queue}", self.fleet.namespace), messages).await;
+    }
+
     /// Returns the number of messages that wait in a queue.
-    async fn waiting(&self, bus: &dyn Bus, queue: &str) -> u32 {
+    pub(crate) async fn waiting(&self, bus: &dyn Bus, queue: &str) -> u32 {
         let queue = QueueName::new(queue).expect("a name");
         let report = bus.inspect(&[queue]).await.expect("a report");
         report.queues[0].depth().expect("the queue exists").ready

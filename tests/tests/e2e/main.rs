@@ -39,6 +39,8 @@ mod handler_crashes;
 #[cfg(test)]
 mod hooks;
 #[cfg(test)]
+mod hostile_agent;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod identity;

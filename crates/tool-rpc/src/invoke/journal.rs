@@ -182,7 +182,10 @@ pub(super) enum EarlierEnd {
     /// It ran, and its reply was too large to record.
     TooLarge,
     /// Another call, with other arguments or of another agent, has this id.
-    Conflict,
+    Conflict {
+        /// Set if the record of that call proves that this one did not run, and does not run later.
+        is_proof: bool,
+    },
     /// It may have run, with an unknown outcome, and must not run again. The entry, if there is one, is to
     /// be completed with that failure.
     Interrupted(Option<Box<JournalEntry>>),
@@ -338,7 +341,7 @@ impl CallJournal {
                 continue;
             };
             match self.classify(&entry, &found).await? {
-                EarlierRun::Conflict => return Ok(JournalDecision::Ended(EarlierEnd::Conflict)),
+                EarlierRun::Conflict => return Ok(JournalDecision::Ended(self.conflict(call))),
                 EarlierRun::Finished(end) => return Ok(JournalDecision::Ended(end)),
                 EarlierRun::Running => {
                     call.seen_started.store(true, Ordering::Relaxed);
@@ -352,6 +355,32 @@ impl CallJournal {
                 }
             }
         }
+    }
+
+    /// Returns the end of a call whose id another call has, by the record of that id, and writes nothing;
+    /// `None` without a record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) async fn find(
+        &self,
+        call: &CallDescription<'_>,
+    ) -> Result<Option<EarlierEnd>, StoreError> {
+        let entry = self.new_entry(call).await?;
+        let Some(found) = self.store.get(&entry.key).await? else { return Ok(None) };
+        Ok(Some(match self.classify(&entry, &found).await? {
+            EarlierRun::Finished(end) => end,
+            EarlierRun::Conflict => self.conflict(call),
+            EarlierRun::Running | EarlierRun::Interrupted => {
+                EarlierEnd::Conflict { is_proof: false }
+            }
+        }))
+    }
+
+    /// Returns the end of a call whose id the record of another call has. If all handlers use the record,
+    /// none starts this call. Otherwise only a first delivery proves that no other handler had the call.
+    fn conflict(&self, call: &CallDescription<'_>) -> EarlierEnd {
+        EarlierEnd::Conflict { is_proof: self.options.shared || !call.maybe_redelivered }
     }
 
     /// Waits while another handler runs the call. Returns whether it may run here then.

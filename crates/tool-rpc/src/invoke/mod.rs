@@ -34,8 +34,7 @@ use rockbot_contracts::{
     topology::tool_cancel, trace,
 };
 use rockbot_tools::{
-    executor::ToolExecutor, failure::ToolFailure, layers::CallAccount, registry::RegisteredTool,
-    status::CallStatus,
+    executor::ToolExecutor, layers::CallAccount, registry::RegisteredTool, status::CallStatus,
 };
 use tokio::time::timeout;
 use tracing::{Instrument, debug, info, info_span, warn};
@@ -298,7 +297,8 @@ impl ToolInvokeHandler {
                     }
                 }
                 CallEntry::Conflict => {
-                    return Box::pin(self.refuse(request, tool, caller, id_in_use())).await;
+                    let outcome = Box::pin(self.conflict(inbound, request, tool, caller)).await;
+                    return Box::pin(self.refuse(request, tool, caller, outcome)).await;
                 }
                 // The journal then has the result for this caller, too.
                 CallEntry::OtherAddress(running) if self.journal.is_some() => {
@@ -308,7 +308,8 @@ impl ToolInvokeHandler {
                 }
                 CallEntry::OtherAddress(_) => {
                     let failure = id_in_use().into_possibly_executed();
-                    return Box::pin(self.refuse(request, tool, caller, failure)).await;
+                    let outcome = CallOutcome::failed(failure);
+                    return Box::pin(self.refuse(request, tool, caller, outcome)).await;
                 }
             }
         };
@@ -346,18 +347,19 @@ impl ToolInvokeHandler {
         settlement
     }
 
-    /// Replies with a failure to a request whose id a running call has.
+    /// Replies to a request whose id a running call has.
     async fn refuse(
         &self,
         request: &ToolInvokeRequest,
         tool: Option<&RegisteredTool>,
         caller: &Caller,
-        failure: ToolFailure,
+        outcome: Box<CallOutcome>,
     ) -> Settlement {
-        let tool = tool.map(|tool| &*tool.registration().name);
-        let status = CallStatus::from_code(&failure.code());
-        self.metrics.record_call(tool, status, Duration::ZERO);
-        self.replies().reply(request, caller, *CallOutcome::failed(failure)).await
+        if let CallOutcome::Finished { result, .. } = &*outcome {
+            let tool = tool.map(|tool| &*tool.registration().name);
+            self.metrics.record_call(tool, CallStatus::from_outcome(result), Duration::ZERO);
+        }
+        self.replies().reply(request, caller, *outcome).await
     }
 
     /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
@@ -401,6 +403,16 @@ impl ToolInvokeHandler {
 }
 
 impl InvokeWorkers {
+    /// Waits until a queue is no longer consumed although nothing stopped its worker, see
+    /// [`Worker::ended`].
+    pub async fn ended(&self) {
+        tokio::select! {
+            () = self.requests.ended() => {}
+            () = self.quarantine.ended() => {}
+            () = self.cancels.ended() => {}
+        }
+    }
+
     /// Stops consuming requests, finishes the calls in progress within `grace`, and then stops
     /// consuming cancel messages. Returns whether all calls finished in time.
     pub async fn drain(self, grace: Duration) -> bool {

@@ -60,7 +60,10 @@ impl From<EarlierEnd> for Box<CallOutcome> {
             EarlierEnd::TooLarge => CallOutcome::failed(ToolFailure::failed(
                 "the call ran before, and its result was too large to be recorded",
             )),
-            EarlierEnd::Conflict => CallOutcome::failed(id_in_use()),
+            EarlierEnd::Conflict { is_proof: true } => CallOutcome::failed(id_in_use()),
+            EarlierEnd::Conflict { is_proof: false } => {
+                CallOutcome::failed(id_in_use().into_possibly_executed())
+            }
             EarlierEnd::Interrupted(entry) => CallOutcome::failed_with_entry(interrupted(), entry),
         }
     }

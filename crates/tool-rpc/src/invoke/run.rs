@@ -105,6 +105,20 @@ impl ToolInvokeHandler {
         self.unstarted(inbound, request, tool, &call, &context).resolve(failure, entry).await
     }
 
+    /// Returns the outcome of a call whose id another call has that this process runs.
+    pub(super) async fn conflict(
+        &self,
+        inbound: Inbound<'_>,
+        request: &ToolInvokeRequest,
+        tool: Option<&RegisteredTool>,
+        caller: &Caller,
+    ) -> Box<CallOutcome> {
+        let unused = CancellationToken::new();
+        let context = self.context(inbound.envelope(), request, tool, caller, unused);
+        let call = CallDescription::new(inbound, request, tool, &context);
+        self.unstarted(inbound, request, tool, &call, &context).resolve_conflict().await
+    }
+
     fn unstarted<'a>(
         &'a self,
         inbound: Inbound<'a>,

@@ -34,7 +34,7 @@ use super::{
         CallDescription, CallJournal, EarlierEnd, FinishedRecord, JournalDecision, JournalEntry,
         StartId,
     },
-    reply::{CallOutcome, failure_reply},
+    reply::{CallOutcome, failure_reply, id_in_use},
 };
 
 /// Time for one query of the journal. Callers wait 3 s beyond the deadline of a call.
@@ -65,12 +65,9 @@ impl UnstartedCall<'_> {
         mut entry: Option<Box<JournalEntry>>,
     ) -> Box<CallOutcome> {
         let is_shared = self.journal.is_some_and(CallJournal::is_shared);
-        let is_only_start = !self.call.maybe_redelivered && !self.call.was_seen_started();
-        let without_journal = |failure: ToolFailure| {
-            if is_only_start && !is_shared { failure } else { failure.into_possibly_executed() }
-        };
+        let is_only_start = self.is_only_start();
         let Some(journal) = self.journal else {
-            return CallOutcome::failed(without_journal(failure));
+            return CallOutcome::failed(self.without_journal(failure));
         };
         if (!is_only_start && !is_shared) || self.is_older_than(journal.retention()) {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
@@ -95,20 +92,53 @@ impl UnstartedCall<'_> {
                     }
                 }
                 // Only the handler of an MCP server knows the full name of its tool.
-                Ok(Ok(JournalDecision::Ended(EarlierEnd::Conflict))) if self.is_unknown_tool => {
+                Ok(Ok(JournalDecision::Ended(EarlierEnd::Conflict { .. })))
+                    if self.is_unknown_tool =>
+                {
                     return CallOutcome::failed(failure.into_possibly_executed());
                 }
                 Ok(Ok(JournalDecision::Ended(end))) => return end.into(),
                 Ok(Err(error)) => {
                     warn!(%error, "journal unavailable for a call that did not start");
-                    return self.reply_uncertain(journal, start, without_journal(failure));
+                    return self.reply_uncertain(journal, start, self.without_journal(failure));
                 }
                 Err(_) => {
                     warn!(timeout = ?JOURNAL_TIMEOUT, "journal did not respond for a call that did not start");
-                    return self.reply_uncertain(journal, start, without_journal(failure));
+                    return self.reply_uncertain(journal, start, self.without_journal(failure));
                 }
             }
         }
+    }
+
+    /// Returns the outcome of a call whose id another call has that this process runs. That call has no
+    /// record if it is read-only or waits for a permit, and must not be denied one. So nothing is recorded
+    /// for this call, and a copy of it can start elsewhere.
+    pub(super) async fn resolve_conflict(&self) -> Box<CallOutcome> {
+        let Some(journal) = self.journal else {
+            return CallOutcome::failed(self.without_journal(id_in_use()));
+        };
+        match timeout(JOURNAL_TIMEOUT, journal.find(self.call)).await {
+            Ok(Ok(Some(EarlierEnd::Conflict { .. }))) if self.is_unknown_tool => {
+                CallOutcome::failed(id_in_use().into_possibly_executed())
+            }
+            Ok(Ok(Some(end))) => end.into(),
+            Ok(Ok(None)) => CallOutcome::failed(self.without_journal(id_in_use())),
+            Ok(Err(_)) | Err(_) => {
+                warn!("journal unavailable for a call whose id another call has");
+                CallOutcome::failed(self.without_journal(id_in_use()))
+            }
+        }
+    }
+
+    /// Returns whether no other delivery of the call is known.
+    fn is_only_start(&self) -> bool {
+        !self.call.maybe_redelivered && !self.call.was_seen_started()
+    }
+
+    /// Returns the failure of a call about which no record says anything.
+    fn without_journal(&self, failure: ToolFailure) -> ToolFailure {
+        let is_shared = self.journal.is_some_and(CallJournal::is_shared);
+        if self.is_only_start() && !is_shared { failure } else { failure.into_possibly_executed() }
     }
 
     /// Returns the outcome of a call whose record may say that it runs here, and completes the record

@@ -61,6 +61,15 @@ impl ManageWorker {
         Ok(Self { shared, own })
     }
 
+    /// Waits until a queue is no longer consumed although nothing stopped its worker, see
+    /// [`Worker::ended`].
+    pub async fn ended(&self) {
+        tokio::select! {
+            () = self.shared.ended() => {}
+            () = self.own.ended() => {}
+        }
+    }
+
     /// Stops consuming, and finishes the requests in progress within `grace`. Returns whether all finished.
     pub async fn drain(self, grace: Duration) -> bool {
         let (shared, own) = tokio::join!(self.shared.drain(grace), self.own.drain(grace));

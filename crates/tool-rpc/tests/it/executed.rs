@@ -110,6 +110,64 @@ async fn redelivered_refused_call_is_unexecuted_only_with_proof() {
 }
 
 #[tokio::test]
+async fn reused_id_does_not_deny_an_earlier_run() {
+    let mut fixture = Fixture::new().await;
+    let here = fixture.handler(&tool_invoke(), true).await;
+    let _there = fixture.handler(&elsewhere(), true).await;
+    let ran = call("write");
+    fixture.send(&elsewhere(), &ran).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    // A call with the same id runs here, and has no record, because it is read-only.
+    fixture.close_gate();
+    let mut reader = ran.clone();
+    reader.request.tool_name = "read".to_owned();
+    fixture.send(&tool_invoke(), &reader).await;
+    wait_until("the read-only call", || here.handler.in_progress() == 1).await;
+    fixture.send(&tool_invoke(), &ran).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    // Other calls with that id cannot start, because the record is that of the first one.
+    let other = Call { agent: "another".to_owned(), ..ran };
+    let mut unrecorded = call("write");
+    unrecorded.request.tool_call_id = reader.request.tool_call_id.clone();
+    unrecorded.request.arguments = r#"{"text":"other"}"#.to_owned();
+    for conflicting in [other, unrecorded] {
+        fixture.send(&tool_invoke(), &conflicting).await;
+        assert_eq!(fixture.error().await, (ToolErrorCode::NotPermitted, Executed::No));
+    }
+}
+
+#[tokio::test]
+async fn reused_id_without_record_leaves_outcome_unknown() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let here = fixture.handler(&tool_invoke(), true).await;
+    let reader = call("read");
+    fixture.send(&tool_invoke(), &reader).await;
+    wait_until("the read-only call", || here.handler.in_progress() == 1).await;
+    let mut writer = reader.clone();
+    writer.request.tool_name = "write".to_owned();
+    fixture.send(&tool_invoke(), &writer).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
+}
+
+#[tokio::test]
+async fn redelivered_call_with_reused_id_is_unexecuted_only_with_proof() {
+    for (shared, expected) in
+        [(true, (ToolErrorCode::NotPermitted, Executed::No)), (false, UNKNOWN)]
+    {
+        let mut fixture = Fixture::new().await;
+        let _here = fixture.handler(&tool_invoke(), shared).await;
+        let first = call("write");
+        fixture.send(&tool_invoke(), &first).await;
+        assert_eq!(fixture.result().await, "done, run 1");
+        // Another handler, with another journal, may have run this one.
+        let other = Call { agent: "another".to_owned(), maybe_redelivered: true, ..first };
+        fixture.send(&tool_invoke(), &other).await;
+        assert_eq!(fixture.error().await, expected);
+    }
+}
+
+#[tokio::test]
 async fn copy_reports_outcome_of_cancelled_runner() {
     let mut fixture = Fixture::new().await;
     fixture.close_gate();

@@ -1,0 +1,280 @@
+//! An agent with its own broker user that attacks tool handlers with a common journal in PostgreSQL.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
+use rockbot_contracts::{
+    Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
+    ToolInvokeRequest, ToolInvokeResponse,
+    json::Limits,
+    topology::{MAX_DELIVERIES, ReplyAddress, tool_invoke},
+};
+use rockbot_testkit::fixture::{next_delivery, reply_address, wait_until, within_timeout};
+use rockbot_tools::ToolFailure;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::{
+    caller::Caller,
+    fleet::ProcessGroup,
+    identity::SecuredFleet,
+    process::{Exit, Running},
+};
+
+/// More copies of a call than a handler holds calls.
+const COPIES: usize = 1300;
+/// Length of a limited queue.
+const LENGTH: u32 = 10;
+/// More calls than a limited queue and its handler hold.
+const CALLS: usize = 60;
+/// Length of a limited dead-letter queue, above the letters that a handler publishes for senders.
+const LETTERS: u32 = 600;
+/// More unreadable requests than that.
+const UNREADABLE: usize = 700;
+
+/// Time limit of a call that waits for [`HostileAgent::open_gate`].
+const TIMEOUT: Duration = Duration::from_secs(55);
+
+/// The fleet, and an agent of it.
+struct HostileAgent {
+    secured: SecuredFleet,
+    bus: Arc<dyn Bus>,
+    address: ReplyAddress,
+    replies: Consumer,
+}
+
+impl HostileAgent {
+    async fn start() -> Self {
+        let secured = SecuredFleet::start().await;
+        let bus = secured.bus("agent.mallory").await;
+        let address = reply_address("mallory", "1");
+        let replies = Subscription::new(address.queue(), 16);
+        let replies = within_timeout("subscribe", bus.consume(replies)).await.expect("subscribed");
+        Self { secured, bus, address, replies }
+    }
+
+    /// Starts a handler with the journal of all handlers.
+    async fn handler(&self, instance: &str, config: &str) -> Running {
+        let store = std::env::var("ROCKBOT_TEST_POSTGRES_URL").expect(
+            "this test needs a database: run `cargo xtask test`, or set ROCKBOT_TEST_POSTGRES_URL to \
+             a PostgreSQL database that tests may write to",
+        );
+        let file = self.secured.fleet.write(&format!("{instance}.toml"), config);
+        let mut command = self.secured.program("rockbot-tool-handler", "tool-handler");
+        command
+            .arg("--config")
+            .arg(file)
+            .env("ROCKBOT_SERVICE__INSTANCE", instance)
+            .env("ROCKBOT_STORE__URL", store);
+        let mut handler = Running::start(command);
+        handler.expect_log("ready").await;
+        handler
+    }
+
+    /// Returns a new call of a command.
+    fn command(&self, command: &str) -> ToolInvokeRequest {
+        ToolInvokeRequest {
+            tool_call_id: ToolCallId::generate(),
+            tool_name: "bash".to_owned(),
+            arguments: json!({ "command": command }).to_string(),
+            session_id: SessionId::generate(),
+        }
+    }
+
+    fn envelope(&self, request: &ToolInvokeRequest) -> Envelope {
+        Envelope::from_payload(request)
+            .with_correlation_id(request.tool_call_id.as_str())
+            .with_source("mallory")
+            .reply_to(self.address.tool_result())
+            .within(TIMEOUT)
+    }
+
+    async fn send(&self, envelope: Envelope) {
+        let publication = Publication::mandatory(tool_invoke(), envelope);
+        within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
+    }
+
+    async fn reply(&mut self) -> Result<ToolInvokeResponse, ToolError> {
+        let delivery = next_delivery(&mut self.replies).await;
+        let envelope = delivery.envelope().clone();
+        within_timeout("an ack", delivery.settle(Settlement::Ack)).await.expect("acked");
+        if envelope.message_type() == ToolInvokeResponse::TYPE {
+            return Ok(envelope.decode(Limits::default()).expect("a result"));
+        }
+        Err(envelope.decode(Limits::default()).expect("an error"))
+    }
+
+    fn open_gate(&self) {
+        self.secured.fleet.write("gate", "");
+    }
+
+    /// Returns the number of each line that commands wrote.
+    fn lines(&self) -> BTreeMap<String, usize> {
+        let text = fs::read_to_string(self.secured.fleet.path("lines")).unwrap_or_default();
+        let mut counts = BTreeMap::new();
+        for line in text.lines() {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Calls a tool as another agent does.
+    async fn call_of_another(&self) -> Exit {
+        self.secured.cli(&["--json", "tools", "call", "list_files"]).await
+    }
+}
+
+/// Returns a command that writes a line, and then waits for the gate.
+fn gated(line: &str) -> String {
+    format!("echo {line} >> lines; until [ -e gate ]; do sleep 0.05; done")
+}
+
+async fn assert_stops(handlers: Vec<Running>) {
+    for handler in handlers {
+        handler.send(Signal::TERM);
+        handler.wait().await.assert_code(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_a_call_do_not_stop_handlers() {
+    let mut agent = HostileAgent::start().await;
+    let handlers = vec![agent.handler("handler-1", "").await, agent.handler("handler-2", "").await];
+    let request = agent.command(&format!("echo $$ > pid; {}", gated("ran")));
+    agent.send(agent.envelope(&request)).await;
+    let _group = ProcessGroup::from_file(&agent.secured.fleet, "pid").await;
+    join_all((0..COPIES).map(|_| agent.send(agent.envelope(&request)))).await;
+    agent.call_of_another().await.assert_code(0);
+
+    agent.open_gate();
+    let reply = agent.reply().await.expect("its result");
+    assert_eq!(reply.tool_call_id, request.tool_call_id);
+    assert_stops(handlers).await;
+    assert_eq!(agent.lines(), BTreeMap::from([("ran".to_owned(), 1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_queue_rejects_calls_that_do_not_run() {
+    let agent = HostileAgent::start().await;
+    let config = "[handler]\nconcurrency = 4\nbacklog = 2\nper_tool = 4\n";
+    let handlers = vec![agent.handler("handler-1", config).await];
+    agent.secured.limit_queue("tool.invoke", LENGTH).await;
+    let caller = Caller::for_agent("mallory", agent.bus.clone(), TIMEOUT);
+    let mut calls = JoinSet::new();
+    for number in 0..CALLS {
+        let caller = caller.clone();
+        let command = gated(&number.to_string());
+        calls
+            .spawn(async move { (number, caller.call("bash", json!({"command": command})).await) });
+    }
+    let mut rejected = Vec::new();
+    let (number, outcome) =
+        within_timeout("a rejection", calls.join_next()).await.expect("a call").expect("no panic");
+    assert_rejected(&outcome.expect_err("the queue is full"));
+    rejected.push(number);
+    wait_until("running calls", || !agent.lines().is_empty()).await;
+    let other = agent.call_of_another().await;
+    other.assert_code(75);
+    let other = other.json();
+    assert_eq!((&other["code"], &other["executed"]), (&json!("overloaded"), &json!("no")));
+
+    agent.open_gate();
+    let mut succeeded = Vec::new();
+    while let Some(call) = calls.join_next().await {
+        let (number, outcome) = call.expect("no panic");
+        match outcome {
+            Ok(_) => succeeded.push(number),
+            Err(failure) => {
+                assert_rejected(&failure);
+                rejected.push(number);
+            }
+        }
+    }
+    println!("{} calls rejected, {} ran", rejected.len(), succeeded.len());
+    let ran = succeeded.into_iter().map(|number| (number.to_string(), 1)).collect();
+    assert_eq!(agent.lines(), ran);
+    agent.call_of_another().await.assert_code(0);
+    assert_stops(handlers).await;
+}
+
+fn assert_rejected(failure: &ToolFailure) {
+    let outcome = (failure.code(), failure.executed());
+    assert_eq!(outcome, (ToolErrorCode::Overloaded, Executed::No), "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_attempt_does_not_pass_a_full_tool_queue() {
+    let mut agent = HostileAgent::start().await;
+    let config = "[handler.queues.slow]\ntools = ['bash']\nconcurrency = 1\nwaiting = 1\n";
+    let handlers = vec![agent.handler("handler-1", config).await];
+    let running = agent.command(&format!("echo $$ > pid; {}", gated("running")));
+    agent.send(agent.envelope(&running)).await;
+    let _group = ProcessGroup::from_file(&agent.secured.fleet, "pid").await;
+    // One of them waits, and the others claim that the broker delivered them before.
+    let forged: Vec<_> =
+        (0..20).map(|number| agent.command(&gated(&format!("forged-{number}")))).collect();
+    for request in &forged {
+        agent.send(agent.envelope(request).next_attempt()).await;
+    }
+    for _ in 1..forged.len() {
+        let error = agent.reply().await.expect_err("the queue is full");
+        assert_eq!((error.code, error.executed), (ToolErrorCode::Overloaded, Executed::No));
+    }
+    agent.call_of_another().await.assert_code(0);
+    agent.open_gate();
+    for _ in 0..2 {
+        agent.reply().await.expect("the result of a call that was admitted");
+    }
+    let lines = agent.lines();
+    assert_eq!((lines.len(), lines.get("running")), (2, Some(&1)), "{lines:?}");
+    assert_stops(handlers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_requests_do_not_displace_dead_letters() {
+    let agent = HostileAgent::start().await;
+    let secured = &agent.secured;
+    secured.limit_queue("tool.invoke.dlq", LETTERS).await;
+    // A request that its handlers return until the broker gives it up.
+    let crashing = secured.bus("tool-handler").await;
+    let work = Subscription::new(QueueSpec::work(&tool_invoke()), 1);
+    let work = within_timeout("subscribe", crashing.consume(work)).await;
+    let mut work = work.expect("subscribed");
+    let genuine = agent.command("true");
+    agent.send(agent.envelope(&genuine)).await;
+    for _ in 0..MAX_DELIVERIES {
+        let delivery = next_delivery(&mut work).await;
+        within_timeout("a settlement", delivery.settle(Settlement::Retry)).await.expect("settled");
+    }
+    work.cancel().await;
+    drop(work);
+    let waiting = || secured.waiting(agent.bus.as_ref(), "tool.invoke.dlq");
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    within_timeout("a dead letter", async {
+        while waiting().await == 0 {
+            ticks.tick().await;
+        }
+    })
+    .await;
+
+    let handlers = vec![agent.handler("handler-1", "").await];
+    let unreadable =
+        || Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec()).with_source("mallory");
+    join_all(
+        (0..UNREADABLE).map(|_| agent.send(unreadable().reply_to(agent.address.tool_result()))),
+    )
+    .await;
+    // The handler has seen all of them when it replies to a later call.
+    agent.call_of_another().await.assert_code(0);
+    let letters = waiting().await;
+    assert!((100..LETTERS).contains(&letters), "{letters} dead letters");
+    let mut show = secured.program("rockbot", "operator");
+    show.args(["--json", "dlq", "show", "tool.invoke"]);
+    let shown = Running::start(show).wait().await;
+    shown.assert_code(0);
+    let first = &shown.json()["letters"][0];
+    assert_eq!(first["correlationId"], *genuine.tool_call_id.as_str());
+    assert_stops(handlers).await;
+}
