@@ -147,6 +147,18 @@ impl AgentInbox {
         self.worker.stats()
     }
 
+    /// Waits until a queue is no longer consumed although nothing stopped its worker. The process must end
+    /// then, to be started again.
+    pub async fn ended(&self) {
+        match &self.role {
+            Role::Alone(_) => self.worker.ended().await,
+            Role::Replica { own_queue, .. } => tokio::select! {
+                () = self.worker.ended() => {}
+                () = own_queue.ended() => {}
+            },
+        }
+    }
+
     /// Stops consuming. Without sharing, waits up to `grace` for running turns, cancels the remaining ones,
     /// and publishes all answers. With sharing, puts the running turns down, for other processes to
     /// continue. Returns `true` if no turn was cancelled and every answer was published.

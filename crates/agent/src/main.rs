@@ -69,7 +69,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.serving();
     tracing::info!(name = %fleet.name, model = resolved.origin, "ready");
 
-    shutdown.requested().await;
+    let served = shutdown.requested_before(inbox.ended()).await;
     inbox.drain(settings.service.drain()).await;
     team.shut_down(Duration::ZERO).await;
     drop((tools, probe, requests));
@@ -77,5 +77,5 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     hooks.close().await;
     stores.close().await;
     conversations.close().await;
-    Ok(())
+    served
 }

@@ -17,6 +17,7 @@ use crate::{
     health::Health,
     healthcheck, logging,
     sections::{LogSection, ServiceSection},
+    serve_error::ServeError,
     shutdown::Shutdown,
     telemetry::{
         Metrics, TelemetrySection,
@@ -36,17 +37,6 @@ pub struct Process {
     pub version: &'static str,
     /// Commented default configuration, in TOML.
     pub defaults: &'static str,
-}
-
-/// Reason why a service stopped without a request.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The configuration is invalid in a way that is detected only at run time.
-    #[error("{0}")]
-    Configuration(String),
-    /// A resource that the service needs is unavailable.
-    #[error("{0}")]
-    Unavailable(String),
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

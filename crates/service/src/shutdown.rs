@@ -4,7 +4,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::process::ServeError;
+use crate::serve_error::ServeError;
 
 /// A signal to an interactive process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,5 +153,29 @@ impl Drop for Shutdown {
         if let Some(listener) = &self.listener {
             listener.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn end_of_a_part_shuts_down_with_an_error() {
+        let shutdown = Shutdown::manual(CancellationToken::new());
+        let served = shutdown.requested_before(ready(())).await;
+        assert!(matches!(served, Err(ServeError::Unavailable(_))), "{served:?}");
+        assert!(shutdown.token().is_cancelled(), "the process is still ready");
+    }
+
+    #[tokio::test]
+    async fn requested_shutdown_is_no_error() {
+        let shutdown = Shutdown::manual(CancellationToken::new());
+        shutdown.token().cancel();
+        assert!(shutdown.requested_before(pending()).await.is_ok());
+        // Both at once, as when the bus closes during the shutdown.
+        assert!(shutdown.requested_before(ready(())).await.is_ok());
     }
 }

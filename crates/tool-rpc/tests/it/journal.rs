@@ -145,6 +145,16 @@ async fn stopped_handler_releases_its_calls() {
 }
 
 #[tokio::test]
+async fn end_of_a_consumer_is_reported() {
+    let fixture = Fixture::new().await;
+    let here = fixture.handler(&tool_invoke(), true).await;
+    assert_never("an end", here.workers.ended()).await;
+    // Its consumers end, although nothing stopped their workers.
+    fixture.bus.remote.close().await;
+    within_timeout("the end", here.workers.ended()).await;
+}
+
+#[tokio::test]
 async fn id_reuse_by_another_call_is_rejected() {
     let mut fixture = Fixture::new().await;
     let _here = fixture.handler(&tool_invoke(), true).await;
