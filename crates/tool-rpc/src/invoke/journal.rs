@@ -28,8 +28,8 @@ use std::{
 
 use rockbot_contracts::{AgentName, InstanceId, ToolCallId, ToolInvokeRequest};
 use rockbot_store::{
-    Entry, Expected, Key, Store, StoreError, StoreSection, StoreUrl, Sweeper, Version, Write,
-    Written, lease::ATTEMPT_TIMEOUT,
+    Entry, Expected, Key, Store, StoreError, Sweeper, Version, Write, Written,
+    lease::ATTEMPT_TIMEOUT,
 };
 use rockbot_tools::{context::ToolContext, registry::RegisteredTool};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::{
+    journal_options::JournalOptions,
     liveness::Liveness,
     quarantine::Inbound,
     settle::{Attempt, RecordSettler},
@@ -62,10 +63,6 @@ const FINISH_RETRY_DELAYS: [Duration; 4] = [
 /// Largest reply that is recorded. Of a larger one, the journal records only that the call finished.
 const MAX_REPLY_BYTES: usize = 2 * 1024 * 1024;
 
-/// Retention of finished calls in the in-memory store, short because memory is limited and the entries
-/// end with the process anyway.
-const MEMORY_RETENTION: Duration = Duration::from_secs(600);
-
 /// Journal of one handler process.
 pub struct CallJournal {
     store: Arc<dyn Store>,
@@ -73,40 +70,6 @@ pub struct CallJournal {
     liveness: Liveness,
     settler: RecordSettler,
     _sweeper: Sweeper,
-}
-
-/// Scope and retention of a journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JournalOptions {
-    /// Set when all handlers of the queue use this store. Then a call without an entry has not started in
-    /// any handler, or finished longer ago than the retention. If not set, the journal of another handler
-    /// may have the entry of a redelivered call.
-    pub shared: bool,
-    /// Retention of finished calls. Default 24 hours. The entry of a started call is kept for as long as
-    /// a call may run.
-    pub retention: Duration,
-}
-
-impl JournalOptions {
-    /// Returns the options that a `[store]` section sets, with defaults for the kind of `store`.
-    #[must_use]
-    pub fn from_section(section: &StoreSection, store: &StoreUrl) -> Self {
-        let default = match store {
-            StoreUrl::Memory => MEMORY_RETENTION,
-            _ => Self::default().retention,
-        };
-        Self {
-            shared: section.shared.unwrap_or(matches!(store, StoreUrl::Postgres(_))),
-            retention: section.keep.unwrap_or(default),
-        }
-    }
-}
-
-impl Default for JournalOptions {
-    /// Not shared, with a retention of 24 hours.
-    fn default() -> Self {
-        Self { shared: false, retention: Duration::from_secs(24 * 3600) }
-    }
 }
 
 /// Stored state of a call.

@@ -5,6 +5,7 @@ mod call_metrics;
 mod cancellations;
 mod holders;
 mod journal;
+mod journal_options;
 mod liveness;
 mod options;
 mod preflight;
@@ -50,7 +51,8 @@ use self::{
 };
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key},
-    journal::{CallJournal, JournalOptions},
+    journal::CallJournal,
+    journal_options::JournalOptions,
     options::{InvokeOptions, ToolResolver},
     protocol::CallProtocol,
     stats::HandlerStats,
