@@ -129,9 +129,9 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
-            Command::Agents => agents::run(settings, common.json).await,
+            Command::Agents => Box::pin(agents::run(settings, common.json)).await,
             Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {
-                agents::list_tools(settings, agent, common.json).await
+                Box::pin(agents::list_tools(settings, agent, common.json)).await
             }
             Command::Tools(command) => {
                 // An embedded fleet ends with the call, and a stored output with it.

@@ -33,7 +33,7 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 pub use config::{
-    ClientFile, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
+    ClientFile, ClientServer, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
     ServersFileError, Transport,
 };
 pub use queue::QueueConfig;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rockbot_mcp_bridge::{ClientFile, ServersFile};
+use rockbot_mcp_bridge::{ClientFile, ClientServer, ServersFile};
 use rockbot_service::exit;
 use serde_json::{Map, Value, json};
 
@@ -84,7 +84,7 @@ pub(super) fn run(
             Ok(client) => {
                 warnings.extend(client.warnings.iter().map(|text| format!("{shown}: {text}")));
                 let servers = servers_of(&mut target)?;
-                imported.extend(client.servers.into_iter().map(|(name, entry)| {
+                imported.extend(client.servers.into_iter().map(|ClientServer { name, entry }| {
                     let state = add(servers, &name, entry, file);
                     Imported { name, from: file.clone(), state }
                 }));

@@ -19,12 +19,21 @@ use super::{
 /// yet: secrets are variables where the client has variables.
 #[derive(Debug, Default)]
 pub struct ClientFile {
-    /// Names and entries, or why an entry is unusable.
-    pub servers: Vec<(String, Result<Map<String, Value>, String>)>,
+    /// The servers, in the order of the file.
+    pub servers: Vec<ClientServer>,
     /// The keys beside the servers in the own forms of the servers file.
     pub(super) settings: Map<String, Value>,
     /// Parts of the file without effect.
     pub warnings: Vec<String>,
+}
+
+/// A server of a client's file.
+#[derive(Debug)]
+pub struct ClientServer {
+    /// Its name.
+    pub name: String,
+    /// Its entry with the keys of the servers file, or why the entry is unusable.
+    pub entry: Result<Map<String, Value>, String>,
 }
 
 /// The servers of a file as they are written, and what their client's form means.
@@ -67,12 +76,14 @@ impl ClientFile {
             if !permitted.contains(&name) {
                 continue;
             }
-            let Value::Object(mut entry) = entry else {
-                file.servers.push((name, Err("it is not an object".to_owned())));
-                continue;
+            let entry = match entry {
+                Value::Object(mut entry) => {
+                    placeholders.rewrite(&mut entry);
+                    canonical_entry(entry, &found.options, &placeholders)
+                }
+                _ => Err("it is not an object".to_owned()),
             };
-            placeholders.rewrite(&mut entry);
-            file.servers.push((name, canonical_entry(entry, &found.options, &placeholders)));
+            file.servers.push(ClientServer { name, entry });
         }
         Ok(file)
     }

@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{
-    client_file::ClientFile,
+    client_file::{ClientFile, ClientServer},
     openapi,
     server::{KEYS, RawServer, ServerConfig},
 };
@@ -99,7 +99,7 @@ impl ServersFile {
         let file = ClientFile::parse(folder, text)?;
         let mut parsed = Self { warnings: file.warnings, ..Self::default() };
         let common = parsed.common(&file.settings);
-        for (name, entry) in file.servers {
+        for ClientServer { name, entry } in file.servers {
             parsed.add(&name, entry, folder, &lookup);
         }
         for server in parsed.servers.values_mut() {

@@ -12,7 +12,7 @@ mod placeholders;
 mod server;
 
 pub use self::{
-    client_file::ClientFile,
+    client_file::{ClientFile, ClientServer},
     file::{ServersFile, ServersFileError},
     oauth::{Grant, OAuthClient},
     server::{Program, Protocol, Remote, ServerConfig, Transport},

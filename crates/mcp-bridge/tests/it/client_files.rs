@@ -194,7 +194,7 @@ fn errors_of_files_name_their_position() {
 #[test]
 fn imported_entry_keeps_its_variables() {
     let file = ClientFile::read(&path("codex/config.toml")).unwrap();
-    let (_, entry) = file.servers.iter().find(|(name, _)| name == "figures").unwrap();
-    let entry = serde_json::to_string(entry.as_ref().unwrap()).unwrap();
+    let server = file.servers.iter().find(|server| server.name == "figures").unwrap();
+    let entry = serde_json::to_string(server.entry.as_ref().unwrap()).unwrap();
     assert!(entry.contains("Bearer ${TOKEN}") && !entry.contains("secret"), "{entry}");
 }

@@ -51,7 +51,7 @@ impl TurnClient {
     /// Sends a message, and reads its replies until the answer.
     pub(super) async fn turn(&self, session: SessionId, text: &str) -> EndedTurn {
         let sent = Instant::now();
-        let message = UserMessage { session_id: session, text: text.to_owned(), cancel: false };
+        let message = UserMessage::new(session, text);
         let mut replies = self.client.send(&self.agent, &message).await.expect("sent");
         let mut resumed = 0;
         while let Some(reply) = replies.next().await {

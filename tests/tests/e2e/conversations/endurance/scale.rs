@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::{MessageId, SessionId, ToolCallId};
-use rockbot_store::{Appended, Stores};
+use rockbot_store::{Appended, LogPosition, Stores};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -65,7 +65,7 @@ impl Archive {
     async fn store(&self, turns: usize, padding: usize) -> SessionId {
         let session = SessionId::generate();
         let name = self.replicas.log_name(&session);
-        let mut next = 1;
+        let mut next = LogPosition::START;
         for _ in 0..turns {
             let entries = self.copy_of_turn(padding).into_iter();
             let entries = entries.map(|entry| entry.to_string().into()).collect();
