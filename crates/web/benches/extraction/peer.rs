@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use crate::{Case, Extracted};
 
 /// The extractors of `xtask/peers/extractors.py`.
-pub const NAMES: [&str; 2] = ["trafilatura", "mcp-server-fetch"];
+pub(crate) const NAMES: [&str; 2] = ["trafilatura", "mcp-server-fetch"];
 
 /// Extracts the main content of the pages. `program` is a Python interpreter, and `script` the path of
 /// `extractors.py`.
-pub fn extract(program: &str, script: &str, name: &str, cases: &[Case]) -> Vec<Extracted> {
+pub(crate) fn extract(program: &str, script: &str, name: &str, cases: &[Case]) -> Vec<Extracted> {
     let mut input = tempfile::tempfile().expect("a temporary file");
     for case in cases {
         let page = json!({"html": case.html, "url": case.url});
