@@ -103,7 +103,7 @@ fn agent(conversations: Conversations) -> Agent {
     };
     registry.register(Arc::new(Noop(registration))).expect("registered");
     let name = AgentName::new("bench").expect("a name");
-    let definition = AgentDefinition::new(name, "Do as you are told.");
+    let definition = AgentDefinition::new(name, "Do what the user asks for.");
     let model = Arc::new(ScriptedModel::new(script));
     let parts = AgentParts { conversations, ..AgentParts::new(definition, model, registry.into()) };
     Agent::new(parts)

@@ -1,6 +1,6 @@
 //! Detection of a database file that was removed or replaced while it is open.
 //!
-//! An open file stays usable after its removal, and what is written to it then is lost with the process. A store
+//! An open file stays usable after its removal, and later writes to it are lost with the process. A store
 //! that lost its file is therefore unavailable until the process starts again: SQLite cannot adopt a file that was
 //! moved back under an open connection.
 

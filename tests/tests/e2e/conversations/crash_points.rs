@@ -1,4 +1,4 @@
-//! Agents killed with SIGKILL at each point of a turn that a user or a neighbour can see. The same turn continues
+//! Agents killed with SIGKILL at each point of a turn that a user or another process can see. The same turn continues
 //! in the restarted process, and in another replica.
 
 use rockbot_contracts::{MessageId, ReplyBody, SessionId};
@@ -13,7 +13,7 @@ use crate::process::Running;
 
 const COMMAND: &str = "echo ran >> lines";
 
-/// Which process continues the turn.
+/// The process that continues the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Successor {
     Restarted,

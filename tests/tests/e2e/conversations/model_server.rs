@@ -16,7 +16,7 @@ const MAX_REQUEST: usize = 1024 * 1024;
 /// Beginning of the first response, before its call.
 pub(super) const FIRST_WORDS: &str = "First a command.";
 
-/// Where the server stops, once.
+/// The point at which the server stops, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stall {
     /// At the request for this response, counted from 0.

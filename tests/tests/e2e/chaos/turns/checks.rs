@@ -50,7 +50,7 @@ pub(super) struct Counts {
     pub(super) adopted: usize,
     /// Final replies on the bus beyond the first to a message.
     pub(super) copies: usize,
-    /// Messages whose sender was told that the store is unavailable.
+    /// Messages with a reply that the store is unavailable.
     pub(super) unavailable: usize,
     pub(super) calls: usize,
     pub(super) not_executed: usize,

@@ -15,7 +15,7 @@ use crate::{
     process::Running,
 };
 
-/// How a turn loses its process, and which process continues it.
+/// The loss of a turn's process, and the process that continues it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takeover {
     /// Killed; started again.
