@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_contracts::{
     Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
@@ -23,6 +23,8 @@ use crate::{
     process::{Exit, Running},
 };
 
+/// Messages that are published at once.
+const SENDERS: usize = 64;
 /// More copies of a call than a handler holds calls.
 const COPIES: usize = 1300;
 /// Length of a limited queue.
@@ -145,7 +147,8 @@ async fn copies_of_a_call_do_not_stop_handlers() {
     let request = agent.command(&format!("echo $$ > pid; {}", gated("ran")));
     agent.send(agent.envelope(&request)).await;
     let _group = ProcessGroup::from_file(&agent.secured.fleet, "pid").await;
-    join_all((0..COPIES).map(|_| agent.send(agent.envelope(&request)))).await;
+    let copies = stream::iter(0..COPIES);
+    copies.for_each_concurrent(SENDERS, |_| agent.send(agent.envelope(&request))).await;
     agent.call_of_another().await.assert_code(0);
 
     agent.open_gate();
@@ -262,10 +265,8 @@ async fn unreadable_requests_do_not_displace_dead_letters() {
     let handlers = vec![agent.handler("handler-1", "").await];
     let unreadable =
         || Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec()).with_source("mallory");
-    join_all(
-        (0..UNREADABLE).map(|_| agent.send(unreadable().reply_to(agent.address.tool_result()))),
-    )
-    .await;
+    let letter = || unreadable().reply_to(agent.address.tool_result());
+    stream::iter(0..UNREADABLE).for_each_concurrent(SENDERS, |_| agent.send(letter())).await;
     // The handler has seen all of them when it replies to a later call.
     agent.call_of_another().await.assert_code(0);
     let letters = waiting().await;
