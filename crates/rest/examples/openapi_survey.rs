@@ -111,6 +111,9 @@ impl Survey {
         println!("largest schema       {} bytes", self.largest);
         println!("slowest document     {} ms {}", self.slowest.0, self.slowest.1);
         println!("elapsed, one thread  {elapsed:.1} s");
+        if let Some(mebibytes) = peak_memory() {
+            println!("peak memory          {mebibytes} MiB");
+        }
         println!("skipped              {}", self.skipped.values().sum::<usize>());
         for (reason, count) in &self.skipped {
             println!("  {count:>6}  {reason}");
@@ -119,6 +122,14 @@ impl Survey {
             println!("  invalid {invalid}");
         }
     }
+}
+
+/// Returns the largest memory that this process has used, in MiB.
+fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes / 1024)
 }
 
 fn options(document: &Document) -> ImportOptions {

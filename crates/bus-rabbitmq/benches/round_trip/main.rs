@@ -15,6 +15,7 @@ mod child;
 mod guarantees;
 mod isolation;
 mod measure;
+mod pools;
 mod raw;
 mod rockbot;
 mod telemetry;
@@ -50,6 +51,8 @@ fn main() {
             ["guarantees"] => guarantees::compare(7, Duration::from_secs(1)).await,
             ["shared-handler", namespace] => rockbot::serve_shared(namespace).await,
             ["isolation"] => isolation::compare(7, Duration::from_secs(2)).await,
+            ["pool-handler", namespace, pool] => pools::serve(namespace, pool).await,
+            ["pools"] => pools::compare(7, Duration::from_secs(2)).await,
             ["observed-agent", namespace] => telemetry::call_on_demand(namespace).await,
             ["telemetry"] => telemetry::compare(9, Duration::from_millis(1800)).await,
             ["raw-server", namespace] => raw::serve(namespace, usize::MAX).await,

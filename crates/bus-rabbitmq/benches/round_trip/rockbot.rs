@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, ToolRegistration,
+    AgentName, HandlerPool, InstanceId, RoutingKey, SessionId, ToolRegistration,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_tool_rpc::{
@@ -110,6 +110,11 @@ pub async fn serve_relaxed(namespace: &str, step: &str) {
 
 /// Serves the tool and one that hangs, with the default settings of a handler.
 pub async fn serve_shared(namespace: &str) {
+    serve_with_hanging_tool(namespace, &HandlerPool::Unnamed, isolation::CONCURRENCY).await;
+}
+
+/// Serves the tool and one that hangs in a pool.
+pub async fn serve_with_hanging_tool(namespace: &str, pool: &HandlerPool, concurrency: u16) {
     let bus = connect(namespace, "handler").await;
     let registry = Arc::new(ToolRegistry::new());
     for (name, pause) in [("echo", Duration::ZERO), ("hang", Duration::from_secs(3600))] {
@@ -117,9 +122,9 @@ pub async fn serve_shared(namespace: &str) {
         registry.register(Arc::new(tool)).expect("registered");
     }
     let (executor, instance) = (Arc::new(ToolExecutor::new(registry)), InstanceId::generate());
-    let options = InvokeOptions::new(isolation::CONCURRENCY);
+    let options = InvokeOptions::new(concurrency);
     let handler = ToolInvokeHandler::new(executor, bus.clone(), "handler", &instance, options);
-    let workers = handler.start(&tool_invoke(), &instance).await.expect("consuming");
+    let workers = handler.start(&pool.invoke_key(), &instance).await.expect("consuming");
     ready_until_orphaned().await;
     workers.drain(Duration::from_secs(5)).await;
     bus.close().await;
@@ -166,22 +171,27 @@ pub struct Agent {
 
 impl Agent {
     pub async fn connect(namespace: &str) -> Self {
-        Self::on(connect(namespace, "agent").await)
+        Self::on(connect(namespace, "agent").await, &tool_invoke())
+    }
+
+    /// Connects as a caller of the tools of a pool.
+    pub async fn of_pool(namespace: &str, pool: &HandlerPool) -> Self {
+        Self::on(connect(namespace, "agent").await, &pool.invoke_key())
     }
 
     /// Connects with the guarantees up to `step`.
     pub async fn relaxed(namespace: &str, step: &str) -> Self {
-        Self::on(Relaxed::wrap(connect(namespace, "agent").await, step))
+        Self::on(Relaxed::wrap(connect(namespace, "agent").await, step), &tool_invoke())
     }
 
-    fn on(bus: Arc<dyn Bus>) -> Self {
+    fn on(bus: Arc<dyn Bus>, key: &RoutingKey) -> Self {
         let name = AgentName::new("bench").expect("a name");
         let address = ReplyAddress::new(name.clone(), InstanceId::generate());
         // More than the number of calls in the memory measurement.
         let requester = Arc::new(Requester::new(bus, address).with_max_in_flight(10_000));
         let registry = Arc::new(ToolRegistry::new());
         for tool in ["echo", "hang"] {
-            let remote = RemoteTool::new(registration(tool), requester.clone(), tool_invoke());
+            let remote = RemoteTool::new(registration(tool), requester.clone(), key.clone());
             registry.register(Arc::new(remote)).expect("registered");
         }
         let executor = Arc::new(ToolExecutor::new(registry));

@@ -1,4 +1,5 @@
-//! Benchmark of the extraction of main content: `cargo xtask bench extraction --corpus DIR`.
+//! Benchmark of the extraction of main content, beside other extractors:
+//! `cargo xtask bench extraction --corpus DIR`.
 //!
 //! DIR holds a corpus of pages with their expected content, in one of two forms:
 //! - `ground-truth/NAME.json` and `html/NAME.html` (or `.html.gz`), as WCXB has them;
@@ -14,6 +15,8 @@
     clippy::expect_used,
     reason = "a benchmark prints and may panic"
 )]
+
+mod peer;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -62,40 +65,66 @@ struct Share {
     total: usize,
 }
 
+/// The text that an extractor found in a page.
+struct Extracted {
+    text: String,
+    time: Duration,
+}
+
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).skip_while(|argument| argument != "--corpus");
-    let Some(corpus) = arguments.nth(1) else {
-        eprintln!("usage: extraction --corpus DIR");
-        return ExitCode::from(64);
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (corpus, python) = match arguments.as_slice() {
+        ["--corpus", corpus] => (*corpus, None),
+        ["--corpus", corpus, "--python", program, script] => (*corpus, Some((*program, *script))),
+        _ => {
+            eprintln!("usage: extraction --corpus DIR [--python PROGRAM SCRIPT]");
+            return ExitCode::from(64);
+        }
     };
-    let cases = cases(Path::new(&corpus));
+    let cases = cases(Path::new(corpus));
     if cases.is_empty() {
         eprintln!("{corpus} has no pages; expected ground-truth/ or ground-truth.json, and html/");
         return ExitCode::FAILURE;
     }
-    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-    let measuring = thread.spawn(move || print(&measure(&cases))).expect("a thread");
-    measuring.join().expect("no panic");
+    let own = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let extracting = thread.spawn_scoped(scope, || extract(&cases)).expect("a thread");
+        extracting.join().expect("no panic")
+    });
+    print("RockBot", &scores(&cases, &own));
+    if let Some((program, script)) = python {
+        for name in peer::NAMES {
+            print(name, &scores(&cases, &peer::extract(program, script, name, &cases)));
+        }
+    }
     ExitCode::SUCCESS
 }
 
-fn measure(cases: &[Case]) -> BTreeMap<String, Score> {
-    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
-    for case in cases {
+fn extract(cases: &[Case]) -> Vec<Extracted> {
+    let extracted = cases.iter().map(|case| {
         let html = read(&case.html);
         let started = Instant::now();
         let page = HtmlPage { html: &html, url: &case.url, whole: false };
         let markdown = TwoCandidates.extract(page).markdown;
         let time = started.elapsed();
-        let text = without_targets(&markdown);
+        Extracted { text: without_targets(&markdown), time }
+    });
+    extracted.collect()
+}
+
+fn scores(cases: &[Case], extracted: &[Extracted]) -> BTreeMap<String, Score> {
+    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+    for (case, Extracted { text, time }) in cases.iter().zip(extracted) {
         for kind in ["all", case.kind.as_str()] {
-            scores.entry(kind.to_owned()).or_default().add(case, &text, time);
+            scores.entry(kind.to_owned()).or_default().add(case, text, *time);
         }
     }
     scores
 }
 
-fn print(scores: &BTreeMap<String, Score>) {
+fn print(name: &str, scores: &BTreeMap<String, Score>) {
+    println!("{name}:");
     println!("| pages | number | word F1 | run F1 | with | without | empty | time |");
     println!("|---|---|---|---|---|---|---|---|");
     for (kind, score) in scores {
