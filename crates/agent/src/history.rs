@@ -11,11 +11,11 @@ use crate::large_results::truncated;
 
 /// Replaces an omitted tool result.
 const OMITTED_RESULT: &str = "(older tool result omitted)";
-/// Is added to a message whose images and recordings are omitted.
+/// Note at the end of a message whose images and recordings are omitted.
 const OMITTED_MEDIA: &str = "\n[older image or recording omitted]";
 /// Maximum size of the images and recordings of a conversation, in bytes of base64.
 const MAX_MEDIA_BYTES: usize = 4 * 1024 * 1024;
-/// A tool result of at max_tokens this size is not truncated.
+/// Maximum size of a tool result that is never truncated, in bytes.
 const SHORT_RESULT_BYTES: usize = 512;
 /// Tokens of a message besides its text.
 const MESSAGE_OVERHEAD_TOKENS: usize = 4;

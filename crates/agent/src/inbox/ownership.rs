@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claims_wait_for_the_one_before_in_order() {
+    async fn claims_on_a_conversation_are_granted_in_order() {
         let (store, id) = (store(), session("s"));
         let one = ownership(&store, "one");
         let (_hold, order) = owned(one.claim(&id).await.unwrap());

@@ -10,7 +10,7 @@ const MAX_URL: usize = 2_000;
 /// Maximum number of path segments.
 const MAX_SEGMENTS: usize = 64;
 
-/// First segments of pages that are no repositories.
+/// First segments of pages that are not repositories.
 const RESERVED: [&str; 45] = [
     "about",
     "account",
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_are_not() {
+    fn other_urls_are_not_recognized() {
         for url in [
             "https://github.com/",
             "https://github.com/a",

@@ -42,8 +42,8 @@ pub(super) struct Schemas<'a> {
     has_siblings: bool,
     definitions: HashMap<String, Rc<Translated>>,
     sizes: HashMap<String, Size>,
-    /// References that lead to no endless one in place.
-    ending: BTreeSet<String>,
+    /// Pointers that are known not to lead back to themselves through combinators only.
+    finite: BTreeSet<String>,
     work: u64,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Schemas<'a> {
             has_siblings,
             definitions: HashMap::new(),
             sizes: HashMap::new(),
-            ending: BTreeSet::new(),
+            finite: BTreeSet::new(),
             work: MAX_WORK,
         }
     }

@@ -13,7 +13,7 @@ pub(in super::super) struct Size {
     pub(in super::super) nodes: u64,
     pub(in super::super) bytes: u64,
     nesting: u32,
-    /// A reference leads to itself without a part of the value in between.
+    /// A reference leads to itself through combinators such as `allOf` only: validation would not end.
     pub(in super::super) is_endless: bool,
     pub(in super::super) is_recursive: bool,
 }
@@ -102,9 +102,10 @@ impl Schemas<'_> {
         Ok(size)
     }
 
-    /// Returns whether a reference leads back to itself without a part of the value in between.
+    /// Returns whether a reference leads back to itself through combinators such as `allOf` only, rather
+    /// than through a property or an item.
     fn is_endless(&mut self, pointer: &str, open: &mut Vec<String>) -> Result<bool, SchemaProblem> {
-        if self.ending.contains(pointer) {
+        if self.finite.contains(pointer) {
             return Ok(false);
         }
         if open.iter().any(|open| open == pointer) || open.len() > MAX_NESTING as usize {
@@ -118,7 +119,7 @@ impl Schemas<'_> {
                 return Ok(true);
             }
         }
-        self.ending.extend(open.pop());
+        self.finite.extend(open.pop());
         Ok(false)
     }
 }
