@@ -159,8 +159,8 @@ async fn calls_before_end_of_reasoning_are_dropped() {
     check(&invented, "I write</think>", &call).await;
     let mentioned = format!("A <tool_call> is needed.\n</think>\n\n{weather}");
     check(&mentioned, "A <tool_call> is needed.\n</think>", &call).await;
-    let json = format!("{{\"name\": \"now\", \"arguments\": {{}}}}\n</think>\n\nIt is noon.");
-    check(&json, "</think>\n\nIt is noon.", &[]).await;
+    let json = "{\"name\": \"now\", \"arguments\": {}}\n</think>\n\nIt is noon.";
+    check(json, "</think>\n\nIt is noon.", &[]).await;
     check("Easy.\n</think>\n\nIt is noon.", "Easy.\n</think>\n\nIt is noon.", &[]).await;
     let later = format!("{weather}\nI <think>think</think>.");
     check(&later, "", &call).await;
