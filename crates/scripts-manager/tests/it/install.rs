@@ -75,7 +75,9 @@ impl Fixture {
         let program = program
             .replacen("\"/packages\"", &quoted(&self.path("packages")), 1)
             .replacen("\"/rockbot/requirements.txt\"", &quoted(&self.path("list")), 1)
-            .replacen("\"/dev/termination-log\"", &quoted(&message), 1);
+            .replacen("\"/dev/termination-log\"", &quoted(&message), 1)
+            // The disk of this machine may have less free space than a volume should.
+            .replacen("MIN_FREE, MAX_ATTEMPTS = 0.1", "MIN_FREE, MAX_ATTEMPTS = 0.0", 1);
         let mut command = Command::new("python3");
         command.args(["-I", "-S", "-B", "-c", &program, set, &keep.to_string(), &self.url, "60"]);
         let path = std::env::var_os("PATH").unwrap();

@@ -137,6 +137,27 @@ pub const CATALOG: &[Metric] = &[
         "Conversations taken from processes that died, by how they were found.",
     ),
     gauge("rockbot_agent_unowned_turns", &[], "Open turns that no process continues."),
+    gauge("rockbot_schedule_tasks", &[], "Scheduled tasks of the agent."),
+    counter(
+        "rockbot_schedule_fires_total",
+        &["outcome"],
+        "Fires of scheduled tasks whose turn ended, by its outcome.",
+    ),
+    counter(
+        "rockbot_schedule_missed_total",
+        &[],
+        "Fires of scheduled tasks that were skipped because no process ran.",
+    ),
+    counter(
+        "rockbot_schedule_overlapped_total",
+        &[],
+        "Fires of scheduled tasks that were skipped because the turn of an earlier one ran.",
+    ),
+    histogram(
+        "rockbot_schedule_lateness_seconds",
+        &[],
+        "Time from a fire of a scheduled task to the start of its turn.",
+    ),
     counter(
         "rockbot_agent_leases_lost_total",
         &[],
