@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_contracts::{
     Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
@@ -33,6 +33,9 @@ const CALLS: usize = 60;
 const LETTERS: u32 = 600;
 /// More unreadable requests than that.
 const UNREADABLE: usize = 700;
+
+/// Concurrent sends of many messages.
+const SENDS: usize = 64;
 
 /// Time limit of a call that waits for [`HostileAgent::open_gate`].
 const TIMEOUT: Duration = Duration::from_secs(55);
@@ -96,6 +99,10 @@ impl HostileAgent {
         within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
     }
 
+    async fn send_all(&self, envelopes: impl Iterator<Item = Envelope>) {
+        stream::iter(envelopes).for_each_concurrent(SENDS, |envelope| self.send(envelope)).await;
+    }
+
     async fn reply(&mut self) -> Result<ToolInvokeResponse, ToolError> {
         let delivery = next_delivery(&mut self.replies).await;
         let envelope = delivery.envelope().clone();
@@ -145,7 +152,7 @@ async fn copies_of_a_call_do_not_stop_handlers() {
     let request = agent.command(&format!("echo $$ > pid; {}", gated("ran")));
     agent.send(agent.envelope(&request)).await;
     let _group = ProcessGroup::from_file(&agent.secured.fleet, "pid").await;
-    join_all((0..COPIES).map(|_| agent.send(agent.envelope(&request)))).await;
+    agent.send_all((0..COPIES).map(|_| agent.envelope(&request))).await;
     agent.call_of_another().await.assert_code(0);
 
     agent.open_gate();
@@ -262,10 +269,8 @@ async fn unreadable_requests_do_not_displace_dead_letters() {
     let handlers = vec![agent.handler("handler-1", "").await];
     let unreadable =
         || Envelope::raw(ToolInvokeRequest::TYPE, b"{".to_vec()).with_source("mallory");
-    join_all(
-        (0..UNREADABLE).map(|_| agent.send(unreadable().reply_to(agent.address.tool_result()))),
-    )
-    .await;
+    let reply_to = agent.address.tool_result();
+    agent.send_all((0..UNREADABLE).map(|_| unreadable().reply_to(reply_to.clone()))).await;
     // The handler has seen all of them when it replies to a later call.
     agent.call_of_another().await.assert_code(0);
     let letters = waiting().await;
