@@ -1,6 +1,6 @@
 //! An agent with its own broker user that attacks tool handlers with a common journal in PostgreSQL.
 
-use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, ops::Range, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
@@ -27,6 +27,10 @@ use crate::{
 const COPIES: usize = 1300;
 /// Length of a limited queue.
 const LENGTH: u32 = 10;
+/// Calls that the handler of a limited queue runs.
+const RUNNING: usize = 4;
+/// Calls that it holds.
+const HELD: usize = 6;
 /// More calls than a limited queue and its handler hold.
 const CALLS: usize = 60;
 /// Length of a limited dead-letter queue, above the letters that a handler publishes for senders.
@@ -165,23 +169,36 @@ async fn copies_of_a_call_do_not_stop_handlers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn full_queue_rejects_calls_that_do_not_run() {
     let agent = HostileAgent::start().await;
-    let config = "[handler]\nconcurrency = 4\nbacklog = 2\nper_tool = 4\n";
-    let handlers = vec![agent.handler("handler-1", config).await];
+    let config = format!(
+        "[handler]\nconcurrency = {RUNNING}\nbacklog = {}\nper_tool = {RUNNING}\n",
+        HELD - RUNNING
+    );
+    let handlers = vec![agent.handler("handler-1", &config).await];
     agent.secured.limit_queue("tool.invoke", LENGTH).await;
     let caller = Caller::for_agent("mallory", agent.bus.clone(), TIMEOUT);
     let mut calls = JoinSet::new();
-    for number in 0..CALLS {
-        let caller = caller.clone();
-        let command = gated(&number.to_string());
-        calls
-            .spawn(async move { (number, caller.call("bash", json!({"command": command})).await) });
-    }
-    let mut rejected = Vec::new();
-    let (number, outcome) =
-        within_timeout("a rejection", calls.join_next()).await.expect("a call").expect("no panic");
+    let mut send = |numbers: Range<usize>| {
+        for number in numbers {
+            let caller = caller.clone();
+            let command = json!({"command": gated(&number.to_string())});
+            calls.spawn(async move { (number, caller.call("bash", command).await) });
+        }
+    };
+    // The handler holds all that it takes before the queue is filled, which then stays full.
+    send(0..HELD);
+    wait_until("running calls", || agent.lines().len() == RUNNING).await;
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    within_timeout("an empty queue", async {
+        while agent.secured.waiting(agent.bus.as_ref(), "tool.invoke").await > 0 {
+            ticks.tick().await;
+        }
+    })
+    .await;
+    send(HELD..CALLS);
+    let first = within_timeout("a rejection", calls.join_next()).await;
+    let (number, outcome) = first.expect("a call").expect("no panic");
     assert_rejected(&outcome.expect_err("the queue is full"));
-    rejected.push(number);
-    wait_until("running calls", || !agent.lines().is_empty()).await;
+    let mut rejected = vec![number];
     let other = agent.call_of_another().await;
     other.assert_code(75);
     let other = other.json();
