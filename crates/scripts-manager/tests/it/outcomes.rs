@@ -104,7 +104,7 @@ async fn cancellation_and_deadline_delete_pod() {
 async fn output_beyond_limit_stops_script() {
     in_cluster(async |cluster| {
         let runner = cluster.runner();
-        let limit = 1024 * 1024;
+        let limit = 3 * 1024 * 1024;
         let largest = format!("import sys; sys.stdout.write('é\\n' * {})", limit / 3);
         let outcome = run(&runner, &largest).await.unwrap();
         assert_eq!((outcome.exit_code, outcome.ended_by), (0, None));

@@ -46,13 +46,16 @@ async fn rolling_restart_under_load_fails_no_turn() {
     let times = |during: &dyn Fn(&EndedTurn) -> bool| -> Vec<Duration> {
         turns.iter().filter(|turn| during(turn)).map(|turn| turn.time).collect()
     };
-    let usual =
-        print_times("turns before the restarts", times(&|turn| turn.sent + turn.time < restart));
-    let during = times(&|turn| turn.sent + turn.time >= restart);
-    let worst = during.iter().max().copied().expect("turns");
-    print_times("turns during the restarts", during);
     println!("{resumed} of {} turns continued in another process", turns.len());
-    assert!(!is_full() || worst <= usual * 2 + TOLERANCE, "{worst:?}, usually {usual:?}");
+    // On a machine with other load, no turn may end before the restarts of a short run.
+    if is_full() {
+        let before = times(&|turn| turn.sent + turn.time < restart);
+        let during = times(&|turn| turn.sent + turn.time >= restart);
+        let worst = during.iter().max().copied().expect("turns");
+        let usual = print_times("turns before the restarts", before);
+        print_times("turns during the restarts", during);
+        assert!(worst <= usual * 2 + TOLERANCE, "{worst:?}, usually {usual:?}");
+    }
     assert_eq!(replicas.lines().len(), turns.len() * STEPS, "each command runs once");
     replicas.stop(running).await;
 }
