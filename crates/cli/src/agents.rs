@@ -96,7 +96,8 @@ async fn rows(
             _ => match access.overview(&name).await {
                 Ok(overview) => Some(overview),
                 Err(failure) => {
-                    note!("agent {name} did not describe itself: {:#}", failure.cause);
+                    let why = render::clean(&format!("{:#}", failure.cause));
+                    note!("agent {name} did not describe itself: {why}");
                     None
                 }
             },

@@ -1,4 +1,4 @@
-//! Command-line arguments.
+//! The command line, which is one thing because its help is read as a whole.
 
 mod admin;
 mod schedule;

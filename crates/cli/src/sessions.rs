@@ -66,8 +66,8 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
         Sessions::Feedback { session, rating, comment, message, .. } => {
             let comment = comment.join(" ");
             with_conversations(&settings, purpose, async |conversations| {
-                feedback::record(conversations, session.session, message, rating.into(), comment)
-                    .await
+                let (session, rating) = (session.session, rating.into());
+                feedback::record(conversations, session, message, rating, comment, json).await
             })
             .await
         }

@@ -82,7 +82,7 @@ impl ConversationStores {
     }
 }
 
-/// What requests about stored conversations are for.
+/// Purpose of requests about stored conversations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     /// Reading conversations.

@@ -71,7 +71,7 @@ pub struct McpServerSummary {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub has_instructions: bool,
-    /// Which of its tools an agent offers that configures nothing itself.
+    /// Selection of its tools for agents whose definition has none.
     #[serde(default, deserialize_with = "known_exposure", skip_serializing_if = "Option::is_none")]
     pub exposure: Option<McpExposure>,
     /// Hash of the definitions of its tools.

@@ -11,7 +11,7 @@ use crate::config::ServerConfig;
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 /// Returns the dial policy of a server. One that the operator wrote into the servers file with a loopback
-/// address may be dialed there without TLS: the file says so already.
+/// address may be dialed there without TLS.
 pub(crate) fn dial_policy(config: &ServerConfig, policy: &Arc<DialPolicy>) -> Arc<DialPolicy> {
     let remote = config.transport.remote().filter(|_| !config.added_by_caller);
     let url = remote.and_then(|remote| Url::parse(&remote.url).ok());

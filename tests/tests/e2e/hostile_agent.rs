@@ -28,7 +28,7 @@ const COPIES: usize = 1300;
 /// Length of a limited queue.
 const LENGTH: u32 = 10;
 /// Calls that the handler of a limited queue runs.
-const RUNNING: usize = 4;
+const RUNNING: usize = 2;
 /// Calls that it holds.
 const HELD: usize = 6;
 /// More calls than a limited queue and its handler hold.
@@ -172,7 +172,9 @@ async fn copies_of_a_call_do_not_stop_handlers() {
 async fn full_queue_rejects_calls_that_do_not_run() {
     let agent = HostileAgent::start().await;
     let config = format!(
-        "[handler]\nconcurrency = {RUNNING}\nbacklog = {}\nper_tool = {RUNNING}\n",
+        "[handler]\nconcurrency = {}\nbacklog = {}\n",
+        // One tool of many gets half.
+        2 * RUNNING,
         HELD - RUNNING
     );
     let handlers = vec![agent.handler("handler-1", &config).await];

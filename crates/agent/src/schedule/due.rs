@@ -75,6 +75,9 @@ impl DueRules {
             return Some(change);
         }
         let due = task.due?;
+        if task.has_to_wait() {
+            return None;
+        }
         if task.due_zone != zone.name {
             // Nothing is made up for a change of the zone.
             change.task.due_zone.clone_from(&zone.name);
@@ -102,6 +105,10 @@ impl DueRules {
         } else {
             change.missed = count;
             change.is_over = task.run_once;
+            if change.is_over {
+                // The notice names the fire that was missed.
+                change.task.due = Some(newest);
+            }
         }
         change.task.counts.missed += change.missed;
         Some(change)
@@ -111,6 +118,9 @@ impl DueRules {
     pub(super) fn due_at(&self, task: &ScheduledTask) -> Option<Timestamp> {
         if task.requested.is_some() && task.running.is_none() {
             return task.requested;
+        }
+        if task.has_to_wait() {
+            return None;
         }
         let cron = CronExpression::parse(&task.cron).ok()?;
         Some(task.due?.after(self.delay(task, &cron)))
@@ -150,7 +160,7 @@ impl Change {
             message: message_id(at, &random),
             text: time.message(task, zone),
         });
-        if task.run_once {
+        if task.run_once && !is_requested {
             task.due = None;
         }
         task.counts.fired += 1;

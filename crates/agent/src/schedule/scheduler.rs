@@ -226,9 +226,11 @@ impl TaskScanner {
     /// Runs fires that no process runs, up to the limit of this process.
     async fn start_fires(
         &mut self,
-        fires: Vec<PendingFire>,
+        mut fires: Vec<PendingFire>,
         now: Timestamp,
     ) -> Result<(), DocumentError> {
+        // Tasks that fire often must not keep others from starting.
+        fires.sort_by_key(|pending| pending.fire.at);
         self.failed.retain(|_, at| at.elapsed() < RETRY_AFTER);
         let mut free =
             usize::from(self.runner.schedule.section.concurrency).saturating_sub(self.fires.len());

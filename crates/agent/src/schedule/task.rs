@@ -106,6 +106,14 @@ pub(crate) struct ScheduledTask {
     pub(crate) counts: FireCounts,
 }
 
+impl ScheduledTask {
+    /// Returns whether its only fire waits for the end of a running turn, which an earlier definition of the
+    /// task or a request started. Skipped, it would never come.
+    pub(super) fn has_to_wait(&self) -> bool {
+        self.run_once && self.running.is_some()
+    }
+}
+
 /// The creation of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Creation {

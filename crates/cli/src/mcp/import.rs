@@ -3,10 +3,11 @@
 use std::{
     collections::BTreeSet,
     env, fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use rockbot_mcp_bridge::{ClientFile, ClientServer, ServersFile};
+use rockbot_mcp_bridge::{ClientFile, ClientServer, ServersFile, ServersFileError};
 use rockbot_service::exit;
 use serde_json::{Map, Value, json};
 
@@ -21,8 +22,10 @@ use crate::{
 /// The servers file of a user who configured none.
 const DEFAULT_FILE: &str = "mcp.json";
 const SERVERS: &str = "mcpServers";
+/// Keys with servers in other forms of the file.
+const OTHER_KEYS: [&str; 5] = ["Mcp", "mcp", "servers", "context_servers", "mcp_servers"];
 
-/// What happened to one server of a client.
+/// The outcome for one server of a client.
 struct Imported {
     name: String,
     from: PathBuf,
@@ -84,10 +87,10 @@ pub(super) fn run(
             Ok(client) => {
                 warnings.extend(client.warnings.iter().map(|text| format!("{shown}: {text}")));
                 let servers = servers_of(&mut target)?;
-                imported.extend(client.servers.into_iter().map(|ClientServer { name, entry }| {
-                    let state = add(servers, &name, entry, file);
-                    Imported { name, from: file.clone(), state }
-                }));
+                for ClientServer { name, entry } in client.servers {
+                    let state = add(servers, &name, entry, file, &mut warnings);
+                    imported.push(Imported { name, from: file.clone(), state });
+                }
             }
             Err(error) if is_named => {
                 return Err(Failure::usage(format!(
@@ -96,10 +99,14 @@ pub(super) fn run(
                 )));
             }
             // Settings of an editor need not have servers.
-            Err(_) => {}
+            Err(ServersFileError::UnknownForm) => {}
+            Err(error) => warnings.push(format!("{shown}: {error}")),
         }
     }
     if imported.is_empty() {
+        for warning in &warnings {
+            note!("{} {}", render::bad("!"), render::clean(warning));
+        }
         return Err(Failure::unavailable(
             "no MCP client with servers was found; name its configuration file: rockbot mcp import FILE",
         ));
@@ -108,6 +115,12 @@ pub(super) fn run(
     let is_written = added > 0 && !dry_run;
     if is_written {
         write(&into, &Value::Object(target)).or_exit(exit::IO)?;
+    }
+    if is_written && is_readable_by_others(&into) {
+        warnings.push(format!(
+            "{} can be read by other users, and keys and tokens may have been copied into it",
+            into.display()
+        ));
     }
     print_report(&imported, &warnings, &into, is_written, json).or_exit(exit::IO)?;
     Ok(exit::OK)
@@ -122,6 +135,14 @@ fn read_target(path: &Path) -> Result<Map<String, Value>, Failure> {
         Err(error) => return Err(Failure::usage(format!("{shown}: {error}"))),
     };
     match serde_json::from_slice(&text) {
+        Ok(Value::Object(root))
+            if !root.contains_key(SERVERS)
+                && OTHER_KEYS.iter().any(|key| root.contains_key(*key)) =>
+        {
+            Err(Failure::usage(format!(
+                "the servers of {shown} are in another key than \"{SERVERS}\"; choose another file with --into"
+            )))
+        }
         Ok(Value::Object(root)) => Ok(root),
         Ok(_) => Err(Failure::usage(format!(
             "{shown} is not a JSON object; choose another file with --into"
@@ -145,6 +166,7 @@ fn add(
     name: &str,
     entry: Result<Map<String, Value>, String>,
     from: &Path,
+    warnings: &mut Vec<String>,
 ) -> State {
     let entry = match entry {
         Ok(entry) => entry,
@@ -156,7 +178,7 @@ fn add(
         let is_equal = existing.as_object() == Some(&entry);
         return if is_equal { State::Present } else { State::NameTaken };
     }
-    match unset_variables(name, &entry, from) {
+    match unset_variables(name, &entry, from, warnings) {
         Ok(unset) => {
             servers.insert(name.to_owned(), Value::Object(entry));
             State::Added(unset)
@@ -170,6 +192,7 @@ fn unset_variables(
     name: &str,
     entry: &Map<String, Value>,
     from: &Path,
+    warnings: &mut Vec<String>,
 ) -> Result<BTreeSet<String>, String> {
     let unset = std::cell::RefCell::new(BTreeSet::new());
     let lookup = |variable: &str| {
@@ -182,6 +205,7 @@ fn unset_variables(
     let folder = from.parent().unwrap_or(Path::new(""));
     let file = ServersFile::parse_in(folder, text.as_bytes(), lookup)
         .map_err(|error| error.to_string())?;
+    warnings.extend(file.warnings.iter().map(|text| format!("{}: {text}", from.display())));
     match file.errors.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(unset.into_inner()),
@@ -192,6 +216,11 @@ fn unset_variables(
 fn is_same_file(left: &Path, right: &Path) -> bool {
     fs::canonicalize(left)
         .is_ok_and(|left| fs::canonicalize(right).is_ok_and(|right| left == right))
+}
+
+/// Returns whether users besides the owner can read the file.
+fn is_readable_by_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 
 /// Replaces the servers file as a whole. A new file can only be read by its owner: entries may hold secrets.

@@ -5,11 +5,13 @@ use rockbot_contracts::{
     conversation::{FeedbackRating, HistoryBody, HistoryItem},
 };
 use rockbot_service::exit;
+use serde_json::json;
 
 use super::{access::Conversations, transcript};
 use crate::{
     failure::{Failure, Outcome},
     print::outln,
+    render,
 };
 
 /// Records a rating of the answer to `message`, or of the last answer.
@@ -19,6 +21,7 @@ pub(super) async fn record(
     message: Option<MessageId>,
     rating: FeedbackRating,
     comment: String,
+    json: bool,
 ) -> Outcome {
     let message_id = match message {
         Some(message) => message,
@@ -26,7 +29,12 @@ pub(super) async fn record(
     };
     let feedback = UserFeedback { session_id: session, message_id, rating, comment };
     conversations.send_feedback(&feedback).await?;
-    outln!("feedback recorded")?;
+    if json {
+        let recorded = json!({"recorded": true, "messageId": feedback.message_id});
+        outln!("{}", render::json(&recorded))?;
+    } else {
+        outln!("feedback recorded")?;
+    }
     Ok(exit::OK)
 }
 

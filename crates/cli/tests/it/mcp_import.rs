@@ -69,6 +69,11 @@ fn unusable_files_are_named() {
     sandbox.write("settings.json", "{\"theme\": 1}");
     assert_contains(&sandbox.check(&["mcp", "import", "settings.json"], 64).err, &["no servers"]);
     sandbox.write("client.json", CURSOR);
+    for other in [r#"{"Mcp": {"Servers": []}}"#, r#"{"servers": {}}"#] {
+        sandbox.write("mcp.json", other);
+        let refused = sandbox.check(&["mcp", "import", "client.json"], 64);
+        assert_contains(&refused.err, &["another key", "--into"]);
+    }
     sandbox.write("mcp.json", "{ // mine\n}");
     assert_contains(
         &sandbox.check(&["mcp", "import", "client.json"], 64).err,

@@ -49,7 +49,7 @@ fn tools_of_embedded_agents_are_listed_with_who_serves_them() {
         &agents.out,
         &["assistant", "running", "tool of assistant", "Writes short texts."],
     );
-    sandbox.check(&["--config", "rockbot.toml", "tools", "list", "--agent", "nobody"], 64);
+    sandbox.check(&["--config", "rockbot.toml", "tools", "list", "--agent", "stranger"], 64);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{loose, openapi, placeholders::Placeholders};
+use super::{loose, openapi, placeholders::Placeholders, server::KEYS};
 
-/// What differs between the forms of clients.
+/// Differences between the forms of clients.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EntryOptions {
     /// `timeout` limits the start of a server, not its calls.
@@ -40,8 +40,10 @@ pub(super) fn canonical_entry(
     entry: Map<String, Value>,
     options: &EntryOptions,
     placeholders: &Placeholders,
+    warn: &mut impl FnMut(String),
 ) -> Result<Map<String, Value>, String> {
     let mut entry = camel_case(entry);
+    restrict_tools(&mut entry)?;
     if openapi::is_api(&entry) {
         return Ok(entry);
     }
@@ -60,19 +62,28 @@ pub(super) fn canonical_entry(
     read_http_url(&mut entry)?;
     add_variables_of_codex(&mut entry);
     rewrite_oauth(&mut entry);
-    restrict_tools(&mut entry)?;
-    rewrite_timeout(&mut entry, options);
-    if let Some(file) = entry.get("envFile").and_then(Value::as_str) {
-        let file = placeholders.workspace.join(file);
-        entry.insert("envFile".to_owned(), json!(file));
+    rewrite_timeout(&mut entry, options, warn);
+    for key in ["cwd", "envFile"] {
+        // A path that begins with a variable is absolute.
+        if let Some(path) = entry.get(key).and_then(Value::as_str)
+            && !path.starts_with("${")
+        {
+            let path = placeholders.workspace.join(path);
+            entry.insert(key.to_owned(), json!(path));
+        }
     }
     loose::convert(&mut entry);
     Ok(entry)
 }
 
-/// Lowers the first letter of each key: the array form capitalizes them.
+/// Rewrites keys to the spelling of the servers file, and lowers the first letter of others: the array form
+/// capitalizes them.
 pub(super) fn camel_case(entry: Map<String, Value>) -> Map<String, Value> {
+    let known = || KEYS.iter().chain(&ALLOW_KEYS).chain(&DENY_KEYS);
     let lower = |key: String| {
+        if let Some(known) = known().find(|known| known.eq_ignore_ascii_case(&key)) {
+            return (*known).to_owned();
+        }
         let mut characters = key.chars();
         match characters.next() {
             Some(first) => first.to_lowercase().chain(characters).collect(),
@@ -219,20 +230,26 @@ fn names(entry: &mut Map<String, Value>, key: &str) -> Result<Option<Vec<String>
     values.into_iter().map(name).collect::<Result<_, _>>().map(Some)
 }
 
-fn rewrite_timeout(entry: &mut Map<String, Value>, options: &EntryOptions) {
-    if entry.contains_key("requestTimeoutMs") {
-        return;
-    }
+fn rewrite_timeout(
+    entry: &mut Map<String, Value>,
+    options: &EntryOptions,
+    warn: &mut impl FnMut(String),
+) {
     let in_seconds = entry.remove("tool_timeout_sec").and_then(|seconds| seconds.as_f64());
-    let in_millis = entry
-        .get("timeout")
+    let timeout = entry.remove("timeout");
+    let in_millis = timeout
+        .as_ref()
         .and_then(Value::as_u64)
         .filter(|timeout| !options.timeout_is_of_start && *timeout >= MIN_TIMEOUT_MS);
+    if options.timeout_is_of_start && timeout.is_some() {
+        warn("timeout has no effect: it limits the start".to_owned());
+    } else if timeout.is_some() && in_millis.is_none() {
+        warn("timeout has no effect: it may be in seconds; set requestTimeoutMs".to_owned());
+    }
     // Out of range, it is an error of the key that it becomes.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let seconds = in_seconds.map(|seconds| (seconds * 1000.0) as u64);
     if let Some(timeout) = seconds.or(in_millis) {
-        entry.remove("timeout");
-        entry.insert("requestTimeoutMs".to_owned(), json!(timeout));
+        entry.entry("requestTimeoutMs").or_insert_with(|| json!(timeout));
     }
 }

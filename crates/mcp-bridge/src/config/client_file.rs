@@ -7,13 +7,17 @@
 use std::path::Path;
 
 use rockbot_service::watch::read_bounded;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     client_entry::{EntryOptions, camel_case, canonical_entry},
-    file::{MAX_FILE_BYTES, ServersFileError},
+    error::ServersFileError,
+    paths::absolute,
     placeholders::{Placeholders, Syntax},
 };
+
+/// The largest configuration file of a client, in bytes. Some clients keep their state in it.
+const MAX_CLIENT_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The servers of an MCP client's configuration file, in the form of the servers file. Nothing is expanded
 /// yet: secrets are variables where the client has variables.
@@ -49,8 +53,9 @@ impl ClientFile {
     /// # Errors
     /// When it cannot be read or has no servers in a known form.
     pub fn read(path: &Path) -> Result<Self, ServersFileError> {
+        let path = absolute(path);
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(folder, &read_bounded(path, MAX_FILE_BYTES)?)
+        Self::parse(folder, &read_bounded(&path, MAX_CLIENT_FILE_BYTES)?)
     }
 
     /// Parses JSON, JSON with comments and trailing commas, or TOML. `folder` is the folder of the file.
@@ -62,8 +67,16 @@ impl ClientFile {
             return Err(ServersFileError::UnknownForm);
         };
         let mut file = Self::default();
-        let permitted = PermittedServers::of(&root);
-        let found = find(&mut root, folder).ok_or(ServersFileError::UnknownForm)?;
+        let permitted = PermittedServers::of(&root)?;
+        let mut found = find(&mut root, folder).ok_or(ServersFileError::UnknownForm)?;
+        if find(&mut root.clone(), folder).is_some_and(|other| !other.servers.is_empty()) {
+            file.warnings.push("servers in a second key are not read".to_owned());
+        }
+        if found.syntax == Syntax::Opencode
+            && let Some(Value::Object(tools)) = root.remove("tools")
+        {
+            file.warnings.extend(deny_tools(&mut found.servers, &tools));
+        }
         if root.contains_key("projects") {
             file.warnings.push("the servers of \"projects\" are not read".to_owned());
         }
@@ -76,10 +89,11 @@ impl ClientFile {
             if !permitted.contains(&name) {
                 continue;
             }
+            let mut warn = |text: String| file.warnings.push(format!("server {name:?}: {text}"));
             let entry = match entry {
                 Value::Object(mut entry) => {
                     placeholders.rewrite(&mut entry);
-                    canonical_entry(entry, &found.options, &placeholders)
+                    canonical_entry(entry, &found.options, &placeholders, &mut warn)
                 }
                 _ => Err("it is not an object".to_owned()),
             };
@@ -99,8 +113,10 @@ fn document(text: &[u8]) -> Result<Value, ServersFileError> {
         json_strip_comments::strip(&mut json).map_err(ServersFileError::Comment)?;
         return Ok(serde_json::from_str(&json)?);
     }
-    let table: toml::Table =
-        toml::from_str(text).map_err(|error| ServersFileError::Toml(Box::new(error)))?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        ServersFileError::Toml(format!("{} in line {line}", error.message()))
+    })?;
     Ok(serde_json::to_value(table)?)
 }
 
@@ -145,8 +161,9 @@ fn find(root: &mut Map<String, Value>, folder: &Path) -> Option<Found> {
 }
 
 fn take_object(map: &mut Map<String, Value>, key: &str) -> Option<Vec<(String, Value)>> {
-    match map.get_mut(key) {
-        Some(Value::Object(servers)) => Some(std::mem::take(servers).into_iter().collect()),
+    map.get(key)?.as_object()?;
+    match map.remove(key) {
+        Some(Value::Object(servers)) => Some(servers.into_iter().collect()),
         _ => None,
     }
 }
@@ -158,16 +175,54 @@ struct PermittedServers {
 }
 
 impl PermittedServers {
-    fn of(root: &Map<String, Value>) -> Self {
-        let names = |key: &str| {
-            let names = root.get("mcpServers").and(root.get("mcp"))?.get(key)?.as_array()?;
-            Some(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    /// # Errors
+    /// When a value is not a list of names: a restriction that cannot be read must not be ignored.
+    fn of(root: &Map<String, Value>) -> Result<Self, ServersFileError> {
+        let list = |key: &str, error: &'static str| {
+            let value = root.get("mcpServers").and(root.get("mcp")).and_then(|mcp| mcp.get(key));
+            let Some(value) = value else { return Ok(None) };
+            let names = value.as_array().and_then(|names| {
+                names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+            });
+            names.map(Some).ok_or(ServersFileError::Restriction(error))
         };
-        Self { allowed: names("allowed"), excluded: names("excluded").unwrap_or_default() }
+        let allowed: Option<Vec<String>> = list("allowed", "mcp.allowed")?;
+        let excluded: Option<Vec<String>> = list("excluded", "mcp.excluded")?;
+        Ok(Self { allowed, excluded: excluded.unwrap_or_default() })
     }
 
     fn contains(&self, name: &str) -> bool {
         let listed = |names: &Vec<String>| names.iter().any(|other| other == name);
         self.allowed.as_ref().is_none_or(listed) && !listed(&self.excluded)
     }
+}
+
+/// Adds the tools that opencode turns off beside its servers, as `{"SERVER_TOOL": false}` with `*` for any
+/// text, to the denied ones. Where only some tools of a server match, all of them are denied. Returns
+/// warnings.
+fn deny_tools(servers: &mut [(String, Value)], tools: &Map<String, Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (pattern, _) in tools.iter().filter(|(_, is_on)| **is_on == Value::Bool(false)) {
+        let mut is_matched = false;
+        for (name, entry) in &mut *servers {
+            let prefix =
+                name.replace(|c: char| !(c.is_ascii_alphanumeric() || c == '-'), "_") + "_";
+            let denied = match (pattern.strip_prefix(&prefix), pattern.find('*')) {
+                (Some(tool), None) => tool,
+                (Some(_), Some(_)) => "*",
+                (None, Some(at)) if prefix.starts_with(&pattern[..at]) => "*",
+                (None, _) => continue,
+            };
+            is_matched = true;
+            let Value::Object(entry) = entry else { continue };
+            if let Value::Array(names) = entry.entry("toolsDenied").or_insert_with(|| json!([])) {
+                names.push(json!(denied));
+            }
+        }
+        if !is_matched {
+            let pattern: String = pattern.chars().take(80).collect();
+            warnings.push(format!("the tools {pattern:?} are of no server of the file"));
+        }
+    }
+    warnings
 }

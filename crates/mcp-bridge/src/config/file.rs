@@ -1,23 +1,21 @@
 //! Parsing of the servers file.
 
-use std::{collections::BTreeMap, io, path::Path, str::Utf8Error};
+use std::{collections::BTreeMap, path::Path};
 
 use rockbot_contracts::{Period, period::optional_period_or_millis};
-use rockbot_service::watch::{FileError, read_bounded};
+use rockbot_service::watch::read_bounded;
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{
     client_file::{ClientFile, ClientServer},
+    error::ServersFileError,
+    limits::{MAX_FILE_BYTES, MAX_SERVERS},
     openapi,
+    paths::absolute,
     server::{KEYS, RawServer, ServerConfig},
 };
 use crate::queue::QueueConfig;
-
-/// The largest servers file, in bytes.
-pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
-/// The maximum number of servers of a bridge.
-pub(crate) const MAX_SERVERS: usize = 256;
 
 /// The valid servers of a file, and errors of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,32 +28,6 @@ pub struct ServersFile {
     pub errors: Vec<String>,
     /// Parts without effect, such as keys for other clients.
     pub warnings: Vec<String>,
-}
-
-/// A servers file that cannot be used at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ServersFileError {
-    /// It cannot be read, or is too large.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// It is not JSON.
-    #[error("it is not JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A comment in it has no end.
-    #[error("it is not JSON: {0}")]
-    Comment(io::Error),
-    /// It is neither JSON nor TOML.
-    #[error("it is not TOML: {0}")]
-    Toml(Box<toml::de::Error>),
-    /// It is not UTF-8.
-    #[error("it is not UTF-8: {0}")]
-    Encoding(Utf8Error),
-    /// It has no servers in a known form.
-    #[error(
-        "it has no servers; they must be in an object \"mcpServers\", or in another key that an MCP client \
-         uses for them"
-    )]
-    UnknownForm,
 }
 
 impl ServersFile {
@@ -71,8 +43,9 @@ impl ServersFile {
         path: &Path,
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ServersFileError> {
+        let path = absolute(path);
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse_in(folder, &read_bounded(path, MAX_FILE_BYTES)?, lookup)
+        Self::parse_in(folder, &read_bounded(&path, MAX_FILE_BYTES)?, lookup)
     }
 
     /// Parses the text of a file. Relative paths refer to the working directory.
@@ -175,11 +148,7 @@ impl ServersFile {
         };
         let is_api = openapi::is_api(&entry);
         let is_known = |key: &str| {
-            if is_api {
-                openapi::is_known(key)
-            } else {
-                KEYS.contains(&key.to_lowercase().as_str())
-            }
+            if is_api { openapi::is_known(key) } else { KEYS.contains(&key) }
         };
         for key in entry.keys().filter(|key| !is_known(key)) {
             let key: String = key.chars().take(80).collect();
@@ -187,7 +156,7 @@ impl ServersFile {
         }
         let raw = match RawServer::deserialize(&entry) {
             Ok(raw) => raw,
-            Err(error) => return report(error.to_string()),
+            Err(error) => return report(type_error(&entry, &error)),
         };
         if raw.is_disabled() {
             return;
@@ -207,6 +176,20 @@ impl ServersFile {
                 }
             }
         }
+    }
+}
+
+/// Returns an error for an entry with a value of another type. It does not quote the value, which may be a
+/// secret.
+fn type_error(entry: &Map<String, Value>, error: &serde_json::Error) -> String {
+    let has_error = |(key, value): &(&String, &Value)| {
+        let one = Map::from_iter([((*key).clone(), (*value).clone())]);
+        RawServer::deserialize(&one).is_err()
+    };
+    let key = entry.iter().find(has_error).map(|(key, _)| key.as_str()).unwrap_or_default();
+    match error.to_string().rsplit_once(", expected ") {
+        Some((_, expected)) => format!("{key} must be {expected}"),
+        None => format!("{key} has an invalid value"),
     }
 }
 

@@ -4,20 +4,24 @@
 
 mod client_entry;
 mod client_file;
+mod error;
 mod file;
+mod limits;
 mod loose;
 mod oauth;
 mod openapi;
+mod paths;
 mod placeholders;
 mod server;
 
 pub use self::{
     client_file::{ClientFile, ClientServer},
-    file::{ServersFile, ServersFileError},
+    error::ServersFileError,
+    file::ServersFile,
     oauth::{Grant, OAuthClient},
     server::{Program, Protocol, Remote, ServerConfig, Transport},
 };
 pub(crate) use self::{
-    file::{MAX_FILE_BYTES, MAX_SERVERS},
+    limits::{MAX_FILE_BYTES, MAX_SERVERS},
     openapi::with_document_key,
 };

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::paths::absolute;
+
 /// The placeholders of a client's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syntax {
@@ -28,12 +30,13 @@ pub(super) struct Placeholders {
 
 impl Placeholders {
     pub(super) fn new(syntax: Syntax, folder: &Path) -> Self {
+        let folder = absolute(folder);
         let is_client_folder = folder
             .file_name()
             .is_some_and(|name| CLIENT_FOLDERS.iter().any(|client| name == *client));
         let workspace = match folder.parent() {
             Some(parent) if is_client_folder => parent,
-            _ => folder,
+            _ => &folder,
         };
         Self { syntax, workspace: workspace.to_owned() }
     }

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use super::{
-    file::MAX_FILE_BYTES,
+    limits::MAX_FILE_BYTES,
     oauth::{OAuthClient, RawOAuth},
 };
 
@@ -38,7 +38,7 @@ pub struct ServerConfig {
     pub request_timeout: Option<Duration>,
     /// The time limit for a call, from `toolTimeout` of the file. The caller's deadline applies as well.
     pub tool_timeout: Option<Duration>,
-    /// Which of its tools agents offer that configure nothing themselves.
+    /// Selection of its tools for agents whose definition has none.
     pub exposure: Option<McpExposure>,
     /// Logs every request to the server: `traceMCP` of the file.
     pub trace: bool,
@@ -150,8 +150,8 @@ pub(super) struct RawServer {
     args: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
-    env_file: Option<PathBuf>,
-    cwd: Option<PathBuf>,
+    env_file: Option<String>,
+    cwd: Option<String>,
     url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -175,24 +175,24 @@ pub(super) struct RawServer {
     enabled: Option<bool>,
 }
 
-/// The keys of [`RawServer`], in lower case; other keys are reported to the operator.
+/// The keys of [`RawServer`]; other keys are reported to the operator.
 pub(super) const KEYS: [&str; 22] = [
     "type",
     "transport",
     "command",
     "args",
     "env",
-    "envfile",
+    "envFile",
     "cwd",
     "url",
     "headers",
     "oauth",
-    "toolsallowed",
-    "toolsdenied",
-    "toolsreadonly",
+    "toolsAllowed",
+    "toolsDenied",
+    "toolsReadOnly",
     "queue",
     "cache",
-    "requesttimeoutms",
+    "requestTimeoutMs",
     "exposure",
     "required",
     "protocol",
@@ -257,12 +257,13 @@ impl RawServer {
                     return Err("its command is empty".into());
                 }
                 let mut env = secrets(self.env)?;
-                for (name, value) in
-                    self.env_file.as_deref().map(read_env_file).transpose()?.into_iter().flatten()
-                {
-                    env.entry(name).or_insert(value);
+                if let Some(file) = &self.env_file {
+                    for (name, value) in read_env_file(Path::new(&expand_in(file)?))? {
+                        env.entry(name).or_insert(value);
+                    }
                 }
-                Transport::Stdio(Program { command, args, env, cwd: self.cwd })
+                let cwd = self.cwd.as_deref().map(expand_in).transpose()?.map(PathBuf::from);
+                Transport::Stdio(Program { command, args, env, cwd })
             }
             (None, Some(url), None) => {
                 let oauth = self.oauth.validate(expand_in)?;

@@ -139,7 +139,15 @@ fn opencode_file_has_commands_as_lists() {
     assert_eq!(everything.args, ["-y", "@modelcontextprotocol/server-everything"]);
     assert_eq!(variable(everything, "KEY"), Some("secret"));
     assert_eq!(header(remote(&file, "tickets"), "Authorization"), "Bearer secret");
-    assert_eq!(file.warnings, ["server \"everything\": unknown key \"timeout\" has no effect"]);
+    let everything = &file.servers["everything"];
+    assert_eq!(everything.request_timeout, None);
+    assert_eq!(["echo", "add"].map(|tool| everything.permits(tool)), [false, true]);
+    assert!(!file.servers["tickets"].permits("create"));
+    let warnings = [
+        "the tools \"other_*\" are of no server of the file",
+        "server \"everything\": timeout has no effect: it limits the start",
+    ];
+    assert_eq!(file.warnings, warnings);
 }
 
 #[test]
@@ -169,6 +177,42 @@ fn unreadable_restriction_is_an_error() {
             assert!(file.errors[0].contains(key), "{:?}", file.errors);
         }
     }
+}
+
+#[test]
+fn spelling_and_form_do_not_lift_restrictions() {
+    for entry in [
+        r#"{"command": "x", "toolsdenied": ["drop"]}"#,
+        r#"{"command": "x", "DISABLEDTOOLS": ["drop"]}"#,
+        r#"{"url": "https://a", "Disabled_Tools": ["drop"]}"#,
+    ] {
+        let text = format!("{{\"mcpServers\": {{\"a\": {entry}}}}}");
+        let file = ServersFile::parse(text.as_bytes(), |_| None).unwrap();
+        assert!(!file.servers["a"].permits("drop"), "{text}");
+    }
+    for mcp in [r#"{"excluded": "crm"}"#, r#"{"allowed": "docs"}"#, r#"{"allowed": [1]}"#] {
+        let text =
+            format!("{{\"mcp\": {mcp}, \"mcpServers\": {{\"crm\": {{\"command\": \"x\"}}}}}}");
+        let error = ServersFile::parse(text.as_bytes(), |_| None).unwrap_err();
+        assert!(error.to_string().contains("must be a list of names"), "{error}");
+    }
+}
+
+#[test]
+fn errors_do_not_quote_values() {
+    for entry in [
+        r#""headers": "Authorization: sk-1""#,
+        r#""env": "KEY=sk-1""#,
+        r#""args": "--token sk-1""#,
+        r#""oauth": {"clientSecret": ["sk-1"]}"#,
+    ] {
+        let text = format!("{{\"mcpServers\": {{\"a\": {{\"url\": \"https://a\", {entry}}}}}}}");
+        let file = ServersFile::parse(text.as_bytes(), |_| None).unwrap();
+        assert!(!file.errors.is_empty() && !file.errors[0].contains("sk-1"), "{:?}", file.errors);
+    }
+    let text = "[mcp_servers.a]\nenv = { KEY = \"sk-1\"\n";
+    let error = ServersFile::parse(text.as_bytes(), |_| None).unwrap_err().to_string();
+    assert!(error.contains("line 2") && !error.contains("sk-1"), "{error}");
 }
 
 #[test]

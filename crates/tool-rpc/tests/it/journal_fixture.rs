@@ -107,7 +107,7 @@ impl Fixture {
         let instance = InstanceId::generate();
         let options = JournalOptions { shared, ..JournalOptions::default() };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
-        let options = InvokeOptions::new(8).with_journal(journal.clone());
+        let options = InvokeOptions::new(10).with_backlog(128).with_journal(journal.clone());
         let registry = registry_of(self.tools());
         let (handler, workers) = handler_at(key, bus, registry, &instance, options).await;
         RunningHandler { handler, workers, journal }

@@ -3,8 +3,9 @@
 use std::{fs, time::Duration};
 
 use rockbot_contracts::{ReplyBody, SessionId, user::TurnOutcome};
+use rustix::process::Signal;
 
-use super::harness::{GATED, Replicas, assert_completed, kill, scene};
+use super::harness::{GATED, Replicas, assert_completed, scene};
 
 const JOB: &str = "the job";
 /// The patience of a turn, 60 s, and some time to answer.
@@ -36,8 +37,9 @@ async fn turn_ends_when_file_of_store_is_removed() {
     }
     assert_eq!(replicas.lines(), ["gated"], "a call was sent without a record");
 
-    // Another process creates a new file.
-    kill(agent).await;
+    // Another process creates a new file. The first one settles its messages before it ends.
+    agent.send(Signal::TERM);
+    agent.wait().await;
     let restarted = replicas.start("agent-1").await;
     let next = user.send(&SessionId::generate(), JOB).await;
     assert_completed(&user.answer(&next).await, "done");

@@ -151,6 +151,24 @@ fn requested_fire_leaves_the_schedule_unchanged() {
 }
 
 #[test]
+fn single_task_keeps_its_fire_during_another_turn() {
+    let mut task = task("0 9 * * *", at("2026-11-25T07:00:00Z"));
+    (task.run_once, task.requested) = (true, Some(at("2026-11-25T07:50:00Z")));
+    let rules = rules("1h");
+    let requested = rules.change(&task, &berlin(), at("2026-11-25T07:50:00Z")).unwrap().task;
+    assert_eq!(requested.due, Some(at("2026-11-25T08:00:00Z")), "a request does not replace it");
+    let during = at("2026-11-25T08:05:00Z");
+    assert_eq!(
+        (rules.change(&requested, &berlin(), during), rules.due_at(&requested)),
+        (None, None)
+    );
+    let ended = ScheduledTask { running: None, ..requested };
+    let change = rules.change(&ended, &berlin(), during).unwrap();
+    assert_eq!((change.has_fired, change.overlapped, change.task.due), (true, 0, None));
+    assert_eq!(change.task.running.unwrap().at, at("2026-11-25T08:00:00Z"));
+}
+
+#[test]
 fn single_task_has_no_next_fire_once_it_fired() {
     let mut task = task("0 9 * * *", at("2026-11-25T07:00:00Z"));
     task.run_once = true;
