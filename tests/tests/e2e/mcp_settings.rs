@@ -23,7 +23,7 @@ say = lambda message: print(json.dumps({"jsonrpc": "2.0", **message}), flush=Tru
 for line in sys.stdin:
     message = json.loads(line)
     method, identity = message.get("method"), message.get("id")
-    if identity is None:
+    if "id" not in message:
         continue
     if method == "initialize":
         say({"id": identity, "result": {"protocolVersion": message["params"]["protocolVersion"],
