@@ -10,6 +10,7 @@ pub mod bus_conformance;
 pub mod docker;
 pub mod fixture;
 pub mod intercepted_bus;
+pub mod intercepted_store;
 pub mod management;
 pub mod mcp_servers;
 pub mod openapi_mock;
@@ -24,6 +25,7 @@ pub mod vhost;
 
 pub use fixture::BusFixture;
 pub use intercepted_bus::InterceptedBus;
+pub use intercepted_store::{InterceptedStore, StoreInterceptor};
 pub use mcp_servers::{HttpPeer, McpPeer, RunningHttpPeer};
 pub use openapi_mock::OpenApiMock;
 pub use otlp_collector::{Collector, Span};

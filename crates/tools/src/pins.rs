@@ -310,7 +310,8 @@ impl std::fmt::Debug for ToolPins {
 #[cfg(test)]
 mod tests {
     use futures_util::future::BoxFuture;
-    use rockbot_store::{Clock, MemoryStore, Timestamp};
+    use rockbot_store::{Clock, MemoryStore};
+    use rockbot_testkit::{InterceptedStore, StoreInterceptor};
 
     use super::*;
     use crate::testing::registration;
@@ -411,55 +412,26 @@ mod tests {
         assert!(!trusts_pool(&pins, "web").await);
     }
 
-    /// A store whose reads end before any write of the concurrent tasks begins.
-    struct SlowReads(MemoryStore);
+    /// Reads end before any write of the concurrent tasks begins.
+    struct SlowReads;
 
-    impl Store for SlowReads {
-        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+    impl StoreInterceptor for SlowReads {
+        fn get<'a>(
+            &'a self,
+            store: &'a dyn Store,
+            key: &'a Key,
+        ) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
             Box::pin(async move {
-                let found = self.0.get(key).await;
+                let found = store.get(key).await;
                 tokio::task::yield_now().await;
                 found
             })
-        }
-
-        fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
-            self.0.write(write)
-        }
-
-        fn remove<'a>(
-            &'a self,
-            key: &'a Key,
-            expected: Expected,
-        ) -> BoxFuture<'a, Result<bool, StoreError>> {
-            self.0.remove(key, expected)
-        }
-
-        fn list<'a>(
-            &'a self,
-            prefix: &'a Prefix,
-            after: Option<&'a Key>,
-            limit: usize,
-        ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
-            self.0.list(prefix, after, limit)
-        }
-
-        fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-            self.0.sweep(limit)
-        }
-
-        fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-            self.0.now()
-        }
-
-        fn close(&self) -> BoxFuture<'_, ()> {
-            self.0.close()
         }
     }
 
     #[tokio::test]
     async fn concurrent_checks_of_old_pin_agree() {
-        let store = Arc::new(SlowReads(MemoryStore::new(Clock::System)));
+        let store = InterceptedStore::wrap(Arc::new(MemoryStore::new(Clock::System)), SlowReads);
         let [one, two] =
             [(); 2].map(|()| ToolPins::new(store.clone(), AgentName::new("tester").unwrap()));
         let key = one.key(PinnedTool::HANDLERS, "read").unwrap();

@@ -6,11 +6,9 @@ use futures_util::future::{BoxFuture, ready};
 use rockbot_agent::{Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, MemorySection};
 use rockbot_contracts::{AgentName, SessionId, ToolErrorCode};
 use rockbot_llm::{ChatMessage, ChatModel};
-use rockbot_store::{
-    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Timestamp,
-    Write, Written,
-};
+use rockbot_store::{Clock, ManualClock, MemoryStore, Store, StoreError, Write, Written};
 use rockbot_store_sql::SqliteStore;
+use rockbot_testkit::{InterceptedStore, StoreInterceptor};
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -276,55 +274,28 @@ async fn limits_hold_for_concurrent_calls() {
     memory.close().await;
 }
 
-/// A store that rejects change records.
-struct WithoutChangeRecords(MemoryStore);
+/// Change records are rejected.
+struct WithoutChangeRecords;
 
-impl Store for WithoutChangeRecords {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-        self.0.get(key)
-    }
-
-    fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
+impl StoreInterceptor for WithoutChangeRecords {
+    fn write<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        write: Write,
+    ) -> BoxFuture<'a, Result<Written, StoreError>> {
         if write.key.as_str().starts_with("changes/") {
             let reason = "a test".to_owned();
             return Box::pin(ready(Err(StoreError::Unavailable { reason })));
         }
-        self.0.write(write)
-    }
-
-    fn remove<'a>(
-        &'a self,
-        key: &'a Key,
-        expected: Expected,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.0.remove(key, expected)
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a Prefix,
-        after: Option<&'a Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
-        self.0.list(prefix, after, limit)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.0.sweep(limit)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.0.now()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close()
+        store.write(write)
     }
 }
 
 #[tokio::test]
 async fn write_succeeds_without_change_record() {
-    let memory = with_store(WithoutChangeRecords(MemoryStore::new(Clock::System)));
+    let store = Arc::new(MemoryStore::new(Clock::System));
+    let store = InterceptedStore::wrap(store, WithoutChangeRecords);
+    let memory = AgentMemory::new(store, &MemorySection::default());
     assert_eq!(must_call(&memory, "list_rules", json!({})).await, "There is no rule.");
     must_call(&memory, "add_rule", json!({"rule": "Be kind."})).await;
     let listed = must_call(&memory, "list_rules", json!({})).await;

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     harness::{Answer, CannedModel, RecordingModel, send, text_events},
-    schedule_harness::{Process, Site, UnconfirmedStore, new_task, several_scans, tester},
+    schedule_harness::{Process, Site, UnconfirmedWrite, new_task, several_scans, tester},
 };
 
 const MORNING: &str = "2026-11-25T07:00:00Z";
@@ -144,7 +144,7 @@ async fn unconfirmed_writes_never_repeat_a_fire() {
         let model = text("Done.");
         site.start("adds", &model).await.add("report", "0 9 * * *").await;
         site.set(NINE);
-        let store = UnconfirmedStore::new(site.stores.store.clone(), number, is_made);
+        let store = UnconfirmedWrite::wrap(site.stores.store.clone(), number, is_made);
         let section = ScheduleSection::default();
         let process = site.start_with("runs", &model, section, store).await;
         process.wait_for(|tasks| tasks[0].last.is_some()).await;

@@ -1,6 +1,12 @@
 //! Processes of an agent with scheduled tasks, on a clock that the test controls.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use rockbot_agent::{
@@ -12,9 +18,8 @@ use rockbot_contracts::{
     AgentName, InstanceId, ScheduleRequest, ScheduleResponse,
     schedule::{NewTask, ScheduledTaskInfo},
 };
-use rockbot_store::{
-    Entry, Expected, Key, ManualClock, Prefix, Store, StoreError, Stores, Timestamp, Write, Written,
-};
+use rockbot_store::{ManualClock, Store, StoreError, Stores, Timestamp, Write, Written};
+use rockbot_testkit::{InterceptedStore, StoreInterceptor, fixture::wait_until};
 use tokio::time::sleep;
 
 use crate::harness::{AgentFixture, RecordingModel};
@@ -135,13 +140,7 @@ impl Process {
 
     /// Waits until the model got this number of requests.
     pub(crate) async fn wait_for_requests(&self, count: usize) {
-        for _ in 0..600 {
-            if self.model.request_count() >= count {
-                return;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        panic!("{} requests, not {count}", self.model.request_count());
+        wait_until("requests to the model", || self.model.request_count() >= count).await;
     }
 }
 
@@ -165,66 +164,40 @@ pub(crate) fn new_task(name: &str, cron: &str) -> NewTask {
     }
 }
 
-/// A store whose n-th write of a scheduled task is not confirmed.
-pub(crate) struct UnconfirmedStore {
-    inner: Arc<dyn Store>,
+/// The n-th write of a scheduled task is not confirmed.
+pub(crate) struct UnconfirmedWrite {
     /// The write is made all the same.
     is_made: bool,
-    left: std::sync::atomic::AtomicI64,
+    left: AtomicI64,
 }
 
-impl UnconfirmedStore {
-    pub(crate) fn new(inner: Arc<dyn Store>, number: i64, is_made: bool) -> Arc<Self> {
-        Arc::new(Self { inner, is_made, left: number.into() })
+impl UnconfirmedWrite {
+    /// Wraps `store`, whose write `number`, from 0, is not confirmed.
+    pub(crate) fn wrap(
+        store: Arc<dyn Store>,
+        number: i64,
+        is_made: bool,
+    ) -> Arc<InterceptedStore<Self>> {
+        InterceptedStore::wrap(store, Self { is_made, left: number.into() })
     }
 }
 
-impl Store for UnconfirmedStore {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-        self.inner.get(key)
-    }
-
-    fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
+impl StoreInterceptor for UnconfirmedWrite {
+    fn write<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        write: Write,
+    ) -> BoxFuture<'a, Result<Written, StoreError>> {
         Box::pin(async move {
             let is_of_task =
                 write.key.segments().next().is_some_and(|space| space.starts_with("schedule"));
-            let order = std::sync::atomic::Ordering::SeqCst;
-            if !is_of_task || self.left.fetch_sub(1, order) != 0 {
-                return self.inner.write(write).await;
+            if !is_of_task || self.left.fetch_sub(1, Ordering::SeqCst) != 0 {
+                return store.write(write).await;
             }
             if self.is_made {
-                self.inner.write(write).await?;
+                store.write(write).await?;
             }
             Err(StoreError::Unconfirmed { reason: "a test".to_owned() })
         })
-    }
-
-    fn remove<'a>(
-        &'a self,
-        key: &'a Key,
-        expected: Expected,
-    ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.inner.remove(key, expected)
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a Prefix,
-        after: Option<&'a Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.inner.sweep(limit)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.inner.now()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
     }
 }

@@ -8,11 +8,9 @@ use rockbot_memory::{
     MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError,
     working_memory::{GUIDE, MemorySearch, WorkingMemoryLimits, working_memory_tools},
 };
-use rockbot_store::{
-    Clock, Entry, Expected, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Timestamp,
-    Write, Written,
-};
+use rockbot_store::{Clock, Expected, Key, ManualClock, MemoryStore, Store, StoreError};
 use rockbot_store_sql::SqliteStore;
+use rockbot_testkit::{InterceptedStore, StoreInterceptor};
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry};
 use serde_json::{Value, json};
 
@@ -199,20 +197,13 @@ async fn limits_hold_for_concurrent_saves() {
     assert_eq!(keys(&memory, &owner("assistant", "one"), None).await.len(), 3);
 }
 
-/// A store that fails to remove data of working memory.
-struct UnremovableData(MemoryStore);
+/// Data of working memory is not removed.
+struct UnremovableData;
 
-impl Store for UnremovableData {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-        self.0.get(key)
-    }
-
-    fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
-        self.0.write(write)
-    }
-
+impl StoreInterceptor for UnremovableData {
     fn remove<'a>(
         &'a self,
+        store: &'a dyn Store,
         key: &'a Key,
         expected: Expected,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
@@ -220,34 +211,13 @@ impl Store for UnremovableData {
             let reason = "a test".to_owned();
             return Box::pin(ready(Err(StoreError::Unavailable { reason })));
         }
-        self.0.remove(key, expected)
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a Prefix,
-        after: Option<&'a Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
-        self.0.list(prefix, after, limit)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.0.sweep(limit)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.0.now()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close()
+        store.remove(key, expected)
     }
 }
 
 #[tokio::test]
 async fn failed_removal_of_old_data_is_not_an_error() {
-    let memory = WorkingMemory::new(Arc::new(UnremovableData(MemoryStore::new(Clock::System))));
+    let memory = WorkingMemory::new(InterceptedStore::wrap(store(), UnremovableData));
     let own = owner("assistant", "one");
     save(&memory, &own, "notes", "old").await;
     save(&memory, &own, "notes", "new").await;

@@ -249,35 +249,20 @@ impl fmt::Debug for Outputs {
 mod tests {
     use futures_util::future::BoxFuture;
 
-    use rockbot_store::{Clock, MemoryStore, Prefix, StoreError, Timestamp, Written};
+    use rockbot_store::{Clock, MemoryStore, Prefix, StoreError};
+    use rockbot_testkit::{InterceptedStore, StoreInterceptor};
 
     use super::*;
 
-    /// A store whose `list` fails, or never completes.
-    struct UnlistableStore {
-        inner: MemoryStore,
+    /// `list` fails, or never completes.
+    struct Unlistable {
         replies: bool,
     }
 
-    impl Store for UnlistableStore {
-        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-            self.inner.get(key)
-        }
-
-        fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
-            self.inner.write(write)
-        }
-
-        fn remove<'a>(
-            &'a self,
-            key: &'a Key,
-            expected: Expected,
-        ) -> BoxFuture<'a, Result<bool, StoreError>> {
-            self.inner.remove(key, expected)
-        }
-
+    impl StoreInterceptor for Unlistable {
         fn list<'a>(
             &'a self,
+            _: &'a dyn Store,
             _: &'a Prefix,
             _: Option<&'a Key>,
             _: usize,
@@ -289,25 +274,14 @@ mod tests {
                 Err(StoreError::Unavailable { reason: "unavailable".to_owned() })
             })
         }
-
-        fn sweep(&self, most: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-            self.inner.sweep(most)
-        }
-
-        fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-            self.inner.now()
-        }
-
-        fn close(&self) -> BoxFuture<'_, ()> {
-            self.inner.close()
-        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn output_is_stored_when_cleanup_fails() {
         for replies in [true, false] {
-            let store = UnlistableStore { inner: MemoryStore::new(Clock::System), replies };
-            let outputs = Outputs::new(Arc::new(store), OutputsSection::default());
+            let store = Arc::new(MemoryStore::new(Clock::System));
+            let store = InterceptedStore::wrap(store, Unlistable { replies });
+            let outputs = Outputs::new(store, OutputsSection::default());
             let agent = AgentName::new("assistant").unwrap();
             let context = ToolContext::new("verbose", SessionId::generate(), agent);
             let stored = outputs.store(&context, "a text".to_owned()).await.unwrap();
