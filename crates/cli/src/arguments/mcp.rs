@@ -1,0 +1,104 @@
+//! Arguments of `rockbot mcp`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueHint};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mcp {
+    /// List the connected servers
+    List,
+    /// Show a server and its tools, or the arguments of one tool
+    Describe {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// Name of one of its tools
+        tool: Option<String>,
+    },
+    /// Call a tool of a server
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp call time get_current_time '{\"timezone\":\"UTC\"}'
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f mcp call github search_code @query.json")]
+    Call {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// The server's name of the tool
+        tool: String,
+        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
+        arguments: Option<String>,
+        /// Time limit of the call, in seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        timeout: u64,
+    },
+    /// Add a server to a running fleet whose bridge allows it
+    ///
+    /// The server is removed when the bridge stops. Add permanent servers to the bridge's server file.
+    #[command(after_help = "Examples:
+  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp
+  rockbot --bus amqp://… mcp add time -- uvx mcp-server-time")]
+    Add {
+        /// Name of the server
+        server: String,
+        /// URL of a remote server
+        #[arg(
+            long,
+            value_name = "URL",
+            conflicts_with = "command",
+            required_unless_present = "command"
+        )]
+        url: Option<String>,
+        /// Command that the bridge allows, with its arguments
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+    /// Remove a server that was added at run time
+    Remove {
+        /// Name of the server, case-insensitive
+        server: String,
+    },
+    /// Log in to a remote server with a browser
+    ///
+    /// The tokens are stored in a file that only the current user can read. Every bridge that runs as
+    /// this user on this machine uses them.
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp login github
+  rockbot --mcp mcp.json mcp login github --scope \"repo read:org\"")]
+    Login {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// Scopes to request in addition to those that are granted, separated by spaces
+        #[arg(long = "scope", value_name = "SCOPES", value_delimiter = ' ')]
+        scopes: Vec<String>,
+    },
+    /// Connect to every server in a file and report the results
+    #[command(after_help = "Examples:
+  rockbot mcp check mcp.json
+
+Exit codes: 0 all servers connected, 1 a server failed or an entry is invalid, 64 the file cannot be
+used")]
+    Check {
+        /// Server file, such as mcp.json
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Copy servers from the configuration files of MCP clients
+    ///
+    /// Without FILE, those of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Gemini CLI, Zed,
+    /// opencode, Codex and Copilot CLI are looked for in this folder and in your home folder. Servers that
+    /// the server file has already are left as they are. Keys and tokens in the clients' files are copied
+    /// as they are written.
+    #[command(after_help = "Examples:
+  rockbot mcp import --dry-run
+  rockbot mcp import ~/.cursor/mcp.json --into mcp.json")]
+    Import {
+        /// Configuration files of MCP clients
+        #[arg(value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// Server file to add to [default: mcp.config, or mcp.json]
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        into: Option<PathBuf>,
+        /// Show what would be added, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
