@@ -1,7 +1,7 @@
 //! `rockbot schedule`: lists, shows, adds, cancels and runs scheduled tasks.
 
 use jiff::{Timestamp, tz::TimeZone};
-use rockbot_agent::ConversationRequestError;
+use rockbot_agent::{ConversationRequestError, schedule::describe_outcome};
 use rockbot_contracts::{
     ScheduleRequest, ScheduleResponse,
     conversation::ConversationErrorCode,
@@ -15,7 +15,6 @@ use crate::{
     failure::{Failure, Outcome},
     print::{note, outln},
     render,
-    scheduled_result::outcome_text,
     sessions::access::Conversations,
     settings::Settings,
     stored_conversations::Purpose,
@@ -134,7 +133,7 @@ fn last(task: &ScheduledTaskInfo, now: u64) -> String {
     }
     match &task.last {
         Some(LastFireInfo { ended_ms, outcome, .. }) => {
-            format!("{} {}", outcome_text(*outcome), render::ago(ended_ms / 1000, now / 1000))
+            format!("{} {}", describe_outcome(*outcome), render::ago(ended_ms / 1000, now / 1000))
         }
         None => "never".to_owned(),
     }

@@ -1,6 +1,7 @@
 //! Results of scheduled tasks, for people.
 
-use rockbot_contracts::{ScheduledEnded, user::TurnOutcome};
+use rockbot_agent::schedule::describe_outcome;
+use rockbot_contracts::ScheduledEnded;
 use serde_json::json;
 
 use crate::{print::outln, render};
@@ -12,22 +13,10 @@ pub(crate) fn print_result(ended: &ScheduledEnded, json: bool) -> std::io::Resul
         return outln!("{}", render::json_line(&line));
     }
     let ScheduledEnded { task, outcome, text, session_id, .. } = ended;
-    let heading =
-        format!("scheduled task '{task}' {}, conversation {session_id}", outcome_text(*outcome));
+    let heading = format!(
+        "scheduled task '{task}' {}, conversation {session_id}",
+        describe_outcome(*outcome)
+    );
     outln!("\r{}", render::dim(&render::short_line(&heading, usize::MAX)))?;
     outln!("{}", render::clean(text.trim()))
-}
-
-/// Returns the description of an outcome.
-pub(crate) fn outcome_text(outcome: TurnOutcome) -> &'static str {
-    match outcome {
-        TurnOutcome::Completed => "completed",
-        TurnOutcome::IterationLimit => "stopped at its limit of tool calls",
-        TurnOutcome::ToolTimeouts => "stopped because tools timed out",
-        TurnOutcome::Cancelled => "cancelled",
-        TurnOutcome::ModelFailed => "failed",
-        TurnOutcome::Overloaded => "refused for lack of capacity",
-        TurnOutcome::Expired => "missed",
-        TurnOutcome::Other => "ended",
-    }
 }

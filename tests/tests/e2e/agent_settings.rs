@@ -45,20 +45,6 @@ fn agent(fleet: &Fleet, script: &str) -> Command {
     agent
 }
 
-/// Starts an agent, and runs a chat until it has discovered the handlers.
-async fn chat_with(fleet: &Fleet, agent: Command) -> (Running, Exit) {
-    let mut agent = Running::start(agent);
-    agent.expect_log("ready").await;
-    let mut chat = fleet.run(&["chat", "go"]).await;
-    for _ in 0..100 {
-        if !chat.stdout.contains("tool not found") {
-            break;
-        }
-        chat = fleet.run(&["chat", "go"]).await;
-    }
-    (agent, chat)
-}
-
 #[tokio::test]
 async fn model_calls_tool_by_configured_alias() {
     let fleet = fleet();
@@ -66,7 +52,7 @@ async fn model_calls_tool_by_configured_alias() {
     let config = fleet.write("agent.toml", "[agent.aliases]\nopen_file = \"read_file\"\n");
     let mut agent = agent(&fleet, READS_BY_ALIAS);
     agent.arg("--config").arg(config);
-    let (agent, chat) = chat_with(&fleet, agent).await;
+    let (agent, chat) = fleet.chat_with(agent).await;
     chat.assert_code(0);
     assert_contains(&chat.stdout, &["It says", "The bus carries each call."]);
     // Both processes log the call, without its content.
@@ -101,7 +87,7 @@ async fn reads_with_trust(trusted: &str) -> Exit {
     let config = fleet.write("agent.toml", &config);
     let mut agent = agent(&fleet, READS);
     agent.arg("--config").arg(config);
-    chat_with(&fleet, agent).await.1
+    fleet.chat_with(agent).await.1
 }
 
 #[tokio::test]
@@ -126,7 +112,7 @@ async fn definition_selects_tier_with_its_own_model() {
         agent
             .env("ROCKBOT_LLM__LOW__SCRIPT", &low)
             .env("ROCKBOT_AGENT__DIRECTORY", fleet.path("agents"));
-        let (_agent, chat) = chat_with(&fleet, agent).await;
+        let (_agent, chat) = fleet.chat_with(agent).await;
         assert_contains(&chat.stdout, &[expected]);
     }
 }

@@ -116,6 +116,20 @@ impl Fleet {
         self.start(arguments).wait().await
     }
 
+    /// Starts an agent, and runs a chat until the agent has discovered the handlers and servers.
+    pub(crate) async fn chat_with(&self, agent: Command) -> (Running, Exit) {
+        let mut agent = Running::start(agent);
+        agent.expect_log("ready").await;
+        let mut chat = self.run(&["chat", "go"]).await;
+        for _ in 0..100 {
+            if !chat.stdout.contains("tool not found") {
+                break;
+            }
+            chat = self.run(&["chat", "go"]).await;
+        }
+        (agent, chat)
+    }
+
     /// Connects the test to the bus of the fleet.
     pub(crate) async fn bus(&self, config: impl FnOnce(&mut RabbitConfig)) -> Arc<dyn Bus> {
         let mut settings = RabbitConfig::new(fixture::test_broker_url(), "an e2e test");

@@ -150,16 +150,7 @@ async fn exposure_of_servers_file_offers_tools() {
     agent
         .env("ROCKBOT_LLM__PROVIDER", "scripted")
         .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"));
-    let mut agent = Running::start(agent);
-    agent.expect_log("ready").await;
-    // The agent discovers the servers shortly after it is ready.
-    let mut chat = fleet.run(&["chat", "go"]).await;
-    for _ in 0..100 {
-        if !chat.stdout.contains("tool not found") {
-            break;
-        }
-        chat = fleet.run(&["chat", "go"]).await;
-    }
+    let (_agent, chat) = fleet.chat_with(agent).await;
     assert_contains(&chat.stdout, &["It said quick"]);
 }
 

@@ -60,8 +60,9 @@ impl Schedule {
     }
 }
 
-/// Returns the description of an outcome.
-pub(super) fn describe_outcome(outcome: TurnOutcome) -> &'static str {
+/// Returns the description of an outcome, which follows the name of a task.
+#[must_use]
+pub fn describe_outcome(outcome: TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Completed => "completed",
         TurnOutcome::IterationLimit => "stopped at its limit of tool calls",

@@ -21,4 +21,6 @@ mod task_store;
 mod tools;
 mod zone;
 
-pub use self::{handle::Schedule, scheduler::Scheduler, section::ScheduleSection};
+pub use self::{
+    context::describe_outcome, handle::Schedule, scheduler::Scheduler, section::ScheduleSection,
+};

@@ -15,6 +15,8 @@ mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
+mod home;
+#[cfg(test)]
 mod mcp_import;
 #[cfg(test)]
 mod profiles;

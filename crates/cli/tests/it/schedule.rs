@@ -2,10 +2,13 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
-use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
+use crate::{
+    home::Home,
+    sandbox::{CommandOutput, assert_contains},
+};
 
 const SCRIPT: &str = r#"
 [[turn]]
@@ -17,40 +20,9 @@ when = "hello"
 text = "Hello."
 "#;
 
-/// A sandbox with a model script and a home directory.
-struct Home {
-    sandbox: Sandbox,
-    script: String,
-}
-
-impl Home {
-    fn new() -> Self {
-        let sandbox = Sandbox::new();
-        let script = sandbox.write("script.toml", SCRIPT).display().to_string();
-        Self { sandbox, script }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.sandbox.std_command(arguments);
-        command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &self.script);
-        command.env("HOME", self.sandbox.temporary());
-        command
-    }
-
-    /// Runs a command that must exit with `code`.
-    #[track_caller]
-    fn check(&self, arguments: &[&str], code: i32) -> CommandOutput {
-        let mut command = assert_cmd::Command::from_std(self.command(arguments));
-        let output = command.write_stdin("").timeout(TIMEOUT).output().expect("it runs");
-        let output = CommandOutput::new(output);
-        output.assert_code(code, arguments);
-        output
-    }
-}
-
 #[test]
 fn tasks_are_added_listed_shown_and_cancelled() {
-    let home = Home::new();
+    let home = Home::new(SCRIPT);
     assert_contains(&home.check(&["schedule", "list"], 0).err, &["has no scheduled tasks"]);
     let arguments = [
         "schedule",
@@ -83,7 +55,7 @@ fn tasks_are_added_listed_shown_and_cancelled() {
 
 #[test]
 fn scheduling_can_be_turned_off() {
-    let home = Home::new();
+    let home = Home::new(SCRIPT);
     let mut command = home.command(&["schedule", "list"]);
     command.env("ROCKBOT_SCHEDULE__ENABLED", "false");
     let output = CommandOutput::new(command.output().expect("it runs"));
@@ -93,7 +65,7 @@ fn scheduling_can_be_turned_off() {
 
 #[test]
 fn chat_prints_the_result_of_a_task_between_turns() {
-    let home = Home::new();
+    let home = Home::new(SCRIPT);
     home.check(&["schedule", "add", "report", "@yearly", "Count the mails"], 0);
     assert_contains(&home.check(&["schedule", "run-now", "report"], 0).out, &["is due now"]);
     // A single message fires nothing.

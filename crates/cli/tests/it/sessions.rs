@@ -9,7 +9,10 @@ use std::{
 use rockbot_store::{Clock, Key, Prefix, StoreUrl};
 use serde_json::Value;
 
-use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
+use crate::{
+    home::Home,
+    sandbox::{CommandOutput, assert_contains},
+};
 
 const SCRIPT: &str = r#"
 [[turn]]
@@ -48,37 +51,14 @@ arguments = { command = "echo started > started; read line < release" }
 text = "The command: {{result.bash}}"
 "#;
 
-/// A sandbox with a model script and a home directory.
-struct Home {
-    sandbox: Sandbox,
-    script: String,
+/// A home with notes.
+fn home() -> Home {
+    let home = Home::new(SCRIPT);
+    home.sandbox.write("notes.md", "buy milk\n");
+    home
 }
 
 impl Home {
-    fn new() -> Self {
-        let sandbox = Sandbox::new();
-        sandbox.write("notes.md", "buy milk\n");
-        let script = sandbox.write("script.toml", SCRIPT).display().to_string();
-        Self { sandbox, script }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.sandbox.std_command(arguments);
-        command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &self.script);
-        command.env("HOME", self.sandbox.temporary());
-        command
-    }
-
-    /// Runs a command that must exit with `code`.
-    #[track_caller]
-    fn check(&self, arguments: &[&str], code: i32) -> CommandOutput {
-        let mut command = assert_cmd::Command::from_std(self.command(arguments));
-        let output = command.write_stdin("").timeout(TIMEOUT).output().expect("it runs");
-        let output = CommandOutput::new(output);
-        output.assert_code(code, arguments);
-        output
-    }
-
     /// Returns the conversations, the last active first.
     fn sessions(&self) -> Vec<Value> {
         let list = self.check(&["sessions", "list", "--json"], 0).json();
@@ -116,7 +96,7 @@ fn id(session: &Value) -> &str {
 
 #[test]
 fn conversations_are_listed_shown_exported_and_deleted() {
-    let home = Home::new();
+    let home = home();
     assert!(home.sessions().is_empty());
     home.check(&["chat", "hello there"], 0);
     home.check(&["chat", "read my notes"], 0);
@@ -153,7 +133,7 @@ fn conversations_are_listed_shown_exported_and_deleted() {
 
 #[test]
 fn feedback_is_recorded_for_the_last_or_a_named_answer() {
-    let home = Home::new();
+    let home = home();
     home.check(&["chat", "hello there"], 0);
     home.check(&["chat", "--continue", "read my notes"], 0);
     let session = home.sessions().remove(0);
@@ -182,7 +162,7 @@ fn feedback_is_recorded_for_the_last_or_a_named_answer() {
 
 #[test]
 fn deletion_removes_working_memory_of_the_conversation() {
-    let home = Home::new();
+    let home = home();
     for text in ["note one", "note two"] {
         home.check(&["chat", text], 0);
     }
@@ -194,7 +174,7 @@ fn deletion_removes_working_memory_of_the_conversation() {
 
 #[test]
 fn chat_continues_the_last_or_a_named_conversation() {
-    let home = Home::new();
+    let home = home();
     home.check(&["chat", "--continue", "hello"], 1);
     home.check(&["chat", "--session", "unknown", "hello"], 1);
     home.check(&["chat", "hello first"], 0);
@@ -214,7 +194,7 @@ fn chat_continues_the_last_or_a_named_conversation() {
 
 #[test]
 fn killed_chat_goes_on_when_it_is_continued() {
-    let home = Home::new();
+    let home = home();
     let (started, release) = (home.pipe("started"), home.pipe("release"));
     let mut command = home.command(&["chat", "wait for me"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -238,7 +218,7 @@ fn killed_chat_goes_on_when_it_is_continued() {
 
 #[test]
 fn memory_store_says_that_nothing_survives() {
-    let home = Home::new();
+    let home = home();
     let run = |arguments: &[&str]| {
         let mut command = home.command(arguments);
         command.env("ROCKBOT_AGENT__CONVERSATIONS__STORE", "memory:");

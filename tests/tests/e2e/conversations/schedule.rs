@@ -15,9 +15,10 @@ use rockbot_contracts::{
     schedule::{NewTask, ScheduledTaskInfo},
 };
 use rockbot_store::{Clock, LogName, Prefix, StoreUrl};
+use rockbot_testkit::fixture::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval};
 
 use super::harness::{GATED, Replicas, kill, scene};
 use crate::process::Running;
@@ -62,6 +63,19 @@ async fn tasks(client: &AgentClient, replicas: &Replicas) -> Vec<ScheduledTaskIn
     }
 }
 
+/// Waits until the turns of all tasks have an answer. A single task is removed then.
+async fn wait_until_answered(client: &AgentClient, replicas: &Replicas, deadline: Instant) {
+    let mut ticks = interval(POLL);
+    loop {
+        let left = tasks(client, replicas).await;
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{left:#?}");
+        ticks.tick().await;
+    }
+}
+
 /// Returns the expression of a single time, in UTC.
 fn single(at: SystemTime) -> String {
     let at = Timestamp::try_from(at).expect("a time").to_zoned(TimeZone::UTC);
@@ -82,10 +96,7 @@ async fn check_round(disturbance: Disturbance, count: usize) {
         add(&client, &replicas, format!("task {number}"), single(due)).await;
     }
     if disturbance != Disturbance::KilledBefore {
-        while replicas.lines().is_empty() {
-            assert!(Instant::now() < due_at + LIMIT, "no task fired");
-            sleep(POLL).await;
-        }
+        wait_until("a fire", || !replicas.lines().is_empty()).await;
     }
     let stalled = if disturbance == Disturbance::StalledDuring {
         first.send(Signal::STOP);
@@ -94,15 +105,7 @@ async fn check_round(disturbance: Disturbance, count: usize) {
         kill(first).await;
         None
     };
-    // A single task is removed when its turn has an answer.
-    loop {
-        let left = tasks(&client, &replicas).await;
-        if left.is_empty() {
-            break;
-        }
-        assert!(Instant::now() < due_at + LIMIT, "{disturbance:?}: {left:#?}");
-        sleep(POLL).await;
-    }
+    wait_until_answered(&client, &replicas, due_at + LIMIT).await;
     let late = Instant::now().saturating_duration_since(due_at);
     println!("{disturbance:?}: {count} tasks answered {late:?} after their time");
     if let Some(stalled) = &stalled {
@@ -169,11 +172,7 @@ async fn turn_of_a_task_continues_after_its_process_is_killed() {
     kill(first).await;
     let second = start(&replicas, "agent-2").await;
     replicas.open_gate();
-    let deadline = Instant::now() + LIMIT;
-    while !tasks(&client, &replicas).await.is_empty() {
-        assert!(Instant::now() < deadline, "the turn has no answer");
-        sleep(POLL).await;
-    }
+    wait_until_answered(&client, &replicas, Instant::now() + LIMIT).await;
     assert_eq!(replicas.lines(), ["gated", "after"]);
     check_conversations(&replicas, 1).await;
     let user = replicas.user().await;
