@@ -12,12 +12,13 @@ mod replies;
 mod resumption;
 mod sharing;
 mod turn_scan;
+mod user_channel;
 
 use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Subscription, Worker, worker::WorkerStats};
 use rockbot_contracts::{
-    QueueSpec,
+    InstanceId, QueueSpec,
     topology::{user_message, user_message_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ use self::{
     own_queue::OwnQueueHandler,
     ownership::Ownership,
     turn_scan::TurnScan,
+    user_channel::BusUserChannel,
 };
 use crate::{
     agent::{Agent, CANCEL_GRACE},
@@ -87,6 +89,17 @@ pub async fn serve(
         replicas: None,
         stop: stop.clone(),
     };
+    if let Some(delegation) = agent.delegation() {
+        delegation.set_users(Arc::new(BusUserChannel { bus: bus.clone() }));
+        let conversations = agent.conversations();
+        if conversations.is_durable() {
+            // Another process of the same user may use the store.
+            let sharing = Sharing::new(conversations.store().clone(), InstanceId::generate());
+            let (own, name) = (sharing.incarnation(), agent.name().clone());
+            let ownership = Ownership::new(sharing.store, name, own, sharing.lease);
+            delegation.set_leases(Arc::new(ownership));
+        }
+    }
     let queue = QueueSpec::work(&user_message(agent.name()));
     let name = queue.name.clone();
     let subscription = Subscription::new(queue, concurrency);
@@ -118,6 +131,10 @@ pub async fn serve_shared(
     let own = sharing.incarnation();
     let name = agent.name().clone();
     let ownership = Ownership::new(sharing.store.clone(), name.clone(), own.clone(), sharing.lease);
+    if let Some(delegation) = agent.delegation() {
+        delegation.set_users(Arc::new(BusUserChannel { bus: bus.clone() }));
+        delegation.set_leases(Arc::new(ownership.clone()));
+    }
     let forwarder = Forwarder::new(bus.clone(), name.clone(), own.clone(), sharing.lease / 2);
     let handler = Arc::new(InboxHandler {
         agent: agent.clone(),

@@ -7,6 +7,7 @@
 //! - [`Conversations`]: the stored conversations, from which another process continues;
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
+//! - [`Delegation`]: sub-agents, which work beside a conversation and report back to it;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
 //! A turn requests an answer of the model, runs the tools that it calls, and repeats until the model
@@ -22,6 +23,7 @@ pub mod conversation;
 pub mod conversation_service;
 mod dedup;
 pub mod definition;
+pub mod delegation;
 pub mod event;
 mod history;
 pub mod inbox;
@@ -51,7 +53,9 @@ mod turn;
 pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
-pub use client::{AgentClient, ConversationRequestError, Replies, ReplyError, SendError};
+pub use client::{
+    AgentClient, ConversationRequestError, FollowUps, Replies, ReplyError, SendError,
+};
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
 };
@@ -62,6 +66,7 @@ pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
+pub use delegation::{Delegation, DelegationOptions};
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
 pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;

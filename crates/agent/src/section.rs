@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use rockbot_contracts::period::{Period, duration};
 use rockbot_store::{StoreUrl, state_folder};
+use rockbot_tools::BudgetLimits;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -25,6 +26,8 @@ pub struct AgentSection {
     pub probe_replies: bool,
     /// The store of conversations.
     pub conversations: ConversationsSection,
+    /// The most that is spent on one message of a user.
+    pub budget: BudgetLimits,
 }
 
 impl Default for AgentSection {
@@ -35,6 +38,7 @@ impl Default for AgentSection {
             concurrency: 64,
             probe_replies: true,
             conversations: ConversationsSection::default(),
+            budget: BudgetLimits::default(),
         }
     }
 }
@@ -133,6 +137,7 @@ impl AgentSection {
             problems.push("agent.concurrency: must be at least 1".to_owned());
         }
         problems.extend(self.conversations.validate());
+        problems.extend(self.budget.validate("agent.budget"));
         problems.extend(self.definition().err());
         problems
     }

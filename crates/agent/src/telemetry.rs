@@ -33,7 +33,9 @@ pub(crate) fn invoke_agent(
 /// Records the outcome and duration of a turn.
 pub(crate) fn turn_ended(span: &Span, outcome: TurnOutcome, took: Duration) {
     let label = match outcome {
-        TurnOutcome::Completed | TurnOutcome::IterationLimit => "answered",
+        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
+            "answered"
+        }
         TurnOutcome::Cancelled => "cancelled",
         _ => "failed",
     };

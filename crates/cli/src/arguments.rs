@@ -2,6 +2,7 @@
 
 mod admin;
 mod sessions;
+mod tasks;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
     sessions::Sessions,
+    tasks::Tasks,
 };
 
 const EXAMPLES: &str = "\
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
     #[command(subcommand)]
     Sessions(Sessions),
+    /// List, show and cancel the sub-agents of a running agent
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),

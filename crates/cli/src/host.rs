@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerInstructions, McpParts, McpServices, MemoryError, ServiceSearch,
-    Team, serve,
+    ConversationService, Delegation, DelegationOptions, HandlerInstructions, McpParts, McpServices,
+    MemoryError, ServiceSearch, Team, serve,
 };
 use rockbot_llm::ChatModel;
 use rockbot_scripts::RunnerName;
@@ -56,7 +56,9 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
-        register_agent_tools(&registry, settings, memory.as_deref(), services.as_ref())?;
+        let delegation = Delegation::new(DelegationOptions::default());
+        let own = (services.as_ref(), &delegation);
+        register_agent_tools(&registry, settings, memory.as_deref(), own)?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
@@ -67,6 +69,7 @@ impl Host {
             let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
             let conversations_of = stores.factory(settings);
+            let budget = settings.agent.budget;
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
@@ -82,6 +85,7 @@ impl Host {
                 let mut parts = AgentParts::new(definition, model.clone(), registry.clone());
                 parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
+                parts.limits.budget = budget;
                 if let Some(memory) = &memory {
                     parts.set_memory(memory);
                 }
@@ -99,6 +103,7 @@ impl Host {
         if let Some(services) = services {
             parts.context.push(services);
         }
+        parts.delegation = Some(delegation);
         let agent = Agent::new(parts);
         let server = ConversationServer::for_agent(agent.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
@@ -130,10 +135,11 @@ fn register_agent_tools(
     registry: &ToolRegistry,
     settings: &Settings,
     memory: Option<&AgentMemory>,
-    services: Option<&Arc<ServiceSearch>>,
+    (services, delegation): (Option<&Arc<ServiceSearch>>, &Arc<Delegation>),
 ) -> Result<(), Failure> {
-    let mut guides = vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE];
-    let mut tools = Vec::new();
+    let mut guides =
+        vec![guides::FILES, guides::WEB, guides::REST, outputs::GUIDE, delegation.guide()];
+    let mut tools = delegation.tools();
     if settings.scripts.runner != RunnerName::Off {
         guides.push(rockbot_scripts::GUIDE);
     }

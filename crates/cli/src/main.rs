@@ -13,6 +13,7 @@ mod dlq;
 mod doctor;
 mod failure;
 mod fleet;
+mod follow_ups;
 mod host;
 mod mcp;
 mod mismatch;
@@ -23,6 +24,7 @@ mod script;
 mod sessions;
 mod settings;
 mod stored_conversations;
+mod tasks;
 mod tools;
 mod up;
 mod watch;
@@ -115,6 +117,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Demo => demo::run(settings).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
+            Command::Tasks(command) => tasks::run(settings, command, common.json).await,
             Command::Tools(command) => {
                 // An embedded fleet ends with the call, and a stored output with it.
                 if matches!(command, arguments::Tools::Call { .. }) {

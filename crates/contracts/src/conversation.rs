@@ -6,9 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{InstanceId, MessageId, SessionId, ToolCallId},
+    ids::{InstanceId, MessageId, SessionId, TaskId, ToolCallId},
     message::Message,
     spending::{Spending, TurnUsage},
+    task::TaskSummary,
     tool::{Executed, ToolErrorCode},
     user::TurnOutcome,
 };
@@ -58,6 +59,18 @@ pub enum ConversationRequest {
     Delete {
         /// The conversation.
         session_id: SessionId,
+    },
+    /// Lists work that the agent handed over, the oldest first, at most [`MAX_PAGE_ITEMS`].
+    Tasks {},
+    /// Returns handed over work.
+    Task {
+        /// The work.
+        task_id: TaskId,
+    },
+    /// Cancels handed over work.
+    CancelTask {
+        /// The work.
+        task_id: TaskId,
     },
 }
 
@@ -129,6 +142,20 @@ pub enum ConversationResponse {
     },
     /// The conversation was deleted.
     Deleted {},
+    /// Handed over work, the oldest first.
+    Tasks {
+        /// The work.
+        tasks: Vec<TaskSummary>,
+    },
+    /// Handed over work, also after it was cancelled.
+    Task {
+        /// The work.
+        #[serde(flatten)]
+        task: TaskSummary,
+        /// Its result; may be empty.
+        #[serde(default)]
+        result: String,
+    },
     /// The feedback was recorded.
     FeedbackRecorded {},
     /// The request failed. Nothing was changed, unless the code is [`ConversationErrorCode::Unavailable`].

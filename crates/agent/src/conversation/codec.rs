@@ -125,6 +125,8 @@ mod tests {
             text: "hi".to_owned(),
             entry: EntryPoint::LateA2aReply,
             trace: None,
+            task: None,
+            fold: None,
         }));
         for mut entry in [message, model(), result("x".to_owned())] {
             let bytes = encode(&mut entry).unwrap();

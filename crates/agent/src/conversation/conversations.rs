@@ -100,6 +100,11 @@ impl Conversations {
         self.inner.is_durable
     }
 
+    /// Returns the store beside the logs.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.inner.markers.store()
+    }
+
     /// Returns the time that an operation waits for an unavailable store.
     pub(crate) fn patience(&self) -> Duration {
         self.inner.options.patience

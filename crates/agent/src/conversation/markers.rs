@@ -25,6 +25,10 @@ impl Markers {
         Self { store, agent: agent.to_string(), retention }
     }
 
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     pub(super) async fn write(
         &self,
         session: &SessionId,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, HandlerInstructions, McpParts,
-    ModelBehaviors, Team,
+    Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, Approvals, HandlerInstructions,
+    McpParts, ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ChatModel;
@@ -41,6 +41,7 @@ impl Agents {
             memory: stores.memory.clone(),
             conversations,
             approvals: Approvals::new(settings.approval.clone()),
+            limits: AgentLimits { budget: settings.agent.budget, ..AgentLimits::default() },
             layers: LayerOptions {
                 redactor: Redactor::from_environment(settings.secrets()),
                 account: Some(Arc::new(CallAccount::default())),
@@ -54,6 +55,7 @@ impl Agents {
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
         parts.context.push(tools.services.clone());
+        parts.delegation = Some(tools.delegation.clone());
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
         let team = Team::new(name, tools.registry.clone(), factory);
@@ -77,6 +79,7 @@ struct PartsFactory {
     memory: Option<Arc<AgentMemory>>,
     conversations: Arc<ConversationStores>,
     approvals: Option<Arc<Approvals>>,
+    limits: AgentLimits,
     layers: LayerOptions,
 }
 
@@ -107,6 +110,7 @@ impl PartsFactory {
             mcp: Some(mcp),
             pins: pins.filter(|_| self.pin_handler_tools),
             approvals: self.approvals.clone(),
+            limits: self.limits.clone(),
             layers: self.layers.clone(),
             behavior,
             conversations,

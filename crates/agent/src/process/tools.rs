@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{McpServices, ServiceSearch};
+use rockbot_agent::{Delegation, DelegationOptions, McpServices, ServiceSearch};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
@@ -20,6 +20,7 @@ const QUIET: Duration = Duration::from_millis(200);
 pub(crate) struct Tools {
     pub(super) registry: Arc<ToolRegistry>,
     pub(super) services: Arc<ServiceSearch>,
+    pub(super) delegation: Arc<Delegation>,
     directory: CatalogDirectory,
 }
 
@@ -34,12 +35,13 @@ impl Tools {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        for tool in builtin_tools(settings, fleet, stores, &services) {
+        let delegation = Delegation::new(DelegationOptions::default());
+        for tool in builtin_tools(settings, fleet, stores, (&services, &delegation)) {
             registry.register(tool).map_err(configuration_error)?;
         }
         let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
         let directory = directory.await.map_err(unavailable_error)?;
-        Ok(Self { registry, services, directory })
+        Ok(Self { registry, services, delegation, directory })
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
@@ -61,7 +63,7 @@ fn builtin_tools(
     settings: &Settings,
     fleet: &FleetClient,
     stores: &Stores,
-    services: &Arc<ServiceSearch>,
+    (services, delegation): (&Arc<ServiceSearch>, &Arc<Delegation>),
 ) -> Vec<Arc<dyn Tool>> {
     let mut guides = vec![
         guides::FILES,
@@ -70,8 +72,10 @@ fn builtin_tools(
         rockbot_agent::mcp::GUIDE,
         services.guide(),
         outputs::GUIDE,
+        delegation.guide(),
     ];
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
+    tools.extend(delegation.tools());
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
         guides.extend(memory.guides());

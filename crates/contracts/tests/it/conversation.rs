@@ -2,7 +2,7 @@
 
 use rockbot_contracts::{
     ConversationRequest, ConversationResponse, Executed, InstanceId, MessageId, SessionId,
-    ToolErrorCode, UserFeedback,
+    TaskState, TaskSummary, ToolErrorCode, UserFeedback,
     conversation::{
         ConversationErrorCode, ConversationState, ConversationSummary, FeedbackRating, HistoryBody,
         HistoryCall, HistoryItem,
@@ -10,7 +10,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 
-use crate::fixtures::{call, check, session, usage};
+use crate::fixtures::{call, check, session, task, usage};
 
 fn message() -> MessageId {
     MessageId::new("message-1").unwrap()
@@ -26,6 +26,9 @@ fn requests_match_golden_json() {
         ("history", ConversationRequest::History { session_id: session(), from: 17, limit: 100 }),
         ("message", ConversationRequest::Message { session_id: session(), message_id }),
         ("delete", ConversationRequest::Delete { session_id }),
+        ("tasks", ConversationRequest::Tasks {}),
+        ("task", ConversationRequest::Task { task_id: task() }),
+        ("cancel-task", ConversationRequest::CancelTask { task_id: task() }),
     ];
     for (action, request) in requests {
         check(&format!("conversation-request-{action}.json"), &request);
@@ -73,6 +76,8 @@ fn responses_match_golden_json() {
             },
         ),
         ("deleted", ConversationResponse::Deleted {}),
+        ("tasks", ConversationResponse::Tasks { tasks: vec![open_task()] }),
+        ("task", ConversationResponse::Task { task: ended_task(), result: "Cheaper.".to_owned() }),
         ("feedback-recorded", ConversationResponse::FeedbackRecorded {}),
         (
             "failed",
@@ -84,6 +89,32 @@ fn responses_match_golden_json() {
     ];
     for (kind, response) in responses {
         check(&format!("conversation-response-{kind}.json"), &response);
+    }
+}
+
+fn open_task() -> TaskSummary {
+    TaskSummary {
+        task_id: task(),
+        session_id: session(),
+        task_session_id: SessionId::new("subagent-3fa94c01d2be").unwrap(),
+        description: "Read the third proposal".to_owned(),
+        state: TaskState::Running,
+        created_ms: 1_700_000_000_000,
+        ended_ms: None,
+        deadline_ms: 1_700_000_600_000,
+        usage: None,
+        last_report: "2 of 3 read".to_owned(),
+        is_folded: false,
+    }
+}
+
+fn ended_task() -> TaskSummary {
+    TaskSummary {
+        state: TaskState::Completed,
+        ended_ms: Some(1_700_000_060_000),
+        usage: Some(usage().turn),
+        is_folded: true,
+        ..open_task()
     }
 }
 
