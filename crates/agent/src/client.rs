@@ -266,15 +266,15 @@ struct Dispatcher {
 impl Dispatcher {
     async fn run(self, mut consumer: Consumer) {
         while let Some(delivery) = consumer.next().await {
-            self.dispatch(delivery.into_envelope());
+            self.dispatch(&delivery.into_envelope());
         }
         self.pending.clear();
         self.requests.clear();
     }
 
-    fn dispatch(&self, envelope: Envelope) {
+    fn dispatch(&self, envelope: &Envelope) {
         if envelope.message_type() == ConversationResponse::TYPE {
-            return self.requests.dispatch(&envelope);
+            return self.requests.dispatch(envelope);
         }
         match envelope.decode::<AgentReply>(Limits::default()) {
             Ok(reply) if may_reply_as(envelope.user_id.as_deref(), &reply.agent) => {

@@ -37,7 +37,7 @@ pub(crate) struct DelegatedWork {
     pub(crate) role: WorkRole,
     /// The conversation that handed it over.
     pub(crate) root: SessionId,
-    /// Shows approval requests to the user of that conversation; `None` if there is none.
+    /// Shows approval requests to the user of that conversation; `None` without a user.
     pub(crate) requests: Option<ProgressSink>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum WorkRole {
     /// It reads the results.
     FoldBack {
         entry: FoldEntry,
-        /// What work that is still open may spend.
+        /// Limits of work that is still open.
         withheld: Vec<BudgetLimits>,
     },
 }

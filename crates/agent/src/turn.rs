@@ -371,7 +371,7 @@ fn time_limit(setup: &TurnSetup, origin: &TurnOrigin) -> Duration {
     }
 }
 
-/// Returns the budget of a turn. Turns on results of handed over work have what is left of the budget of the
+/// Returns the budget of a turn. Turns on results of handed over work have the rest of the budget of the
 /// last message.
 fn budget(setup: &TurnSetup, origin: &TurnOrigin, since_user: BudgetUse) -> Budget {
     if let Some(parent) = &origin.parent {

@@ -74,7 +74,7 @@ pub struct TaskSummary {
     pub ended_ms: Option<u64>,
     /// Its time limit, in Unix milliseconds.
     pub deadline_ms: u64,
-    /// What it has spent; absent while it is open.
+    /// Its spending; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Spending>,
     /// Its last report; may be empty.

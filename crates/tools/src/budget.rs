@@ -17,8 +17,8 @@ const MIN_MODEL_CALLS: u64 = 2;
 
 /// The budget of a turn. Clones share it.
 ///
-/// A turn that starts another one [grants](Self::grant) it a share of what is left. The share is reserved:
-/// no other turn can spend it, and what is unspent returns when the [`BudgetGrant`] is dropped. Spending is
+/// A turn that starts another one [grants](Self::grant) it a share of the rest. The share is reserved:
+/// no other turn can spend it, and the unspent part returns when the [`BudgetGrant`] is dropped. Spending is
 /// booked to the child and to all its parents at once, so that it is not lost if the child fails, is
 /// cancelled, or reports nothing.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ struct State {
     reserved: Amounts,
     spent: Spending,
     children: HashMap<ToolCallId, Children>,
-    /// The grant ended: what is used later was not reserved.
+    /// The grant ended: later use was not reserved.
     is_closed: bool,
 }
 
@@ -101,7 +101,7 @@ impl Budget {
         Self(Arc::new(Node { limit, depth, parent, state, ended }))
     }
 
-    /// Returns what is left, as limits of another budget.
+    /// Returns the rest, as limits of another budget.
     #[must_use]
     pub fn remaining(&self) -> BudgetLimits {
         self.left().into_limits(self.0.depth)
@@ -172,7 +172,7 @@ impl Budget {
         self.0.state.lock().reserved.add(limits.into());
     }
 
-    /// Grants a turn that `call` waits for one part of `parts` of what is left.
+    /// Grants a turn that `call` waits for one part of `parts` of the rest.
     ///
     /// # Errors
     /// Nothing is granted if the work may not be handed over, or the share would be too small.
@@ -180,7 +180,7 @@ impl Budget {
         self.try_grant(Some(call), parts)
     }
 
-    /// Grants a turn that no call waits for one part of `parts` of what is left.
+    /// Grants a turn that no call waits for one part of `parts` of the rest.
     ///
     /// # Errors
     /// As for [`grant`](Self::grant).
@@ -282,7 +282,7 @@ impl Node {
         self.limit.without(state.used).without(state.reserved)
     }
 
-    /// Adds to what is used. Returns the part of it that was within the limit.
+    /// Adds to the used amounts. Returns the part of it that was within the limit.
     fn add(&self, state: &mut State, used: Amounts, spent: Spending) -> Amounts {
         let before = self.limit.without(state.used);
         state.used.add(used);
@@ -294,8 +294,8 @@ impl Node {
     }
 }
 
-/// The share of a budget that was granted to a turn. Dropping it ends the turn's claim: what is unspent
-/// returns.
+/// The share of a budget that was granted to a turn. Dropping it ends the turn's claim: the unspent
+/// part returns.
 #[derive(Debug)]
 pub struct BudgetGrant {
     budget: Budget,

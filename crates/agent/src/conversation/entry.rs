@@ -119,7 +119,7 @@ pub(crate) struct TaskEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FoldEntry {
     pub(crate) tasks: Vec<TaskId>,
-    /// What the work has spent. It counts as spending of the turn.
+    /// Spending of the work. It counts as spending of the turn.
     #[serde(with = "CompactSpending")]
     pub(crate) spent: Spending,
     /// Number of such turns in a chain since the last message of a user.

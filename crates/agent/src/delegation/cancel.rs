@@ -24,7 +24,7 @@ pub(crate) struct Cancelled {
     ended: usize,
     /// Did not confirm its end.
     open: usize,
-    /// What the ended work has spent.
+    /// Spending of the ended work.
     pub(crate) spent: Spending,
 }
 

@@ -7,7 +7,7 @@ use crate::{conversation::MessageEntry, origin::TurnOrigin};
 /// Longest text of a user that a sub-agent reads, in bytes.
 const MAX_WORDS_BYTES: usize = 4 * 1024;
 
-/// What a running turn passes on with work that it hands over.
+/// Facts that a running turn passes on with work that it hands over.
 #[derive(Debug, Clone)]
 pub(crate) struct HandingOver {
     pub(super) message: MessageId,

@@ -1,7 +1,7 @@
 //! Work that a turn hands over: sub-agents, which work beside a conversation and report back to it.
 //!
 //! A sub-agent is a conversation `subagent-<task>` of the same agent, with one turn. It is recorded and
-//! continued like any other: see [`conversation`](crate::conversation). What is added here:
+//! continued like any other: see [`conversation`](crate::conversation). Added here:
 //!
 //! - `TaskRecord`: what was handed over by which conversation, and how it ended;
 //! - `run`: the task that runs the turn, and then passes the result on;

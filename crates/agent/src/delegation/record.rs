@@ -57,7 +57,7 @@ pub(super) struct TaskRoot {
     pub(super) generation: u32,
 }
 
-/// What was handed over, and how it ended. Changed only by conditional writes.
+/// Handed over work, and how it ended. Changed only by conditional writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRecord {
@@ -108,7 +108,7 @@ impl TaskRecord {
         MessageId::new(format!("task-{}", self.task)).ok()
     }
 
-    /// Returns what is recorded in its conversation.
+    /// Returns the limits that are recorded in its conversation.
     pub(super) fn entry(&self) -> TaskEntry {
         TaskEntry {
             task: self.task.clone(),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::conversation::unix_ms;
 
-/// What a sub-agent must know about its role.
+/// Instructions of a sub-agent about its role.
 const ROLE: &str = include_str!("../../guides/subagent-role.md");
 /// Longest description in lists, in characters.
 const DESCRIPTION_CHARS: usize = 200;

@@ -5,7 +5,7 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatRequest, ToolChoice,
     ToolDefinition,
 };
-use rockbot_tools::budget::ModelCall;
+use rockbot_tools::{BudgetError, budget::ModelCall};
 use tokio::time::sleep_until;
 use tracing::{Instrument, info};
 
@@ -46,7 +46,8 @@ impl Turn<'_> {
             let (tools, names) = self.with_deadline(listing).await?;
             self.names = names;
             let counted = self.fit(&tools);
-            self.check_budget(tool_choice, counted)?;
+            let checked = self.check_budget(tool_choice, counted);
+            checked.map_err(|error| StopReason::BudgetExceeded(error, None))?;
             let request = self.request(tool_choice, tools);
             match self.with_deadline(self.request_answer(request)).await {
                 Err(StopReason::ModelFailed(ChatError::ContextOverflow { .. }))
@@ -68,13 +69,12 @@ impl Turn<'_> {
     }
 
     /// Checks that the budget has a model call with about `tokens` tokens left.
-    fn check_budget(&self, tool_choice: ToolChoice, tokens: usize) -> Result<(), StopReason> {
+    fn check_budget(&self, tool_choice: ToolChoice, tokens: usize) -> Result<(), BudgetError> {
         let call = match tool_choice {
             ToolChoice::None => ModelCall::Answer,
             _ => ModelCall::WithTools,
         };
-        let checked = self.meter.budget().check_model_call(call, tokens);
-        checked.map_err(|error| StopReason::BudgetExceeded(error, None))
+        self.meter.budget().check_model_call(call, tokens)
     }
 
     /// Shortens the conversation to what fits beside the rest of the request. Returns the tokens of the

@@ -338,9 +338,8 @@ async fn cancel_of_the_user_ends_sub_agents_and_counts_their_spending() {
         (outcome, text.as_str()),
         (TurnOutcome::Cancelled, "Cancelled, with 2 of its sub-agents.")
     );
-    let contexts = slow.contexts.lock().unwrap();
-    assert!(contexts.iter().all(|context| context.cancellation.is_cancelled()));
-    drop(contexts);
+    let is_cancelled = |context: &rockbot_tools::ToolContext| context.cancellation.is_cancelled();
+    assert!(slow.contexts.lock().unwrap().iter().all(is_cancelled));
     let tasks = tasks(&client).await;
     assert!(tasks.iter().all(|task| task.state == TaskState::Cancelled), "{tasks:?}");
     assert!(tasks.iter().all(|task| task.usage.unwrap().model_calls == 1));
