@@ -97,7 +97,7 @@ pub async fn serve(
         if conversations.is_durable() {
             // Another process of the same user may use the store.
             let sharing = Sharing::new(conversations.store().clone(), InstanceId::generate());
-            let ownership = leases(&agent, &sharing);
+            let ownership = leases(&agent, &sharing, sharing.incarnation());
             delegation.set_leases(Arc::new(ownership));
         }
     }
@@ -131,7 +131,7 @@ pub async fn serve_shared(
     let approvals = ApprovalListener::start(&agent, bus.as_ref()).await?;
     let own = sharing.incarnation();
     let name = agent.name().clone();
-    let ownership = leases(&agent, &sharing);
+    let ownership = leases(&agent, &sharing, own.clone());
     if let Some(delegation) = agent.delegation() {
         delegation.set_users(Arc::new(BusUserChannel { bus: bus.clone() }));
         delegation.set_leases(Arc::new(ownership.clone()));
@@ -162,14 +162,13 @@ pub async fn serve_shared(
     Ok(AgentInbox { worker, agent, _approvals: approvals, stop, role })
 }
 
-/// Returns the leases of a process on the conversations of its agent.
-fn leases(agent: &Agent, sharing: &Sharing) -> Ownership {
+/// Returns the leases of the process `owner` on the conversations of its agent.
+fn leases(agent: &Agent, sharing: &Sharing, owner: InstanceId) -> Ownership {
     let on_loss = {
         let agent = agent.clone();
         Arc::new(move |session: &SessionId| agent.lose(session))
     };
-    let (store, owner) = (sharing.store.clone(), sharing.incarnation());
-    Ownership::new(store, agent.name().clone(), owner, sharing.lease, on_loss)
+    Ownership::new(sharing.store.clone(), agent.name().clone(), owner, sharing.lease, on_loss)
 }
 
 impl AgentInbox {
