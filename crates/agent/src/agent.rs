@@ -231,10 +231,15 @@ impl Agent {
         answered.await.ok().flatten()
     }
 
-    /// Leaves a conversation that another process runs: its turn ends as [`TurnEnd::Fenced`], and its calls
-    /// are dropped without a cancel.
-    pub(crate) fn lose(&self, session: &SessionId) {
-        self.inner.registry.lose(session);
+    /// Returns a function that leaves a conversation that another process runs: its turn ends as
+    /// [`TurnEnd::Fenced`], and its calls are dropped without a cancel. It does not keep the agent alive.
+    pub(crate) fn loss_handler(&self) -> Arc<dyn Fn(&SessionId) + Send + Sync> {
+        let agent = Arc::downgrade(&self.inner);
+        Arc::new(move |session| {
+            if let Some(agent) = agent.upgrade() {
+                agent.registry.lose(session);
+            }
+        })
     }
 
     /// Deletes a conversation, with those of its sub-agents and what working memory holds for it. Returns

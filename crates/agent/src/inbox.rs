@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Subscription, Worker, worker::WorkerStats};
 use rockbot_contracts::{
-    InstanceId, QueueSpec, SessionId,
+    InstanceId, QueueSpec,
     topology::{user_message, user_message_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -164,11 +164,8 @@ pub async fn serve_shared(
 
 /// Returns the leases of the process `owner` on the conversations of its agent.
 fn leases(agent: &Agent, sharing: &Sharing, owner: InstanceId) -> Ownership {
-    let on_loss = {
-        let agent = agent.clone();
-        Arc::new(move |session: &SessionId| agent.lose(session))
-    };
-    Ownership::new(sharing.store.clone(), agent.name().clone(), owner, sharing.lease, on_loss)
+    let (store, name) = (sharing.store.clone(), agent.name().clone());
+    Ownership::new(store, name, owner, sharing.lease, agent.loss_handler())
 }
 
 impl AgentInbox {
