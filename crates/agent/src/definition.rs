@@ -12,7 +12,7 @@ pub use rockbot_tools::ToolFilter;
 
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
-use crate::strategy::ExecutionStrategy;
+use crate::{internal_tools::InternalTools, strategy::ExecutionStrategy};
 pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
@@ -59,6 +59,8 @@ pub struct AgentDefinition {
     pub tools: ToolFilter,
     /// MCP servers that the agent may use, and how their tools are offered. Default: all, pinned.
     pub mcp: McpRules,
+    /// Tools that steer the agent's own turns. Default: none.
+    pub internal: InternalTools,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
@@ -121,6 +123,7 @@ impl AgentDefinition {
             documents: Vec::new(),
             tools: ToolFilter::default(),
             mcp: McpRules::default(),
+            internal: InternalTools::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

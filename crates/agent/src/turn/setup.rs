@@ -6,8 +6,9 @@ use rockbot_contracts::SessionId;
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
     Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
-    ToolScope,
+    ToolScope, registry::RegisteredTool,
 };
+use tracing::warn;
 
 use super::{pin_check::PinCheck, token_budget::TokenBudget};
 use crate::{
@@ -59,6 +60,8 @@ pub(crate) struct TurnSetup {
     pub(super) executor: ToolExecutor,
     pub(super) list_log: ToolListLog,
     session_data: SessionData,
+    /// The internal tools of the definition.
+    internal: Vec<Arc<RegisteredTool>>,
     pub(crate) delegation: Option<Arc<Delegation>>,
 }
 
@@ -86,6 +89,7 @@ impl TurnSetup {
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
+        let internal = register_internal(&definition, &registry);
         let session_data = SessionData { memory: memory.clone(), outputs: layers.outputs.clone() };
         let layers = LayerOptions {
             max_result_bytes,
@@ -134,6 +138,7 @@ impl TurnSetup {
             pins,
             executor,
             list_log: ToolListLog::default(),
+            internal,
             delegation,
         }
     }
@@ -167,6 +172,7 @@ impl TurnSetup {
     ) -> (Vec<ToolDefinition>, ToolNames) {
         let mut list = ToolList::new(scope, self.limits.request_tools);
         let mut pin_check = PinCheck::new(self.pins.as_deref());
+        self.internal.iter().for_each(|tool| list.add(tool));
         for tool in self.shared.all() {
             if !scope.permits(tool.registration()) || pin_check.allows(&tool).await {
                 list.add(&tool);
@@ -191,7 +197,7 @@ impl TurnSetup {
         let scope = self.scope(&TurnOrigin::new(EntryPoint::UserTurn));
         let mut pin_check = PinCheck::new(self.pins.as_deref());
         let mut tools = BTreeMap::new();
-        for tool in self.shared.all() {
+        for tool in self.internal.iter().cloned().chain(self.shared.all()) {
             let registration = tool.registration();
             if scope.permits(registration) && pin_check.allows(&tool).await {
                 let is_announced = tool.tool().is_announced();
@@ -206,6 +212,11 @@ impl TurnSetup {
             }
         }
         tools.into_values().collect()
+    }
+
+    /// Returns `true` if `written` is the internal tool `name`, which the agent has.
+    pub(super) fn is_internal(&self, written: &str, name: &str) -> bool {
+        written == name && self.internal.iter().any(|tool| tool.registration().name == name)
     }
 
     /// Returns the name of the model.
@@ -285,4 +296,22 @@ impl TurnSetup {
             approvals.forget(session);
         }
     }
+}
+
+/// Registers the internal tools of a definition, and returns those whose names are free.
+fn register_internal(
+    definition: &AgentDefinition,
+    registry: &ToolRegistry,
+) -> Vec<Arc<RegisteredTool>> {
+    let mut registered = Vec::new();
+    for tool in definition.internal.tools() {
+        let name = tool.registration().name.clone();
+        match registry.register(tool) {
+            Ok(()) => registered.extend(registry.get(&name)),
+            Err(error) => {
+                warn!(agent = %definition.name, tool = %name, %error, "internal tool not offered")
+            }
+        }
+    }
+    registered
 }

@@ -10,6 +10,7 @@ mod guides;
 mod harness;
 mod inbox;
 mod instructions;
+mod internal_tools;
 mod interrupted_turns;
 mod long_conversation;
 mod mcp;
