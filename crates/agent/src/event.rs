@@ -76,6 +76,11 @@ pub enum TurnEvent {
         /// A line of text, at most 500 characters.
         text: String,
     },
+    /// Another agent answers the message.
+    HandedOff {
+        /// Name of the agent.
+        to: String,
+    },
     /// The model told how far the task is.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`.
@@ -246,6 +251,7 @@ impl From<TurnEvent> for ReplyBody {
             TurnEvent::ToolProgressed { tool_call_id, text } => {
                 Self::ToolProgressed { tool_call_id, text }
             }
+            TurnEvent::HandedOff { to } => Self::HandedOff { to },
             TurnEvent::TaskStatus { status, done, pending, now } => {
                 Self::TaskStatus { status, done, pending, now }
             }

@@ -28,6 +28,7 @@ pub mod delegation;
 mod derived_id;
 pub mod event;
 pub mod guides;
+pub mod handoff;
 mod history;
 pub mod inbox;
 mod inbox_watch;
@@ -78,6 +79,7 @@ pub use definition::{
 pub use delegation::{Delegation, DelegationOptions};
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
 pub use guides::{HandlerGuides, ServerGuides};
+pub use handoff::Destinations;
 pub use inbox::{AgentInbox, Sharing, serve, serve_shared};
 pub use instructions::HandlerInstructions;
 pub use limits::AgentLimits;

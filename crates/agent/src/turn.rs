@@ -2,6 +2,7 @@
 
 mod batch;
 mod calls;
+mod handoff;
 mod internal_calls;
 mod model_request;
 mod pin_check;

@@ -175,6 +175,9 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
             );
             Some(dim(&line))
         }
+        ReplyBody::HandedOff { to } => {
+            Some(dim(&format!("  (agent {} answers)", short_line(to, 64))))
+        }
         ReplyBody::Steered {} => Some(dim("  (added to the running turn)")),
         ReplyBody::Resumed { attempt, .. } => Some(dim(&format!(
             "  (attempt {attempt}: another process continues the turn; text since the last call is \

@@ -179,6 +179,11 @@ pub enum ReplyBody {
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
     },
+    /// Another agent answers the message. Its text follows.
+    HandedOff {
+        /// Name of the agent.
+        to: String,
+    },
     /// The model told how far the task is.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`.

@@ -30,6 +30,14 @@ pub(crate) struct SubConversation {
     name: LogName,
 }
 
+impl SubConversation {
+    /// Names the conversation of an agent. `None` if the ids are too long.
+    pub(crate) fn new(agent: &AgentName, session: &SessionId) -> Option<Self> {
+        let name = LogName::new([SPACE, agent.as_str(), session.as_str()]).ok()?;
+        Some(Self { agent: agent.clone(), session: session.clone(), name })
+    }
+}
+
 /// A call of another agent.
 struct AgentCall {
     id: ToolCallId,

@@ -16,6 +16,7 @@ use toml::Table;
 
 use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
 use crate::{
+    handoff::RouterRules,
     internal_tools::{InternalTools, ReportFormat},
     strategy::{ExecutionStrategy, MAX_PARALLEL},
 };
@@ -114,6 +115,10 @@ impl Reader<'_> {
         let tools = self.tools();
         let mcp = self.mcp();
         let internal = self.internal();
+        let router: RouterRules = self.take("router").unwrap_or_default();
+        if let Some(problem) = router.problem(name.as_ref()) {
+            self.problem(Some("router.destinations"), problem);
+        }
         let prompt = self.prompt(prompt);
         let documents: Vec<PathBuf> = self.take("documents").unwrap_or_default();
         self.check("documents", documents.len() <= MAX_DOCUMENTS, "names more than 16 files");
@@ -151,6 +156,7 @@ impl Reader<'_> {
             tools,
             mcp,
             internal,
+            router,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
             tool_timeout: tool_timeout.unwrap_or(defaults.tool_timeout),

@@ -21,6 +21,7 @@ pub(crate) use self::{
 use crate::{
     builtin_tool::{BuiltinDefinition, BuiltinTool},
     conversation::MAX_BATCH_CALLS,
+    handoff::RouterRules,
     tool_names::BATCH,
 };
 
@@ -55,7 +56,9 @@ pub fn registrations() -> Vec<ToolRegistration> {
         batch: true,
         ..InternalTools::default()
     };
-    enabled.tools().iter().map(|tool| tool.registration().clone()).collect()
+    let router = RouterRules { destinations: vec!["agent".to_owned()] };
+    let tools = enabled.tools().into_iter().chain(router.tool());
+    tools.map(|tool| tool.registration().clone()).collect()
 }
 
 fn batch_definition() -> BuiltinDefinition {

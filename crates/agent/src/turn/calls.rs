@@ -189,6 +189,22 @@ impl<'a> CallRunner<'a> {
         self.record(position, call, entry).await;
     }
 
+    /// Records the result of a handoff.
+    pub(super) async fn record_handoff(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        result: Result<&str, &ToolFailure>,
+        spent: Spending,
+    ) {
+        let id = call.call.clone();
+        let entry = match result {
+            Ok(kept) => ResultEntry::succeeded(id, kept.to_owned()),
+            Err(failure) => ResultEntry::failed(id, failure),
+        };
+        self.record(position, call, ResultEntry { child: spent, ..entry }).await;
+    }
+
     /// Records that a call was not made.
     pub(super) async fn refuse(&self, position: usize, call: &CallEntry, reason: &str) {
         let failure = ToolFailure::NotPermitted { reason: reason.to_owned() };

@@ -73,18 +73,21 @@ impl Turn<'_> {
     async fn hand_off(&self, call: &CallEntry) -> Result<HandedOff, ToolFailure> {
         let HandoffArguments { agent, message: note } = HandoffArguments::parse(&call.arguments)?;
         if self.origin.parent.is_some() || self.origin.work.is_some() {
-            let reason = "only the turn of a user's message can be handed off; answer yourself".to_owned();
+            let reason =
+                "only the turn of a user's message can be handed off; answer yourself".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         }
         let checked = self.scope.check(HANDOFF, &ToolSource::Agent(agent.clone()));
         checked.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
         let target = self.setup.destinations.as_ref().and_then(|all| all.get(&agent));
         let Some((target, session)) = target.zip(session_of(self.session_id, &agent)) else {
-            let reason = format!("agent {agent} is not available; answer yourself, or choose another");
+            let reason =
+                format!("agent {agent} is not available; answer yourself, or choose another");
             return Err(ToolFailure::NotPermitted { reason });
         };
         let grant = self.meter.budget().grant(&call.call, 1);
-        let grant = grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
+        let grant =
+            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
         let grant = Arc::new(grant);
         let (cancellation, handover) = (self.cancellation.child_token(), self.handover.clone());
         let guard = CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
@@ -141,13 +144,20 @@ impl Turn<'_> {
             return words;
         }
         let from = &self.setup.definition.name;
-        format!("{words}\n\nA note from agent {from}, which handed this message off:\n{}", quoted("note", note))
+        format!(
+            "{words}\n\nA note from agent {from}, which handed this message off:\n{}",
+            quoted("note", note)
+        )
     }
 }
 
 impl CallRunner<'_> {
     /// Makes a handoff, and records its result.
-    pub(super) async fn call_handoff(&self, position: usize, call: &CallEntry) -> Option<HandedOff> {
+    pub(super) async fn call_handoff(
+        &self,
+        position: usize,
+        call: &CallEntry,
+    ) -> Option<HandedOff> {
         let turn = self.turn;
         let work = async {
             self.run_attempt(call, self.context(call)).await?;
@@ -159,7 +169,8 @@ impl CallRunner<'_> {
             result = work => result,
         };
         let spent = self.child_spending(&call.call, None).await;
-        self.record_handoff(position, call, result.as_ref().map(|one| one.kept.as_str()), spent).await;
+        self.record_handoff(position, call, result.as_ref().map(|one| one.kept.as_str()), spent)
+            .await;
         result.ok()
     }
 }

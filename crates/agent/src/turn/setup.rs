@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{AgentName, SessionId};
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
     Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
@@ -18,6 +18,7 @@ use crate::{
     conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
     delegation::Delegation,
+    handoff::{Destinations, session_of},
     history::History,
     large_results::LargeResults,
     limits::AgentLimits,
@@ -62,6 +63,8 @@ pub(crate) struct TurnSetup {
     session_data: SessionData,
     /// The internal tools of the definition.
     internal: Vec<Arc<RegisteredTool>>,
+    /// The agents that messages may be handed off to.
+    pub(super) destinations: Option<Arc<Destinations>>,
     pub(crate) delegation: Option<Arc<Delegation>>,
 }
 
@@ -82,6 +85,7 @@ impl TurnSetup {
             limits,
             layers,
             delegation,
+            destinations,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let capabilities = behavior.capabilities(model_name);
@@ -139,6 +143,7 @@ impl TurnSetup {
             executor,
             list_log: ToolListLog::default(),
             internal,
+            destinations,
             delegation,
         }
     }
@@ -276,6 +281,28 @@ impl TurnSetup {
         Ok(())
     }
 
+    /// Deletes the conversations of destinations to which messages of a conversation were handed off, and their
+    /// stored data.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_handed_off(
+        &self,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        for destination in &self.definition.router.destinations {
+            let (Ok(agent), Some(session)) =
+                (AgentName::new(destination.as_str()), session_of(session, destination))
+            else {
+                continue;
+            };
+            let Some(conversation) = SubConversation::new(&agent, &session) else { continue };
+            self.session_data.delete(&agent, &session).await?;
+            self.conversations.delete_sub_conversation(&conversation).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes what working memory and stored outputs hold for a conversation.
     ///
     /// # Errors
@@ -304,7 +331,7 @@ fn register_internal(
     registry: &ToolRegistry,
 ) -> Vec<Arc<RegisteredTool>> {
     let mut registered = Vec::new();
-    for tool in definition.internal.tools() {
+    for tool in definition.internal.tools().into_iter().chain(definition.router.tool()) {
         let name = tool.registration().name.clone();
         match registry.register(tool) {
             Ok(()) => registered.extend(registry.get(&name)),

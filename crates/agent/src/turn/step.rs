@@ -11,6 +11,7 @@ use tracing::info;
 use super::{
     Turn,
     calls::{CallRunner, TimeoutStreak},
+    handoff::HandedOff,
     stop_reason::StopReason,
     token_budget::{BUDGET_EXCEEDED, MEDIA_LEFT_OUT, SHORT_TOKENS},
 };
@@ -66,9 +67,12 @@ impl Turn<'_> {
         let runner = CallRunner::new(self, truncated, &calls, &results);
         let pending =
             calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
-        // A report ends the turn, so it is the last one.
+        // A handoff ends the turn without the other calls, and a report after them.
+        let (handoffs, pending): (Vec<_>, Vec<_>) =
+            pending.partition(|(_, call)| self.is_handoff(call));
+        let (handed_off, pending) = self.run_handoffs(&runner, handoffs, pending).await;
         let (reports, pending): (Vec<_>, Vec<_>) =
-            pending.partition(|(_, call)| self.is_report(call));
+            pending.into_iter().partition(|(_, call)| self.is_report(call));
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
         let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
         strategy.run(pending, |(at, call)| runner.call(at, call), steer).await;
@@ -85,7 +89,10 @@ impl Turn<'_> {
         if let Err(error) = self.record_skipped(&calls, &mut texts, &streak).await {
             return Some(error.into());
         }
-        let internal = self.apply_internal(&calls, &ended);
+        let internal = match self.apply_handoff(&calls, &ended, handed_off).await {
+            Some(reason) => Some(reason),
+            None => self.apply_internal(&calls, &ended),
+        };
         let mut left = calls.len();
         for (position, (call, text)) in calls.into_iter().zip(texts).enumerate() {
             left -= 1;
@@ -103,6 +110,28 @@ impl Turn<'_> {
             return Some(StopReason::ToolTimeouts(self.streak.timed_out()));
         }
         internal
+    }
+
+    /// Makes the first handoff. Returns its answer, and the calls that are left: none after a handoff.
+    async fn run_handoffs<'c>(
+        &self,
+        runner: &CallRunner<'_>,
+        handoffs: Vec<(usize, &'c CallEntry)>,
+        pending: Vec<(usize, &'c CallEntry)>,
+    ) -> (Option<HandedOff>, Vec<(usize, &'c CallEntry)>) {
+        let mut handoffs = handoffs.into_iter();
+        let Some((at, call)) = handoffs.next() else { return (None, pending) };
+        if self.should_stop(runner) {
+            return (None, Vec::new());
+        }
+        let answer = runner.call_handoff(at, call).await;
+        for (at, call) in handoffs.chain(pending) {
+            if self.handover.is_cancelled() {
+                break;
+            }
+            runner.refuse(at, call, "not run: the response handed the turn off").await;
+        }
+        (answer, Vec::new())
     }
 
     /// Makes the calls of the final report, until one is accepted.

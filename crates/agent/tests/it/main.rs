@@ -7,6 +7,7 @@ mod budgets;
 mod context;
 mod conversation_service;
 mod guides;
+mod handoffs;
 mod harness;
 mod inbox;
 mod instructions;

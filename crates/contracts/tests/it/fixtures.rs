@@ -277,6 +277,7 @@ fn user_messages_match_golden_json() {
                 now: "reading it".to_owned(),
             },
         ),
+        ("handed-off", ReplyBody::HandedOff { to: "librarian".to_owned() }),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
