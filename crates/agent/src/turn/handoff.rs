@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use metrics::counter;
 use rockbot_contracts::{MessageId, ToolSource, UserMessage, user::TurnOutcome};
 use rockbot_tools::{BudgetGrant, ToolFailure, quoted::quoted};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use crate::{
     event::{ProgressSink, TurnAnswer, TurnEvent},
     handoff::{HandoffArguments, session_of},
     origin::{ParentTurn, TurnOrigin},
+    telemetry,
     tool_names::HANDOFF,
 };
 
@@ -101,6 +103,8 @@ impl Turn<'_> {
         if let Some(usage) = usage {
             grant.budget().settle(usage.turn);
         }
+        counter!("rockbot_agent_handoffs_total", "outcome" => telemetry::outcome_label(outcome))
+            .increment(1);
         if !ended.is_answer() {
             return Err(ToolFailure::OutcomeUnknown { message: text });
         }
