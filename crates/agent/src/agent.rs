@@ -252,6 +252,7 @@ impl Agent {
         session: &SessionId,
     ) -> Result<bool, ConversationError> {
         self.inner.setup.delete_sub_conversations(session, u64::MAX).await?;
+        self.inner.setup.delete_handed_off(session).await?;
         if let Some(delegation) = self.delegation() {
             for task in delegation.delete(session).await? {
                 self.conversations().delete(&task).await?;

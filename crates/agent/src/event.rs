@@ -76,6 +76,22 @@ pub enum TurnEvent {
         /// A line of text, at most 500 characters.
         text: String,
     },
+    /// Another agent answers the message.
+    HandedOff {
+        /// Name of the agent.
+        to: String,
+    },
+    /// The model told how far the task is.
+    TaskStatus {
+        /// `starting`, `in-progress` or `completed`.
+        status: String,
+        /// The part that is done, at most 500 characters.
+        done: String,
+        /// The part that is left, at most 500 characters.
+        pending: String,
+        /// The current work, at most 500 characters.
+        now: String,
+    },
     /// A tool call finished.
     ToolFinished {
         /// Id of the call.
@@ -234,6 +250,10 @@ impl From<TurnEvent> for ReplyBody {
             },
             TurnEvent::ToolProgressed { tool_call_id, text } => {
                 Self::ToolProgressed { tool_call_id, text }
+            }
+            TurnEvent::HandedOff { to } => Self::HandedOff { to },
+            TurnEvent::TaskStatus { status, done, pending, now } => {
+                Self::TaskStatus { status, done, pending, now }
             }
             TurnEvent::ToolFinished {
                 tool_call_id,

@@ -106,10 +106,11 @@ impl Session {
         while let Some(next) = self.next().await {
             let is_single = match next {
                 Inbound::Message(message) => {
-                    let has_parent = message.origin.parent.is_some();
+                    let TurnOrigin { parent, entry, .. } = &message.origin;
+                    // A conversation that a call started has a single turn.
+                    let is_single = parent.is_some() && *entry == EntryPoint::Subagent;
                     self.message(message).await;
-                    // A conversation that another agent started has a single turn.
-                    has_parent
+                    is_single
                 }
                 Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
                 Inbound::Resume(request) => !self.resume(request).await && is_durable,

@@ -1,6 +1,9 @@
 //! A turn: request an answer of the model, run its tool calls, and repeat until it answers with text.
 
+mod batch;
 mod calls;
+mod handoff;
+mod internal_calls;
 mod model_request;
 mod pin_check;
 mod resumed_step;
@@ -19,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 pub(crate) use self::setup::{TurnSetup, UsableTool};
-use self::{calls::TimeoutStreak, stop_reason::StopReason};
+use self::{calls::TimeoutStreak, internal_calls::InternalState, stop_reason::StopReason};
 use crate::{
     approvals::ListenerGuard,
     context::{ContextRequest, TurnContext},
@@ -80,6 +83,7 @@ pub(crate) struct Turn<'a> {
     context_exhausted: bool,
     /// The budget is used up. The next answer must be final.
     budget_exceeded: bool,
+    internal: InternalState,
     start: TurnStart,
 }
 
@@ -206,6 +210,7 @@ impl<'a> Turn<'a> {
             history_budget: None,
             context_exhausted: false,
             budget_exceeded: false,
+            internal: InternalState::default(),
             start,
         }
     }
@@ -298,11 +303,9 @@ impl<'a> Turn<'a> {
             if let Some(reason) = self.end_step().await {
                 return reason;
             }
-            if self.context_exhausted {
-                return self
-                    .call_model(ToolChoice::None)
-                    .await
-                    .map_or_else(|reason| reason, StopReason::Answered);
+            if self.context_exhausted || self.internal.must_answer {
+                let answer = self.request_final_answer().await;
+                return answer.map_or_else(|reason| reason, StopReason::Answered);
             }
             debug!(session_id = %self.session_id, iteration, "requesting model answer");
             let answer = match self.call_model(ToolChoice::Auto).await {
@@ -327,7 +330,7 @@ impl<'a> Turn<'a> {
             return reason;
         }
         let exhausted = self.context_exhausted;
-        match self.call_model(ToolChoice::None).await {
+        match self.request_final_answer().await {
             Ok(answer) if exhausted => StopReason::Answered(answer),
             Ok(answer) => StopReason::IterationLimit(answer),
             Err(reason) => reason,
@@ -338,7 +341,7 @@ impl<'a> Turn<'a> {
     async fn answer_without_budget(&mut self, error: BudgetError) -> StopReason {
         info!(session_id = %self.session_id, %error, "budget used up; requesting the answer");
         self.budget_exceeded = true;
-        match self.call_model(ToolChoice::None).await {
+        match self.request_final_answer().await {
             Ok(answer) => StopReason::BudgetExceeded(error, Some(answer)),
             Err(reason) => reason,
         }

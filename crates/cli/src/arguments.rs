@@ -83,7 +83,11 @@ pub(crate) enum Command {
     ///
     /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
     /// directory, an agent, and a scripted model. No network, API key or broker is needed.
-    Demo,
+    Demo {
+        /// Show a task that the agent divides among sub-agents: several calls in one, reports, results, spending
+        #[arg(long)]
+        team: bool,
+    },
     /// Chat with an agent
     ///
     /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without

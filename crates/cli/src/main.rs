@@ -127,7 +127,7 @@ fn run(arguments: Arguments) -> Outcome {
     let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
-            Command::Demo => demo::run(settings).await,
+            Command::Demo { team } => demo::run(settings, team).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
@@ -172,7 +172,7 @@ fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Op
     let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
     let uses_file = matches!(
         command,
-        Command::Demo | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+        Command::Demo { .. } | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
     );
     (!uses_file).then(|| {
         format!(

@@ -5,7 +5,11 @@ use std::collections::{HashMap, HashSet};
 use rockbot_contracts::{ApprovalDecision, ApprovalId, MessageId, Spending, ToolCallId, TurnUsage};
 use rockbot_llm::ChatMessage;
 
-use super::entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms};
+use super::{
+    batch::batch_items,
+    entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
+};
+use crate::tool_names::{BATCH, HANDOFF, is_internal};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
@@ -161,7 +165,8 @@ impl OpenTurn {
             tool_bytes_out: entry.text.len() as u64,
             ..Spending::default()
         };
-        self.delegations += u64::from(hands_over(&call.name));
+        self.spent.turn.tool_calls += entry.inner_calls;
+        self.delegations += delegations(call);
         self.spent.turn += entry.child;
         self.spent.children += entry.child;
         step.results.insert(entry.call.clone(), entry);
@@ -169,9 +174,15 @@ impl OpenTurn {
     }
 }
 
-/// Returns `true` if calls of the tool count as handed over work.
-fn hands_over(tool: &str) -> bool {
-    tool.starts_with("agent__") || tool == SPAWN_SUBAGENT
+/// Returns the number of turns that a call may have started.
+fn delegations(call: &CallEntry) -> u64 {
+    match call.name.as_str() {
+        BATCH => batch_items(call)
+            .map_or(0, |items| items.iter().map(|item| delegations(&item.call)).sum()),
+        HANDOFF => 1,
+        tool if is_internal(tool) => 0,
+        tool => u64::from(tool.starts_with("agent__") || tool == SPAWN_SUBAGENT),
+    }
 }
 
 impl OpenStep {
