@@ -4,6 +4,7 @@ mod approval_listener;
 mod forward;
 mod handler;
 mod incoming;
+mod jitter;
 mod leases;
 mod order;
 mod own_queue;

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     leases::{Holder, LeaseFactory},
-    renewal::{OnLoss, RenewedLease},
+    renewal::{LeaseRenewer, OnLoss, RenewedLease},
 };
 
 /// The leases of this process on the conversations of an agent.
@@ -28,7 +28,7 @@ pub(crate) struct Ownership {
 
 struct Inner {
     leases: LeaseFactory,
-    on_loss: OnLoss,
+    renewer: LeaseRenewer,
     slots: Mutex<HashMap<SessionId, Slot>>,
     releases: TaskTracker,
 }
@@ -55,7 +55,7 @@ pub(crate) enum Claim {
 pub(crate) type ClaimOrder = OwnedMutexGuard<Option<RenewedLease>>;
 
 impl Ownership {
-    /// Creates the leases of the process `owner`. `on_loss` is called for a conversation that another
+    /// Creates the leases of the process `owner`, which needs a Tokio runtime. `on_loss` is called for a conversation that another
     /// process has taken.
     pub(crate) fn new(
         store: Arc<dyn Store>,
@@ -65,8 +65,9 @@ impl Ownership {
         on_loss: OnLoss,
     ) -> Self {
         let leases = LeaseFactory::new(store, agent, owner, ttl);
+        let renewer = LeaseRenewer::start(leases.clone(), on_loss);
         let (slots, releases) = (Mutex::default(), TaskTracker::new());
-        Self { inner: Arc::new(Inner { leases, on_loss, slots, releases }) }
+        Self { inner: Arc::new(Inner { leases, renewer, slots, releases }) }
     }
 
     /// Claims a conversation for this process.
@@ -110,9 +111,7 @@ impl Ownership {
         }
         match self.inner.leases.acquire(session, dead).await {
             Ok(lease) => {
-                let Inner { leases, on_loss, .. } = &*self.inner;
-                let (leases, on_loss) = (leases.clone(), on_loss.clone());
-                *order = Some(RenewedLease::start(lease, leases, session.clone(), on_loss));
+                *order = Some(self.inner.renewer.add(lease, session.clone()));
                 Ok(Claim::Owned(hold, order))
             }
             Err(LeaseError::HeldBy { owner, version: Some(version), .. }) => {
