@@ -9,6 +9,7 @@ mod leases;
 mod order;
 mod own_queue;
 mod ownership;
+mod records;
 mod renewal;
 mod replies;
 mod resumption;

@@ -357,7 +357,8 @@ fn unprocessed(error: &ConversationError) -> TurnAnswer {
         "The message was not processed: {error}. If it was recorded before, its turn continues when the \
          conversation can be read and recorded again."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 /// Answers a message whose recorded answer cannot be read. It stays marked.
@@ -378,7 +379,8 @@ fn not_begun(error: &ConversationError) -> TurnAnswer {
         "The message could not be recorded: {error}. If the store has recorded it without confirming it, \
          its turn runs when the store is available again. Check the conversation before you send it again."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_unconfirmed() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 fn failure(error: &ConversationError) -> TurnOutcome {

@@ -36,7 +36,7 @@ use crate::{
     tool_list::ToolNames,
 };
 
-/// Processes that may be lost on one step; the turn then ends as failed.
+/// Processes that may be lost after they acted on one step; the turn then ends as failed.
 const MAX_LOST_PROCESSES: u32 = 3;
 
 /// A running turn.
@@ -91,6 +91,8 @@ struct TurnStart {
     attempt: u32,
     /// Another process ran the turn before.
     is_resumed: bool,
+    /// This process started the turn, or recorded that it acts on it.
+    has_acted: bool,
     /// Processes that were lost on the same step.
     lost: u32,
     /// Calls of the step that no process has run, because an approval was missing.
@@ -163,6 +165,7 @@ impl<'a> Turn<'a> {
             step: open.step,
             attempt: open.attempt,
             is_resumed: open.attempt > 1,
+            has_acted: open.attempt == 1,
             lost: open.lost_on_step,
             unapproved,
         };
@@ -271,12 +274,18 @@ impl<'a> Turn<'a> {
         }
         if let Some(step) = step {
             self.find_tools(&step).await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
             if let Some(reason) = self.run_step(step).await {
                 return reason;
             }
         }
         if self.start.is_resumed {
             self.find_called_tools().await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
         }
         for iteration in self.start.iterations..self.setup.definition.max_iterations {
             if let Some(reason) = self.end_step().await {

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     agent::Agent,
-    conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     origin::TurnOrigin,
@@ -31,7 +30,8 @@ use crate::{
 
 /// Pause before a conversation is claimed again.
 const CLAIM_RETRY: Duration = Duration::from_millis(100);
-/// A message whose conversation cannot be claimed for this long is answered as not processed.
+/// A message whose conversation cannot be claimed for this long is returned to its queue, or answered as not
+/// processed if it is not recorded.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The common state of the consumers of a process.
@@ -101,6 +101,9 @@ impl InboxHandler {
         guard: ProcessingGuard,
         replicas: &Replicas,
     ) -> Processed {
+        if self.is_resumed_without_delivery(incoming).await {
+            return Processed::Answered;
+        }
         let session = &incoming.message.session_id;
         // The process that forwarded a message has waited.
         if incoming.forwarded_by.is_none() {
@@ -109,7 +112,7 @@ impl InboxHandler {
         }
         let started = Instant::now();
         let mut dead: Option<Holder> = None;
-        let mut was_fenced = false;
+        let (mut was_fenced, mut was_run) = (false, false);
         while !self.stop.is_cancelled() {
             let claim = match dead.take() {
                 Some(dead) => replicas.ownership.take_over(session, &dead).await,
@@ -125,13 +128,14 @@ impl InboxHandler {
                         return Processed::Answered;
                     }
                     let (answer, replies) = self.answer(incoming, Some(order)).await;
+                    was_run = true;
                     match answer.ended {
                         TurnEnd::Answered | TurnEnd::Unrecorded => {
                             let processed = self.finish(guard, replies, answer).await;
                             hold.release().await;
                             return processed;
                         }
-                        TurnEnd::PutDown => {
+                        TurnEnd::PutDown | TurnEnd::Undecided => {
                             hold.release().await;
                             return Processed::Returned;
                         }
@@ -162,6 +166,9 @@ impl InboxHandler {
                 }
                 Err(error) => {
                     warn!(session_id = %session, %error, "conversation not claimed");
+                    if was_run || self.may_be_recorded(incoming).await {
+                        return Processed::Returned;
+                    }
                     return self.finish(guard, self.replies(incoming.target()), unclaimed()).await;
                 }
             }
@@ -204,7 +211,7 @@ impl InboxHandler {
         order: Option<ClaimOrder>,
     ) -> (TurnAnswer, ReplyPublisher) {
         let mut replies = self.replies(incoming.target());
-        if incoming.is_redelivered && !self.agent.conversations().is_durable() {
+        if incoming.is_redelivered() && !self.agent.conversations().is_durable() {
             return (lost(), replies);
         }
         if incoming.is_expired() && !self.is_recorded(incoming).await {
@@ -239,28 +246,6 @@ impl InboxHandler {
         (answer, replies)
     }
 
-    /// Returns whether a process has recorded the message. One whose record cannot be read was.
-    async fn is_recorded(&self, incoming: &Incoming<'_>) -> bool {
-        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
-        let recorded = self.agent.conversations().message(session, id).await;
-        recorded.map_or(true, |message| message.is_some())
-    }
-
-    /// Returns whether the answer to the message is recorded and was published to its sender. A client that
-    /// asks for the answer at another address has not received it.
-    async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
-        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
-        let conversations = self.agent.conversations();
-        let recorded = conversations.message(session, id).await;
-        let Ok(Some(StoredMessage { is_answered: true, reply_to, .. })) = recorded else {
-            return false;
-        };
-        if reply_to.as_ref() != Some(incoming.reply_to) {
-            return false;
-        }
-        conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
-    }
-
     pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {
         ReplyPublisher::new(self.bus.clone(), self.agent.name().clone(), target)
     }
@@ -281,7 +266,9 @@ impl InboxHandler {
                 return Processed::Returned;
             }
         }
-        if answer.ended == TurnEnd::Unrecorded && self.agent.conversations().is_durable() {
+        if matches!(answer.ended, TurnEnd::Unrecorded | TurnEnd::Undecided)
+            && self.agent.conversations().is_durable()
+        {
             // Its turn may be open. The answer of that turn is published too.
             drop(guard);
             return Processed::Answered;
@@ -321,10 +308,9 @@ fn expired() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
-/// Answers a message whose conversation is unavailable. Another process may have recorded it, so it stays
-/// marked.
+/// Answers a message that is not recorded, and whose conversation is unavailable.
 fn unclaimed() -> TurnAnswer {
-    let text = "The agent's store of conversations is unavailable. If the message was recorded before, its \
-                turn continues when the store is available again. Try again later.";
+    let text =
+        "The agent's store of conversations is unavailable. Nothing was done. Try again later.";
     TurnAnswer::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Unrecorded)
 }

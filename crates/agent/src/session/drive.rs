@@ -270,7 +270,9 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Deferred => output.answer,
+            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Undecided | TurnEnd::Deferred => {
+                output.answer
+            }
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;

@@ -17,6 +17,8 @@ mod metering;
 mod model_capabilities;
 mod pins;
 mod profiles;
+mod redeliveries;
+mod replica_harness;
 mod replicas;
 mod replies;
 mod resumed_approvals;

@@ -77,7 +77,7 @@ async fn fire_continues_in_another_process_after_a_crash() {
     assert_eq!((task.fired, task.last.unwrap().text.as_str()), (1, "Done."));
     assert_eq!(two.model.request_count(), 1);
     let session = last_session(&two, "report").await;
-    assert_eq!(kinds(&site, &session).await, ["message", "takeover", "answer"]);
+    assert_eq!(kinds(&site, &session).await, ["message", "takeover", "takeover", "answer"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,7 +56,7 @@ async fn recorded_turn_stays_open_if_it_cannot_be_read() {
     crash_after_message(&storage, &id).await;
     let agent = agent_with_read_outage(&storage, Duration::from_secs(3600));
     let answer = send_as(&agent, &id, "go").await;
-    assert_eq!((answer.ended, answer.outcome), (TurnEnd::Unrecorded, TurnOutcome::Overloaded));
+    assert_eq!((answer.ended, answer.outcome), (TurnEnd::Undecided, TurnOutcome::Overloaded));
     assert!(!answer.text.contains("Nothing was done"), "{}", answer.text);
     assert!(is_marked(&storage).await);
     let agent = storage.agent(AgentFixture::new(), &hello());
