@@ -15,7 +15,7 @@ use rockbot_testkit::{
     InterceptedStore, StoreInterceptor,
     fixture::{assert_never, within_timeout},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{message, settle},
@@ -75,6 +75,7 @@ async fn redelivered_message_waits_for_the_store_without_an_answer() {
     let second = fleet.start_with(with_lease_outage(&fleet), 4, [say("All done.")]).await;
     second.gate.add_permits(1);
     drop(first.inbox);
+    sleep(OUTAGE).await;
     let (text, outcome, resumed) = answer(turn).await;
     assert_eq!((text.as_str(), outcome), ("All done.", TurnOutcome::Completed));
     assert_eq!(resumed, ["two"]);
@@ -86,10 +87,11 @@ async fn new_message_is_answered_as_not_processed_if_its_conversation_cannot_be_
     let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
     let replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
     let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    sleep(OUTAGE).await;
     let (text, outcome, _) = answer(turn).await;
     assert_eq!(outcome, TurnOutcome::Overloaded);
     assert!(text.contains("Nothing was done"), "{text}");
-    tokio::time::sleep(OUTAGE).await;
+    sleep(OUTAGE).await;
     assert_eq!(replica.model.request_count(), 0);
 }
 
@@ -102,6 +104,7 @@ async fn message_whose_record_is_unconfirmed_waits_for_the_store_without_an_answ
     let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
     let replica = fleet.start("one", 4, [say("Hello.")]).await;
     let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    sleep(OUTAGE).await;
     let (text, outcome, _) = answer(turn).await;
     assert_eq!((text.as_str(), outcome), ("Hello.", TurnOutcome::Completed));
     assert_eq!(replica.model.request_count(), 1);
