@@ -107,9 +107,10 @@ impl Session {
             let is_single = match next {
                 Inbound::Message(message) => {
                     let has_parent = message.origin.parent.is_some();
+                    let is_fire = message.origin.entry == EntryPoint::ScheduledTask;
                     self.message(message).await;
-                    // A conversation that another agent started has a single turn.
-                    has_parent
+                    // A conversation that another agent or a task started has a single turn.
+                    has_parent || is_fire && is_durable
                 }
                 Inbound::Cancel(message) => !self.cancel(message).await && is_durable,
                 Inbound::Resume(request) => !self.resume(request).await && is_durable,

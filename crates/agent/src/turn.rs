@@ -11,7 +11,7 @@ mod token_budget;
 
 use std::{collections::HashSet, sync::Arc};
 
-use rockbot_contracts::{SessionId, Spending, ToolCallId};
+use rockbot_contracts::{MessageId, SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
 use rockbot_tools::ToolScope;
 use tokio::time::Instant;
@@ -80,6 +80,8 @@ pub(crate) struct Turn<'a> {
 
 /// The point at which a turn begins in this process.
 struct TurnStart {
+    /// Id of the message.
+    id: MessageId,
     text: String,
     /// Images and recordings of the message, in base64.
     media: Vec<String>,
@@ -158,6 +160,7 @@ impl<'a> Turn<'a> {
             .as_ref()
             .map(|approvals| approvals.listen(session_id, origin, &progress, log));
         let start = TurnStart {
+            id: open.message.id,
             text: open.message.text,
             media: open.message.media,
             is_started: open.is_started,
@@ -245,6 +248,7 @@ impl<'a> Turn<'a> {
         let request = ContextRequest {
             agent,
             session: self.session_id,
+            id: &self.start.id,
             message: &text,
             entry: self.origin.entry,
             user: self.origin.sender.as_deref(),

@@ -28,7 +28,7 @@ pub mod sweeper;
 pub mod url;
 
 pub use clock::{Clock, ManualClock, Timestamp};
-pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
+pub use document::{Document, DocumentError, DocumentStore, PutOutcome, UnreadableDocument};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError, LeaseRenewal};
 pub use log::{

@@ -16,7 +16,7 @@ use super::{
     forward::{Forwarded, Forwarder},
     incoming::Incoming,
     leases::Holder,
-    order::MessageOrder,
+    order::{MessageOrder, Unpassed},
     ownership::{Claim, ClaimOrder, Ownership},
     replies::{ReplyPublisher, ReplyTarget},
 };
@@ -104,7 +104,8 @@ impl InboxHandler {
         if self.is_resumed_without_delivery(incoming).await {
             return Processed::Answered;
         }
-        let session = &incoming.message.session_id;
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let mut unpassed = Some(replicas.order.receive(id));
         // The process that forwarded a message has waited.
         if incoming.forwarded_by.is_none() {
             let (order, conversations) = (&replicas.order, self.agent.conversations());
@@ -114,6 +115,7 @@ impl InboxHandler {
         let mut dead: Option<Holder> = None;
         let (mut was_fenced, mut was_run) = (false, false);
         while !self.stop.is_cancelled() {
+            unpassed = unpassed.or_else(|| Some(replicas.order.receive(id)));
             let claim = match dead.take() {
                 Some(dead) => replicas.ownership.take_over(session, &dead).await,
                 None => replicas.ownership.claim(session).await,
@@ -127,7 +129,8 @@ impl InboxHandler {
                         guard.answered();
                         return Processed::Answered;
                     }
-                    let (answer, replies) = self.answer(incoming, Some(order)).await;
+                    let (answer, replies) =
+                        self.answer(incoming, Some((order, unpassed.take()))).await;
                     was_run = true;
                     match answer.ended {
                         TurnEnd::Answered | TurnEnd::Unrecorded => {
@@ -154,13 +157,15 @@ impl InboxHandler {
                 Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
                     return Processed::Returned;
                 }
-                Ok(Claim::Held(holder)) => match self.forward(incoming, replicas, holder).await {
-                    Passed::Answered => {
-                        guard.answered();
-                        return Processed::Answered;
+                Ok(Claim::Held(holder)) => {
+                    match self.forward(incoming, replicas, holder, &mut unpassed).await {
+                        Passed::Answered => {
+                            guard.answered();
+                            return Processed::Answered;
+                        }
+                        Passed::Open { dead: found } => dead = found,
                     }
-                    Passed::Open { dead: found } => dead = found,
-                },
+                }
                 Err(error) if started.elapsed() < CLAIM_TIMEOUT => {
                     debug!(session_id = %session, %error, "conversation not claimed; retrying");
                 }
@@ -180,16 +185,17 @@ impl InboxHandler {
         Processed::Returned
     }
 
-    /// Passes a message on to `holder`.
+    /// Passes a message on to `holder`, and drops `unpassed` once the bus has it.
     async fn forward(
         &self,
         incoming: &Incoming<'_>,
         replicas: &Replicas,
         holder: Holder,
+        unpassed: &mut Option<Unpassed<'_>>,
     ) -> Passed {
         let Replicas { ownership, forwarder, .. } = replicas;
         let session = &incoming.message.session_id;
-        match forwarder.forward(incoming, &holder, ownership, &self.stop).await {
+        match forwarder.forward(incoming, &holder, ownership, unpassed, &self.stop).await {
             Forwarded::Answered => Passed::Answered,
             Forwarded::Returned | Forwarded::Stopped => Passed::Open { dead: None },
             Forwarded::HolderGone => {
@@ -208,7 +214,7 @@ impl InboxHandler {
     async fn answer(
         &self,
         incoming: &Incoming<'_>,
-        order: Option<ClaimOrder>,
+        order: Option<(ClaimOrder, Option<Unpassed<'_>>)>,
     ) -> (TurnAnswer, ReplyPublisher) {
         let mut replies = self.replies(incoming.target());
         if incoming.is_redelivered() && !self.agent.conversations().is_durable() {

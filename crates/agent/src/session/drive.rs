@@ -93,7 +93,7 @@ impl Arrivals<'_> {
                 self.copies.push_back(message);
             } else {
                 // It is recorded, so this does not answer it.
-                message.answer(Rejection::Busy.of_recorded());
+                message.answer(Rejection::Busy.deferred());
             }
         } else if self.latest_cancel.covers(&message.id)
             || self.registry.is_cancelled(self.id, &message.origin)

@@ -9,6 +9,7 @@ mod guides;
 mod harness;
 mod inbox;
 mod instructions;
+mod interrupted_fires;
 mod interrupted_turns;
 mod long_conversation;
 mod mcp;

@@ -2,67 +2,27 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use rockbot_agent::Sharing;
 use rockbot_bus::Subscription;
 use rockbot_contracts::{
-    InstanceId, QueueSpec,
+    QueueSpec,
     topology::{MAX_DELIVERIES, user_message},
     user::TurnOutcome,
 };
-use rockbot_store::{Extension, Store, StoreError, Write, Written};
-use rockbot_testkit::{
-    InterceptedStore, StoreInterceptor,
-    fixture::{assert_never, within_timeout},
-};
+use rockbot_testkit::fixture::{assert_never, within_timeout};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{message, settle},
-    replica_harness::{Fleet, answer, call_wait, say, tester},
+    replica_harness::{Fleet, LeaseOutage, answer, call_wait, say, tester},
     stored_harness::{CrashingLog, Fault, Storage},
 };
 
 /// Longer than a process tries to claim a conversation, and to record a step.
 const OUTAGE: Duration = Duration::from_secs(70);
 
-/// No lease can be written until then.
-struct LeaseOutage(Instant);
-
-impl StoreInterceptor for LeaseOutage {
-    fn write<'a>(
-        &'a self,
-        store: &'a dyn Store,
-        write: Write,
-    ) -> BoxFuture<'a, Result<Written, StoreError>> {
-        Box::pin(async move {
-            let is_lease = write.key.as_str().starts_with("conversation-owners/");
-            if is_lease && Instant::now() < self.0 {
-                return Err(StoreError::Unavailable { reason: "a test".to_owned() });
-            }
-            store.write(write).await
-        })
-    }
-
-    fn extend<'a>(
-        &'a self,
-        store: &'a dyn Store,
-        extensions: Vec<Extension>,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Written>, StoreError>> {
-        Box::pin(async move {
-            if Instant::now() < self.0 {
-                return Err(StoreError::Unavailable { reason: "a test".to_owned() });
-            }
-            store.extend(extensions, ttl).await
-        })
-    }
-}
-
 fn with_lease_outage(fleet: &Fleet) -> Sharing {
-    let store = fleet.stores.store.clone();
-    let store = InterceptedStore::wrap(store, LeaseOutage(Instant::now() + OUTAGE));
-    Sharing::new(store, InstanceId::new("two").unwrap())
+    LeaseOutage::sharing(fleet, "two", OUTAGE)
 }
 
 #[tokio::test(start_paused = true)]

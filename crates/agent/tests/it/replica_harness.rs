@@ -1,7 +1,8 @@
 //! Several processes of one agent, which share its inbox and its conversations.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rockbot_agent::{
     Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
     Sharing, serve_shared,
@@ -9,9 +10,9 @@ use rockbot_agent::{
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId, ReplyBody, user::TurnOutcome};
 use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, Stores};
-use rockbot_testkit::fixture::within_timeout;
-use tokio::sync::Semaphore;
+use rockbot_store::{Clock, Extension, Store, StoreError, Stores, Write, Written};
+use rockbot_testkit::{InterceptedStore, StoreInterceptor, fixture::within_timeout};
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::harness::{
     AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, calls, text_events,
@@ -109,5 +110,47 @@ pub(crate) async fn answer(mut replies: Replies) -> (String, TurnOutcome, Vec<St
             }
             _ => {}
         }
+    }
+}
+
+/// No lease can be written until then.
+pub(crate) struct LeaseOutage(Instant);
+
+impl LeaseOutage {
+    /// Returns the settings of a process whose leases cannot be written for a time.
+    pub(crate) fn sharing(fleet: &Fleet, instance: &str, outage: Duration) -> Sharing {
+        let store = fleet.stores.store.clone();
+        let store = InterceptedStore::wrap(store, Self(Instant::now() + outage));
+        Sharing::new(store, InstanceId::new(instance).unwrap())
+    }
+}
+
+impl StoreInterceptor for LeaseOutage {
+    fn write<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        write: Write,
+    ) -> BoxFuture<'a, Result<Written, StoreError>> {
+        Box::pin(async move {
+            let is_lease = write.key.as_str().starts_with("conversation-owners/");
+            if is_lease && Instant::now() < self.0 {
+                return Err(StoreError::Unavailable { reason: "a test".to_owned() });
+            }
+            store.write(write).await
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Written>, StoreError>> {
+        Box::pin(async move {
+            if Instant::now() < self.0 {
+                return Err(StoreError::Unavailable { reason: "a test".to_owned() });
+            }
+            store.extend(extensions, ttl).await
+        })
     }
 }

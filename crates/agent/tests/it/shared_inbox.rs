@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{cancel, message, settle},
-    replica_harness::{Fleet, Replica, answer, call_wait, say, tester},
+    replica_harness::{Fleet, LeaseOutage, Replica, answer, call_wait, say, tester},
 };
 
 #[tokio::test(start_paused = true)]
@@ -87,6 +87,27 @@ async fn messages_that_reach_several_processes_keep_their_order() {
     };
     within_timeout("three messages", all).await;
     assert_eq!(recorded_texts(&fleet).await, ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_does_not_overtake_one_that_waits_for_the_lease() {
+    let fleet = Fleet::new();
+    let _client = fleet.client().await;
+    // The first attempt to claim the conversation fails, and the next one is 100 ms later.
+    let outage = Duration::from_millis(50);
+    let sharing = LeaseOutage::sharing(&fleet, "one", outage);
+    let _replica = fleet.start_with(sharing, 4, [say("Noted."), say("Noted.")]).await;
+    let [one, two] = std::array::from_fn(|_| MessageId::generate());
+    publish(&fleet, &one, &message("s", "one")).await;
+    tokio::time::sleep(outage + Duration::from_millis(10)).await;
+    publish(&fleet, &two, &after(&one, "two")).await;
+    let all = async {
+        while recorded_texts(&fleet).await.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("two messages", all).await;
+    assert_eq!(recorded_texts(&fleet).await, ["one", "two"]);
 }
 
 #[tokio::test(start_paused = true)]
