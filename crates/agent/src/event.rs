@@ -139,6 +139,10 @@ pub enum TurnEnd {
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
     /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
+    /// With an answer that says that the store does not tell whether the message is recorded. A message that
+    /// its queue can deliver again is to be returned to it, and nothing is to be published; otherwise as
+    /// [`Unrecorded`](Self::Unrecorded).
+    Undecided,
     /// Another process continues the turn and answers the message. Nothing is to be published.
     Fenced,
     /// This process has no capacity for the message, which is recorded. Nothing is to be published; the
@@ -150,10 +154,10 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    /// Returns `true` if the answer is to be published.
+    /// Returns `true` if there is an answer to be published.
     #[must_use]
     pub fn is_answer(self) -> bool {
-        matches!(self, Self::Answered | Self::Unrecorded)
+        matches!(self, Self::Answered | Self::Unrecorded | Self::Undecided)
     }
 }
 
