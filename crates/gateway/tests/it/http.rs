@@ -116,7 +116,7 @@ impl Stream {
     }
 
     async fn read(&mut self) -> bool {
-        let mut bytes = [0; 16 * 1024];
+        let mut bytes = vec![0; 16 * 1024];
         // A server that refuses a body resets the connection after its response.
         let read = self.stream.read(&mut bytes).await.unwrap_or(0);
         self.received.push_str(&String::from_utf8_lossy(&bytes[..read]));

@@ -58,7 +58,7 @@ async fn fleet() -> Fleet {
         index: Some(0),
         id: Some("call-1".to_owned()),
         name: Some("erase".to_owned()),
-        arguments: "{\"disk\":\"a\u{1b}[2J\"}".to_owned(),
+        arguments: "{\"disk\":\"a\\u001b[2J\"}".to_owned(),
     };
     fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
     fleet
