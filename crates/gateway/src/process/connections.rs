@@ -49,6 +49,8 @@ impl Connections {
         let letters = settings.rabbit(&section.letters, &format!("{name} letters"));
         parts.watch = further(watch, "bus-watch", health)?;
         parts.letters = further(letters, "bus-letters", health)?;
+        let calls = settings.rabbit(&section.calls, &format!("{name} calls"));
+        parts.calls = further(calls, "bus-calls", health)?;
         Ok(Some(Self { parts, queue }))
     }
 
@@ -60,8 +62,8 @@ impl Connections {
     pub(crate) async fn close(self) {
         let Self { parts, queue } = self;
         drop(queue);
-        let GatewayParts { bus, watch, letters, store, .. } = parts;
-        for bus in [Some(bus), watch, letters].into_iter().flatten() {
+        let GatewayParts { bus, watch, letters, calls, store, .. } = parts;
+        for bus in [Some(bus), watch, letters, calls].into_iter().flatten() {
             bus.close().await;
         }
         store.close().await;
