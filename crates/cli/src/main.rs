@@ -16,6 +16,7 @@ mod doctor;
 mod failure;
 mod fleet;
 mod follow_ups;
+mod gateway;
 mod host;
 mod images;
 mod mcp;
@@ -33,6 +34,7 @@ mod tasks;
 mod tools;
 mod up;
 mod watch;
+mod web;
 mod work_queues;
 mod worker;
 
@@ -116,7 +118,7 @@ fn run(arguments: Arguments) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
     let traces = match command {
-        Command::Up => {
+        Command::Up(_) => {
             // The exporter's connection is driven by the runtime.
             let _entered = runtime.enter();
             up::start_traces(&settings)?
@@ -146,7 +148,8 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
-            Command::Up => up::run(&settings).await,
+            Command::Up(arguments) => up::run(&settings, &arguments).await,
+            Command::Gateway(command) => gateway::run(&settings, command, common.json),
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Worker(command) => worker::run(&settings, command, common.json).await,
@@ -172,7 +175,7 @@ fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Op
     let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
     let uses_file = matches!(
         command,
-        Command::Demo { .. } | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+        Command::Demo { .. } | Command::Up(_) | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
     );
     (!uses_file).then(|| {
         format!(
