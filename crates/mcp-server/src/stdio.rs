@@ -1,0 +1,83 @@
+//! The fleet over standard input and output.
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::{
+    service::{ServerInitializeError, serve_server_with_ct},
+    transport::{async_rw::AsyncRwTransport, io::stdio_pipes},
+};
+use rockbot_contracts::InstanceId;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use crate::{client::McpClient, fleet::McpFleet, handler::FleetServer};
+
+/// Longest message of the client, in bytes. Arguments have at most 1 MiB.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Error of the connection to the parent process.
+#[derive(Debug, thiserror::Error)]
+#[error("the client does not speak MCP: {source}; start this command from an MCP client")]
+pub struct StdioError {
+    #[source]
+    source: Box<ServerInitializeError>,
+}
+
+/// Serves the parent process until it closes the input or `stop` is cancelled; then waits up to `drain` for running
+/// calls. Nothing else may write to standard output.
+///
+/// # Errors
+/// When the client does not follow the protocol's handshake.
+///
+/// # Cancellation
+/// Dropping the future cancels running calls.
+pub async fn serve_stdio(
+    fleet: Arc<McpFleet>,
+    client: McpClient,
+    stop: CancellationToken,
+    drain: Duration,
+) -> Result<(), StdioError> {
+    let (read, write) = stdio_pipes();
+    serve(fleet, client, read, write, stop, drain).await
+}
+
+/// Serves a client over a pair of streams.
+pub(crate) async fn serve(
+    fleet: Arc<McpFleet>,
+    client: McpClient,
+    read: impl AsyncRead + Send + Unpin + 'static,
+    write: impl AsyncWrite + Send + Unpin + 'static,
+    stop: CancellationToken,
+    drain: Duration,
+) -> Result<(), StdioError> {
+    // Ids of requests are unique within a connection only.
+    let session = InstanceId::generate().to_string();
+    let server = FleetServer::new(fleet.clone(), client, Some(session));
+    let transport =
+        AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES);
+    let end = CancellationToken::new();
+    let _end_on_drop = end.clone().drop_guard();
+    let started = tokio::select! {
+        started = serve_server_with_ct(server, transport, end.clone()) => started,
+        () = stop.cancelled() => return Ok(()),
+    };
+    let running = match started {
+        Ok(running) => running,
+        // The client closed the connection without a handshake.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(source) => return Err(StdioError { source: Box::new(source) }),
+    };
+    let stopping = async {
+        stop.cancelled().await;
+        fleet.stop(drain).await;
+        end.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = running.waiting() => tracing::debug!(?ended, "session ended"),
+        () = stopping => {}
+    }
+    // Calls of a client that is gone.
+    fleet.stop(Duration::ZERO).await;
+    Ok(())
+}
