@@ -14,7 +14,7 @@ use rockbot_contracts::{PoolName, SessionId, identity::User};
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
-    mcp::Mcp,
+    mcp::{Mcp, ServeMcp},
     schedule::Schedule,
     sessions::Sessions,
 };

@@ -8,6 +8,7 @@ use rockbot_contracts::PoolName;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
+use rockbot_mcp_server::McpServerSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -51,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) mcp_server: McpServerSection,
     pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
     pub(crate) schedule: ScheduleSection,
@@ -82,6 +84,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            mcp_server: layers.section("mcp_server"),
             web: layers.section("web"),
             rest: layers.section("rest"),
             schedule: layers.section("schedule"),
@@ -114,6 +117,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.mcp_server.validate())
             .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],

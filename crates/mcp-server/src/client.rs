@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{SessionId, ToolRegistration, ToolSource};
 use rockbot_tools::{ToolFilter, ToolProfile, ToolScope};
 use sha2::{Digest, Sha256};
 
@@ -19,6 +19,7 @@ const MAX_NAME_BYTES: usize = 128;
 pub struct McpClient {
     name: Arc<str>,
     tools: ToolFilter,
+    agents: ToolFilter,
 }
 
 /// Error for the name of a client.
@@ -27,14 +28,22 @@ pub struct McpClient {
 pub struct InvalidClient;
 
 impl McpClient {
-    /// Creates a client. Two clients need different names, unless they may read each other's large results.
+    /// Creates a client that may use these tools, and all agents that are offered. Two clients need different names, unless they may read each other's large results.
     ///
     /// # Errors
     /// When the name is empty, longer than 128 bytes, or contains a control character.
     pub fn new(name: &str, tools: ToolFilter) -> Result<Self, InvalidClient> {
         let is_valid =
             (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
-        if is_valid { Ok(Self { name: name.into(), tools }) } else { Err(InvalidClient) }
+        let agents = ToolFilter::default();
+        if is_valid { Ok(Self { name: name.into(), tools, agents }) } else { Err(InvalidClient) }
+    }
+
+    /// Sets the agents that it may use, by their names. The filter of its tools does not apply to them.
+    #[must_use]
+    pub fn with_agents(mut self, agents: ToolFilter) -> Self {
+        self.agents = agents;
+        self
     }
 
     /// Returns the name.
@@ -49,7 +58,15 @@ impl McpClient {
         &self.tools
     }
 
-    /// Returns what its calls may use.
+    /// Returns whether it may use a tool or an agent.
+    pub(crate) fn permits(&self, tool: &ToolRegistration) -> bool {
+        match &tool.source {
+            ToolSource::Agent(agent) => self.agents.permits(agent),
+            _ => self.tools.permits(&tool.name),
+        }
+    }
+
+    /// Returns what its calls may use, besides agents.
     pub(crate) fn scope(&self) -> Arc<ToolScope> {
         Arc::new(ToolScope::new(ToolProfile::main(), self.tools.clone()))
     }
@@ -76,6 +93,26 @@ mod tests {
         assert!(session.is_some());
         assert_eq!(session, client("editor", &["bash"]).session());
         assert_ne!(session, client("desktop", &[]).session());
+    }
+
+    #[test]
+    fn agents_have_a_filter_of_their_own() {
+        let tool = |name: &str, source| ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: String::new(),
+            tool_description: None,
+            parameters: serde_json::Value::Null,
+            source,
+            hints: rockbot_contracts::ToolHints::default(),
+            timeout_ms: None,
+        };
+        let only = |name: &str| ToolFilter { allow: vec![name.to_owned()], deny: Vec::new() };
+        let client = McpClient::new("a", only("read_*")).unwrap().with_agents(only("writer"));
+        assert!(client.permits(&tool("read_file", ToolSource::Files)));
+        assert!(!client.permits(&tool("bash", ToolSource::Files)));
+        assert!(client.permits(&tool("agent__writer", ToolSource::Agent("writer".to_owned()))));
+        assert!(!client.permits(&tool("read_x", ToolSource::Agent("x".to_owned()))));
     }
 
     #[test]

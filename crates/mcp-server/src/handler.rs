@@ -81,7 +81,7 @@ impl FleetServer {
             name => (name.to_owned(), arguments),
         };
         let tool = self.fleet.registry().get(&name);
-        let tool = tool.filter(|tool| self.client.scope().permits(tool.registration()));
+        let tool = tool.filter(|tool| self.client.permits(tool.registration()));
         // Which tools exist that the client may not use is none of its business.
         let tool = tool.ok_or_else(|| {
             ErrorData::invalid_params("unknown tool; tools/list shows those of this client", None)
@@ -134,7 +134,7 @@ impl ServerHandler for FleetServer {
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let tool = self.fleet.registry().get(name)?;
         let registration = tool.registration();
-        self.client.scope().permits(registration).then(|| tool_listing::definition(registration))
+        self.client.permits(registration).then(|| tool_listing::definition(registration))
     }
 
     async fn list_tools(

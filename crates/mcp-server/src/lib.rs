@@ -2,7 +2,7 @@
 //!
 //! - [`McpFleet`]: the tools of a fleet, with their calls and large results, for all clients;
 //! - [`McpClient`]: an authenticated client and the tools that it may use;
-//! - [`serve_stdio`]: serves the parent process; [`McpHttp`]: serves clients over streamable HTTP;
+//! - [`serve_stdio`] and [`serve_streams`]: serve the parent process, or a pair of streams; [`McpHttp`]: serves clients over streamable HTTP;
 //! - [`Discovery`]: the handlers and the bridges of a fleet on a bus.
 //!
 //! A client is a caller like an agent: its calls cross the bus, are recorded in the journal of a handler, and
@@ -33,5 +33,5 @@ pub use self::{
     fleet::{FleetParts, McpFleet},
     http::{HttpOptions, McpHttp},
     section::McpServerSection,
-    stdio::{StdioError, serve_stdio},
+    stdio::{StdioError, serve_stdio, serve_streams},
 };

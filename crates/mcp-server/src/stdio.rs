@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rmcp::{
     service::{ServerInitializeError, serve_server_with_ct},
     transport::{async_rw::AsyncRwTransport, io::stdio_pipes},
@@ -31,18 +32,27 @@ pub struct StdioError {
 ///
 /// # Cancellation
 /// Dropping the future cancels running calls.
-pub async fn serve_stdio(
+pub fn serve_stdio(
     fleet: Arc<McpFleet>,
     client: McpClient,
     stop: CancellationToken,
     drain: Duration,
-) -> Result<(), StdioError> {
-    let (read, write) = stdio_pipes();
-    serve(fleet, client, read, write, stop, drain).await
+) -> BoxFuture<'static, Result<(), StdioError>> {
+    // Opens the pipes within the runtime, when the future is polled.
+    Box::pin(async move {
+        let (read, write) = stdio_pipes();
+        serve_streams(fleet, client, read, write, stop, drain).await
+    })
 }
 
-/// Serves a client over a pair of streams.
-pub(crate) async fn serve(
+/// Serves a client over a pair of streams, like [`serve_stdio`].
+///
+/// # Errors
+/// When the client does not follow the protocol's handshake.
+///
+/// # Cancellation
+/// Dropping the future cancels running calls.
+pub async fn serve_streams(
     fleet: Arc<McpFleet>,
     client: McpClient,
     read: impl AsyncRead + Send + Unpin + 'static,

@@ -9,7 +9,9 @@ use rmcp::{
     service::{Peer, RequestContext},
 };
 use rockbot_contracts::{Executed, ToolSource};
-use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolUpdate, registry::RegisteredTool};
+use rockbot_tools::{
+    ToolCall, ToolContext, ToolFailure, ToolScope, ToolUpdate, registry::RegisteredTool,
+};
 use serde_json::Value;
 use tokio::{
     sync::{broadcast, watch},
@@ -125,11 +127,13 @@ impl CallAttempt {
         let id = self.identity.call_id(client.name(), &content);
         let is_agent = matches!(registration.source, ToolSource::Agent(_));
         let time = fleet.section.timeout(self.timeout, is_agent);
-        let context = ToolContext {
-            tool_call_id: id.clone(),
-            deadline: Instant::now() + time,
-            ..fleet.context(client, &registration.name)
-        };
+        let mut context = fleet.context(client, &registration.name);
+        context.tool_call_id = id.clone();
+        context.deadline = Instant::now() + time;
+        if is_agent {
+            // The filter of tools does not apply to agents.
+            context.scope = ToolScope::everything();
+        }
         let tool_name = context.tool_name.clone();
         let start = |control| execute(fleet, context, arguments, control);
         let joined = fleet.calls.join(

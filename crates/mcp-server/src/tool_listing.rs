@@ -25,10 +25,9 @@ pub(crate) struct Listing {
 
 /// Returns the tools that a client may use, ordered by name.
 pub(crate) fn permitted(fleet: &McpFleet, client: &McpClient) -> Vec<Arc<RegisteredTool>> {
-    let scope = client.scope();
     let mut tools = fleet.registry().all();
     tools.retain(|tool| {
-        scope.permits(tool.registration()) && !search::is_search_tool(&tool.registration().name)
+        client.permits(tool.registration()) && !search::is_search_tool(&tool.registration().name)
     });
     tools
 }
