@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use rockbot_agent::{AgentClient, HandlerGuides, RemoteAgent};
 use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
 use rockbot_mcp_server::{
@@ -24,6 +24,9 @@ const CALLER: &str = "cli";
 
 /// Time limit for the descriptions of the agents.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Number of agents that are asked concurrently.
+const CONCURRENT_REQUESTS: usize = 8;
 
 /// The tools of the fleet. Dropping it stops their updates.
 struct Tools {
@@ -146,6 +149,7 @@ async fn agents(fleet: &Fleet, section: &McpServerSection) -> Result<Vec<Arc<dyn
         .agents
         .iter()
         .map(|agent| RemoteAgent::describe(client.clone(), agent.clone(), DESCRIBE_TIMEOUT));
-    let agents = join_all(described).await.into_iter();
-    Ok(agents.map(|agent| Arc::new(agent) as Arc<dyn Tool>).collect())
+    let described: Vec<_> = described.collect();
+    let agents = stream::iter(described).buffered(CONCURRENT_REQUESTS);
+    Ok(agents.map(|agent| Arc::new(agent) as Arc<dyn Tool>).collect().await)
 }
