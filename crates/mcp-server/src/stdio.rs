@@ -24,8 +24,8 @@ pub struct StdioError {
     source: Box<ServerInitializeError>,
 }
 
-/// Serves the parent process until it closes the input or `stop` is cancelled; then waits up to `drain` for running
-/// calls. Nothing else may write to standard output.
+/// Serves the parent process until it closes the input or `stop` is cancelled. Then running calls may finish, within
+/// 5 s or within `drain`, and no further ones are accepted. Nothing else may write to standard output.
 ///
 /// # Errors
 /// When the client does not follow the protocol's handshake.
@@ -41,17 +41,21 @@ pub fn serve_stdio(
     // Opens the pipes within the runtime, when the future is polled.
     Box::pin(async move {
         let (read, write) = stdio_pipes();
-        serve_streams(fleet, client, read, write, stop, drain).await
+        let served = serve_streams(fleet.clone(), client, read, write, stop, drain).await;
+        // The handlers learn of the end of the calls before the bus is closed.
+        fleet.stop(Duration::ZERO).await;
+        served
     })
 }
 
-/// Serves a client over a pair of streams, like [`serve_stdio`].
+/// Serves a client over a pair of streams until it closes its end. Its running calls may finish within 5 s. When `stop`
+/// is cancelled, it stops the fleet, and returns when running calls have finished, or after `drain`.
 ///
 /// # Errors
 /// When the client does not follow the protocol's handshake.
 ///
 /// # Cancellation
-/// Dropping the future cancels running calls.
+/// Dropping the future cancels the running calls of this client.
 pub async fn serve_streams(
     fleet: Arc<McpFleet>,
     client: McpClient,
@@ -87,7 +91,5 @@ pub async fn serve_streams(
         ended = running.waiting() => tracing::debug!(?ended, "session ended"),
         () = stopping => {}
     }
-    // Calls of a client that is gone.
-    fleet.stop(Duration::ZERO).await;
     Ok(())
 }

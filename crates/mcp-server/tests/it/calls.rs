@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use rmcp::{
     ClientLifecycleMode, ServiceError,
-    model::{
-        CallToolRequestParams, ClientRequest, GetPromptRequestParams, ProgressToken,
-        RequestMetaObject,
-    },
+    model::{CallToolRequestParams, ClientRequest, GetPromptRequestParams, RequestMetaObject},
     service::PeerRequestOptions,
 };
 use rockbot_mcp_server::{HttpOptions, McpClient};
@@ -107,7 +104,7 @@ fn assert_invalid<T: std::fmt::Debug>(response: Result<T, ServiceError>) {
 }
 
 #[tokio::test]
-async fn progress_reaches_the_client_before_the_result() {
+async fn progress_reaches_the_client_while_the_call_runs() {
     let handler = Handler::start().await;
     let fleet = handler.fleet().await;
     let http = fleet.http(HttpOptions::default()).await;
@@ -115,13 +112,18 @@ async fn progress_reaches_the_client_before_the_result() {
         let over_streams = fleet.connect(client("desktop"), era.clone()).await;
         let over_http = http.connect("desktop", era).await;
         for mut session in [over_streams, over_http] {
+            handler.events.released.send_replace(false);
+            let peer = session.peer().clone();
             // The client gives every request a token.
-            let result = session.call("chatty", json!({})).await;
-            assert_eq!(text(&result), "whole");
-            assert_eq!(result.structured_content, None, "details are for the fleet");
+            let call = async move { peer.call_tool(request("chatty", json!({}))).await };
+            let call = tokio::spawn(call);
             for number in 1..=3 {
                 assert_eq!(session.notified().await, Notified::Progress(format!("step {number}")));
             }
+            handler.events.released.send_replace(true);
+            let result = within_timeout("the result", call).await.unwrap().unwrap();
+            assert_eq!(text(&result), "whole");
+            assert_eq!(result.structured_content, None, "details are for the fleet");
         }
     }
 }
@@ -196,17 +198,4 @@ async fn guides_are_prompts() {
         session.peer().get_prompt(GetPromptRequestParams::new("test-guide")).await.unwrap();
     assert_eq!(prompt.messages[0].content.as_text().unwrap().text, "# Tests");
     assert_invalid(session.peer().get_prompt(GetPromptRequestParams::new("missing")).await);
-}
-
-#[tokio::test]
-async fn token_of_a_client_names_its_progress() {
-    // A token that the client chose itself, as a text.
-    let handler = Handler::start().await;
-    let fleet = handler.fleet().await;
-    let mut session = fleet.connect(client("desktop"), ClientLifecycleMode::Initialize).await;
-    let mut call = request("chatty", json!({}));
-    let token = ProgressToken(rmcp::model::NumberOrString::String("mine".into()));
-    call.meta = Some(RequestMetaObject::with_progress_token(token));
-    session.peer().call_tool(call).await.unwrap();
-    assert_eq!(session.notified().await, Notified::Progress("step 1".to_owned()));
 }

@@ -17,10 +17,12 @@ async fn session_is_notified_of_changed_tools() {
     let servers = Servers::new();
     let fleet = handler.fleet_with(McpServerSection::default(), Some(servers.gateway())).await;
     let http = fleet.http(HttpOptions::default()).await;
-    let era = ClientLifecycleMode::Initialize;
-    let over_streams = fleet.connect(client("desktop"), era.clone()).await;
-    let over_http = http.connect("desktop", era).await;
-    for mut session in [over_streams, over_http] {
+    for over_http in [false, true] {
+        let era = ClientLifecycleMode::Initialize;
+        let mut session = match over_http {
+            true => http.connect("desktop", era).await,
+            false => fleet.connect(client("desktop"), era).await,
+        };
         let before = session.tool_names().await.len();
         servers.add("tracker", 3);
         assert_eq!(session.notified().await, Notified::Tools);

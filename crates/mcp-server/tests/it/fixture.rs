@@ -95,14 +95,14 @@ where
     Arc::new(ClosureTool { registration, body })
 }
 
-/// What happened to the calls of the tools `count`, `hang` and `wait`.
+/// What happened to the calls of the tools `count`, `hang`, `wait` and `chatty`.
 #[derive(Default)]
 pub(crate) struct ToolEvents {
     /// Runs of `count` and `wait`.
     pub(crate) runs: AtomicU32,
     /// Number of running calls of `hang` and `wait`.
     pub(crate) running: watch::Sender<u32>,
-    /// Set to let `wait` return.
+    /// Set to let `wait` and `chatty` return.
     pub(crate) released: watch::Sender<bool>,
 }
 
@@ -134,6 +134,7 @@ impl ToolEvents {
 fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
     let writes = ToolHints::default();
     let (counting, hanging, waiting) = (events.clone(), events.clone(), events.clone());
+    let talking = events.clone();
     vec![
         tool(registration("echo", ToolHints::READ_ONLY), async |arguments: Value, _| {
             Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default()))
@@ -167,11 +168,16 @@ fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
                 Ok(ToolResult::text(runs.to_string()))
             }
         }),
-        tool(registration("chatty", writes), async |_, context: ToolContext| {
-            for number in 1..=3 {
-                context.progress(format!("step {number}"));
+        tool(registration("chatty", writes), move |_, context: ToolContext| {
+            let mut released = talking.released.subscribe();
+            async move {
+                for number in 1..=3 {
+                    context.progress(format!("step {number}"));
+                }
+                // Progress that arrives after the result is dropped.
+                let _ = released.wait_for(|released| *released).await;
+                Ok(ToolResult::text("whole").with_details(json!({"steps": 3})))
             }
-            Ok(ToolResult::text("whole").with_details(json!({"steps": 3})))
         }),
         tool(registration("huge", ToolHints::READ_ONLY), async |_, _| {
             let lines = (0..50_000).map(|number| format!("line {number} ü\n"));
