@@ -134,7 +134,7 @@ impl ToolEvents {
 fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
     let writes = ToolHints::default();
     let (counting, hanging, waiting) = (events.clone(), events.clone(), events.clone());
-    let talking = events.clone();
+    let (talking, releasing) = (events.clone(), events.clone());
     vec![
         tool(registration("echo", ToolHints::READ_ONLY), async |arguments: Value, _| {
             Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default()))
@@ -178,6 +178,10 @@ fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
                 let _ = released.wait_for(|released| *released).await;
                 Ok(ToolResult::text("whole").with_details(json!({"steps": 3})))
             }
+        }),
+        tool(registration("release", writes), move |_, _| {
+            releasing.released.send_replace(true);
+            async { Ok(ToolResult::text("released")) }
         }),
         tool(registration("huge", ToolHints::READ_ONLY), async |_, _| {
             let lines = (0..50_000).map(|number| format!("line {number} ü\n"));
@@ -314,6 +318,25 @@ impl Fleet {
     pub(crate) async fn http(&self, options: HttpOptions) -> Http {
         let http = McpHttp::new(self.fleet.clone(), options);
         let router = http.router().layer(axum::middleware::from_fn(authenticate));
+        Self::listen(http, router).await
+    }
+
+    /// Serves HTTP on loopback to one client. Other host names and web origins are refused.
+    pub(crate) async fn http_for(&self, client: McpClient) -> Http {
+        let options = HttpOptions {
+            allowed_hosts: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+            allowed_origins: Some(vec![
+                "http://127.0.0.1:*".to_owned(),
+                "http://localhost:*".to_owned(),
+            ]),
+            ..HttpOptions::default()
+        };
+        let http = McpHttp::new(self.fleet.clone(), options);
+        let router = http.router().layer(axum::Extension(client));
+        Self::listen(http, router).await
+    }
+
+    async fn listen(http: Arc<McpHttp>, router: axum::Router) -> Http {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });

@@ -7,6 +7,8 @@ mod changes;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod large_results;
@@ -18,3 +20,5 @@ mod raw_http;
 mod repetition;
 #[cfg(test)]
 mod servers;
+#[cfg(test)]
+mod third_party;
