@@ -17,7 +17,7 @@ use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
     gateway::{Gateway, NewToken, Token as TokenCommand, TokensFile},
-    mcp::Mcp,
+    mcp::{Mcp, ServeMcp},
     schedule::Schedule,
     sessions::Sessions,
     tasks::Tasks,

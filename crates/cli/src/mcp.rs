@@ -4,6 +4,7 @@ mod check;
 mod client_locations;
 mod import;
 mod login;
+mod serve;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,6 +40,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Login { server, scopes } => {
             return login::run(settings, server, scopes, json).await;
         }
+        Mcp::Serve(options) => return Box::pin(serve::run(settings, options)).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
         Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
             return Err(Failure::usage(
@@ -63,7 +65,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         }
         Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } => Ok(exit::OK),
+        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } | Mcp::Serve(_) => Ok(exit::OK),
     };
     drop(servers);
     fleet.close().await;

@@ -9,6 +9,7 @@ use rockbot_gateway::GatewaySection;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
+use rockbot_mcp_server::McpServerSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) mcp_server: McpServerSection,
     pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
     pub(crate) schedule: ScheduleSection,
@@ -84,6 +86,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            mcp_server: layers.section("mcp_server"),
             web: layers.section("web"),
             rest: layers.section("rest"),
             schedule: layers.section("schedule"),
@@ -117,6 +120,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.mcp_server.validate())
             .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
