@@ -2,6 +2,7 @@
 
 mod check;
 mod client_locations;
+mod content;
 mod import;
 mod list;
 mod login;
@@ -51,7 +52,11 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
     };
     let fleet = Fleet::open(settings).await?;
     let one = match &command {
-        Mcp::Describe { server, .. } | Mcp::Call { server, .. } => Some(server.as_str()),
+        Mcp::Describe { server, .. }
+        | Mcp::Call { server, .. }
+        | Mcp::Resources { server, .. }
+        | Mcp::Read { server, .. }
+        | Mcp::Prompt { server, .. } => Some(server.as_str()),
         _ => None,
     };
     let servers = fleet.mcp_servers(CALLER, one).await?;
@@ -61,6 +66,13 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Call { server, tool, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
             call(&servers, &server, &tool, arguments, timeout, json).await
+        }
+        Mcp::Resources { server, templates } => {
+            content::list_resources(&servers, server, templates, json).await
+        }
+        Mcp::Read { server, uri } => content::read(&servers, server, uri, json).await,
+        Mcp::Prompt { server, prompt, arguments } => {
+            content::prompt(&servers, &server, prompt, &arguments, json).await
         }
         Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
         Mcp::Remove { server } => remove(&servers, &server, json).await,

@@ -315,7 +315,7 @@ mod tests {
         );
         let long = "é".repeat(MAX_CONTENT_BYTES);
         let read = bounded([text(&long), text("after")].into_iter());
-        let sizes: Vec<_> = read.content.iter().map(|block| match block {
+        let sizes = read.content.iter().map(|block| match block {
             ContentBlock::Text { text } => text.len(),
             _ => usize::MAX,
         });

@@ -12,6 +12,7 @@ mod instructions;
 mod interrupted_turns;
 mod long_conversation;
 mod mcp;
+mod mcp_content;
 mod memory;
 mod metering;
 mod model_capabilities;

@@ -94,6 +94,30 @@ impl Message for McpPromptMessages {
     const TYPE: &'static str = "McpPromptMessages";
 }
 
+impl McpPromptMessages {
+    /// Returns the text of all messages, separated by empty lines. Messages of the assistant are marked;
+    /// content that is not text is named.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let messages = self.messages.iter().map(|McpPromptMessage { role, content }| {
+            let text = match content {
+                ContentBlock::Text { text } | ContentBlock::Resource { text: Some(text), .. } => {
+                    text.clone()
+                }
+                ContentBlock::Resource { uri, .. } => format!("[resource {uri}]"),
+                ContentBlock::Image { mime_type, .. } | ContentBlock::Audio { mime_type, .. } => {
+                    format!("[{mime_type}]")
+                }
+            };
+            match role {
+                McpPromptRole::User => text,
+                McpPromptRole::Assistant => format!("Assistant: {text}"),
+            }
+        });
+        messages.collect::<Vec<_>>().join("\n\n")
+    }
+}
+
 /// A message of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

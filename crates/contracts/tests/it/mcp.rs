@@ -219,7 +219,9 @@ fn prompt_messages_match_golden_json() {
         message(McpPromptRole::User, "Review pull request 7."),
         message(McpPromptRole::Assistant, "I begin with its tests."),
     ];
-    check("mcp-prompt-messages.json", &McpPromptMessages { server_name: server_name(), messages });
+    let messages = McpPromptMessages { server_name: server_name(), messages };
+    check("mcp-prompt-messages.json", &messages);
+    assert_eq!(messages.to_text(), "Review pull request 7.\n\nAssistant: I begin with its tests.");
 }
 
 #[test]
