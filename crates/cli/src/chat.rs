@@ -27,6 +27,7 @@ use crate::{
     host::Host,
     images::Images,
     print::note,
+    prompts::{Input, Prompts},
     render, scheduled_result,
     settings::Settings,
     stored_conversations::ConversationStores,
@@ -75,7 +76,8 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let client = client.with_idle_timeout(SILENCE_LIMIT);
-    let outcome = converse(client, agent, chat, images, json).await;
+    let prompts = Prompts::new(&fleet);
+    let outcome = converse(client, agent, chat, images, &prompts, json).await;
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }
@@ -92,6 +94,7 @@ async fn converse(
     agent: AgentName,
     chat: Chat,
     images: Images,
+    prompts: &Prompts<'_>,
     json: bool,
 ) -> Outcome {
     let earlier = if chat.continues || chat.session.is_some() {
@@ -113,7 +116,7 @@ async fn converse(
     }
     match chat.prompt {
         Some(prompt) => run_once(&conversation, &prompt, images, &mut interrupts).await,
-        None => run_interactive(&conversation, images, &mut interrupts).await,
+        None => run_interactive(&conversation, images, prompts, &mut interrupts).await,
     }
 }
 
@@ -168,6 +171,7 @@ fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
 async fn run_interactive(
     conversation: &Conversation,
     mut images: Images,
+    prompts: &Prompts<'_>,
     interrupts: &mut Interrupts,
 ) -> Outcome {
     let mut lines = lines();
@@ -197,8 +201,15 @@ async fn run_interactive(
                 Err(problem) => note!("{}", render::clean(&problem)),
             }
         } else if !line.is_empty() {
+            let message = match prompts.read(line).await {
+                Input::Message(message) => message,
+                Input::Notice(text) => {
+                    note!("{text}");
+                    continue;
+                }
+            };
             let images = std::mem::take(&mut images).into_blocks();
-            match conversation.send(line, images, interrupts).await {
+            match conversation.send(&message, images, interrupts).await {
                 Ok(turn) => {
                     last = exit_code(turn.outcome);
                     if turn.exit_requested {

@@ -211,6 +211,12 @@ impl Fleet {
         health.refresh_with(connected_gauge(self.bus.clone()));
         health.refresh_with(handler.handler().gauges());
         health.refresh_with(bridge.gauges());
+        let required = bridge.clone();
+        health.needs("required_servers", move || {
+            let missing = required.missing_required();
+            let status = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+            Box::pin(std::future::ready(status))
+        });
         Some(QueueGauge::start(self.bus.clone(), self.work_queue.clone()))
     }
 

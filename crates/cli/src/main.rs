@@ -22,6 +22,7 @@ mod images;
 mod mcp;
 mod mismatch;
 mod print;
+mod prompts;
 mod render;
 mod rest;
 mod schedule;

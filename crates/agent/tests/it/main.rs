@@ -16,6 +16,7 @@ mod interrupted_fires;
 mod interrupted_turns;
 mod long_conversation;
 mod mcp;
+mod mcp_content;
 mod memory;
 mod metering;
 mod model_capabilities;

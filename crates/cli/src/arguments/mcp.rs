@@ -7,7 +7,7 @@ use rockbot_contracts::AgentName;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mcp {
-    /// List the connected servers
+    /// List the servers with their states
     List,
     /// Show a server and its tools, or the arguments of one tool
     Describe {
@@ -30,6 +30,36 @@ pub(crate) enum Mcp {
         /// Time limit of the call, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
+    },
+    /// List the resources of a server, or its templates of resources
+    Resources {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// List templates: URIs with parameters in braces
+        #[arg(long)]
+        templates: bool,
+    },
+    /// Read a resource of a server
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp read docs file:///notes.md > notes.md")]
+    Read {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// URI of the resource
+        uri: String,
+    },
+    /// List the prompts of a server, or show one of them
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp prompt github
+  rockbot --mcp mcp.json mcp prompt github review number=7")]
+    Prompt {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// Name of one of its prompts
+        prompt: Option<String>,
+        /// Arguments of the prompt, as NAME=VALUE
+        #[arg(value_name = "NAME=VALUE", requires = "prompt")]
+        arguments: Vec<String>,
     },
     /// Add a server to a running fleet whose bridge allows it
     ///
