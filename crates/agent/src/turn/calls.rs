@@ -21,7 +21,7 @@ use crate::{
     conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
-    tool_names::BATCH,
+    tool_names::{BATCH, SPAWN_WISPS},
 };
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
@@ -123,11 +123,23 @@ impl<'a> CallRunner<'a> {
     pub(super) async fn call(&self, position: usize, call: &CallEntry) {
         let started = Instant::now();
         let handover = &self.turn.handover;
-        if self.turn.setup.is_internal(&call.name, BATCH) {
+        let is_batch = self.turn.setup.is_internal(&call.name, BATCH);
+        if is_batch || self.turn.setup.is_internal(&call.name, SPAWN_WISPS) {
+            let run = async {
+                if is_batch { self.run_batch(call).await } else { self.run_wisps(call).await }
+            };
             let results = tokio::select! {
                 biased;
                 () = handover.cancelled() => return,
-                results = self.run_batch(call) => results,
+                results = run => results,
+            };
+            let results = match results {
+                Ok(mut results) => {
+                    // Turns of steps that were dropped still end.
+                    results.spent += self.child_spending(&call.call, None).await;
+                    Ok(results)
+                }
+                failed => failed,
             };
             return self.record_batch(position, call, results, started).await;
         }
@@ -162,7 +174,7 @@ impl<'a> CallRunner<'a> {
         self.record(position, call, entry).await;
     }
 
-    /// Records the results of a batch as the result of its call.
+    /// Records the results of a batch, or of plans, as the result of its call.
     async fn record_batch(
         &self,
         position: usize,

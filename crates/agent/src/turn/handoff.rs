@@ -15,7 +15,7 @@ use crate::{
     conversation::CallEntry,
     event::{ProgressSink, TurnAnswer, TurnEvent},
     handoff::{HandoffArguments, session_of},
-    origin::{ParentTurn, TurnOrigin},
+    origin::{ChildGuard, ParentTurn, TurnOrigin},
     telemetry,
     tool_names::HANDOFF,
 };
@@ -30,20 +30,6 @@ pub(super) struct HandedOff {
     pub(super) text: String,
     /// The answer as the conversation keeps it.
     pub(super) kept: String,
-}
-
-/// Cancels the turn of the destination when the call is dropped, unless another process continues it.
-struct CancelOnDrop {
-    cancellation: CancellationToken,
-    handover: CancellationToken,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if !self.handover.is_cancelled() {
-            self.cancellation.cancel();
-        }
-    }
 }
 
 impl Turn<'_> {
@@ -92,7 +78,7 @@ impl Turn<'_> {
             grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
         let grant = Arc::new(grant);
         let (cancellation, handover) = (self.cancellation.child_token(), self.handover.clone());
-        let guard = CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
+        let guard = ChildGuard::new(cancellation.clone(), handover);
         let origin = self.handed_origin(call, &grant, cancellation)?;
         let message = UserMessage::new(session, self.handed_text(&note));
         (self.progress)(TurnEvent::HandedOff { to: agent.clone() });
