@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use metrics::counter;
-use rockbot_contracts::{MessageId, ToolSource, UserMessage, user::TurnOutcome};
-use rockbot_tools::{BudgetGrant, ToolFailure, quoted::quoted};
+use rockbot_contracts::{MessageId, Spending, ToolSource, UserMessage, user::TurnOutcome};
+use rockbot_tools::{BudgetGrant, ToolFailure};
 use tokio_util::sync::CancellationToken;
 
 use super::{StopReason, Turn, calls::CallRunner, internal_calls::EndedCalls};
 use crate::{
-    conversation::CallEntry,
+    conversation::{CallEntry, ResultEntry},
     event::{ProgressSink, TurnAnswer, TurnEvent},
     handoff::{HandoffArguments, session_of},
     origin::{ChildGuard, ParentTurn, TurnOrigin},
@@ -52,7 +52,7 @@ impl Turn<'_> {
         }
         let answer = match handed_off {
             Some(answer) => answer,
-            None => self.hand_off(&calls[at]).await.ok()?,
+            None => Box::pin(self.hand_off(&calls[at])).await.ok()?,
         };
         Some(StopReason::HandedOff(answer))
     }
@@ -127,17 +127,17 @@ impl Turn<'_> {
         Ok(TurnOrigin { entry, sender, ..origin.with_message(message) })
     }
 
-    /// Returns the words of the user, with the note of this agent.
+    /// Returns the words of the user, with the note of this agent. Another process that continues the turn sends the
+    /// same text.
     fn handed_text(&self, note: &str) -> String {
         let words = self.user_texts.join("\n\n");
         if note.trim().is_empty() {
             return words;
         }
         let from = &self.setup.definition.name;
-        format!(
-            "{words}\n\nA note from agent {from}, which handed this message off:\n{}",
-            quoted("note", note)
-        )
+        let note: Vec<_> = note.lines().map(|line| format!("> {line}")).collect();
+        let note = note.join("\n");
+        format!("{words}\n\nA note from agent {from}, which handed this message off:\n{note}")
     }
 }
 
@@ -149,10 +149,10 @@ impl CallRunner<'_> {
         call: &CallEntry,
     ) -> Option<HandedOff> {
         let turn = self.turn;
-        let work = async {
+        let work = Box::pin(async {
             self.run_attempt(call, self.context(call)).await?;
             turn.hand_off(call).await
-        };
+        });
         let result = tokio::select! {
             biased;
             () = turn.handover.cancelled() => return None,
@@ -162,6 +162,22 @@ impl CallRunner<'_> {
         self.record_handoff(position, call, result.as_ref().map(|one| one.kept.as_str()), spent)
             .await;
         result.ok()
+    }
+
+    /// Records the result of a handoff.
+    async fn record_handoff(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        result: Result<&str, &ToolFailure>,
+        spent: Spending,
+    ) {
+        let id = call.call.clone();
+        let entry = match result {
+            Ok(kept) => ResultEntry::succeeded(id, kept.to_owned()),
+            Err(failure) => ResultEntry::failed(id, failure),
+        };
+        self.record(position, call, ResultEntry { child: spent, ..entry }).await;
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_INVALID_REPORTS: u32 = 3;
 /// Status calls in a row, each alone in its response, after which the model must answer.
 const MAX_LONE_STATUS: u32 = 2;
 
-/// How the calls of a step ended, by position.
+/// Ends of the calls of a step, by position.
 #[derive(Debug, Default)]
 pub(super) struct EndedCalls {
     /// Those with a result.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::{MessageId, SessionId, Spending, UserMessage, user::TurnOutcome};
 use rockbot_memory::{MemoryOwner, SaveOptions};
 use rockbot_tools::ToolFailure;
@@ -44,7 +44,7 @@ struct Run<'a> {
     until: Instant,
 }
 
-/// What a plan used.
+/// Calls and spending of a plan.
 #[derive(Default)]
 struct Used {
     calls: u64,
@@ -68,7 +68,9 @@ impl CallRunner<'_> {
             let id = derived_id(&["wisp", outer.call.as_str(), &number.to_string()], 8);
             self.run_plan(Run { outer, plan, number, id: format!("wisp-{id}"), until })
         });
-        let (results, used): (Vec<_>, Vec<_>) = join_all(runs).await.into_iter().unzip();
+        let runs: Vec<_> = runs.collect();
+        let parallel = runs.len().max(1);
+        let (results, used): (Vec<_>, Vec<_>) = stream::iter(runs).buffered(parallel).unzip().await;
         let mut spent = Spending::default();
         used.iter().for_each(|used: &Used| spent += used.spent);
         let calls = used.iter().map(|used| used.calls).sum();

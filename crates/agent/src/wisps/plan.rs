@@ -55,7 +55,7 @@ pub(super) enum Mode {
     Llm,
 }
 
-/// Where a `Direct` step is called.
+/// The place of the tool of a `Direct` step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub(super) enum Gateway {
     /// A tool of the agent.
@@ -85,7 +85,7 @@ pub(super) enum Action {
     SkipTo,
 }
 
-/// What to do when a step fails.
+/// Reaction to a failed step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureAction<'a> {
     /// The plan has failed.

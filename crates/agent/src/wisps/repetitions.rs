@@ -27,7 +27,7 @@ impl Repetitions {
             plans.retain(|_, runs| runs.back().is_some_and(is_recent));
         }
         if plans.len() >= MAX_PLANS && !plans.contains_key(&hash) {
-            // So many different plans are no repetition.
+            // Plans that all differ are no repetition.
             return true;
         }
         let runs = plans.entry(hash).or_default();

@@ -40,7 +40,7 @@ impl From<&ToolFailure> for StepFailure {
     }
 }
 
-/// How a plan ended.
+/// The end of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WispResult {
     pub(crate) id: String,
