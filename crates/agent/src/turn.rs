@@ -2,6 +2,7 @@
 
 mod batch;
 mod calls;
+mod ended_calls;
 mod handoff;
 mod internal_calls;
 mod model_request;

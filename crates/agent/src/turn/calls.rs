@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::{Turn, internal_calls::EndedCalls};
+use super::{Turn, ended_calls::EndedCalls};
 use crate::{
     conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},

@@ -10,7 +10,12 @@ use rockbot_contracts::{MessageId, Spending, ToolSource, UserMessage, user::Turn
 use rockbot_tools::{BudgetGrant, ToolFailure};
 use tokio_util::sync::CancellationToken;
 
-use super::{StopReason, Turn, calls::CallRunner, internal_calls::EndedCalls};
+use super::{
+    Turn,
+    calls::CallRunner,
+    ended_calls::EndedCalls,
+    stop_reason::{HandedOff, StopReason},
+};
 use crate::{
     conversation::{CallEntry, ResultEntry},
     event::{ProgressSink, TurnAnswer, TurnEvent},
@@ -22,15 +27,6 @@ use crate::{
 
 /// Longest part of the answer that the conversation keeps, in bytes.
 const MAX_KEPT_BYTES: usize = 4 * 1024;
-
-/// The answer of the agent that a message was handed off to.
-#[derive(Debug, Clone)]
-pub(super) struct HandedOff {
-    pub(super) outcome: TurnOutcome,
-    pub(super) text: String,
-    /// The answer as the conversation keeps it.
-    pub(super) kept: String,
-}
 
 impl Turn<'_> {
     /// Returns `true` for a call that hands off.

@@ -11,6 +11,7 @@
 mod plan;
 mod problems;
 mod repetitions;
+mod request;
 mod results;
 mod template;
 
@@ -22,8 +23,9 @@ use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult
 use serde_json::{Value, json};
 
 pub(crate) use self::{
-    plan::{FailureAction, StepWork, WispPlan, WispRequest, WispStep},
+    plan::{FailureAction, StepWork, WispPlan, WispStep},
     repetitions::Repetitions,
+    request::WispRequest,
     results::{FailureCategory, StepFailure, WispResult, results_text},
     template::StepValues,
 };

@@ -171,10 +171,7 @@ async fn question_to_the_model_has_the_listed_tools_only() {
     let offered: Vec<_> = step.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(offered, ["echo"]);
     let read = format!("{:?}", step.messages);
-    assert!(
-        read.contains("Repeat {\\\\\\\"n\\\\\\\":1}") || read.contains("Repeat {\\\"n\\\":1}"),
-        "{read}"
-    );
+    assert!(read.contains(r#"Repeat {\"n\":1}"#), "{read}");
     let usage = answer.usage.unwrap();
     assert_eq!((usage.turn.model_calls, usage.children.model_calls), (4, 2));
 }
@@ -216,7 +213,7 @@ async fn continued_plans_make_the_same_calls_and_are_deleted_with_the_conversati
     let plans = json!([plan(steps)]);
     let script = || model(&plans, vec![ScriptedTurn::text("A thought.")]);
     let (first, second) = (script(), script());
-    // The message and the response with the plans are recorded, and the three entries of the question.
+    // Message and response with the plans, and message and answer of the question.
     let log = CrashingLog::new(&storage, 4);
     let conversations = Some(storage.conversations_on(log));
     let agent = AgentFixture { conversations, ..fixture() }.with(&stalled).agent(&first);
