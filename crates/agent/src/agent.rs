@@ -67,11 +67,13 @@ impl Agent {
             shutdown: ShutdownSignal::default(),
             tasks: Mutex::default(),
         });
+        let closing = inner.shutdown.closing.clone();
+        let host: Arc<dyn TaskHost> = Arc::new(Host { agent: Arc::downgrade(&inner), closing });
+        inner.setup.set_host(host.clone());
         if let Some(delegation) = &inner.setup.delegation {
-            let (setup, closing) = (&inner.setup, inner.shutdown.closing.clone());
-            let host = Host { agent: Arc::downgrade(&inner), closing };
+            let setup = &inner.setup;
             let name = setup.definition.name.clone();
-            delegation.attach(name, setup.conversations.clone(), Arc::new(host));
+            delegation.attach(name, setup.conversations.clone(), host);
         }
         Self { inner }
     }

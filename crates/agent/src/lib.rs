@@ -59,6 +59,7 @@ mod telemetry;
 pub mod tool_list;
 mod tool_names;
 mod turn;
+pub mod wisps;
 
 pub use agent::Agent;
 pub use approvals::Approvals;

@@ -30,6 +30,37 @@ pub struct TurnOrigin {
     pub sender: Option<Arc<str>>,
     /// The handed over work that the turn does, or whose results it reads.
     pub(crate) work: Option<Arc<DelegatedWork>>,
+    /// Limits of the step of a plan that the turn does.
+    pub(crate) step: Option<Arc<StepLimits>>,
+}
+
+/// Limits of a turn that does one step of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StepLimits {
+    /// Names of the tools that it may use, besides working memory.
+    pub(crate) tools: Vec<String>,
+    /// Number of requests with tools.
+    pub(crate) iterations: u32,
+}
+
+/// Cancels a turn that a call started when the call is dropped, unless another process continues it.
+pub(crate) struct ChildGuard {
+    cancellation: CancellationToken,
+    handover: CancellationToken,
+}
+
+impl ChildGuard {
+    pub(crate) fn new(cancellation: CancellationToken, handover: CancellationToken) -> Self {
+        Self { cancellation, handover }
+    }
+}
+
+impl Drop for ChildGuard {
+    fn drop(&mut self) {
+        if !self.handover.is_cancelled() {
+            self.cancellation.cancel();
+        }
+    }
 }
 
 /// Handed over work that a turn does, or whose results it reads.
@@ -79,7 +110,15 @@ impl TurnOrigin {
     /// Creates an origin without a parent.
     #[must_use]
     pub const fn new(entry: EntryPoint) -> Self {
-        Self { entry, parent: None, message: None, reply_to: None, sender: None, work: None }
+        Self {
+            entry,
+            parent: None,
+            message: None,
+            reply_to: None,
+            sender: None,
+            work: None,
+            step: None,
+        }
     }
 
     /// Sets the bus message that started the turn.

@@ -10,7 +10,10 @@ pub(crate) const BATCH: &str = "agent__batch";
 /// Hands the message of the user off to another agent.
 pub(crate) const HANDOFF: &str = "router__handoff-to";
 
+/// Runs small plans of tool calls.
+pub(crate) const SPAWN_WISPS: &str = "spawn_wisps";
+
 /// Returns `true` for the name of an internal tool. Other tools of this prefix are agents.
 pub(crate) fn is_internal(name: &str) -> bool {
-    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF].contains(&name)
+    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF, SPAWN_WISPS].contains(&name)
 }

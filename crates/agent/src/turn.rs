@@ -2,6 +2,7 @@
 
 mod batch;
 mod calls;
+mod ended_calls;
 mod handoff;
 mod internal_calls;
 mod model_request;
@@ -11,6 +12,7 @@ mod setup;
 mod step;
 mod stop_reason;
 mod token_budget;
+mod wisps;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -84,6 +86,8 @@ pub(crate) struct Turn<'a> {
     /// The budget is used up. The next answer must be final.
     budget_exceeded: bool,
     internal: InternalState,
+    /// Number of requests with tools.
+    max_iterations: u32,
     start: TurnStart,
 }
 
@@ -217,6 +221,7 @@ impl<'a> Turn<'a> {
             context_exhausted: false,
             budget_exceeded: false,
             internal: InternalState::default(),
+            max_iterations: max_iterations(setup, origin),
             start,
         }
     }
@@ -312,7 +317,7 @@ impl<'a> Turn<'a> {
                 return error.into();
             }
         }
-        for iteration in self.start.iterations..self.setup.definition.max_iterations {
+        for iteration in self.start.iterations..self.max_iterations {
             if let Some(reason) = self.end_step().await {
                 return reason;
             }
@@ -413,6 +418,11 @@ fn time_limit(setup: &TurnSetup, origin: &TurnOrigin) -> Duration {
         Some((entry, ..)) => Duration::from_millis(entry.deadline.saturating_sub(unix_ms())),
         None => setup.limits.turn_timeout,
     }
+}
+
+fn max_iterations(setup: &TurnSetup, origin: &TurnOrigin) -> u32 {
+    let most = setup.definition.max_iterations;
+    origin.step.as_ref().map_or(most, |step| most.min(step.iterations))
 }
 
 /// Returns the budget of a turn. Turns on results of handed over work have the rest of the budget of the

@@ -67,6 +67,7 @@ impl Host {
             schedule: schedule.as_ref(),
             services: services.as_ref(),
             delegation: &delegation,
+            has_wisps: definition.internal.wisps,
         };
         let guides = own.register(&registry)?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
@@ -193,6 +194,7 @@ struct OwnTools<'a> {
     schedule: Option<&'a Arc<Schedule>>,
     services: Option<&'a Arc<ServiceSearch>>,
     delegation: &'a Arc<Delegation>,
+    has_wisps: bool,
 }
 
 impl OwnTools<'_> {
@@ -201,6 +203,9 @@ impl OwnTools<'_> {
     fn register(self, registry: &ToolRegistry) -> Result<Arc<Guides>, Failure> {
         let mut guides = vec![outputs::GUIDE, self.delegation.guide()];
         let mut tools = self.delegation.tools();
+        if self.has_wisps {
+            guides.push(rockbot_agent::wisps::GUIDE);
+        }
         if let Some(services) = self.services {
             guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
             tools.push(services.tool());

@@ -26,6 +26,8 @@ pub struct ToolScope {
     /// Profiles, at least one. A tool needs the permission of each.
     profiles: Vec<&'static ToolProfile>,
     filter: ToolFilter,
+    /// Another filter, of the work that the turn does.
+    step: Option<ToolFilter>,
     /// Chain of agents that handed over the work. The last one is the current agent.
     agents: Vec<AgentName>,
     /// The turn does work that was handed over, and may report on it.
@@ -64,7 +66,7 @@ impl ToolScope {
     #[must_use]
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
         let (profiles, agents) = (vec![profile], Vec::new());
-        Self { profiles, filter, agents, is_task: false, generation: 0 }
+        Self { profiles, filter, step: None, agents, is_task: false, generation: 0 }
     }
 
     /// Returns a scope of all tools, for tool handlers: callers enforce their own scopes.
@@ -73,6 +75,12 @@ impl ToolScope {
         static EVERYTHING: LazyLock<Arc<ToolScope>> =
             LazyLock::new(|| Arc::new(ToolScope::new(ToolProfile::main(), ToolFilter::default())));
         EVERYTHING.clone()
+    }
+
+    /// Restricts the scope to the tools that this filter permits too.
+    #[must_use]
+    pub fn with_step(self, filter: ToolFilter) -> Self {
+        Self { step: Some(filter), ..self }
     }
 
     /// Sets the agent of the turn, which must not call itself as a tool.
@@ -136,7 +144,8 @@ impl ToolScope {
         if let Some(profile) = self.profiles.iter().find(denies) {
             return Err(ScopeError::DeniedByProfile(profile.name()));
         }
-        if !self.filter.permits(name) {
+        if !self.filter.permits(name) || self.step.as_ref().is_some_and(|step| !step.permits(name))
+        {
             return Err(ScopeError::DeniedByFilter);
         }
         if name == REPORT_PROGRESS && *source == ToolSource::Internal && !self.is_task {
@@ -193,6 +202,16 @@ mod tests {
         assert_eq!(check("read"), Ok(()));
         assert_eq!(check("bash"), Err(ScopeError::DeniedByFilter));
         assert_eq!(check("mcp_register_server"), Err(ScopeError::DeniedByProfile("Subagent")));
+    }
+
+    #[test]
+    fn step_needs_permission_of_both_filters() {
+        let filter = ToolFilter { deny: vec!["bash".to_owned()], ..ToolFilter::default() };
+        let step =
+            ToolFilter { allow: vec!["bash".to_owned(), "read".to_owned()], deny: Vec::new() };
+        let scope = ToolScope::new(ToolProfile::main(), filter).with_step(step);
+        let permits = |name| scope.check(name, &ToolSource::Internal).is_ok();
+        assert_eq!(["read", "bash", "write"].map(permits), [true, false, false]);
     }
 
     #[test]

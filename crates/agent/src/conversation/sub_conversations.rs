@@ -13,7 +13,10 @@ use super::{
     entry::{CallEntry, ConversationEntry},
     error::ConversationError,
 };
-use crate::tool_names::{BATCH, is_internal};
+use crate::{
+    tool_names::{BATCH, SPAWN_WISPS, is_internal},
+    wisps::{StepWork, WispRequest, step_call},
+};
 
 /// Start of the tool names of agents.
 const TOOL_PREFIX: &str = "agent__";
@@ -107,6 +110,7 @@ impl Conversations {
             for entry in page.into_iter().filter(|entry| entry.number < before) {
                 let Ok(recorded) = decode(&entry.value) else { continue };
                 let ConversationEntry::Model(model) = recorded.entry else { continue };
+                calls.extend(model.calls.iter().flat_map(|call| asked_steps(name, call)));
                 let inner = model.calls.iter().filter(|call| call.name == BATCH);
                 let inner = inner.flat_map(|call| batch_items(call).unwrap_or_default());
                 let inner: Vec<_> = inner.map(|item| item.call).collect();
@@ -155,6 +159,18 @@ impl Conversations {
         }
         Ok(found)
     }
+}
+
+/// Returns the questions to the model in the plans of a call, as calls of the agent of the log.
+fn asked_steps(name: &LogName, call: &CallEntry) -> Vec<AgentCall> {
+    let agent = name.segments().nth(1).unwrap_or_default();
+    let plans = (call.name == SPAWN_WISPS).then(|| WispRequest::parse(&call.arguments).ok());
+    let plans = plans.flatten().map(|request| request.plans).unwrap_or_default();
+    let steps = plans.iter().enumerate().flat_map(|(number, plan)| {
+        let asks = plan.steps.iter().filter(|step| matches!(step.work(), StepWork::Ask { .. }));
+        asks.filter_map(move |step| step_call(&call.call, number, &step.id))
+    });
+    steps.map(|id| AgentCall { id, agent: agent.to_owned() }).collect()
 }
 
 fn agent_call(call: CallEntry) -> Option<AgentCall> {

@@ -23,6 +23,7 @@ use crate::{
     conversation::MAX_BATCH_CALLS,
     handoff::RouterRules,
     tool_names::BATCH,
+    wisps,
 };
 
 /// Hints of tools without an effect outside of the turn.
@@ -43,6 +44,9 @@ impl InternalTools {
         if self.batch {
             tools.push(BuiltinTool::create(&settings, batch_definition(), accept_batch));
         }
+        if self.wisps {
+            tools.push(wisps::tool());
+        }
         tools
     }
 }
@@ -54,6 +58,7 @@ pub fn registrations() -> Vec<ToolRegistration> {
         final_report: true,
         task_status: true,
         batch: true,
+        wisps: true,
         ..InternalTools::default()
     };
     let router = RouterRules { destinations: vec!["agent".to_owned()] };

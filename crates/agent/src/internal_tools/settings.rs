@@ -13,6 +13,8 @@ pub struct InternalTools {
     pub task_status: bool,
     /// Offer `agent__batch`, which makes several tool calls in one. Default false.
     pub batch: bool,
+    /// Offer `spawn_wisps`, which runs small plans of tool calls. Default false.
+    pub wisps: bool,
     /// Format of the final report. Default `markdown`.
     pub report_format: ReportFormat,
     /// JSON Schema of the content of a report with `report_format = "json"`: of an object, at most 16 KiB. Default:

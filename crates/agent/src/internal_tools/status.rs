@@ -56,9 +56,9 @@ pub(super) fn definition() -> BuiltinDefinition {
                       step.",
         arguments: json!({
             "status": {"type": "string", "enum": ["starting", "in-progress", "completed"]},
-            "done": text("What is done."),
-            "pending": text("What is left."),
-            "now": text("What you do now."),
+            "done": text("The finished part."),
+            "pending": text("The remaining part."),
+            "now": text("Your current work."),
             "ready_for_final_report": {"type": "boolean", "default": false},
             "need_to_run_more_tools": {"type": "boolean", "default": false},
         }),

@@ -86,6 +86,9 @@ fn builtin_tools(
 ) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
     let mut guides =
         vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE, delegation.guide()];
+    if settings.definition.internal.wisps {
+        guides.push(rockbot_agent::wisps::GUIDE);
+    }
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
     tools.extend(delegation.tools());
     if let Some(memory) = &stores.memory {

@@ -12,12 +12,11 @@ use rockbot_tools::{
     names::{MAX_NAME_BYTES, namespaced},
 };
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::Agent,
     event::{TurnAnswer, TurnEvent},
-    origin::{ParentTurn, TurnOrigin},
+    origin::{ChildGuard, ParentTurn, TurnOrigin},
 };
 
 /// The part of the calling turn's budget that the agent gets is one of this number.
@@ -84,8 +83,7 @@ impl AgentTool {
         );
         let cancellation = context.cancellation.child_token();
         let handover = context.handover.clone();
-        let _guard =
-            CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
+        let _guard = ChildGuard::new(cancellation.clone(), handover.clone());
         let origin = TurnOrigin::from_parent(ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
@@ -132,21 +130,6 @@ impl AgentTool {
             }
         };
         Ok(ToolResult { child_loop_id: Some(session_id.to_string()), ..result })
-    }
-}
-
-/// Ends the turn when its call is dropped, at its deadline or on cancellation, unless another process
-/// continues it.
-struct CancelOnDrop {
-    cancellation: CancellationToken,
-    handover: CancellationToken,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if !self.handover.is_cancelled() {
-            self.cancellation.cancel();
-        }
     }
 }
 

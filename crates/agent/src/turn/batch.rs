@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::calls::{CallRunner, MAX_RESULT_MEDIA, result_media};
 use crate::{
-    conversation::{BatchItem, CallEntry, SPAWN_SUBAGENT, batch_items},
+    conversation::{BatchItem, CallEntry, ResultEntry, SPAWN_SUBAGENT, batch_items},
     strategy::Steering,
-    tool_names::is_internal,
+    tool_names::{BATCH, SPAWN_WISPS, is_internal},
 };
 
 /// Shortest output that is kept when the results of a batch are too long together, in bytes.
@@ -67,6 +67,60 @@ impl ItemResult {
 }
 
 impl CallRunner<'_> {
+    /// Returns `true` for a call that makes other calls.
+    pub(super) fn is_compound(&self, call: &CallEntry) -> bool {
+        [BATCH, SPAWN_WISPS].iter().any(|name| self.turn.setup.is_internal(&call.name, name))
+    }
+
+    /// Makes the calls of a batch, or runs plans, and records the results as that of the call.
+    pub(super) async fn call_compound(&self, position: usize, call: &CallEntry) {
+        let started = Instant::now();
+        let run = Box::pin(async {
+            let results = match call.name.as_str() {
+                BATCH => self.run_batch(call).await,
+                _ => self.run_wisps(call).await,
+            };
+            // Turns of steps that were dropped still end.
+            let spent = self.child_spending(&call.call, None).await;
+            results.map(|mut results| {
+                results.spent += spent;
+                results
+            })
+        });
+        let results = tokio::select! {
+            biased;
+            () = self.turn.handover.cancelled() => return,
+            results = run => results,
+        };
+        self.record_batch(position, call, results, started).await;
+    }
+
+    async fn record_batch(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        results: Result<BatchResults, ToolFailure>,
+        started: Instant,
+    ) {
+        let mut entry = match results {
+            Ok(results) => {
+                let BatchResults { text, media, spent, calls } = results;
+                let media_count = media.len();
+                self.add_media(position, media);
+                ResultEntry {
+                    media: media_count,
+                    child: spent,
+                    inner_calls: calls,
+                    ..ResultEntry::succeeded(call.call.clone(), text)
+                }
+            }
+            Err(failure) => ResultEntry::failed(call.call.clone(), &failure),
+        };
+        entry.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        entry.mcp = self.turn.setup.take_mcp_use(self.turn.session_id);
+        self.record(position, call, entry).await;
+    }
+
     /// Makes the calls of a batch under the agent's strategy.
     pub(super) async fn run_batch(&self, outer: &CallEntry) -> Result<BatchResults, ToolFailure> {
         let items = batch_items(outer).map_err(|error| ToolFailure::invalid(error.to_string()))?;

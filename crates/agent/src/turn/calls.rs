@@ -16,12 +16,11 @@ use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::{Turn, batch::BatchResults, internal_calls::EndedCalls};
+use super::{Turn, ended_calls::EndedCalls};
 use crate::{
     conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
-    tool_names::BATCH,
 };
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
@@ -123,13 +122,8 @@ impl<'a> CallRunner<'a> {
     pub(super) async fn call(&self, position: usize, call: &CallEntry) {
         let started = Instant::now();
         let handover = &self.turn.handover;
-        if self.turn.setup.is_internal(&call.name, BATCH) {
-            let results = tokio::select! {
-                biased;
-                () = handover.cancelled() => return,
-                results = self.run_batch(call) => results,
-            };
-            return self.record_batch(position, call, results, started).await;
+        if self.is_compound(call) {
+            return self.call_compound(position, call).await;
         }
         let context = self.context(call);
         let owner = MemoryOwner::from_context(&context);
@@ -162,49 +156,6 @@ impl<'a> CallRunner<'a> {
         self.record(position, call, entry).await;
     }
 
-    /// Records the results of a batch as the result of its call.
-    async fn record_batch(
-        &self,
-        position: usize,
-        call: &CallEntry,
-        results: Result<BatchResults, ToolFailure>,
-        started: Instant,
-    ) {
-        let mut entry = match results {
-            Ok(results) => {
-                let BatchResults { text, media, spent, calls } = results;
-                let media_count = media.len();
-                self.state().media.insert(position, media);
-                ResultEntry {
-                    media: media_count,
-                    child: spent,
-                    inner_calls: calls,
-                    ..ResultEntry::succeeded(call.call.clone(), text)
-                }
-            }
-            Err(failure) => ResultEntry::failed(call.call.clone(), &failure),
-        };
-        entry.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        entry.mcp = self.turn.setup.take_mcp_use(self.turn.session_id);
-        self.record(position, call, entry).await;
-    }
-
-    /// Records the result of a handoff.
-    pub(super) async fn record_handoff(
-        &self,
-        position: usize,
-        call: &CallEntry,
-        result: Result<&str, &ToolFailure>,
-        spent: Spending,
-    ) {
-        let id = call.call.clone();
-        let entry = match result {
-            Ok(kept) => ResultEntry::succeeded(id, kept.to_owned()),
-            Err(failure) => ResultEntry::failed(id, failure),
-        };
-        self.record(position, call, ResultEntry { child: spent, ..entry }).await;
-    }
-
     /// Records that a call was not made.
     pub(super) async fn refuse(&self, position: usize, call: &CallEntry, reason: &str) {
         let failure = ToolFailure::NotPermitted { reason: reason.to_owned() };
@@ -231,7 +182,7 @@ impl<'a> CallRunner<'a> {
     }
 
     /// Records a result before the model reads it.
-    async fn record(&self, position: usize, call: &CallEntry, entry: ResultEntry) {
+    pub(super) async fn record(&self, position: usize, call: &CallEntry, entry: ResultEntry) {
         let mut entry = ConversationEntry::Result(entry);
         let recorded = self.turn.recorder.record(&mut entry).await;
         let ConversationEntry::Result(entry) = entry else { return };
@@ -368,6 +319,11 @@ impl<'a> CallRunner<'a> {
     /// Returns `true` if the finished calls exceed the limit of consecutive timeouts.
     pub(super) fn timeouts_exceeded(&self) -> bool {
         self.streak().is_over()
+    }
+
+    /// Adds the images and recordings of a result.
+    pub(super) fn add_media(&self, position: usize, media: Vec<Media>) {
+        self.state().media.insert(position, media);
     }
 
     /// Takes the images and recordings of the results, by the position of the call.

@@ -6,45 +6,27 @@ use std::sync::{
 };
 
 use metrics::counter;
-use rockbot_contracts::{MessageId, ToolSource, UserMessage, user::TurnOutcome};
-use rockbot_tools::{BudgetGrant, ToolFailure, quoted::quoted};
+use rockbot_contracts::{MessageId, Spending, ToolSource, UserMessage, user::TurnOutcome};
+use rockbot_tools::{BudgetGrant, ToolFailure};
 use tokio_util::sync::CancellationToken;
 
-use super::{StopReason, Turn, calls::CallRunner, internal_calls::EndedCalls};
+use super::{
+    Turn,
+    calls::CallRunner,
+    ended_calls::EndedCalls,
+    stop_reason::{HandedOff, StopReason},
+};
 use crate::{
-    conversation::CallEntry,
+    conversation::{CallEntry, ResultEntry},
     event::{ProgressSink, TurnAnswer, TurnEvent},
     handoff::{HandoffArguments, session_of},
-    origin::{ParentTurn, TurnOrigin},
+    origin::{ChildGuard, ParentTurn, TurnOrigin},
     telemetry,
     tool_names::HANDOFF,
 };
 
 /// Longest part of the answer that the conversation keeps, in bytes.
 const MAX_KEPT_BYTES: usize = 4 * 1024;
-
-/// The answer of the agent that a message was handed off to.
-#[derive(Debug, Clone)]
-pub(super) struct HandedOff {
-    pub(super) outcome: TurnOutcome,
-    pub(super) text: String,
-    /// The answer as the conversation keeps it.
-    pub(super) kept: String,
-}
-
-/// Cancels the turn of the destination when the call is dropped, unless another process continues it.
-struct CancelOnDrop {
-    cancellation: CancellationToken,
-    handover: CancellationToken,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if !self.handover.is_cancelled() {
-            self.cancellation.cancel();
-        }
-    }
-}
 
 impl Turn<'_> {
     /// Returns `true` for a call that hands off.
@@ -66,7 +48,7 @@ impl Turn<'_> {
         }
         let answer = match handed_off {
             Some(answer) => answer,
-            None => self.hand_off(&calls[at]).await.ok()?,
+            None => Box::pin(self.hand_off(&calls[at])).await.ok()?,
         };
         Some(StopReason::HandedOff(answer))
     }
@@ -92,7 +74,7 @@ impl Turn<'_> {
             grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
         let grant = Arc::new(grant);
         let (cancellation, handover) = (self.cancellation.child_token(), self.handover.clone());
-        let guard = CancelOnDrop { cancellation: cancellation.clone(), handover: handover.clone() };
+        let guard = ChildGuard::new(cancellation.clone(), handover);
         let origin = self.handed_origin(call, &grant, cancellation)?;
         let message = UserMessage::new(session, self.handed_text(&note));
         (self.progress)(TurnEvent::HandedOff { to: agent.clone() });
@@ -141,17 +123,17 @@ impl Turn<'_> {
         Ok(TurnOrigin { entry, sender, ..origin.with_message(message) })
     }
 
-    /// Returns the words of the user, with the note of this agent.
+    /// Returns the words of the user, with the note of this agent. Another process that continues the turn sends the
+    /// same text.
     fn handed_text(&self, note: &str) -> String {
         let words = self.user_texts.join("\n\n");
         if note.trim().is_empty() {
             return words;
         }
         let from = &self.setup.definition.name;
-        format!(
-            "{words}\n\nA note from agent {from}, which handed this message off:\n{}",
-            quoted("note", note)
-        )
+        let note: Vec<_> = note.lines().map(|line| format!("> {line}")).collect();
+        let note = note.join("\n");
+        format!("{words}\n\nA note from agent {from}, which handed this message off:\n{note}")
     }
 }
 
@@ -163,10 +145,10 @@ impl CallRunner<'_> {
         call: &CallEntry,
     ) -> Option<HandedOff> {
         let turn = self.turn;
-        let work = async {
+        let work = Box::pin(async {
             self.run_attempt(call, self.context(call)).await?;
             turn.hand_off(call).await
-        };
+        });
         let result = tokio::select! {
             biased;
             () = turn.handover.cancelled() => return None,
@@ -176,6 +158,22 @@ impl CallRunner<'_> {
         self.record_handoff(position, call, result.as_ref().map(|one| one.kept.as_str()), spent)
             .await;
         result.ok()
+    }
+
+    /// Records the result of a handoff.
+    async fn record_handoff(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        result: Result<&str, &ToolFailure>,
+        spent: Spending,
+    ) {
+        let id = call.call.clone();
+        let entry = match result {
+            Ok(kept) => ResultEntry::succeeded(id, kept.to_owned()),
+            Err(failure) => ResultEntry::failed(id, failure),
+        };
+        self.record(position, call, ResultEntry { child: spent, ..entry }).await;
     }
 }
 

@@ -1,10 +1,8 @@
 //! Calls of internal tools that end or steer the turn.
 
-use std::collections::BTreeSet;
-
 use rockbot_llm::{AssembledAnswer, FinishReason, ToolChoice};
 
-use super::{StopReason, Turn};
+use super::{StopReason, Turn, ended_calls::EndedCalls};
 use crate::{
     conversation::CallEntry,
     event::TurnEvent,
@@ -16,15 +14,6 @@ use crate::{
 const MAX_INVALID_REPORTS: u32 = 3;
 /// Status calls in a row, each alone in its response, after which the model must answer.
 const MAX_LONE_STATUS: u32 = 2;
-
-/// How the calls of a step ended, by position.
-#[derive(Debug, Default)]
-pub(super) struct EndedCalls {
-    /// Those with a result.
-    pub(super) succeeded: BTreeSet<usize>,
-    /// Those that failed. The others were not made.
-    pub(super) failed: BTreeSet<usize>,
-}
 
 /// Effects of internal tools on the rest of a turn.
 #[derive(Debug, Default)]

@@ -11,7 +11,8 @@ use crate::{
     conversation::{
         CallEntry, ConversationEntry, ConversationError, OpenStep, TakeoverEntry, batch_items,
     },
-    tool_names::BATCH,
+    tool_names::{BATCH, SPAWN_WISPS},
+    wisps::{StepWork, WispRequest},
 };
 
 /// Time limit for the tools to be available. A process that has just started does not know the tools of
@@ -130,11 +131,27 @@ impl Turn<'_> {
     }
 }
 
-/// Returns a call, or those of a batch.
+/// Returns a call, with those that it makes.
 fn with_batch(call: &CallEntry) -> Vec<CallEntry> {
+    if call.name == SPAWN_WISPS {
+        return with_steps(call);
+    }
     let items = (call.name == BATCH).then(|| batch_items(call).ok()).flatten();
     items.map_or_else(
         || vec![call.clone()],
         |items| items.into_iter().map(|item| item.call).collect(),
     )
+}
+
+/// Returns a call of plans, and the calls of their steps. The arguments of these are not complete.
+fn with_steps(outer: &CallEntry) -> Vec<CallEntry> {
+    let mut calls = vec![outer.clone()];
+    let Ok(request) = WispRequest::parse(&outer.arguments) else { return calls };
+    for step in request.plans.iter().flat_map(|plan| &plan.steps) {
+        if let StepWork::Call { tool, arguments } = step.work() {
+            let (name, arguments) = (tool, arguments.to_string());
+            calls.push(CallEntry { name, arguments, tool: None, ..outer.clone() });
+        }
+    }
+    calls
 }

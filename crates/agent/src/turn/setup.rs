@@ -1,12 +1,15 @@
 //! What all turns of an agent share.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
-    Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
-    ToolScope, registry::RegisteredTool,
+    Approver, EntryPoint, LayerOptions, ToolExecutor, ToolFilter, ToolPins, ToolRegistration,
+    ToolRegistry, ToolScope, registry::RegisteredTool,
 };
 use tracing::warn;
 
@@ -17,7 +20,7 @@ use crate::{
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
     conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
-    delegation::Delegation,
+    delegation::{Delegation, TaskHost},
     handoff::{Destinations, session_of},
     history::History,
     large_results::LargeResults,
@@ -25,10 +28,12 @@ use crate::{
     mcp::McpToolProvider,
     memory::ConversationLog,
     metering::AgentMeter,
-    origin::TurnOrigin,
+    origin::{StepLimits, TurnOrigin},
     parts::AgentParts,
     session_data::SessionData,
     tool_list::{ToolList, ToolListLog, ToolNames},
+    tool_names::SPAWN_WISPS,
+    wisps::Repetitions,
 };
 
 /// A tool that a turn may use.
@@ -63,6 +68,10 @@ pub(crate) struct TurnSetup {
     session_data: SessionData,
     /// The internal tools of the definition.
     internal: Vec<Arc<RegisteredTool>>,
+    /// Runs of equal plans.
+    pub(super) repetitions: Repetitions,
+    /// Starts turns of this agent.
+    host: OnceLock<Arc<dyn TaskHost>>,
     /// The agents that messages may be handed off to.
     pub(super) destinations: Option<Arc<Destinations>>,
     pub(crate) delegation: Option<Arc<Delegation>>,
@@ -143,6 +152,8 @@ impl TurnSetup {
             executor,
             list_log: ToolListLog::default(),
             internal,
+            repetitions: Repetitions::default(),
+            host: OnceLock::new(),
             destinations,
             delegation,
         }
@@ -152,6 +163,10 @@ impl TurnSetup {
     pub(super) fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
         let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
+        let scope = match &origin.step {
+            Some(step) => scope.with_step(step_filter(step)),
+            None => scope,
+        };
         match (&origin.parent, origin.task(), origin.fold_back()) {
             (Some(parent), ..) => scope.with_parent(&parent.scope),
             (None, Some((entry, ..)), _) => scope.with_recorded_parent(&entry.scope),
@@ -217,6 +232,15 @@ impl TurnSetup {
             }
         }
         tools.into_values().collect()
+    }
+
+    /// Sets how turns of this agent are started. Later calls change nothing.
+    pub(crate) fn set_host(&self, host: Arc<dyn TaskHost>) {
+        let _ = self.host.set(host);
+    }
+
+    pub(super) fn host(&self) -> Option<&Arc<dyn TaskHost>> {
+        self.host.get()
     }
 
     /// Returns `true` if `written` is the internal tool `name`, which the agent has.
@@ -323,6 +347,13 @@ impl TurnSetup {
             approvals.forget(session);
         }
     }
+}
+
+/// Returns the tools that a step of a plan may use.
+fn step_filter(step: &StepLimits) -> ToolFilter {
+    let mut allow = step.tools.clone();
+    allow.push("*_working_memory".to_owned());
+    ToolFilter { allow, deny: vec![SPAWN_WISPS.to_owned()] }
 }
 
 /// Registers the internal tools of a definition, and returns those whose names are free.

@@ -11,8 +11,7 @@ use tracing::info;
 use super::{
     Turn,
     calls::{CallRunner, TimeoutStreak},
-    handoff::HandedOff,
-    stop_reason::StopReason,
+    stop_reason::{HandedOff, StopReason},
     token_budget::{BUDGET_EXCEEDED, MEDIA_LEFT_OUT, SHORT_TOKENS},
 };
 use crate::{

@@ -6,8 +6,17 @@ use rockbot_contracts::{Executed, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError, FinishReason};
 use rockbot_tools::BudgetError;
 
-use super::{calls::TimedOutCall, handoff::HandedOff};
+use super::calls::TimedOutCall;
 use crate::{conversation::ConversationError, event::TurnAnswer};
+
+/// The answer of the agent that a message was handed off to.
+#[derive(Debug, Clone)]
+pub(super) struct HandedOff {
+    pub(super) outcome: TurnOutcome,
+    pub(super) text: String,
+    /// The answer as the conversation keeps it.
+    pub(super) kept: String,
+}
 
 /// Why a turn ended.
 #[derive(Debug)]

@@ -43,3 +43,4 @@ mod team;
 mod tool_calls;
 mod turns;
 mod unprocessed_messages;
+mod wisps;

@@ -427,3 +427,71 @@ async fn user_who_returns_reads_the_answer_once() {
     assert!(follow_ups.next().now_or_never().is_none(), "it is not sent again");
     assert_eq!(model.requests(false).len(), 5, "no turn ran again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn late_result_is_read_in_a_turn_of_its_own() {
+    let options =
+        DelegationOptions { batch_wait: Duration::from_secs(20), ..DelegationOptions::default() };
+    let (fleet, gate) = (Fleet { options, ..Fleet::new() }, Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| {
+            let is_late = exchange(request).0.contains("part 2\n");
+            match is_sub_agent(request) {
+                true => (text_events("Found."), is_late.then(|| gate.clone())),
+                false => (root_script(request, 2), None),
+            }
+        }
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    let started = tokio::time::Instant::now();
+    let first = follow_up(&mut follow_ups).await.0;
+    assert!(started.elapsed() >= Duration::from_secs(19), "after {:?}", started.elapsed());
+    gate.add_permits(1);
+    let second = follow_up(&mut follow_ups).await.0;
+    assert_eq!((first.len(), second.len()), (1, 1));
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
+async fn cancel_that_races_with_the_end_leaves_one_outcome() {
+    const ROUNDS: usize = 100;
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| match is_sub_agent(request) {
+            true => (text_events("Found."), Some(gate.clone())),
+            false => (root_script(request, 1), None),
+        }
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    let (mut completed, mut cancelled) = (0, 0);
+    for round in 0..ROUNDS {
+        say(&client, "go").await;
+        wait_until("it runs", || model.requests(true).len() == round + 1).await;
+        let open = tasks(&client).await.into_iter().find(|task| !task.state.is_terminal());
+        let task_id = open.unwrap().task_id;
+        let request = ConversationRequest::CancelTask { task_id };
+        // A permit that is not taken by a cancelled request is for the next one.
+        gate.add_permits(1);
+        let response = client.request(&tester(), &request).await;
+        match response {
+            Ok(ConversationResponse::Task { task, .. }) if task.state == TaskState::Cancelled => {
+                cancelled += 1;
+            }
+            // It had ended.
+            _ => {
+                completed += 1;
+                assert_eq!(follow_up(&mut follow_ups).await.1, "All parts are done.");
+            }
+        }
+        while gate.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_ok() {}
+    }
+    let states: Vec<_> = tasks(&client).await.iter().map(|task| task.state).collect();
+    let count = |state| states.iter().filter(|one| **one == state).count();
+    assert_eq!(count(TaskState::Completed), completed);
+    assert_eq!((count(TaskState::Cancelled), states.len()), (cancelled, ROUNDS), "{states:?}");
+}

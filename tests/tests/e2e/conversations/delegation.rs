@@ -2,6 +2,7 @@
 
 mod approvals;
 mod crashes;
+mod internal;
 mod planned_model;
 mod team;
 

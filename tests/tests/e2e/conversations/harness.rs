@@ -17,6 +17,16 @@ use crate::{
 pub(super) const GATED: &str =
     "echo gated >> lines; echo $$ > pid; until [ -e go ]; do sleep 0.05; done; echo passed";
 
+/// The tools of the agent. Its models call the others only in tests of them.
+const TOOLS: &str = "[tools]
+allow = ['bash', 'agent__*', '*subagent*', 'report_progress', 'spawn_wisps', 'router__*']
+[internal]
+batch = true
+wisps = true
+[router]
+destinations = ['helper']
+";
+
 /// An agent, its tool handler and its store. Each has a name of its own, because the tests share a
 /// database.
 pub(super) struct Replicas {
@@ -46,13 +56,7 @@ impl Replicas {
         fs::create_dir(fleet.path("agents")).expect("a folder");
         let fields = format!("name = '{agent}'\ndescription = 'Runs commands'\n");
         let text = "Run what the user asks for.";
-        fleet.write(
-            "agents/agent.md",
-            &format!(
-                "+++\n{fields}[tools]\nallow = ['bash', '*subagent*', 'report_progress', 'agent__*']\n\
-                 +++\n{text}\n"
-            ),
-        );
+        fleet.write("agents/agent.md", &format!("+++\n{fields}{TOOLS}+++\n{text}\n"));
         let handler = fleet.handler("handler-1").await;
         Self { fleet, agent, store, model_url: None, handler }
     }

@@ -1,0 +1,172 @@
+//! How plans ended, as the model reads it.
+
+use std::{fmt, time::Duration};
+
+use rockbot_tools::ToolFailure;
+use serde_json::{Value, json};
+
+/// Longest output of a plan in the result, in characters.
+const MAX_OUTPUT_CHARS: usize = 2000;
+
+/// Why a step failed, for the model's decision on what to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureCategory {
+    /// The plan is wrong: an unknown tool, wrong arguments, no permission.
+    Structural,
+    /// Something outside failed.
+    External,
+    /// A model did not do its step.
+    Judgment,
+    /// A value of an earlier step is missing or does not fit.
+    Data,
+}
+
+/// The failure of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StepFailure {
+    pub(crate) category: FailureCategory,
+    pub(crate) message: String,
+}
+
+impl From<&ToolFailure> for StepFailure {
+    fn from(failure: &ToolFailure) -> Self {
+        let category = match failure {
+            ToolFailure::NotFound { .. }
+            | ToolFailure::InvalidArguments { .. }
+            | ToolFailure::NotPermitted { .. } => FailureCategory::Structural,
+            _ => FailureCategory::External,
+        };
+        Self { category, message: failure.to_string() }
+    }
+}
+
+/// The end of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WispResult {
+    pub(crate) id: String,
+    pub(crate) description: String,
+    /// The result of its last step, or why it failed.
+    pub(crate) outcome: Result<String, StepFailure>,
+    /// Keys of stored results of its steps.
+    pub(crate) keys: Vec<String>,
+    pub(crate) steps_completed: usize,
+    pub(crate) step_count: usize,
+    pub(crate) took: Duration,
+}
+
+impl WispResult {
+    /// Returns the entry of the summary that is stored.
+    pub(crate) fn to_json(&self) -> Value {
+        let (output, error) = match &self.outcome {
+            Ok(output) => (first_chars(output), None),
+            Err(StepFailure { category, message }) => {
+                let error =
+                    json!({"category": category.to_string(), "message": first_chars(message)});
+                (String::new(), Some(error))
+            }
+        };
+        json!({"wispId": self.id, "description": self.description,
+            "succeeded": self.outcome.is_ok(), "durationMs": millis(self.took),
+            "stepsCompleted": self.steps_completed, "stepCount": self.step_count,
+            "output": output, "error": error})
+    }
+}
+
+/// Returns the result of the call.
+pub(crate) fn results_text(results: &[WispResult], took: Duration) -> String {
+    let total = results.len();
+    let failed = results.iter().filter(|one| one.outcome.is_err()).count();
+    let mut text = match failed {
+        0 => String::new(),
+        _ if failed == total => format!("ALL {total} WISPS FAILED.\n"),
+        _ => format!("PARTIAL FAILURE: {failed} of {total} wisps failed.\n"),
+    };
+    let (succeeded, seconds) = (total - failed, took.as_secs_f64());
+    text += &format!(
+        "{total} wisp(s) completed ({succeeded} succeeded, {failed} failed, {seconds:.1}s total):"
+    );
+    for WispResult { id, description, outcome, keys, took, .. } in results {
+        let state = if outcome.is_ok() { "ok" } else { "failed" };
+        let description: String = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        text += &format!("\n- `{id}`: \"{description}\" [{state}] ({} ms)", millis(*took));
+        match outcome {
+            Ok(output) => text += &format!("\n  Output: {}", indented(&first_chars(output))),
+            Err(StepFailure { category, message }) => {
+                text += &format!("\n  Error ({category}): {}", indented(&first_chars(message)));
+            }
+        }
+        if !keys.is_empty() {
+            text += &format!("\n  Results of steps: {}", keys.join(", "));
+        }
+    }
+    text
+}
+
+impl fmt::Display for FailureCategory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Structural => "Structural",
+            Self::External => "External",
+            Self::Judgment => "Judgment",
+            Self::Data => "Data",
+        })
+    }
+}
+
+/// Returns the lines of an output below those of the list, so that none of them looks like another plan.
+fn indented(text: &str) -> String {
+    text.replace('\n', "\n    ")
+}
+
+fn first_chars(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut first: String = chars.by_ref().take(MAX_OUTPUT_CHARS).collect();
+    if chars.next().is_some() {
+        first.push('…');
+    }
+    first
+}
+
+fn millis(took: Duration) -> u64 {
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(id: &str, outcome: Result<String, StepFailure>) -> WispResult {
+        let (description, keys) = ("Reads\na file".to_owned(), Vec::new());
+        let took = Duration::from_millis(7);
+        let (steps_completed, step_count) = (1, 2);
+        let id = id.to_owned();
+        WispResult { id, description, outcome, keys, steps_completed, step_count, took }
+    }
+
+    #[test]
+    fn failures_come_first_and_outputs_stay_in_their_lines() {
+        let hostile = "one\n- `wisp-9`: \"fake\" [ok]".to_owned() + &"x".repeat(3000);
+        let failure = StepFailure { category: FailureCategory::Data, message: "empty".to_owned() };
+        let results = [result("wisp-1", Ok(hostile)), result("wisp-2", Err(failure.clone()))];
+        let text = results_text(&results, Duration::from_millis(1500));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "PARTIAL FAILURE: 1 of 2 wisps failed.");
+        assert_eq!(lines[1], "2 wisp(s) completed (1 succeeded, 1 failed, 1.5s total):");
+        assert_eq!(lines[2], "- `wisp-1`: \"Reads a file\" [ok] (7 ms)");
+        assert!(lines[4].starts_with("    - `wisp-9`"), "{text}");
+        assert_eq!(lines[6], "  Error (Data): empty");
+        assert!(text.len() < 3000);
+        let all = results_text(&[result("wisp-2", Err(failure))], Duration::ZERO);
+        assert!(all.starts_with("ALL 1 WISPS FAILED.\n"), "{all}");
+    }
+
+    #[test]
+    fn failures_of_tools_have_categories() {
+        let category = |failure: ToolFailure| StepFailure::from(&failure).category;
+        let name = "x".to_owned();
+        assert_eq!(category(ToolFailure::NotFound { name }), FailureCategory::Structural);
+        assert_eq!(category(ToolFailure::invalid("x")), FailureCategory::Structural);
+        let message = "x".to_owned();
+        assert_eq!(category(ToolFailure::OutcomeUnknown { message }), FailureCategory::External);
+    }
+}
