@@ -162,17 +162,20 @@ impl AgentClient {
         };
         // The agent recognizes the message by its id and text, and replies to the new address.
         let message = UserMessage::new(session_id.clone(), text);
-        Ok(self.send_as(agent, &message, message_id.clone()).await?)
+        Ok(self.send_as(agent, &message, message_id.clone(), 2).await?)
     }
 
+    /// Sends a message. `attempt` is above 1 if it was sent before.
     async fn send_as(
         &self,
         agent: &AgentName,
         message: &UserMessage,
         message_id: MessageId,
+        attempt: u32,
     ) -> Result<Replies, SendError> {
         let envelope = Envelope {
             message_id: message_id.clone(),
+            attempt,
             ..self.envelope(message, self.idle_timeout.min(MESSAGE_TTL))
         };
         // Registered before the publish: the first reply may arrive before the confirm.

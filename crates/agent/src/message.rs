@@ -106,8 +106,8 @@ impl Rejection {
         matches!(self, Self::Closed | Self::Full | Self::Busy)
     }
 
-    /// Returns the answer to a message that is sent again, because it is recorded or nobody waits for it. It is
-    /// not published: the message is processed later, and keeps its marker.
+    /// Returns the answer to a message that is sent again, because it is recorded or its sender tries again.
+    /// It is not published: the message is processed later, and keeps its marker.
     pub(crate) fn deferred(self) -> TurnAnswer {
         TurnAnswer::from(self).with_end(TurnEnd::Deferred)
     }

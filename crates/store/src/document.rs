@@ -168,7 +168,7 @@ impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
                 match read(entry) {
                     Ok(document) => found.push((name, document)),
                     Err(error) if unreadable.len() < limit => {
-                        unreadable.push((name, version, error))
+                        unreadable.push((name, version, error));
                     }
                     Err(_) => {}
                 }

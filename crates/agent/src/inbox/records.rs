@@ -18,11 +18,14 @@ impl InboxHandler {
         recorded.map_or(true, |message| message.is_some())
     }
 
-    /// Returns whether a process may have recorded the message, or may still do so.
+    /// Returns whether another process may have recorded the message, or may still do so: it was delivered,
+    /// forwarded or sent before.
     pub(super) async fn may_be_recorded(&self, incoming: &Incoming<'_>) -> bool {
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
         incoming.is_redelivered()
             || incoming.forwarded_by.is_some()
-            || self.is_recorded(incoming).await
+            || incoming.envelope.attempt > 1
+            || matches!(self.agent.conversations().message(session, id).await, Ok(Some(_)))
     }
 
     /// Returns whether the answer to the message is recorded and was published to its sender. A client that

@@ -443,7 +443,7 @@ mod tests {
         released.release().await;
         drop(dropped);
         fixture.advance(2 * TTL).await;
-        let keys = [TURNS - 1, TURNS - 2, TURNS - 3].map(|number| session(number));
+        let keys = [TURNS - 1, TURNS - 2, TURNS - 3].map(session);
         for (key, is_held) in keys.iter().zip([false, false, true]) {
             let key = fixture.factory.key(key).unwrap();
             let entry = fixture.store.get(&key).await.unwrap();

@@ -29,7 +29,7 @@ impl Turn<'_> {
     /// Records that this process is about to make a call or to request the model. A process that is lost
     /// before did nothing to the step.
     pub(super) async fn record_acts(&mut self) -> Result<(), ConversationError> {
-        // Each model answer and result says so too.
+        // Model answers and results show it too.
         let acts_already = std::mem::replace(&mut self.start.has_acted, true);
         if acts_already || self.handover.is_cancelled() {
             return Ok(());

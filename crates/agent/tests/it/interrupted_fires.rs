@@ -82,7 +82,7 @@ async fn fire_whose_conversation_expired_is_not_run_again() {
     several_scans().await;
     assert_eq!(process.model.request_count(), 0);
     send(&process.agent, "hello").await;
-    assert!(last_message(&process.model).contains("may have run"), "its user is told");
+    assert!(last_message(&process.model).contains("may have run"), "its user reads it");
 }
 
 #[tokio::test(start_paused = true)]
