@@ -1,12 +1,15 @@
 //! `rockbot mcp`: lists MCP servers, calls their tools, adds and removes servers.
 
+mod add;
 mod check;
 mod client_locations;
 mod content;
 mod import;
 mod list;
 mod login;
+mod search;
 mod serve;
+mod servers_file;
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,10 +47,24 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         }
         Mcp::Serve(options) => return Box::pin(serve::run(settings, options)).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
-        Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
+        Mcp::Search { words } => return search::run(settings, words, json).await,
+        Mcp::Add { server, url, command, name, into, dry_run, yes }
+            if settings.embeds() || into.is_some() =>
+        {
+            let (server, url, command) = (server.clone(), url.clone(), command.clone());
+            let source = add::Source { server, url, command, name: name.clone() };
+            let options = add::Options { into: into.clone(), dry_run: *dry_run, yes: *yes };
+            return add::run(settings, source, options, json).await;
+        }
+        Mcp::Add { url: None, command, .. } if command.is_empty() => {
             return Err(Failure::usage(
-                "an embedded fleet ends with this command; name a running fleet with --bus, or add the \
-                 server to the server file",
+                "a running fleet needs --url or a command; to write a server file, name it with --into",
+            ));
+        }
+        Mcp::Remove { .. } if settings.embeds() => {
+            return Err(Failure::usage(
+                "an embedded fleet ends with this command; name a running fleet with --bus, or remove \
+                 the server from the server file",
             ));
         }
         _ => String::new(),
@@ -76,9 +93,15 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Prompt { server, prompt, arguments } => {
             content::prompt(&servers, &server, prompt, &arguments, json).await
         }
-        Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
+        Mcp::Add { server, url, command, .. } => {
+            register(&servers, server, url, command, json).await
+        }
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } | Mcp::Serve(_) => Ok(exit::OK),
+        Mcp::Check { .. }
+        | Mcp::Import { .. }
+        | Mcp::Login { .. }
+        | Mcp::Search { .. }
+        | Mcp::Serve(_) => Ok(exit::OK),
     };
     drop(servers);
     fleet.close().await;
@@ -163,7 +186,7 @@ async fn call(
     tools::invoke(registry, registration, caller, arguments, timeout, json).await
 }
 
-async fn add(
+async fn register(
     servers: &McpServers,
     server: String,
     url: Option<String>,

@@ -19,6 +19,7 @@ mod output_check;
 mod ownership;
 mod probe;
 mod queue;
+pub mod registry;
 mod result;
 mod section;
 mod server;

@@ -61,26 +61,48 @@ pub(crate) enum Mcp {
         #[arg(value_name = "NAME=VALUE", requires = "prompt")]
         arguments: Vec<String>,
     },
-    /// Add a server to a running fleet whose bridge allows it
+    /// Add a server to the server file, or with --bus to a running fleet whose bridge allows it
     ///
-    /// The server is removed when the bridge stops. Add permanent servers to the bridge's server file.
+    /// SERVER is a URL, a package with its version, a name in the registry of mcp.registry, or with --url
+    /// or a command a name of your choice. The entry and its command are shown before the file is
+    /// written. A server of a running fleet is removed when its bridge stops.
     #[command(after_help = "Examples:
-  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp
-  rockbot --bus amqp://… mcp add time -- uvx mcp-server-time")]
+  rockbot mcp add https://docs.example.com/mcp
+  rockbot mcp add pypi:mcp-server-time@2026.1.26 --name time
+  rockbot mcp add npm:@modelcontextprotocol/server-everything@2026.7.4
+  rockbot mcp add io.github.owner/server --into mcp.json
+  rockbot mcp add time -- uvx mcp-server-time@2026.1.26
+  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp")]
     Add {
-        /// Name of the server
+        /// URL, package or name of the server
         server: String,
         /// URL of a remote server
-        #[arg(
-            long,
-            value_name = "URL",
-            conflicts_with = "command",
-            required_unless_present = "command"
-        )]
+        #[arg(long, value_name = "URL", conflicts_with = "command")]
         url: Option<String>,
-        /// Command that the bridge allows, with its arguments
+        /// Name of the entry [default: derived from the server]
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Server file to add to [default: mcp.config, or mcp.json]
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        into: Option<PathBuf>,
+        /// Show the entry, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Write the file without asking
+        #[arg(long)]
+        yes: bool,
+        /// Command with its arguments; in a running fleet one that the bridge allows
         #[arg(last = true)]
         command: Vec<String>,
+    },
+    /// Search the registry of mcp.registry for servers
+    #[command(after_help = "Examples:
+  rockbot mcp search postgres
+  ROCKBOT_MCP__REGISTRY=registry.json rockbot mcp search weather forecast")]
+    Search {
+        /// Words that the name or description contains
+        #[arg(required = true)]
+        words: Vec<String>,
     },
     /// Remove a server that was added at run time
     Remove {

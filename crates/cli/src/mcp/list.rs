@@ -185,7 +185,7 @@ mod tests {
     fn bridges_are_named_in_a_fleet_only() {
         let heading = |reports: &[McpServerReport]| {
             let text = anstream::adapter::strip_str(&table(&index(), reports)).to_string();
-            text.lines().next().unwrap_or_default().contains("bridge")
+            text.lines().next().unwrap_or_default().contains("BRIDGE")
         };
         assert!(!heading(&[report("Git", None, McpConnection::Connecting)]));
         assert!(heading(&[report("Git", Some("b"), McpConnection::Connecting)]));

@@ -17,6 +17,10 @@ mod dlq;
 #[cfg(test)]
 mod home;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
+mod mcp_add;
+#[cfg(test)]
 mod mcp_import;
 #[cfg(test)]
 mod profiles;

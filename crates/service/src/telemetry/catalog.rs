@@ -234,6 +234,11 @@ pub const CATALOG: &[Metric] = &[
         &["server"],
         "Sessions with the MCP server that were lost.",
     ),
+    counter(
+        "rockbot_mcp_output_violations_total",
+        &[],
+        "Results of MCP tools that violate the output schema of their tool.",
+    ),
     histogram(
         "rockbot_script_phase_duration_seconds",
         &["phase"],
