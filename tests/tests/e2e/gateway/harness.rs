@@ -50,7 +50,7 @@ pub(super) struct GatewayFleet {
     pub(super) fleet: Fleet,
     pub(super) token: String,
     _handler: Running,
-    pub(super) agent: Running,
+    _agent: Running,
 }
 
 impl GatewayFleet {
@@ -71,7 +71,7 @@ impl GatewayFleet {
             .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", conversations);
         let mut agent = Running::start(agent);
         agent.expect_log("ready").await;
-        Self { fleet, token: secret, _handler: handler, agent }
+        Self { fleet, token: secret, _handler: handler, _agent: agent }
     }
 
     /// Starts a gateway, and returns it with its address.
