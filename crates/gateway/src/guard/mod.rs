@@ -12,6 +12,7 @@ mod request;
 mod route;
 mod secret;
 mod sessions;
+mod span;
 mod token_table;
 mod tokens;
 
