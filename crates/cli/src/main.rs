@@ -18,7 +18,6 @@ mod fleet;
 mod host;
 mod images;
 mod mcp;
-mod mismatch;
 mod print;
 mod render;
 mod rest;
