@@ -8,7 +8,7 @@ use axum::{
     routing::{MethodFilter, MethodRouter, on},
 };
 
-use crate::identity::{FaceName, Role};
+use crate::identity::{FaceName, Right};
 
 /// Largest body of a request, in bytes, unless the route has another limit.
 pub const BODY_BYTES: usize = 128 * 1024;
@@ -23,8 +23,8 @@ pub enum Access {
     Public,
     /// An identity that may use the face of the route.
     SignedIn,
-    /// An identity that may use the face of the route and has this role.
-    Role(Role),
+    /// An identity that may use the face of the route and has this right.
+    Right(Right),
 }
 
 /// Limits of the requests to a route.

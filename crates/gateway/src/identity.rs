@@ -32,32 +32,32 @@ impl FaceName {
     }
 }
 
-/// A role: what its bearer may do.
+/// A right of a person or program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum Right {
     /// Watches all calls of the fleet, without their content.
-    Viewer,
+    Watch,
     /// Reads arguments and results of all calls.
     Content,
     /// Talks with agents, and decides on the approvals of own conversations.
-    Chatter,
+    Talk,
     /// Reads, replays and purges dead letters.
-    Operator,
+    Letters,
 }
 
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Content, Self::Chatter, Self::Operator];
+impl Right {
+    /// All rights.
+    pub const ALL: [Self; 4] = [Self::Watch, Self::Content, Self::Talk, Self::Letters];
 
     /// Returns the name as in configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Viewer => "viewer",
+            Self::Watch => "watch",
             Self::Content => "content",
-            Self::Chatter => "chatter",
-            Self::Operator => "operator",
+            Self::Talk => "talk",
+            Self::Letters => "letters",
         }
     }
 }
@@ -141,7 +141,7 @@ pub struct Identity {
     /// How the identity was established.
     pub credential: Credential,
     /// What it may do.
-    pub roles: BTreeSet<Role>,
+    pub rights: BTreeSet<Right>,
     /// The faces that it may use.
     pub faces: BTreeSet<FaceName>,
     /// The agents that it may use.
@@ -153,10 +153,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns whether it has the role.
+    /// Returns whether it has the right.
     #[must_use]
-    pub fn has(&self, role: Role) -> bool {
-        self.roles.contains(&role)
+    pub fn has(&self, role: Right) -> bool {
+        self.rights.contains(&right)
     }
 
     /// Returns whether it may use the agent.

@@ -17,7 +17,7 @@ mod section;
 pub use self::{
     face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Route, RouteLimits},
     gateway::{Gateway, GatewayServer},
-    identity::{Credential, FaceName, Identity, NamePatterns, Role},
+    identity::{Credential, FaceName, Identity, NamePatterns, Right},
     parts::GatewayParts,
     section::{ConnectionSection, GatewaySection, ProxySection, SignIn},
 };

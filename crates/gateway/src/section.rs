@@ -12,7 +12,7 @@ use rockbot_store::StoreUrl;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::identity::{FaceName, Role};
+use crate::identity::{FaceName, Right};
 
 /// Maximum number of agents.
 const MAX_AGENTS: usize = 256;
@@ -47,8 +47,8 @@ pub struct GatewaySection {
     pub messages_per_minute: u32,
     /// The headers of a trusted proxy.
     pub proxy: ProxySection,
-    /// Roles of the groups that a trusted proxy names.
-    pub roles: BTreeMap<String, BTreeSet<Role>>,
+    /// Rights of the groups that a trusted proxy names; `*` stands for every person.
+    pub groups: BTreeMap<String, BTreeSet<Right>>,
     /// The connection that receives copies of all calls, as the broker user `monitor`.
     pub watch: ConnectionSection,
     /// The connection that reads and replays dead letters, as the broker user `operator`.
@@ -69,7 +69,7 @@ impl Default for GatewaySection {
             max_connections: 1024,
             messages_per_minute: 30,
             proxy: ProxySection::default(),
-            roles: BTreeMap::new(),
+            groups: BTreeMap::new(),
             watch: ConnectionSection::default(),
             letters: ConnectionSection::default(),
         }
