@@ -168,7 +168,9 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         ))),
         ReplyBody::TextDelta { .. }
         | ReplyBody::Answer { .. }
-        | ReplyBody::ApprovalAsked { .. } => None,
+        | ReplyBody::ApprovalAsked { .. }
+        | ReplyBody::ApprovalClosed { .. }
+        | ReplyBody::Other => None,
     }
 }
 
@@ -335,6 +337,8 @@ mod tests {
                 error,
                 executed,
                 child_loop_id: None,
+                result: None,
+                result_left_out: 0,
             });
             let line = line.unwrap();
             assert!(line.contains(expected), "{line}");

@@ -269,7 +269,8 @@ mod tests {
     use futures_util::future::BoxFuture;
     use rockbot_bus::{BusReport, MemoryBus, Publication, PublishError};
     use rockbot_contracts::{
-        SessionId, ToolCallId, ToolCancel, ToolInvokeRequest, ToolProgress,
+        SessionId, ToolCallId, ToolCancel, ToolHints, ToolInvokeRequest, ToolProgress,
+        ToolRegistration, ToolSource,
         topology::{tool_cancel, tool_catalog_announce},
     };
     use tokio::time::timeout;
@@ -443,7 +444,16 @@ mod tests {
         let mut envelope = Envelope::from_payload(&ToolCatalog {
             handler: "tool-handler".to_owned(),
             instance: InstanceId::new("i").unwrap(),
-            tools: Vec::new(),
+            tools: vec![ToolRegistration {
+                name: "bash".to_owned(),
+                label: None,
+                description: "Runs a command".to_owned(),
+                tool_description: None,
+                parameters: serde_json::json!({"type": "object"}),
+                source: ToolSource::Files,
+                hints: ToolHints::default(),
+                timeout_ms: None,
+            }],
             removed: Vec::new(),
             fingerprint: "f".to_owned(),
             version: None,
