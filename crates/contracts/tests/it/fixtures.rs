@@ -209,15 +209,6 @@ fn user_messages_match_golden_json() {
             },
         ),
         (
-            "tool-started-cut",
-            ReplyBody::ToolStarted {
-                tool_call_id: call(),
-                tool_name: name.clone(),
-                arguments: "{\"command\":".to_owned(),
-                arguments_left_out: 5,
-            },
-        ),
-        (
             "tool-progressed",
             ReplyBody::ToolProgressed { tool_call_id: call(), text: "half way".to_owned() },
         ),
@@ -234,21 +225,6 @@ fn user_messages_match_golden_json() {
                 child_loop_id: Some("loop-7".to_owned()),
                 result: None,
                 result_left_out: 0,
-            },
-        ),
-        (
-            "tool-finished-result",
-            ReplyBody::ToolFinished {
-                tool_call_id: call(),
-                tool_name: name,
-                ran_on: None,
-                elapsed_us: 1234,
-                bytes: 56,
-                error: None,
-                executed: Executed::Yes,
-                child_loop_id: None,
-                result: Some("notes.md".to_owned()),
-                result_left_out: 48,
             },
         ),
         ("steered", ReplyBody::Steered {}),
@@ -284,6 +260,31 @@ fn user_messages_match_golden_json() {
                 rule: None,
             },
         ),
+        ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
+        (
+            "tool-started-cut",
+            ReplyBody::ToolStarted {
+                tool_call_id: call(),
+                tool_name: name.clone(),
+                arguments: "{\"command\":".to_owned(),
+                arguments_left_out: 5,
+            },
+        ),
+        (
+            "tool-finished-result",
+            ReplyBody::ToolFinished {
+                tool_call_id: call(),
+                tool_name: name.clone(),
+                ran_on: None,
+                elapsed_us: 1234,
+                bytes: 56,
+                error: None,
+                executed: Executed::Yes,
+                child_loop_id: None,
+                result: Some("notes.md".to_owned()),
+                result_left_out: 48,
+            },
+        ),
         (
             "approval-asked-rule",
             ReplyBody::ApprovalAsked {
@@ -307,7 +308,6 @@ fn user_messages_match_golden_json() {
                 decision: ApprovalOutcome::Expired,
             },
         ),
-        ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
