@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    console,
+    api, console,
     face::{Face, Route},
     guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
@@ -34,7 +34,8 @@ impl Gateway {
     #[must_use]
     pub fn new(section: &GatewaySection, parts: &GatewayParts, guard: Arc<Guard>) -> Self {
         let gateway = Self { names: section.faces.clone(), faces: Vec::new(), guard };
-        let console = console::routes(&gateway.guard, parts);
+        let mut console = console::routes(&gateway.guard, parts);
+        console.extend(api::routes(parts));
         let openai = openai::routes(parts);
         gateway
             .with_face(Face { name: FaceName::Console, routes: console })

@@ -10,7 +10,7 @@ use rockbot_contracts::ToolCallId;
 use crate::message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, RequestInfo, Status};
 
 /// The largest number of calls kept.
-const MAX_CALLS: usize = 10_000;
+pub const MAX_CALLS: usize = 10_000;
 
 /// The time after its deadline in which a reply may still arrive.
 const GRACE: Duration = Duration::from_secs(1);

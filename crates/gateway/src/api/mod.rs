@@ -30,7 +30,7 @@ use self::{
     problem::Problem,
     stream::StreamLimits,
 };
-use crate::{face::Face, identity::Identity, parts::GatewayParts};
+use crate::{face::Route, identity::Identity, parts::GatewayParts};
 
 pub use self::openapi::description;
 
@@ -48,8 +48,8 @@ pub(crate) struct Api {
     streams: StreamLimits,
 }
 
-/// Returns the face of the API.
-pub(crate) fn face(parts: &GatewayParts) -> Face {
+/// Returns the routes of the API.
+pub(crate) fn routes(parts: &GatewayParts) -> Vec<Route> {
     let records = Records::new(parts.store.clone());
     let hub = Arc::new(Hub::new());
     let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone());
@@ -64,7 +64,7 @@ pub(crate) fn face(parts: &GatewayParts) -> Face {
         calls,
         streams: StreamLimits::default(),
     };
-    routes::face(&Arc::new(api))
+    routes::routes(&Arc::new(api))
 }
 
 impl Api {

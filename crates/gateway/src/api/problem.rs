@@ -87,6 +87,11 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "agent_silent", detail)
     }
 
+    /// Returns whether something does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
     /// States that nothing took effect.
     pub(crate) fn not_executed(self) -> Self {
         Self { executed: Some("no"), ..self }

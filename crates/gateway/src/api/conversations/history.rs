@@ -212,9 +212,12 @@ pub(crate) async fn page(
 ) -> Result<(Vec<HistoryItem>, Option<u64>), Problem> {
     let session_id = conversation.session.clone();
     let request = ConversationRequest::History { session_id, from, limit: PAGE_ITEMS };
-    match ask(client, conversation, &request).await? {
-        ConversationResponse::History { items, next } => Ok((items, next)),
-        _ => Err(Problem::agent_silent()),
+    match ask(client, conversation, &request).await {
+        Ok(ConversationResponse::History { items, next }) => Ok((items, next)),
+        Ok(_) => Err(Problem::agent_silent()),
+        // The agent has never had it.
+        Err(problem) if problem.is_not_found() => Ok((Vec::new(), None)),
+        Err(problem) => Err(problem),
     }
 }
 
@@ -225,9 +228,11 @@ pub(crate) async fn open_message(
 ) -> Result<Option<MessageId>, Problem> {
     let session_id = Some(conversation.session.clone());
     let request = ConversationRequest::Summary { session_id };
-    match ask(client, conversation, &request).await? {
-        ConversationResponse::Summary { conversation } => Ok(conversation.open_message),
-        _ => Ok(None),
+    match ask(client, conversation, &request).await {
+        Ok(ConversationResponse::Summary { conversation }) => Ok(conversation.open_message),
+        Ok(_) => Ok(None),
+        Err(problem) if problem.is_not_found() => Ok(None),
+        Err(problem) => Err(problem),
     }
 }
 

@@ -37,6 +37,14 @@ pub(crate) enum Missing {
     Epoch,
 }
 
+/// Events of a conversation after a position, in order.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Events {
+    pub(crate) events: Vec<(Position, Arc<ConversationEvent>)>,
+    /// More events follow.
+    pub(crate) is_cut: bool,
+}
+
 /// The events of conversations. Sequence numbers grow over all conversations, so that one position covers
 /// several of them.
 #[derive(Debug)]
@@ -125,30 +133,32 @@ impl Hub {
         Position(sequence)
     }
 
-    /// Returns the kept events of a conversation after a position, up to `max_bytes`, or that some are missing.
+    /// Returns the kept events of a conversation after a position, the first `max_bytes` of them, or that some are
+    /// missing.
     pub(crate) fn after(
         &self,
         conversation: &SessionId,
         position: Position,
         max_bytes: usize,
-    ) -> Result<Vec<(Position, Arc<ConversationEvent>)>, Missing> {
+    ) -> Result<Events, Missing> {
         let state = self.state.lock();
         let Some(ring) = state.rings.get(conversation) else {
             let is_gap = position.0 < state.dropped_through;
-            return if is_gap { Err(Missing::Gap { count: 0 }) } else { Ok(Vec::new()) };
+            return if is_gap { Err(Missing::Gap { count: 0 }) } else { Ok(Events::default()) };
         };
         if position.0 < ring.dropped_through {
             return Err(Missing::Gap { count: ring.dropped });
         }
         let mut bytes = 0;
         let start = ring.events.partition_point(|(sequence, _)| *sequence <= position.0);
-        let mut found = Vec::new();
+        let mut found = Events::default();
         for (sequence, event) in ring.events.range(start..) {
             bytes += event.body.size();
-            if bytes > max_bytes && !found.is_empty() {
+            if bytes > max_bytes && !found.events.is_empty() {
+                found.is_cut = true;
                 break;
             }
-            found.push((Position(*sequence), event.clone()));
+            found.events.push((Position(*sequence), event.clone()));
         }
         Ok(found)
     }
@@ -218,14 +228,14 @@ mod tests {
             hub.publish(&a, None, delta(text));
             hub.publish(&b, None, delta("other"));
         }
-        let found = hub.after(&a, start, usize::MAX).unwrap();
+        let found = hub.after(&a, start, usize::MAX).unwrap().events;
         assert_eq!(found.len(), 3);
         let second = hub.parse(&found[1].1.id).unwrap();
-        let rest = hub.after(&a, second, usize::MAX).unwrap();
+        let rest = hub.after(&a, second, usize::MAX).unwrap().events;
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].1.body, delta("3"));
-        assert!(hub.after(&a, hub.now(), usize::MAX).unwrap().is_empty());
-        assert_eq!(hub.after(&a, start, 1).unwrap().len(), 1, "at least one event");
+        assert!(hub.after(&a, hub.now(), usize::MAX).unwrap().events.is_empty());
+        assert_eq!(hub.after(&a, start, 1).unwrap().events.len(), 1, "at least one event");
     }
 
     #[test]
@@ -248,7 +258,10 @@ mod tests {
             hub.publish(&conversation, None, delta("x"));
         }
         assert_eq!(hub.after(&conversation, start, usize::MAX), Err(Missing::Gap { count: 5 }));
-        assert_eq!(hub.after(&conversation, Position(5), usize::MAX).unwrap().len(), MAX_EVENTS);
+        assert_eq!(
+            hub.after(&conversation, Position(5), usize::MAX).unwrap().events.len(),
+            MAX_EVENTS
+        );
     }
 
     #[test]
@@ -259,10 +272,10 @@ mod tests {
             hub.publish(name, None, delta("x"));
         }
         assert!(hub.after(&names[0], Position(0), usize::MAX).is_err());
-        assert_eq!(hub.after(&names[1], Position(1), usize::MAX).unwrap().len(), 1);
+        assert_eq!(hub.after(&names[1], Position(1), usize::MAX).unwrap().events.len(), 1);
         // A dropped conversation that continues has a gap before its next event.
         hub.publish(&names[0], None, delta("y"));
         assert!(hub.after(&names[0], Position(0), usize::MAX).is_err());
-        assert_eq!(hub.after(&names[0], Position(1), usize::MAX).unwrap().len(), 1);
+        assert_eq!(hub.after(&names[0], Position(1), usize::MAX).unwrap().events.len(), 1);
     }
 }

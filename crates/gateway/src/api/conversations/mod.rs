@@ -21,7 +21,7 @@ pub(crate) use self::{
     event::{ConversationEvent, EventBody},
     export::export,
     history::{CallRequestView, HistoryBodyView, HistoryView},
-    hub::{Hub, Missing, Position},
+    hub::{Events, Hub, Missing, Position},
     list::{ConversationList, NewConversation, NewTitle, create, list, remove, rename},
     messages::{Decision, MessageSent, NewMessage, SentState, cancel, decide, send},
     read::{EventPage, events, read, read_shared},

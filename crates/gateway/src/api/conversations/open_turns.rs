@@ -77,9 +77,9 @@ impl OpenTurns {
     /// Returns whether the message was added to a turn whose replies arrive here.
     pub(super) fn is_added(&self, message: &MessageId) -> bool {
         let Some(turn) = self.open.get(message) else { return false };
-        self.open.iter().any(|(id, other)| {
-            id != message && other.session == turn.session && !other.steers
-        })
+        self.open
+            .iter()
+            .any(|(id, other)| id != message && other.session == turn.session && !other.steers)
     }
 
     pub(super) fn end(&mut self, message: &MessageId, is_answered: bool) {

@@ -123,8 +123,8 @@ pub(crate) async fn events(
         .and_then(|position| api.hub.after(&conversation.session, position, MAX_PAGE_BYTES));
     let page = match found {
         Ok(found) => {
-            let last = found.last().map_or(now, |(position, _)| *position);
-            let events = found.into_iter().map(|(_, event)| (*event).clone()).collect();
+            let last = found.events.last().map_or(now, |(position, _)| *position);
+            let events = found.events.into_iter().map(|(_, event)| (*event).clone()).collect();
             EventPage { reset: None, events, last_event_id: api.hub.id_at(last) }
         }
         Err(missing) => EventPage {

@@ -59,7 +59,7 @@ pub(crate) async fn read(
     let mut events = Vec::new();
     if let Some(start) = whole_start(&running) {
         let after = hub.after(&conversation.session, start, MAX_EVENT_BYTES);
-        let after: Vec<_> = after.unwrap_or_default();
+        let after = after.unwrap_or_default().events;
         if !after.is_empty() {
             let ids: Vec<_> = running.into_iter().map(|(id, _)| id).collect();
             leave_out(&mut items, &ids);

@@ -49,10 +49,18 @@ pub(crate) struct Turns {
 
 impl Turns {
     pub(crate) fn new(client: Arc<AgentClient>, hub: Arc<Hub>, records: Records) -> Self {
-        Self { client, hub, records, state: Arc::default(),
+        Self {
+            client,
+            hub,
+            records,
+            state: Arc::default(),
             sending: KeyLocks::default(),
             tasks: TaskTracker::new(),
         }
+    }
+
+    pub(crate) fn client(&self) -> &AgentClient {
+        &self.client
     }
 
     /// Sends a message once for its key, however often it is requested. The message is taken over by a task, so
@@ -287,11 +295,7 @@ impl Turns {
         is_end.then_some(is_answer)
     }
 
-    async fn record_answer(
-        &self,
-        conversation: &Conversation,
-        usage: Option<SpendingView>,
-    ) {
+    async fn record_answer(&self, conversation: &Conversation, usage: Option<SpendingView>) {
         let Conversation { owner, session, .. } = conversation;
         let change = |record: &mut Record| {
             record.turns += 1;

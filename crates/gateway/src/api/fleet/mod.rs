@@ -1,0 +1,20 @@
+//! Queues, handlers and tools of the fleet, and what is wrong with them.
+
+mod reader;
+mod tools;
+mod view;
+
+pub(crate) use self::{
+    reader::{FleetReader, read},
+    tools::{ToolDetails, ToolPage, ToolView, list_tools, read_tool},
+    view::{
+        AgentStateView, BusView, FindingView, FleetView, HandlerView, LoadView, PoolView,
+        QueueView, state_name,
+    },
+};
+
+// The descriptions of the routes, for the OpenAPI document.
+pub(crate) use self::{
+    reader::__path_read,
+    tools::{__path_list_tools, __path_read_tool},
+};
