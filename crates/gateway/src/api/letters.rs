@@ -5,12 +5,9 @@ mod reader;
 mod view;
 
 pub(crate) use self::{
-    handlers::{PurgeRequest, ReplayRequest, list, list_queues, purge, read, replay},
+    handlers::{list, list_queues, purge, read, replay},
     reader::LetterReader,
-    view::{
-        LetterDetails, LetterPage, LetterQueueView, LetterQueues, LetterView, PurgeView,
-        RefusalView, ReplayResultView,
-    },
+    view::LetterQueues,
 };
 
 // The descriptions of the routes, for the OpenAPI document.

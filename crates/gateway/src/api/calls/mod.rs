@@ -7,11 +7,8 @@ mod rates;
 mod view;
 
 pub(crate) use self::{
-    board::{CallBoard, CallFrame, Viewing},
-    content::ContentView,
-    handlers::{CallDetails, CallPage, content, list, parse_filter, read},
-    rates::RatesView,
-    view::{CallView, CancelView, ProgressView, ReplyView, RequestView, TallyView},
+    board::{CallBoard, Viewing},
+    handlers::{content, list, parse_filter, read},
 };
 
 // The descriptions of the routes, for the OpenAPI document.

@@ -17,17 +17,14 @@ mod snapshot;
 mod turns;
 
 pub(crate) use self::{
-    entry::ConversationView,
     event::{ConversationEvent, EventBody},
     export::export,
-    history::{CallRequestView, HistoryBodyView, HistoryView},
     hub::{Events, Hub, Missing, Position},
-    list::{ConversationList, NewConversation, NewTitle, create, list, remove, rename},
-    messages::{Decision, MessageSent, NewMessage, SentState, cancel, decide, send},
-    read::{EventPage, events, read, read_shared},
+    list::{create, list, remove, rename},
+    messages::{cancel, decide, send},
+    read::{events, read, read_shared},
     records::{Owner, Record, Records},
-    share::{ShareView, share, unshare},
-    snapshot::Snapshot,
+    share::{share, unshare},
     turns::{Conversation, Turns},
 };
 

@@ -6,11 +6,8 @@ mod view;
 
 pub(crate) use self::{
     reader::{FleetReader, read},
-    tools::{ToolDetails, ToolPage, ToolView, list_tools, read_tool},
-    view::{
-        AgentStateView, BusView, FindingView, FleetView, HandlerView, LoadView, PoolView,
-        QueueView, state_name,
-    },
+    tools::{list_tools, read_tool},
+    view::{FleetView, state_name},
 };
 
 // The descriptions of the routes, for the OpenAPI document.

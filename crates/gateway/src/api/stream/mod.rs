@@ -9,6 +9,6 @@ mod topics;
 mod viewer;
 
 pub(crate) use self::{
-    handler::{__path_open, StreamBody, open},
+    handler::{__path_open, open},
     limits::StreamLimits,
 };
