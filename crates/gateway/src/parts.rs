@@ -30,6 +30,8 @@ pub struct GatewayParts {
     pub letters_user: Option<Arc<str>>,
     /// Namespace of the fleet. Default `rockbot`.
     pub namespace: Arc<str>,
+    /// Calls tools; `None` if it may not.
+    pub calls: Option<Arc<dyn Bus>>,
     /// Remembers messages and the owners of conversations. Replicas share it.
     pub store: Arc<dyn Store>,
     /// The process.
@@ -37,7 +39,7 @@ pub struct GatewayParts {
 }
 
 impl GatewayParts {
-    /// Starts a client of the agents on `bus`. Neither calls are watched nor dead letters read.
+    /// Starts a client of the agents on `bus`. Calls are neither watched nor made, and dead letters are not read.
     ///
     /// # Errors
     /// When the queue of the replies cannot be consumed.
@@ -57,6 +59,7 @@ impl GatewayParts {
             watch: None,
             letters: None,
             letters_user: None,
+            calls: None,
             namespace: DEFAULT_NAMESPACE.into(),
             store,
             instance,

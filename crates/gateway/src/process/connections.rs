@@ -51,6 +51,8 @@ impl Connections {
         parts.letters_user = letters.as_ref().and_then(RabbitConfig::user).map(Into::into);
         parts.letters = further(letters, "bus-letters", health)?;
         parts.namespace = settings.bus.namespace.as_str().into();
+        let calls = settings.rabbit(&section.calls, &format!("{name} calls"));
+        parts.calls = further(calls, "bus-calls", health)?;
         Ok(Some(Self { parts, queue }))
     }
 
@@ -62,8 +64,8 @@ impl Connections {
     pub(crate) async fn close(self) {
         let Self { parts, queue } = self;
         drop(queue);
-        let GatewayParts { bus, watch, letters, store, .. } = parts;
-        for bus in [Some(bus), watch, letters].into_iter().flatten() {
+        let GatewayParts { bus, watch, letters, calls, store, .. } = parts;
+        for bus in [Some(bus), watch, letters, calls].into_iter().flatten() {
             bus.close().await;
         }
         store.close().await;

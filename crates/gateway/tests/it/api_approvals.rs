@@ -88,7 +88,10 @@ async fn denial_closes_the_request_and_its_reason_reaches_the_model() {
     let mut waiting = Waiting::start().await;
     let request = waiting.request.clone();
     assert_eq!(request["arguments"], "{\"path\":\"notes.md\"}");
-    assert_eq!((&request["rule"], &request["hints"]["destructive"]), (&json!("default policy"), &json!(true)));
+    assert_eq!(
+        (&request["rule"], &request["hints"]["destructive"]),
+        (&json!("default policy"), &json!(true))
+    );
     let hash = request["callHash"].clone();
     let wrong = waiting.decide(json!({"callHash": "0", "decision": "allow"})).await;
     assert_eq!((wrong.0, &wrong.1["code"]), (409, &json!("hash_mismatch")));
@@ -100,10 +103,16 @@ async fn denial_closes_the_request_and_its_reason_reaches_the_model() {
     assert_eq!((&closed["decision"], &closed["by"]), (&json!("deny"), &json!("ada")));
     waiting.stream.until_kind("answer").await;
     let requests = waiting.fleet.model.requests.lock();
-    let results: Vec<_> = requests.last().unwrap().messages.iter().filter_map(|message| match message {
-        ChatMessage::Tool { content, .. } => Some(content.clone()),
-        _ => None,
-    }).collect();
+    let results: Vec<_> = requests
+        .last()
+        .unwrap()
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            ChatMessage::Tool { content, .. } => Some(content.clone()),
+            _ => None,
+        })
+        .collect();
     drop(requests);
     assert!(results[0].contains("Show me a diff first."), "{results:?}");
     let again = waiting.decide(denied).await;

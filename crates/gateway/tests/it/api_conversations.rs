@@ -39,8 +39,7 @@ async fn answer_arrives_in_stream_history_and_list() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_message_runs_one_turn() {
     let fleet = Fleet::start().await;
-    let (one, two) =
-        (ApiGateway::start(&fleet, "g1").await, ApiGateway::start(&fleet, "g2").await);
+    let (one, two) = (ApiGateway::start(&fleet, "g1").await, ApiGateway::start(&fleet, "g2").await);
     let ada = one.person("ada");
     let id = ada.converse().await;
     let sent = join_all((0..5).map(|_| ada.say(&id, "key-00001", "wait for me"))).await;
@@ -192,7 +191,10 @@ async fn people_see_only_their_own_conversations() {
     let share = ada.post(&format!("{path}/share"), &json!({})).await.json()["shareId"].clone();
     let share = share.as_str().unwrap();
     let shared = bob.read(&format!("/shared/{share}")).await;
-    assert_eq!((&shared["readOnly"], &shared["history"][0]["text"]), (&json!(true), &json!("secret")));
+    assert_eq!(
+        (&shared["readOnly"], &shared["history"][0]["text"]),
+        (&json!(true), &json!("secret"))
+    );
     let mut stream = bob.stream(&format!("shared:{share}"), None).await;
     stream.until_named("hello").await;
     ada.say(&id, "key-00003", "more").await;

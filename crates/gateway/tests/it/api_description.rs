@@ -42,12 +42,15 @@ async fn every_route_is_described() {
     let parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
     let guard = Guard::start(&section, section.address).unwrap();
     let gateway = Gateway::new(&section, &parts, guard);
-    let is_described =
-        |path: &str| path.starts_with("/api/v1") && !["/api/v1/me", "/api/v1/session"].contains(&path);
+    let is_described = |path: &str| {
+        path.starts_with("/api/v1") && !["/api/v1/me", "/api/v1/session"].contains(&path)
+    };
     let routes: BTreeSet<_> = gateway
         .routes()
         .filter(|(_, route)| is_described(route.path))
-        .flat_map(|(_, route)| route.methods.iter().map(|method| format!("{method} {}", route.path)))
+        .flat_map(|(_, route)| {
+            route.methods.iter().map(|method| format!("{method} {}", route.path))
+        })
         .collect();
     let document: Value = serde_json::from_str(&description()).unwrap();
     let mut described = BTreeSet::new();

@@ -51,7 +51,8 @@ async fn calls_are_watched_while_somebody_looks() {
     let call = loop {
         let id = ToolCallId::generate();
         bus.publish(Publication::mandatory(tool_invoke(), request(id.as_str()))).await.unwrap();
-        let page = ada.read("/calls?filter=tool:bash state:live".replace(' ', "%20").as_str()).await;
+        let page =
+            ada.read("/calls?filter=tool:bash state:live".replace(' ', "%20").as_str()).await;
         if let Some(call) = page["calls"].get(0) {
             break call["id"].as_str().unwrap().to_owned();
         }
