@@ -21,6 +21,7 @@ mod stream;
 use std::sync::Arc;
 
 use rockbot_contracts::{AgentName, SessionId};
+use tokio_util::sync::CancellationToken;
 
 use self::{
     calls::CallBoard,
@@ -46,28 +47,34 @@ pub(crate) struct Api {
     /// `None` if dead letters are not read.
     letters: Option<LetterReader>,
     streams: StreamLimits,
+    closing: CancellationToken,
 }
 
-/// Returns the routes of the API.
-pub(crate) fn routes(parts: &GatewayParts) -> Vec<Route> {
-    let records = Records::new(parts.store.clone());
-    let hub = Arc::new(Hub::new());
-    let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone());
-    let calls = parts.watch.clone().map(|watch| Arc::new(CallBoard::new(watch, parts.bus.clone())));
-    let api = Api {
-        parts: parts.clone(),
-        records,
-        hub,
-        turns,
-        fleet: FleetReader::new(parts, calls.clone()),
-        letters: LetterReader::new(parts),
-        calls,
-        streams: StreamLimits::default(),
-    };
-    routes::routes(&Arc::new(api))
+/// Returns the routes of the API. Streams end when `closing` is cancelled.
+pub(crate) fn routes(parts: &GatewayParts, closing: &CancellationToken) -> Vec<Route> {
+    routes::routes(&Arc::new(Api::new(parts, closing.clone())))
 }
 
 impl Api {
+    fn new(parts: &GatewayParts, closing: CancellationToken) -> Self {
+        let records = Records::new(parts.store.clone());
+        let hub = Arc::new(Hub::new());
+        let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone());
+        let calls =
+            parts.watch.clone().map(|watch| Arc::new(CallBoard::new(watch, parts.bus.clone())));
+        Self {
+            parts: parts.clone(),
+            records,
+            hub,
+            turns,
+            fleet: FleetReader::new(parts, calls.clone()),
+            letters: LetterReader::new(parts),
+            calls,
+            streams: StreamLimits::default(),
+            closing,
+        }
+    }
+
     /// Returns an agent that the identity may use.
     fn agent(&self, identity: &Identity, name: &str) -> Option<&AgentName> {
         self.parts.agent(name).filter(|agent| identity.may_use_agent(agent))

@@ -57,7 +57,7 @@ async fn calls_are_watched_while_somebody_looks() {
             break call["id"].as_str().unwrap().to_owned();
         }
     };
-    bus.publish(Publication::mandatory(address.key(), reply(&call))).await.unwrap();
+    bus.publish(Publication::mandatory(address.tool_result(), reply(&call))).await.unwrap();
     let ended = stream
         .until(|event| {
             let calls = event.data["calls"].as_array().cloned().unwrap_or_default();

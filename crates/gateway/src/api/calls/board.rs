@@ -138,6 +138,14 @@ impl CallBoard {
     }
 }
 
+#[cfg(test)]
+impl CallBoard {
+    /// Returns whether calls are watched now.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.shared.watch.lock().is_some()
+    }
+}
+
 impl Drop for CallBoard {
     fn drop(&mut self) {
         if let Some(task) = self.task.lock().take() {

@@ -162,6 +162,7 @@ impl Viewer {
             () = due(self.fleet.as_ref().map(|polled| polled.due)) => Wake::Fleet,
             () = due(self.letters.as_ref().map(|polled| polled.due)) => Wake::Letters,
             () = sleep_until(self.until) => Wake::End,
+            () = self.api.closing.cancelled() => Wake::End,
         }
     }
 
@@ -339,7 +340,100 @@ async fn due(at: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use rockbot_bus::{Bus, MemoryBus};
+    use rockbot_contracts::{AgentName, InstanceId, SessionId};
+    use rockbot_store::{Clock, MemoryStore};
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::{
+        api::{
+            calls::CallBoard,
+            conversations::{Conversation, Owner},
+        },
+        parts::GatewayParts,
+    };
+
+    async fn api() -> Arc<Api> {
+        let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let instance = InstanceId::generate();
+        let connected = GatewayParts::connect(bus.clone(), Vec::new(), store, instance).await;
+        let parts = GatewayParts { watch: Some(bus), ..connected.unwrap() };
+        Arc::new(Api::new(&parts, CancellationToken::new()))
+    }
+
+    fn viewer_of(api: &Arc<Api>, session: &SessionId) -> Viewer {
+        let conversation = Conversation {
+            owner: Owner::new("ada"),
+            agent: AgentName::new("assistant").unwrap(),
+            session: session.clone(),
+        };
+        let name = format!("conversation:{session}");
+        let topic = ConversationTopic { name, conversation, share: None };
+        let topics = Topics { conversations: vec![topic], ..Topics::default() };
+        let permit = api.streams.admit(&"ada".into()).unwrap();
+        Viewer::new(api.clone(), topics, None, permit)
+    }
+
+    /// Returns the names and data of the next events.
+    async fn next(viewer: &mut Viewer, number: usize) -> Vec<String> {
+        let mut events = Vec::new();
+        for _ in 0..number {
+            events.push(format!("{:?}", viewer.next().await.unwrap()));
+        }
+        events
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_viewer_is_told_what_it_lost() {
+        let api = api().await;
+        let session = SessionId::new("c").unwrap();
+        let mut slow = viewer_of(&api, &session);
+        let mut quick = viewer_of(&api, &session);
+        for viewer in [&mut slow, &mut quick] {
+            next(viewer, 2).await;
+        }
+        let publish = |text: &str| {
+            api.hub.publish(&session, None, EventBody::Renamed { title: text.to_owned() });
+        };
+        publish("first");
+        assert!(next(&mut quick, 1).await[0].contains("first"));
+        // Meanwhile, more events than are kept. The slow viewer's connection takes nothing.
+        for _ in 0..5000 {
+            publish("more");
+        }
+        publish("last");
+        let missed = next(&mut slow, 2).await;
+        assert!(missed[0].contains("lost") && missed[0].contains("905"), "{missed:?}");
+        assert!(missed[1].contains("reset") && missed[1].contains("gap"), "{missed:?}");
+        // Then it is as quick as the others.
+        publish("after");
+        assert!(next(&mut slow, 1).await[0].contains("after"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_of_calls_ends_a_minute_after_the_last_viewer() {
+        let api = api().await;
+        let monitors = |board: &CallBoard| board.is_watching();
+        let board = api.calls.clone().unwrap();
+        assert!(!monitors(&board));
+        let (first, second) = (board.view(), board.view());
+        drop(first);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(monitors(&board), "one viewer is left");
+        drop(second);
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let third = board.view();
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        drop(third);
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert!(monitors(&board));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!monitors(&board));
+        let _again = board.view();
+        assert!(monitors(&board));
+    }
 
     fn delta(id: &str, message: &str, text: &str) -> ConversationEvent {
         ConversationEvent {
