@@ -405,7 +405,7 @@ mod tests {
         }
         publish("last");
         let missed = next(&mut slow, 2).await;
-        assert!(missed[0].contains("lost") && missed[0].contains("905"), "{missed:?}");
+        assert!(missed[0].contains("lost") && missed[0].contains("906"), "{missed:?}");
         assert!(missed[1].contains("reset") && missed[1].contains("gap"), "{missed:?}");
         // Then it is as quick as the others.
         publish("after");
