@@ -88,6 +88,8 @@ pub enum SignIn {
     Link,
     /// At a proxy, which passes the identity on in headers.
     Proxy,
+    /// Not at all: only tokens can be used.
+    None,
 }
 
 /// `[gateway.proxy]`: the headers of a trusted proxy.
@@ -273,6 +275,9 @@ mod tests {
         let proxied = format!("{wide}\nsign_in = \"proxy\"\npublic_url = \"https://bot.example\"");
         check(&proxied, true, &["gateway.proxy.trusted_peers"]);
         check(&format!("{proxied}\nproxy.trusted_peers = [\"10.0.0.7\"]"), true, &[]);
+        let tokens_only = format!("{wide}\nsign_in = \"none\"");
+        check(&tokens_only, true, &["gateway.public_url"]);
+        check(&format!("{tokens_only}\npublic_url = \"https://bot.example\""), true, &[]);
         let database = "store = \"postgres://a:b@db/x\"";
         check(database, false, &[]);
         check(database, true, &["gateway.store"]);

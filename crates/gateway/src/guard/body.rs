@@ -13,10 +13,14 @@ use axum::{
 };
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use metrics::gauge;
 use rockbot_service::connections::InUse;
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
+
+/// Metric of the open requests.
+const OPEN_REQUESTS: &str = "rockbot_gateway_open_requests";
 
 /// Time limit for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,15 +45,33 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
 }
 
-/// The body of a response, which keeps its connection in use.
-pub(super) struct TrackedBody {
-    inner: Body,
+/// An open request, until its response has ended. It keeps its connection in use.
+pub(super) struct OpenRequest {
     _in_use: InUse,
 }
 
+impl OpenRequest {
+    pub(super) fn new(in_use: InUse) -> Self {
+        gauge!(OPEN_REQUESTS).increment(1);
+        Self { _in_use: in_use }
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        gauge!(OPEN_REQUESTS).decrement(1);
+    }
+}
+
+/// The body of a response, whose end is the end of its request.
+pub(super) struct TrackedBody {
+    inner: Body,
+    _request: OpenRequest,
+}
+
 impl TrackedBody {
-    pub(super) fn new(inner: Body, in_use: InUse) -> Self {
-        Self { inner, _in_use: in_use }
+    pub(super) fn new(inner: Body, request: OpenRequest) -> Self {
+        Self { inner, _request: request }
     }
 }
 

@@ -13,7 +13,12 @@ use axum::{
 use metrics::counter;
 use rockbot_service::connections::Peer;
 
-use super::{Guard, body::TrackedBody, headers::protect, refusal::Refusal};
+use super::{
+    Guard,
+    body::{OpenRequest, TrackedBody},
+    headers::protect,
+    refusal::Refusal,
+};
 use crate::identity::FaceName;
 
 /// Largest head of a request, in bytes of its names and values.
@@ -30,7 +35,7 @@ pub(crate) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let in_use = peer(&request).map(Peer::begin);
+    let open = peer(&request).map(|peer| OpenRequest::new(peer.begin()));
     let mut response = match guard.hosts.check(request.uri(), request.headers()) {
         _ if head_bytes(&request) > MAX_HEAD_BYTES => Refusal::Head.into_response(None),
         None => Refusal::Host.into_response(None),
@@ -43,8 +48,8 @@ pub(crate) async fn admit(
     let status = response.status().as_u16().to_string();
     counter!("rockbot_gateway_requests_total", "face" => face, "status" => status).increment(1);
     protect(response.headers_mut());
-    match in_use {
-        Some(in_use) => response.map(|body| Body::new(TrackedBody::new(body, in_use))),
+    match open {
+        Some(open) => response.map(|body| Body::new(TrackedBody::new(body, open))),
         None => response,
     }
 }
