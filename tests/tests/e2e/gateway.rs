@@ -1,5 +1,6 @@
 //! The gateway process, with clients of the OpenAI API that others wrote.
 
+mod api;
 mod harness;
 mod openai_clients;
 mod repetition;

@@ -76,6 +76,15 @@ impl GatewayFleet {
 
     /// Starts a gateway, and returns it with its address.
     pub(super) async fn gateway(&self, instance: &str) -> (Running, String) {
+        self.gateway_with(instance, &[]).await
+    }
+
+    /// Starts a gateway with further settings.
+    pub(super) async fn gateway_with(
+        &self,
+        instance: &str,
+        settings: &[(&str, String)],
+    ) -> (Running, String) {
         let mut command = self.fleet.program("rockbot-gateway");
         let store = format!("sqlite:{}", self.fleet.path("gateway.db").display());
         command
@@ -83,7 +92,8 @@ impl GatewayFleet {
             .env("ROCKBOT_GATEWAY__ADDRESS", "127.0.0.1:0")
             .env("ROCKBOT_GATEWAY__MESSAGES_PER_MINUTE", "6000")
             .env("ROCKBOT_GATEWAY__TOKENS", self.fleet.path("tokens.toml"))
-            .env("ROCKBOT_GATEWAY__STORE", store);
+            .env("ROCKBOT_GATEWAY__STORE", store)
+            .envs(settings.iter().map(|(name, value)| (name, value)));
         let mut gateway = Running::start(command);
         gateway.expect_log("ready").await;
         let log = gateway.log();

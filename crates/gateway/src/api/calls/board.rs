@@ -67,6 +67,8 @@ struct Watch {
     changes: Changes,
     catalog: CatalogSnapshot,
     notice: Option<String>,
+    /// Set once copies of messages arrive, or a notice says why not.
+    is_open: bool,
 }
 
 /// The latest change of each call.
@@ -176,6 +178,11 @@ impl Viewing {
         }
     }
 
+    /// Returns whether copies of messages arrive, or a notice says why not.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.read(|watch| watch.is_open)
+    }
+
     /// Returns the newest calls that match.
     pub(super) fn page(&self, filter: &Filter, limit: usize) -> Page {
         self.0.read(|watch| {
@@ -271,12 +278,12 @@ impl Shared {
                 Ok(feed) => break feed,
                 Err(error) => {
                     warn!(%error, "watch of calls not opened; retrying");
-                    self.update(|watch| watch.notice = Some(error.to_string()));
+                    self.update(|watch| watch.open(Some(error.to_string())));
                     sleep(RETRY).await;
                 }
             }
         };
-        self.update(|watch| watch.notice = feed.notice());
+        self.update(|watch| watch.open(feed.notice()));
         self.request_announcements().await;
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -326,7 +333,15 @@ impl Watch {
             changes: Changes::default(),
             catalog: CatalogSnapshot::default(),
             notice: None,
+            is_open: false,
         }
+    }
+
+    /// Reports that copies of messages arrive, or why not.
+    fn open(&mut self, notice: Option<String>) {
+        self.notice = notice;
+        self.is_open = true;
+        self.changes.last += 1;
     }
 
     fn view(&self, call: &Call) -> CallView {

@@ -237,6 +237,9 @@ impl Viewer {
 
     fn push_calls(&mut self) {
         let (Some(calls), Some(filter)) = (&mut self.calls, &self.topics.calls) else { return };
+        if !calls.viewing.is_open() {
+            return;
+        }
         calls.changes.mark_unchanged();
         let frame = calls.viewing.frame(filter, calls.after);
         let is_new = calls.after.is_none_or(|after| frame.through > after);
