@@ -98,7 +98,7 @@ impl InboxHandler {
                         session_id: session.clone(),
                         in_reply_to: id.clone(),
                         reply_to: reply_to.clone(),
-                        // It is not recorded. A sender that asks again names it again.
+                        // It is not recorded. A client that adopts the turn names it again.
                         detail: ReplyDetail::Brief,
                     };
                     let replies = ReplyPublisher::new(bus.clone(), agent.clone(), target);

@@ -27,9 +27,9 @@ pub(crate) struct ProblemBody {
     status: u16,
     /// Kind of failure, for programs.
     code: &'static str,
-    /// What happened, and what to do next.
+    /// The failure and its remedy, for people.
     detail: String,
-    /// Whether the message, decision, replay or purge took effect: `no` or `unknown`.
+    /// Effect of the message, decision, replay or purge: `no` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     executed: Option<&'static str>,
 }

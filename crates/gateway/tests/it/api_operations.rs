@@ -35,7 +35,7 @@ fn reply(call: &str) -> Envelope {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_are_watched_while_somebody_looks() {
+async fn calls_are_watched_and_shown() {
     let fleet = Fleet::start().await;
     let bus = &fleet.bus;
     let work = Subscription::new(QueueSpec::work(&tool_invoke()), 10);

@@ -1,5 +1,5 @@
 //! One watch of the calls for all viewers. It starts with the first of them and ends some time after the last, so
-//! that nobody's interest costs the broker nothing.
+//! that a gateway without viewers costs the broker nothing.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},

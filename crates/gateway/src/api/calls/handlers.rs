@@ -38,7 +38,7 @@ pub(crate) struct CallPage {
     tally: TallyView,
     /// Number of kept calls that match.
     matched: usize,
-    /// What the watch cannot show.
+    /// Limits of the watch, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<String>,
 }
@@ -114,7 +114,9 @@ fn find(api: &Api, id: &str) -> Result<super::board::Found, Problem> {
     let board = api.calls()?;
     let found = ToolCallId::new(id).ok().and_then(|id| board.view().find(&id));
     found.ok_or_else(|| {
-        Problem::not_found("no such call is kept; the gateway watches while somebody looks")
+        Problem::not_found(
+            "no such call is kept; the gateway watches calls while a client shows them",
+        )
     })
 }
 

@@ -1,4 +1,4 @@
-//! The recent events of all conversations, in one order, for viewers that may come again.
+//! The recent events of all conversations, in one order, for viewers that reconnect.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -131,7 +131,7 @@ impl Records {
         self.put(key, record, RETENTION, Expected::Anything).await.map(drop)
     }
 
-    /// Changes a conversation. Returns the changed one; `None` if there is none.
+    /// Changes a conversation. Returns the changed one; `None` if it does not exist.
     pub(crate) async fn update(
         &self,
         owner: &Owner,

@@ -1,4 +1,4 @@
-//! Queues, handlers and tools of the fleet, and what is wrong with them.
+//! Queues, handlers and tools of the fleet, and findings about them.
 
 mod reader;
 mod tools;

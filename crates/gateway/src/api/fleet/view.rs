@@ -25,7 +25,7 @@ pub(crate) struct FleetView {
     pub(crate) pools: Vec<PoolView>,
     /// The agents that the gateway is configured with.
     pub(crate) agents: Vec<AgentStateView>,
-    /// What is wrong.
+    /// Problems of the fleet.
     pub(crate) findings: Vec<FindingView>,
 }
 

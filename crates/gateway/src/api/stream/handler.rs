@@ -25,7 +25,7 @@ use crate::{
 
 /// Interval of comments on a stream without events.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Tells proxies to pass events on at once.
+/// Header that makes proxies pass events on at once.
 const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Server-sent events: `hello`, `conversation`, `reset`, `calls`, `fleet`, `letters` and `lost`.

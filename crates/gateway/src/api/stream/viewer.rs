@@ -35,7 +35,7 @@ const MAX_JOINED_BYTES: usize = 16 * 1024;
 const FLEET_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two counts of dead letters.
 const LETTERS_INTERVAL: Duration = Duration::from_secs(10);
-/// Time after which a stream ends; its viewer comes again, if it may.
+/// Time after which a stream ends; its client reconnects, if it still may.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// The viewer of a stream.
@@ -75,7 +75,7 @@ impl<T> Default for Polled<T> {
     }
 }
 
-/// What a viewer waited for.
+/// Reason for which a viewer wakes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Changed,
