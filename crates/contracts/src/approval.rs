@@ -47,7 +47,7 @@ pub enum ApprovalOutcome {
     AllowInSession,
     /// The call may not run.
     Deny,
-    /// Nobody decided in time; the call may not run.
+    /// No decision arrived in time; the call may not run.
     Expired,
     /// The call no longer waits: its turn was cancelled, or another process continues it. Unknown outcomes
     /// parse as this one.

@@ -21,7 +21,7 @@ mod stream;
 use std::sync::Arc;
 
 use rockbot_contracts::{AgentName, SessionId};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
     calls::CallBoard,
@@ -47,19 +47,22 @@ pub(crate) struct Api {
     /// `None` if dead letters are not read.
     letters: Option<LetterReader>,
     streams: StreamLimits,
+    /// Cancelled when the server stops, or the API is dropped.
     closing: CancellationToken,
+    _stop: DropGuard,
 }
 
 /// Returns the routes of the API. Streams end when `closing` is cancelled.
 pub(crate) fn routes(parts: &GatewayParts, closing: &CancellationToken) -> Vec<Route> {
-    routes::routes(&Arc::new(Api::new(parts, closing.clone())))
+    routes::routes(&Arc::new(Api::new(parts, closing)))
 }
 
 impl Api {
-    fn new(parts: &GatewayParts, closing: CancellationToken) -> Self {
+    fn new(parts: &GatewayParts, closing: &CancellationToken) -> Self {
+        let closing = closing.child_token();
         let records = Records::new(parts.store.clone());
         let hub = Arc::new(Hub::new());
-        let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone());
+        let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone(), closing.clone());
         let calls =
             parts.watch.clone().map(|watch| Arc::new(CallBoard::new(watch, parts.bus.clone())));
         Self {
@@ -71,6 +74,7 @@ impl Api {
             letters: LetterReader::new(parts),
             calls,
             streams: StreamLimits::default(),
+            _stop: closing.clone().drop_guard(),
             closing,
         }
     }

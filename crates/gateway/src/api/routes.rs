@@ -1,6 +1,6 @@
 //! The routes of the API, each with the right that it requires.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     http::Method,
@@ -13,6 +13,9 @@ use crate::{
     identity::Right,
 };
 
+/// Time limit of responses that read many pages or letters.
+const SLOW_RESPONSE: Duration = Duration::from_secs(60);
+
 /// Returns the routes.
 pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
     let route = |method: Method, path, right, handler: MethodRouter<Arc<Api>>| {
@@ -22,6 +25,7 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
     let read = |path, right, handler| route(Method::GET, path, right, handler);
     let send = |path, right, handler| route(Method::POST, path, right, handler);
     let (talk, watch) = (Right::Talk, Right::Watch);
+    let slow = RouteLimits { response: SLOW_RESPONSE, ..RouteLimits::default() };
     let messages = RouteLimits { rate: Rate::Messages, ..RouteLimits::default() };
     vec![
         read("/api/v1/agents", talk, get(agents::list)),
@@ -47,7 +51,8 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
             talk,
             delete(conversations::unshare),
         ),
-        read("/api/v1/conversations/{id}/export", talk, get(conversations::export)),
+        read("/api/v1/conversations/{id}/export", talk, get(conversations::export))
+            .with_limits(slow),
         read("/api/v1/shared/{shareId}", talk, get(conversations::read_shared)),
         read("/api/v1/calls", watch, get(calls::list)),
         read("/api/v1/calls/{id}", watch, get(calls::read)),
@@ -56,10 +61,13 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
         read("/api/v1/tools", watch, get(fleet::list_tools)),
         read("/api/v1/tools/{name}", watch, get(fleet::read_tool)),
         read("/api/v1/letters", Right::Letters, get(letters::list_queues)),
-        read("/api/v1/letters/{queue}", Right::Letters, get(letters::list)),
-        read("/api/v1/letters/{queue}/{messageId}", Right::Letters, get(letters::read)),
-        send("/api/v1/letters/{queue}/replay", Right::Letters, post(letters::replay)),
-        send("/api/v1/letters/{queue}/purge", Right::Letters, post(letters::purge)),
+        read("/api/v1/letters/{queue}", Right::Letters, get(letters::list)).with_limits(slow),
+        read("/api/v1/letters/{queue}/{messageId}", Right::Letters, get(letters::read))
+            .with_limits(slow),
+        send("/api/v1/letters/{queue}/replay", Right::Letters, post(letters::replay))
+            .with_limits(slow),
+        send("/api/v1/letters/{queue}/purge", Right::Letters, post(letters::purge))
+            .with_limits(slow),
         stream_route(api),
     ]
 }

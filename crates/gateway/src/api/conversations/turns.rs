@@ -7,7 +7,7 @@ use rockbot_agent::{AgentClient, Replies, ReplyError, SendError};
 use rockbot_contracts::{
     AgentName, ApprovalAnswer, MessageId, SessionId, UserMessage, user::ReplyDetail,
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use super::{
@@ -45,10 +45,18 @@ pub(crate) struct Turns {
     state: Arc<Mutex<OpenTurns>>,
     sending: KeyLocks,
     tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 impl Turns {
-    pub(crate) fn new(client: Arc<AgentClient>, hub: Arc<Hub>, records: Records) -> Self {
+    /// Creates the messages of one process, whose replies are received until `stop` is cancelled. The turns go on
+    /// then.
+    pub(crate) fn new(
+        client: Arc<AgentClient>,
+        hub: Arc<Hub>,
+        records: Records,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             client,
             hub,
@@ -56,6 +64,7 @@ impl Turns {
             state: Arc::default(),
             sending: KeyLocks::default(),
             tasks: TaskTracker::new(),
+            stop,
         }
     }
 
@@ -220,7 +229,8 @@ impl Turns {
         let turns = self.clone();
         self.tasks.spawn(async move {
             let message = replies.message_id().clone();
-            let is_answered = turns.publish_replies(&conversation, replies).await;
+            let publishing = turns.publish_replies(&conversation, replies);
+            let is_answered = turns.stop.run_until_cancelled(publishing).await.unwrap_or(false);
             turns.state.lock().end(&message, is_answered);
             if let (true, Some((key, sent))) = (is_answered, remembered) {
                 let marked = turns.records.mark_answered(&conversation.owner, &key, sent).await;

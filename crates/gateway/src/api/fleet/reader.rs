@@ -13,7 +13,10 @@ use rockbot_monitor::{
     queues::{Services, inspect_queues, work_queue_names},
 };
 use rockbot_tool_rpc::catalog::{CatalogSnapshot, KnownHandler};
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use super::view::{AgentStateView, BusView, FleetView, PoolView};
 use crate::{
@@ -28,6 +31,8 @@ use crate::{
 
 /// Time for which an inspection counts as current.
 const FRESH: Duration = Duration::from_secs(5);
+/// Time limit of an inspection.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for the first announcement of a handler.
 const CATALOG_WAIT: Duration = Duration::from_secs(2);
 
@@ -56,7 +61,9 @@ impl FleetReader {
         {
             return Ok(view.clone());
         }
-        let view = Arc::new(self.inspect().await?);
+        let inspected = timeout(INSPECT_TIMEOUT, self.inspect()).await;
+        let silent = || Problem::unavailable("the broker did not respond in time; try again");
+        let view = Arc::new(inspected.map_err(|_| silent())??);
         *last = Some((Instant::now(), view.clone()));
         Ok(view)
     }

@@ -9,13 +9,19 @@ use rockbot_monitor::{
     queues::{Services, inspect_queues, parse_queue_name, work_queue_names},
 };
 use rockbot_tool_rpc::catalog::CatalogSnapshot;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use super::view::{LetterDetails, LetterPage, LetterQueues, LetterView};
 use crate::{api::problem::Problem, parts::GatewayParts};
 
 /// Time for which the numbers of dead letters count as current.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// Time limit of an inspection.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Reads, replays and purges dead letters. Operations follow each other: while one holds letters, another would
 /// not find them.
@@ -58,7 +64,9 @@ impl LetterReader {
         let mut names = work_queue_names(&pools, Services::Fleet, &self.agents);
         // A quarantine queue has the dead letters of its work queue.
         names.retain(|name| self.parse(name.as_str()).is_ok_and(|work| work == *name));
-        let (_, queues) = inspect_queues(self.bus.as_ref(), &names).await?;
+        let inspected = timeout(INSPECT_TIMEOUT, inspect_queues(self.bus.as_ref(), &names)).await;
+        let silent = || Problem::unavailable("the broker did not respond in time; try again");
+        let (_, queues) = inspected.map_err(|_| silent())??;
         let queues = Arc::new(LetterQueues { queues: queues.iter().map(Into::into).collect() });
         *last = Some((Instant::now(), queues.clone()));
         Ok(queues)

@@ -363,7 +363,7 @@ mod tests {
         let instance = InstanceId::generate();
         let connected = GatewayParts::connect(bus.clone(), Vec::new(), store, instance).await;
         let parts = GatewayParts { watch: Some(bus), ..connected.unwrap() };
-        Arc::new(Api::new(&parts, CancellationToken::new()))
+        Arc::new(Api::new(&parts, &CancellationToken::new()))
     }
 
     fn viewer_of(api: &Arc<Api>, session: &SessionId) -> Viewer {
