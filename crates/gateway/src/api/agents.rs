@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Extension, Json, extract::State};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_agent::{AgentClient, ConversationRequestError, SendError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, conversation::AgentOverview,
@@ -77,12 +77,13 @@ pub(crate) async fn list(
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<AgentPage>, Problem> {
     let agents = api.parts.agents.iter().filter(|agent| identity.may_use_agent(agent));
-    let views = agents.take(MAX_AGENTS).map(|agent| view(&api.parts.client, agent));
-    Ok(Json(AgentPage { agents: join_all(views).await }))
+    let agents: Vec<_> = agents.take(MAX_AGENTS).cloned().collect();
+    let views = stream::iter(agents).map(|agent| view(&api.parts.client, agent));
+    Ok(Json(AgentPage { agents: views.buffered(MAX_AGENTS).collect().await }))
 }
 
-async fn view(client: &AgentClient, agent: &AgentName) -> AgentView {
-    let asked = timeout(OVERVIEW_TIMEOUT, client.request(agent, &ConversationRequest::Agent {}));
+async fn view(client: &AgentClient, agent: AgentName) -> AgentView {
+    let asked = timeout(OVERVIEW_TIMEOUT, client.request(&agent, &ConversationRequest::Agent {}));
     let state = match asked.await {
         Ok(Ok(ConversationResponse::Agent { agent })) => return running(agent),
         Ok(Err(ConversationRequestError::Send(SendError::AgentUnavailable { .. }))) => {

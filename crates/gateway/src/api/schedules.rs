@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use axum::{Extension, Json, extract::State};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_agent::{AgentClient, ConversationRequestError, SendError};
 use rockbot_contracts::{
     AgentName, ScheduleRequest, ScheduleResponse, SessionId,
@@ -164,17 +164,18 @@ pub(crate) async fn list(
     let own = api.records.list(&Owner::new(&identity.subject)).await?;
     let own: HashSet<_> = own.into_iter().map(|(session, _)| session).collect();
     let agents = api.parts.agents.iter().filter(|agent| identity.may_use_agent(agent));
-    let views = agents.take(MAX_AGENTS).map(|agent| view(&api.parts.client, agent, &own));
-    Ok(Json(SchedulePage { agents: join_all(views).await }))
+    let agents: Vec<_> = agents.take(MAX_AGENTS).cloned().collect();
+    let views = stream::iter(agents).map(|agent| view(&api.parts.client, agent, &own));
+    Ok(Json(SchedulePage { agents: views.buffered(MAX_AGENTS).collect().await }))
 }
 
 async fn view(
     client: &AgentClient,
-    agent: &AgentName,
+    agent: AgentName,
     own: &HashSet<SessionId>,
 ) -> AgentScheduleView {
     let name = agent.to_string();
-    let asked = timeout(LIST_TIMEOUT, client.request_schedule(agent, &ScheduleRequest::List {}));
+    let asked = timeout(LIST_TIMEOUT, client.request_schedule(&agent, &ScheduleRequest::List {}));
     let state = match asked.await {
         Ok(Ok(ScheduleResponse::Tasks { now_ms, tasks })) => {
             let is_own = |task: &ScheduledTaskInfo| {

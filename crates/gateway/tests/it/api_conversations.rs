@@ -1,6 +1,6 @@
 //! Conversations over the API: idempotent messages, resumed streams, and people who are kept apart.
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
@@ -42,7 +42,8 @@ async fn repeated_message_runs_one_turn() {
     let (one, two) = (ApiGateway::start(&fleet, "g1").await, ApiGateway::start(&fleet, "g2").await);
     let ada = one.person("ada");
     let id = ada.converse().await;
-    let sent = join_all((0..5).map(|_| ada.say(&id, "key-00001", "wait for me"))).await;
+    let attempts = stream::iter(0..5).map(|_| ada.say(&id, "key-00001", "wait for me"));
+    let sent: Vec<_> = attempts.buffer_unordered(5).collect().await;
     let ids: Vec<_> = sent.iter().map(|sent| sent.json()["messageId"].clone()).collect();
     assert!(ids.iter().all(|id| *id == ids[0] && id.is_string()), "{sent:?}");
     assert_eq!(sent.iter().filter(|sent| sent.json()["state"] == "accepted").count(), 1);
