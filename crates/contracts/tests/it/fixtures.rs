@@ -126,7 +126,7 @@ fn catalog_messages_match_golden_json() {
         tools,
         removed: vec!["old_tool".to_owned()],
         version: Some("0.1.0".to_owned()),
-        load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
+        load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200), capacity: None }),
         invoke_key: None,
         instructions: Vec::new(),
         guides: Vec::new(),
@@ -146,9 +146,13 @@ fn catalog_messages_match_golden_json() {
                 summary: "Searching and reading the web".to_owned(),
                 markdown: "# The web\n\nSearch before you browse.".to_owned(),
             }],
-            ..catalog
+            ..catalog.clone()
         },
     );
+    let capacity = Some(64);
+    let load = HandlerLoad { running: 64, waiting: 37, oldest_ms: Some(12_000), capacity };
+    let busy = ToolCatalog { load: Some(load), tools: Vec::new(), ..catalog };
+    check("tool-catalog-capacity.json", &busy);
     check("tool-catalog-refresh.json", &ToolCatalogRefresh {});
 }
 

@@ -114,6 +114,9 @@ pub(crate) struct LoadView {
     /// Age of the oldest call in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_ms: Option<u64>,
+    /// Maximum number of calls that run at once, if announced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<u64>,
 }
 
 impl From<&KnownHandler> for HandlerView {
@@ -129,6 +132,7 @@ impl From<&KnownHandler> for HandlerView {
                 running: load.running,
                 waiting: load.waiting,
                 oldest_ms: load.oldest_ms,
+                capacity: load.capacity,
             }),
         }
     }
