@@ -196,7 +196,7 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel, media, after: _ } = message;
+        let UserMessage { session_id, text, cancel, media, after: _, detail: _ } = message;
         let media = media.into_iter().filter_map(media_data).collect();
         let (sent, entry) = (origin.message.clone(), origin.entry);
         let id = sent.clone().unwrap_or_else(MessageId::generate);

@@ -20,7 +20,6 @@ mod gateway;
 mod host;
 mod images;
 mod mcp;
-mod mismatch;
 mod print;
 mod prompts;
 mod render;

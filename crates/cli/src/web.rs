@@ -44,6 +44,7 @@ impl Web {
         parts.watch = Some(bus.clone());
         parts.letters = Some(bus.clone());
         parts.calls = Some(bus);
+        parts.namespace = settings.bus.namespace.as_str().into();
         let server = GatewayServer::bind(section).await.map_err(|error| {
             let address = section.address;
             Failure::unavailable(format!("gateway.address: cannot listen on {address}: {error}"))

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    console,
+    api, console,
     face::{Face, Route},
     guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
@@ -27,14 +27,19 @@ pub struct Gateway {
     guard: Arc<Guard>,
     names: BTreeSet<FaceName>,
     faces: Vec<Face>,
+    /// Cancelled when the server stops: streams end then.
+    closing: CancellationToken,
 }
 
 impl Gateway {
     /// Composes the faces of this crate that the section names.
     #[must_use]
     pub fn new(section: &GatewaySection, parts: &GatewayParts, guard: Arc<Guard>) -> Self {
-        let gateway = Self { names: section.faces.clone(), faces: Vec::new(), guard };
-        let console = console::routes(&gateway.guard, parts);
+        let closing = CancellationToken::new();
+        let names = section.faces.clone();
+        let gateway = Self { names, faces: Vec::new(), guard, closing };
+        let mut console = console::routes(&gateway.guard, parts);
+        console.extend(api::routes(parts, &gateway.closing));
         let openai = openai::routes(parts);
         gateway
             .with_face(Face { name: FaceName::Console, routes: console })
@@ -111,10 +116,12 @@ impl GatewayServer {
         drain: Duration,
     ) -> io::Result<()> {
         let listener = BoundedListener::new(self.listener, self.max_connections, IDLE_TIMEOUT);
-        let stopped = stop.clone();
+        let (stopped, closing) = (stop.clone(), gateway.closing.clone());
         let service = gateway.into_router().into_make_service_with_connect_info::<Peer>();
-        let serving = axum::serve(listener, service)
-            .with_graceful_shutdown(async move { stopped.cancelled().await });
+        let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
+            stopped.cancelled().await;
+            closing.cancel();
+        });
         tokio::select! {
             served = serving => served,
             () = drain_timeout(&stop, drain) => {

@@ -9,6 +9,7 @@
 //!
 //! The gateway runs neither tools nor turns: behind it is only the bus.
 
+mod api;
 mod console;
 mod face;
 mod gateway;
@@ -20,6 +21,7 @@ mod section;
 mod turns;
 
 pub use self::{
+    api::description as openapi_description,
     face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Rate, Route, RouteLimits},
     gateway::{Gateway, GatewayServer},
     guard::{AuditAction, Guard, GuardError, NoRandomness, Token, TokenError, TokenFile, audit},

@@ -10,6 +10,9 @@ use rockbot_store::Store;
 /// Time limit between two replies of an agent: longer than the longest tool call.
 const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 
+/// Namespace of a fleet whose configuration names none.
+const DEFAULT_NAMESPACE: &str = "rockbot";
+
 /// The ports that the faces use. Clones share them.
 #[derive(Clone)]
 pub struct GatewayParts {
@@ -23,6 +26,10 @@ pub struct GatewayParts {
     pub watch: Option<Arc<dyn Bus>>,
     /// Reads and replays dead letters; `None` if it may not.
     pub letters: Option<Arc<dyn Bus>>,
+    /// Broker user of `letters`, if the broker has users.
+    pub letters_user: Option<Arc<str>>,
+    /// Namespace of the fleet. Default `rockbot`.
+    pub namespace: Arc<str>,
     /// Calls tools; `None` if it may not.
     pub calls: Option<Arc<dyn Bus>>,
     /// Remembers messages and the owners of conversations. Replicas share it.
@@ -45,7 +52,18 @@ impl GatewayParts {
         let client = AgentClient::connect(bus.clone(), &instance).await?;
         let client = Arc::new(client.with_idle_timeout(SILENCE_LIMIT));
         let agents = agents.into();
-        Ok(Self { client, bus, agents, watch: None, letters: None, calls: None, store, instance })
+        Ok(Self {
+            client,
+            bus,
+            agents,
+            watch: None,
+            letters: None,
+            letters_user: None,
+            calls: None,
+            namespace: DEFAULT_NAMESPACE.into(),
+            store,
+            instance,
+        })
     }
 
     /// Returns the agent of this name, if it can be used.

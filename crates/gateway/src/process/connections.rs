@@ -48,7 +48,9 @@ impl Connections {
         let watch = settings.rabbit(&section.watch, &format!("{name} watch"));
         let letters = settings.rabbit(&section.letters, &format!("{name} letters"));
         parts.watch = further(watch, "bus-watch", health)?;
+        parts.letters_user = letters.as_ref().and_then(RabbitConfig::user).map(Into::into);
         parts.letters = further(letters, "bus-letters", health)?;
+        parts.namespace = settings.bus.namespace.as_str().into();
         let calls = settings.rabbit(&section.calls, &format!("{name} calls"));
         parts.calls = further(calls, "bus-calls", health)?;
         Ok(Some(Self { parts, queue }))

@@ -12,7 +12,10 @@ use std::{
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
-use rockbot_agent::{Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, serve};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationServer,
+    ConversationService, serve,
+};
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_gateway::{
@@ -116,6 +119,7 @@ pub(crate) struct Fleet {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) model: Arc<EchoModel>,
     _inbox: AgentInbox,
+    _conversations: ConversationService,
 }
 
 impl Fleet {
@@ -132,9 +136,11 @@ impl Fleet {
         let definition = AgentDefinition::new(assistant(), "Be brief.");
         let parts = AgentParts::new(definition, model.clone(), registry);
         let agent = Agent::new(AgentParts { approvals, ..parts });
+        let conversations = ConversationServer::for_agent(agent.clone());
+        let conversations = conversations.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 16).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
-        Self { bus, store, model, _inbox: inbox }
+        Self { bus, store, model, _inbox: inbox, _conversations: conversations }
     }
 
     pub(crate) async fn gateway(&self) -> TestGateway {

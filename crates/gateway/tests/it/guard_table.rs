@@ -13,11 +13,42 @@ use crate::{
     http::Request,
 };
 
+const TALK: Access = Access::Right(Right::Talk);
+const WATCH: Access = Access::Right(Right::Watch);
+const LETTERS: Access = Access::Right(Right::Letters);
+
 /// Every route: its face, method, path, and access.
 const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Console, "POST", "/api/v1/session", Access::Public),
     (FaceName::Console, "DELETE", "/api/v1/session", Access::SignedIn),
     (FaceName::Console, "GET", "/api/v1/me", Access::SignedIn),
+    (FaceName::Console, "GET", "/api/v1/agents", TALK),
+    (FaceName::Console, "GET", "/api/v1/schedules", TALK),
+    (FaceName::Console, "GET", "/api/v1/conversations", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations", TALK),
+    (FaceName::Console, "GET", "/api/v1/conversations/{id}", TALK),
+    (FaceName::Console, "PATCH", "/api/v1/conversations/{id}", TALK),
+    (FaceName::Console, "DELETE", "/api/v1/conversations/{id}", TALK),
+    (FaceName::Console, "GET", "/api/v1/conversations/{id}/events", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations/{id}/messages", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations/{id}/cancel", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations/{id}/approvals/{approvalId}", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations/{id}/share", TALK),
+    (FaceName::Console, "DELETE", "/api/v1/conversations/{id}/share", TALK),
+    (FaceName::Console, "GET", "/api/v1/conversations/{id}/export", TALK),
+    (FaceName::Console, "GET", "/api/v1/shared/{shareId}", TALK),
+    (FaceName::Console, "GET", "/api/v1/calls", WATCH),
+    (FaceName::Console, "GET", "/api/v1/calls/{id}", WATCH),
+    (FaceName::Console, "GET", "/api/v1/calls/{id}/content", Access::Right(Right::Content)),
+    (FaceName::Console, "GET", "/api/v1/fleet", WATCH),
+    (FaceName::Console, "GET", "/api/v1/tools", WATCH),
+    (FaceName::Console, "GET", "/api/v1/tools/{name}", WATCH),
+    (FaceName::Console, "GET", "/api/v1/letters", LETTERS),
+    (FaceName::Console, "GET", "/api/v1/letters/{queue}", LETTERS),
+    (FaceName::Console, "GET", "/api/v1/letters/{queue}/{messageId}", LETTERS),
+    (FaceName::Console, "POST", "/api/v1/letters/{queue}/replay", LETTERS),
+    (FaceName::Console, "POST", "/api/v1/letters/{queue}/purge", LETTERS),
+    (FaceName::Console, "GET", "/api/v1/stream", Access::SignedIn),
     (FaceName::Openai, "POST", "/v1/chat/completions", Access::Right(Right::Talk)),
     (FaceName::Openai, "GET", "/v1/models", Access::Right(Right::Talk)),
     (FaceName::Openai, "GET", "/v1/models/{model}", Access::Right(Right::Talk)),

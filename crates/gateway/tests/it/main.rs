@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod api_approvals;
+mod api_conversations;
+mod api_description;
+mod api_harness;
+mod api_operations;
 mod connections;
 mod fleet;
 mod guard_table;

@@ -25,6 +25,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-tool-rpc", 3),
     ("rockbot-fleet", 4),
     ("rockbot-memory", 4),
+    ("rockbot-monitor", 4),
     ("rockbot-rest", 4),
     ("rockbot-scripts", 4),
     ("rockbot-toolkit", 4),
