@@ -17,6 +17,8 @@ mod metering;
 mod model_capabilities;
 mod pins;
 mod profiles;
+mod remote_agent;
+#[cfg(test)]
 mod replicas;
 mod replies;
 mod resumed_approvals;
