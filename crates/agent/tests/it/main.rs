@@ -18,7 +18,6 @@ mod model_capabilities;
 mod pins;
 mod profiles;
 mod remote_agent;
-#[cfg(test)]
 mod replicas;
 mod replies;
 mod resumed_approvals;
