@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod gateway;
 mod mcp;
 mod schedule;
 mod sessions;
@@ -14,6 +15,7 @@ use rockbot_contracts::{PoolName, SessionId, identity::User};
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    gateway::{Gateway, NewToken, Token as TokenCommand, TokensFile},
     mcp::{Mcp, ServeMcp},
     schedule::Schedule,
     sessions::Sessions,
@@ -122,9 +124,10 @@ pub(crate) enum Command {
     /// exports traces, like the services of a fleet.
     #[command(after_help = "Examples:
   rockbot up
+  rockbot up --web
   ROCKBOT_ADMIN__ADDRESS=127.0.0.1:9090 rockbot up
   ROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://127.0.0.1:4317 rockbot --bus amqp://… up")]
-    Up,
+    Up(Up),
     /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
     #[command(
         after_help = "Exit codes: 0 healthy, 1 a check failed, 69 the fleet cannot be used. Dead \
@@ -153,6 +156,9 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// for a week in the dead-letter queue of its work queue.
     #[command(subcommand)]
     Dlq(Dlq),
+    /// Manage who may use a gateway
+    #[command(subcommand)]
+    Gateway(Gateway),
     /// Generate and check the broker users of a fleet, their passwords and URLs
     #[command(subcommand)]
     Admin(Admin),
@@ -181,10 +187,17 @@ impl Command {
         match self {
             Self::Watch(_) => Some(User::Monitor),
             Self::Dlq(_) => Some(User::Operator),
-            Self::Up => None,
+            Self::Up(_) => None,
             _ => Some(User::Cli),
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Serve the web console and the OpenAI-compatible API, at http://127.0.0.1:8420, and print a login link
+    #[arg(long)]
+    pub(crate) web: bool,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod dlq;
 mod doctor;
 mod failure;
 mod fleet;
+mod gateway;
 mod host;
 mod images;
 mod mcp;
@@ -31,6 +32,7 @@ mod stored_conversations;
 mod tools;
 mod up;
 mod watch;
+mod web;
 mod work_queues;
 mod worker;
 
@@ -114,7 +116,7 @@ fn run(arguments: Arguments) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
     let traces = match command {
-        Command::Up => {
+        Command::Up(_) => {
             // The exporter's connection is driven by the runtime.
             let _entered = runtime.enter();
             up::start_traces(&settings)?
@@ -143,7 +145,8 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
-            Command::Up => up::run(&settings).await,
+            Command::Up(arguments) => up::run(&settings, &arguments).await,
+            Command::Gateway(command) => gateway::run(&settings, command, common.json),
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Worker(command) => worker::run(&settings, command, common.json).await,
@@ -169,7 +172,7 @@ fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Op
     let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
     let uses_file = matches!(
         command,
-        Command::Demo | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+        Command::Demo | Command::Up(_) | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
     );
     (!uses_file).then(|| {
         format!(

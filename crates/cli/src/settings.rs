@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection, ScheduleSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
+use rockbot_gateway::GatewaySection;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
@@ -66,6 +67,7 @@ pub(crate) struct Settings {
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
     pub(crate) hooks: HookSettings,
+    pub(crate) gateway: GatewaySection,
 }
 
 impl Settings {
@@ -98,6 +100,7 @@ impl Settings {
             pins: layers.section("pins"),
             approval: layers.section("approval"),
             hooks: HookSettings::read(&mut layers),
+            gateway: layers.section("gateway"),
         };
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
@@ -130,6 +133,7 @@ impl Settings {
             .chain(settings.agent.conversations.validate())
             .chain(settings.approval.validate())
             .chain(settings.schedule.validate())
+            .chain(settings.gateway.validate(settings.service.is_production()))
         {
             layers.problem(problem);
         }

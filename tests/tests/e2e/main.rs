@@ -39,6 +39,8 @@ mod disconnects;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod guides;
 #[cfg(test)]
 mod handler_crashes;

@@ -251,6 +251,17 @@ pub const CATALOG: &[Metric] = &[
         &["version", "process"],
         "1, with the version and the process as labels.",
     ),
+    counter(
+        "rockbot_gateway_requests_total",
+        &["face", "status"],
+        "Responses of the gateway, by face (none for unknown paths) and HTTP status.",
+    ),
+    counter(
+        "rockbot_gateway_turns_total",
+        &["face", "repeated"],
+        "Messages that requests sent to agents; repeated ones run no turn of their own.",
+    ),
+    gauge("rockbot_gateway_open_requests", &[], "Requests and streams that have not ended."),
 ];
 
 type Labels = &'static [&'static str];

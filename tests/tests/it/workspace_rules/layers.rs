@@ -35,7 +35,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-openrouter-mcp", 5),
     ("rockbot-scripts-manager", 5),
     ("rockbot-tool-handler", 5),
-    ("rockbot-cli", 6),
+    ("rockbot-gateway", 6),
+    ("rockbot-cli", 7),
 ];
 /// Packages without a layer. They may import any layer, and no layer imports them.
 const WITHOUT_LAYER: [&str; 4] = ["own-tool", "rockbot-testkit", "rockbot-tests", "xtask"];

@@ -1,0 +1,5 @@
+//! The gateway process, with clients of the OpenAI API that others wrote.
+
+mod harness;
+mod openai_clients;
+mod repetition;
