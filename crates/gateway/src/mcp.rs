@@ -44,8 +44,9 @@ pub struct McpFace {
 }
 
 impl McpFace {
-    /// Discovers the tools of the fleet, as `caller`, to whom the broker user of the calls belongs. `servers` are the MCP servers of this process; without
-    /// them, those of the bridges on the bus are used. Returns `None` if the gateway may not call tools.
+    /// Discovers the tools of the fleet, and calls them as `caller`, whose broker user that of the calls must be.
+    /// `servers` are the MCP servers of this process; without them, those of the bridges on the bus are used. Returns
+    /// `None` if the gateway may not call tools.
     ///
     /// # Errors
     /// When the queue of announcements cannot be consumed.
