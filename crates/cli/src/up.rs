@@ -91,7 +91,8 @@ pub(crate) async fn run(settings: &Settings, arguments: &Up) -> Outcome {
     }
     let web = if arguments.web {
         let agent = host.as_ref().map(|_| &agent);
-        Some(Web::start(fleet.bus.clone(), settings, stores.as_ref(), agent).await?)
+        let servers = fleet.embedded_servers();
+        Some(Web::start(fleet.bus.clone(), settings, stores.as_ref(), agent, servers).await?)
     } else {
         None
     };

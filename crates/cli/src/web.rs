@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use rockbot_bus::Bus;
-use rockbot_contracts::{AgentName, InstanceId};
-use rockbot_gateway::{Gateway, GatewayParts, GatewayServer, Guard};
+use rockbot_contracts::{AgentName, InstanceId, identity::CLI};
+use rockbot_gateway::{FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
+use rockbot_tool_rpc::mcp::McpGateway;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,7 @@ impl Web {
         settings: &Settings,
         stores: Option<&ConversationStores>,
         agent: Option<&AgentName>,
+        servers: Option<Arc<dyn McpGateway>>,
     ) -> Result<Self, Failure> {
         let section = &settings.gateway;
         let (store, own) = open_store(settings, stores).await?;
@@ -51,10 +53,32 @@ impl Web {
         })?;
         let guard = Guard::start(section, server.address()).or_exit(exit::USAGE)?;
         let link = guard.login_link().or_exit(exit::SOFTWARE)?;
-        let gateway = Gateway::new(section, &parts, guard.clone());
-        let stop = CancellationToken::new();
-        let serving = server.serve(gateway, stop.clone(), settings.service.drain());
-        let serving = tokio::spawn(serving);
+        let mut gateway = Gateway::new(section, &parts, guard.clone());
+        let mcp = match section.faces.contains(&FaceName::Mcp) {
+            true => {
+                let caller = AgentName::new(CLI).or_exit(exit::SOFTWARE)?;
+                McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await
+            }
+            false => Ok(None),
+        };
+        let mcp = mcp.or_exit(exit::UNAVAILABLE)?;
+        if let Some(mcp) = &mcp {
+            gateway = gateway.with_face(mcp.face());
+        }
+        let (stop, drain) = (CancellationToken::new(), settings.service.drain());
+        let serving = server.serve(gateway, stop.clone(), drain);
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move {
+            let stopping = async {
+                stopped.cancelled().await;
+                if let Some(mcp) = mcp {
+                    // Ends its streams, which the server waits for.
+                    mcp.stop(drain).await;
+                }
+            };
+            let (served, ()) = tokio::join!(serving, stopping);
+            served
+        });
         match link {
             Some(link) => note!("web: open {link} within 5 minutes to sign in"),
             None => note!("web: {}", guard.public_origin()),

@@ -3,6 +3,7 @@
 //! - [`Gateway`]: the faces, composed into one router; [`GatewayServer`] serves it;
 //! - [`Face`], [`Route`], [`Access`]: the routes of one protocol, each with the access that it requires;
 //! - [`Guard`]: checks every request before its route; [`TokenFile`]: the bearer tokens of programs;
+//! - [`McpFace`]: the face for MCP clients, which discovers the tools of the fleet;
 //! - [`Identity`]: the sender of a request, and what it may use;
 //! - [`GatewayParts`]: the ports that the faces use;
 //! - [`GatewaySection`]: the configuration.
@@ -15,6 +16,7 @@ mod face;
 mod gateway;
 mod guard;
 mod identity;
+mod mcp;
 mod openai;
 mod parts;
 mod section;
@@ -26,6 +28,7 @@ pub use self::{
     gateway::{Gateway, GatewayServer},
     guard::{AuditAction, Guard, GuardError, NoRandomness, Token, TokenError, TokenFile, audit},
     identity::{Credential, FaceName, Identity, NamePatterns, Right},
+    mcp::McpFace,
     parts::GatewayParts,
     section::{ConnectionSection, GatewaySection, ProxySection, SignIn},
 };

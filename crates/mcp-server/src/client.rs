@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::call_id::hex;
 
 /// Longest name of a client, in bytes.
-const MAX_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 255;
 
 /// An authenticated client and the tools that it may use.
 ///
@@ -31,7 +31,7 @@ impl McpClient {
     /// Creates a client that may use these tools, and all agents that are offered. Two clients need different names, unless they may read each other's large results.
     ///
     /// # Errors
-    /// When the name is empty, longer than 128 bytes, or contains a control character.
+    /// When the name is empty, longer than 255 bytes, or contains a control character.
     pub fn new(name: &str, tools: ToolFilter) -> Result<Self, InvalidClient> {
         let is_valid =
             (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn invalid_names_are_rejected() {
-        for name in ["", "a\nb", &"x".repeat(129)] {
+        for name in ["", "a\nb", &"x".repeat(256)] {
             assert_eq!(McpClient::new(name, ToolFilter::default()), Err(InvalidClient), "{name:?}");
         }
     }

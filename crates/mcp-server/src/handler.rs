@@ -82,7 +82,7 @@ impl FleetServer {
         };
         let tool = self.fleet.registry().get(&name);
         let tool = tool.filter(|tool| self.client.permits(tool.registration()));
-        // Which tools exist that the client may not use is none of its business.
+        // A client does not learn of tools that it may not use.
         let tool = tool.ok_or_else(|| {
             ErrorData::invalid_params("unknown tool; tools/list shows those of this client", None)
         })?;

@@ -50,7 +50,7 @@ pub(crate) struct CallRequest {
     pub(crate) content: CallContent,
     /// Set if a repetition of the request can be recognized.
     pub(crate) may_repeat: bool,
-    /// Time that the call runs on without anybody who waits for it.
+    /// Time that the call runs on without a request that waits for it.
     pub(crate) grace: Duration,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct CallControl {
     pub(crate) progress: broadcast::Sender<Arc<str>>,
 }
 
-/// A call that a request waits for. When nobody waits for a call any more, it is cancelled.
+/// A call that a request waits for. A call without such a request is cancelled.
 #[derive(Debug)]
 pub(crate) struct JoinedCall {
     pub(crate) outcome: watch::Receiver<Option<Arc<CallOutcome>>>,
@@ -268,7 +268,7 @@ impl Drop for CallEnd {
     }
 }
 
-/// Runs a call, and cancels it when nobody has waited for it for `grace`.
+/// Runs a call, and cancels it when no request has waited for it for `grace`.
 async fn run(
     call: impl Future<Output = CallOutcome>,
     mut waiters: watch::Receiver<usize>,
@@ -283,7 +283,7 @@ async fn run(
     call.await
 }
 
-/// Waits until nobody has waited for a call for `grace`.
+/// Waits until no request has waited for a call for `grace`.
 async fn abandoned(waiters: &mut watch::Receiver<usize>, grace: Duration) {
     while waiters.wait_for(|count| *count == 0).await.is_ok() {
         let joined = timeout(grace, waiters.wait_for(|count| *count > 0)).await;
@@ -357,7 +357,7 @@ mod tests {
         let second = calls.join(request("1", "", grace), until_cancelled).unwrap();
         let mut watched = second.outcome.clone();
         tokio::time::sleep(grace * 2).await;
-        assert!(watched.borrow().is_none(), "somebody waits for it");
+        assert!(watched.borrow().is_none(), "a request waits for it");
         drop(second);
         let started = Instant::now();
         watched.wait_for(Option::is_some).await.unwrap();

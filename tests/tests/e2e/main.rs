@@ -67,6 +67,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_server;
+#[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]
 mod openapi;

@@ -24,6 +24,7 @@ mod pins;
 mod profiles;
 mod redeliveries;
 mod replica_harness;
+mod remote_agent;
 mod replicas;
 mod replies;
 mod resumed_approvals;

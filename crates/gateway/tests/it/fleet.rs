@@ -19,12 +19,13 @@ use rockbot_agent::{
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_gateway::{
-    FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, NamePatterns, Right,
-    Token, TokenFile,
+    FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, McpFace, NamePatterns,
+    Right, Token, TokenFile,
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
 };
+use rockbot_mcp_server::McpServerSection;
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_tools::ToolRegistry;
 use tempfile::TempDir;
@@ -153,6 +154,13 @@ impl Fleet {
     }
 }
 
+/// Starts the face for MCP clients.
+pub(crate) async fn mcp_face(parts: &GatewayParts) -> McpFace {
+    let caller = AgentName::new("cli").unwrap();
+    let face = McpFace::start(parts, caller, McpServerSection::default(), None).await;
+    face.unwrap().expect("a connection for calls")
+}
+
 fn assistant() -> AgentName {
     AgentName::new("assistant").unwrap()
 }
@@ -174,7 +182,7 @@ impl TestGateway {
         TokenFile::default().write(&tokens.path().join("tokens.toml")).unwrap();
         let file = tokens.path().join("tokens.toml");
         let text = format!(
-            "address = \"127.0.0.1:0\"\nfaces = [\"console\", \"openai\"]\n\
+            "address = \"127.0.0.1:0\"\nfaces = [\"console\", \"mcp\", \"openai\"]\n\
              agents = [\"assistant\", \"absent\"]\ntokens = {file:?}\n{keys}"
         );
         let section: GatewaySection = toml::from_str(&text).unwrap();
@@ -182,14 +190,24 @@ impl TestGateway {
         let number = GATEWAYS.fetch_add(1, Ordering::Relaxed);
         let instance = InstanceId::new(format!("gateway-{number}")).unwrap();
         let (bus, store, agents) = (fleet.bus.clone(), fleet.store.clone(), section.agents.clone());
-        let parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
+        let mut parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
+        parts.calls = Some(parts.bus.clone());
+        let mcp = mcp_face(&parts).await;
         let server = GatewayServer::bind(&section).await.unwrap();
         let address = server.address();
         let guard = Guard::start(&section, address).unwrap();
-        let gateway = Gateway::new(&section, &parts, guard.clone());
+        let gateway = Gateway::new(&section, &parts, guard.clone()).with_face(mcp.face());
         let stop = CancellationToken::new();
         let serving = server.serve(gateway, stop.clone(), Duration::from_secs(5));
-        let serving = tokio::spawn(async move { serving.await.unwrap() });
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move {
+            let stopping = async {
+                stopped.cancelled().await;
+                mcp.stop(Duration::from_secs(5)).await;
+            };
+            let (served, ()) = tokio::join!(serving, stopping);
+            served.unwrap();
+        });
         Self { address, guard, tokens, stop, serving }
     }
 

@@ -9,7 +9,7 @@ use rockbot_gateway::{
 use serde_json::json;
 
 use crate::{
-    fleet::{Fleet, TestGateway},
+    fleet::{Fleet, TestGateway, mcp_face},
     http::Request,
 };
 
@@ -49,6 +49,9 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Console, "POST", "/api/v1/letters/{queue}/replay", LETTERS),
     (FaceName::Console, "POST", "/api/v1/letters/{queue}/purge", LETTERS),
     (FaceName::Console, "GET", "/api/v1/stream", Access::SignedIn),
+    (FaceName::Mcp, "DELETE", "/mcp", Access::SignedIn),
+    (FaceName::Mcp, "GET", "/mcp", Access::SignedIn),
+    (FaceName::Mcp, "POST", "/mcp", Access::SignedIn),
     (FaceName::Openai, "POST", "/v1/chat/completions", Access::Right(Right::Talk)),
     (FaceName::Openai, "GET", "/v1/models", Access::Right(Right::Talk)),
     (FaceName::Openai, "GET", "/v1/models/{model}", Access::Right(Right::Talk)),
@@ -57,12 +60,16 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
 
 /// Returns the routes of a gateway with all faces, except those of files.
 async fn routes(fleet: &Fleet) -> Vec<(FaceName, Route)> {
-    let section = GatewaySection::default();
+    let faces = FaceName::ALL.into();
+    let section = GatewaySection { faces, ..GatewaySection::default() };
     let instance = InstanceId::generate();
     let (bus, store) = (fleet.bus.clone(), fleet.store.clone());
-    let parts = GatewayParts::connect(bus, section.agents.clone(), store, instance).await.unwrap();
+    let parts = GatewayParts::connect(bus, section.agents.clone(), store, instance);
+    let mut parts = parts.await.unwrap();
+    parts.calls = Some(parts.bus.clone());
+    let mcp = mcp_face(&parts).await;
     let guard = Guard::start(&section, section.address).unwrap();
-    let gateway = Gateway::new(&section, &parts, guard);
+    let gateway = Gateway::new(&section, &parts, guard).with_face(mcp.face());
     let is_file = |route: &Route| {
         route.access == Access::Public
             && route.limits.rate == Rate::Requests

@@ -12,6 +12,7 @@ mod fleet;
 mod guard_table;
 mod http;
 mod login;
+mod mcp;
 mod openai;
 mod openai_approvals;
 mod openai_conversations;

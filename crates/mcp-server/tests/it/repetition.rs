@@ -77,7 +77,7 @@ async fn request_repeated_in_a_session_runs_once() {
     }
     client.call(8, "count", json!({})).await;
     assert_eq!(text(&client.response(8).await), "2");
-    // Another session counts its requests anew.
+    // Another session has ids of its own.
     let mut other = RawClient::connect(&fleet).await;
     other.call(7, "count", json!({})).await;
     assert_eq!(text(&other.response(7).await), "3");
