@@ -1,0 +1,241 @@
+/** An open conversation: its snapshot, its events, and what a person does in it. */
+import type { ApprovalAsked, ConversationEntry, ConversationEvent, ConversationSnapshot, Decision } from "../api.ts";
+import { asProblem, get, messageId as newMessageId, type Problem, post, request } from "../http.ts";
+import type { StreamEvent } from "../stream/hub.ts";
+import { keep, outgoing, settle } from "./outbox.ts";
+import { session } from "./session.svelte.ts";
+import { type Entry, type QuestionEntry, Transcript } from "./transcript.ts";
+
+const MAX_PAGES = 40;
+/** Delays between attempts to send a message in milliseconds. */
+const RETRY_MS = [500, 1000, 2000, 4000, 8000];
+
+/** Which conversation, and whether by its own id or by that of a share. */
+export interface Source {
+  id: string;
+  isShared: boolean;
+}
+
+export class OpenConversation {
+  entry: ConversationEntry | null = $state.raw(null);
+  entries: readonly Entry[] = $state.raw([]);
+  questions: QuestionEntry[] = $state.raw([]);
+  isRunning = $state(false);
+  isReadOnly = $state(false);
+  isLoading = $state(true);
+  problem: Problem | null = $state.raw(null);
+  readonly source: Source;
+  #transcript = new Transcript();
+  #waiting: ConversationEvent[] = [];
+  #unsubscribe: (() => void) | undefined;
+  #isClosed = false;
+  #loads = 0;
+
+  constructor(source: Source) {
+    this.source = source;
+    void this.load();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#unsubscribe?.();
+  }
+
+  get usage() {
+    return this.entries.length > 0 ? this.#transcript.usage : undefined;
+  }
+
+  argumentsBefore(asked: ApprovalAsked): string | undefined {
+    return this.#transcript.argumentsBefore(asked);
+  }
+
+  /** Reads the snapshot, and follows the stream from there. */
+  async load(): Promise<void> {
+    this.#loads += 1;
+    const load = this.#loads;
+    this.isLoading = true;
+    this.#waiting = [];
+    try {
+      const transcript = new Transcript();
+      const snapshot = await this.#readSnapshot(transcript);
+      if (this.#isClosed || load !== this.#loads) {
+        return;
+      }
+      this.entry = snapshot.conversation;
+      this.isReadOnly = snapshot.readOnly;
+      this.#transcript = transcript;
+      for (const event of this.#waiting.splice(0)) {
+        transcript.add(event);
+      }
+      this.problem = null;
+      this.isLoading = false;
+      this.#resend();
+      this.#show();
+      this.#unsubscribe ??= session.hub.subscribe(this.#topic, (event) => this.#receive(event), snapshot.lastEventId);
+    } catch (error) {
+      if (!this.#isClosed && load === this.#loads) {
+        this.problem = asProblem(error);
+        this.isLoading = false;
+      }
+    }
+  }
+
+  get #path(): string {
+    const id = encodeURIComponent(this.source.id);
+    return this.source.isShared ? `/shared/${id}` : `/conversations/${id}`;
+  }
+
+  get #topic(): string {
+    return `${this.source.isShared ? "shared" : "conversation"}:${this.source.id}`;
+  }
+
+  async #readSnapshot(transcript: Transcript): Promise<ConversationSnapshot> {
+    let from: number | undefined;
+    for (let page = 0; ; page += 1) {
+      const snapshot = await get<ConversationSnapshot>(`${this.#path}?from=${from ?? 0}`);
+      transcript.addHistory(snapshot.history);
+      from = snapshot.next;
+      if (from === undefined || page >= MAX_PAGES) {
+        for (const event of snapshot.running) {
+          transcript.addRunning(event);
+        }
+        transcript.setPosition(snapshot.lastEventId);
+        return snapshot;
+      }
+    }
+  }
+
+  #receive({ event, data }: StreamEvent) {
+    if (event === "reset") {
+      void this.load();
+      return;
+    }
+    if (event !== "conversation") {
+      return;
+    }
+    const received = data as ConversationEvent;
+    if (this.isLoading) {
+      this.#waiting.push(received);
+      return;
+    }
+    if (!this.#transcript.add(received)) {
+      return;
+    }
+    if (received.kind === "renamed" && this.entry) {
+      this.entry = { ...this.entry, title: received.title };
+    } else if (received.kind === "message") {
+      settle(received.messageId);
+    } else if (received.kind === "approval_asked") {
+      session.alert = `${received.askingAgent} asks whether it may call ${received.toolName}`;
+    } else if (received.kind === "answer") {
+      session.say("The agent has answered.");
+    }
+    this.#show();
+  }
+
+  #show() {
+    this.entries = this.#transcript.entries;
+    this.questions = this.#transcript.questions;
+    this.isRunning = this.#transcript.isRunning;
+  }
+
+  /** Sends again what had no response before the page was loaded. */
+  #resend() {
+    for (const message of this.source.isShared ? [] : outgoing(this.source.id)) {
+      void this.#send(message.messageId, message.text);
+    }
+  }
+
+  /** Sends a message. It is sent again under the same id until the gateway responds, so it starts one turn. */
+  send(text: string): void {
+    const messageId = newMessageId();
+    keep({ conversation: this.source.id, messageId, text });
+    void this.#send(messageId, text);
+  }
+
+  /** Sends a message again that had no response. */
+  resend(messageId: string, text: string): void {
+    keep({ conversation: this.source.id, messageId, text });
+    void this.#send(messageId, text);
+  }
+
+  async #send(messageId: string, text: string): Promise<void> {
+    const set = (state: "sending" | "sent" | "unsent", problem?: string) => {
+      this.#transcript.setMessage(messageId, text, state, problem);
+      this.#show();
+    };
+    set("sending");
+    for (let attempt = 0; !this.#isClosed; attempt += 1) {
+      try {
+        await post(`${this.#path}/messages`, { text }, { "Idempotency-Key": messageId });
+        settle(messageId);
+        set("sent");
+        return;
+      } catch (error) {
+        const problem = asProblem(error);
+        const delay = RETRY_MS[attempt];
+        if (!problem.isTemporary || problem.code === "agent_unavailable" || delay === undefined) {
+          settle(messageId);
+          set("unsent", problem.message);
+          return;
+        }
+        set("sending", `${problem.message}; trying again`);
+        await new Promise((resolve) => setTimeout(resolve, delay));
+      }
+    }
+  }
+
+  /** Cancels the running turn. */
+  async cancel(): Promise<void> {
+    await this.#act(() => post(`${this.#path}/cancel`, {}), "Cancellation was sent.");
+  }
+
+  /** Decides on a call. Returns the problem if the decision was refused. */
+  async decide(asked: ApprovalAsked, decision: Decision, reason: string): Promise<Problem | null> {
+    const body = { callHash: asked.callHash, decision, ...(reason === "" ? {} : { reason }) };
+    const path = `${this.#path}/approvals/${encodeURIComponent(asked.approvalId)}`;
+    try {
+      await post(path, body);
+      session.say("The decision was sent.");
+      return null;
+    } catch (error) {
+      return asProblem(error);
+    }
+  }
+
+  async rename(title: string): Promise<Problem | null> {
+    return this.#act(async () => {
+      this.entry = await request<ConversationEntry>("PATCH", this.#path, { body: { title } });
+    }, "Renamed.");
+  }
+
+  async share(): Promise<Problem | null> {
+    return this.#act(async () => {
+      const { shareId } = await post<{ shareId: string }>(`${this.#path}/share`, {});
+      if (this.entry) {
+        this.entry = { ...this.entry, shareId };
+      }
+    }, "The conversation is shared.");
+  }
+
+  async endShare(): Promise<Problem | null> {
+    return this.#act(async () => {
+      await request("DELETE", `${this.#path}/share`);
+      if (this.entry) {
+        this.entry = { ...this.entry, shareId: undefined };
+      }
+    }, "The conversation is no longer shared.");
+  }
+
+  async #act(action: () => Promise<unknown>, done: string): Promise<Problem | null> {
+    try {
+      await action();
+      session.say(done);
+      return null;
+    } catch (error) {
+      const problem = asProblem(error);
+      session.say(problem.message);
+      return problem;
+    }
+  }
+}
