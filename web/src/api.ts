@@ -76,7 +76,7 @@ export interface ConversationEntry {
   title: string;
   createdMs: number;
   lastActiveMs: number;
-  state: "idle" | "running" | "unknown" | "unreadable";
+  state: string;
   turns?: number;
   usage?: Spending;
   openApprovals?: number;
@@ -133,8 +133,13 @@ export interface ToolFinished {
   resultLeftOut?: number;
 }
 
-export type ConversationEvent = { id: string; conversation: string; messageId: string; atMs: number } & (
-  | { kind: "message"; text: string }
+export type ConversationEvent = {
+  id: string;
+  conversation: string;
+  messageId: string;
+  atMs: number;
+} /** `key` is the idempotency key of the request that sent it. */ & (
+  | { kind: "message"; text: string; key?: string }
   | { kind: "text_delta"; text: string }
   | {
       kind: "tool_started";

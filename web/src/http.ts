@@ -93,18 +93,20 @@ async function readProblem(response: Response): Promise<Problem> {
   }
 }
 
+/** Returns a name or id as a part of a path or a value of a query. */
+export function pathPart(text: string): string {
+  return encodeURIComponent(text.toWellFormed());
+}
+
 export const get = <T>(path: string, signal?: AbortSignal) =>
   request<T>("GET", path, signal ? { signal } : {});
 export const post = <T>(path: string, body: unknown, headers: Record<string, string> = {}) =>
   request<T>("POST", path, { body, headers });
 
-/** Returns a UUID v7, which the gateway takes as the id of a message. */
-export function messageId(now = Date.now()): string {
+/** Returns a random UUID, under which the gateway takes a message once. Works on unencrypted origins too. */
+export function idempotencyKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  for (let index = 0; index < 6; index += 1) {
-    bytes[index] = Math.floor(now / 2 ** (8 * (5 - index))) % 256;
-  }
-  bytes[6] = 0x70 | ((bytes[6] ?? 0) & 0x0f);
+  bytes[6] = 0x40 | ((bytes[6] ?? 0) & 0x0f);
   bytes[8] = 0x80 | ((bytes[8] ?? 0) & 0x3f);
   const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");

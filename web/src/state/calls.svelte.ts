@@ -25,7 +25,7 @@ export class LiveCalls {
   version = $state(0);
   #current = new CallList();
   #filter = "";
-  #figuresMs = 0;
+  #figuresMs = Number.NEGATIVE_INFINITY;
 
   /** Follows the stream until the returned function is called. */
   follow(filter: string): () => void {
@@ -45,7 +45,9 @@ export class LiveCalls {
   /** Number of calls that arrived since the display was stopped, as far as they are kept. */
   get held(): number {
     const newest = this.order[0];
-    return newest === undefined ? this.#current.order.length : Math.max(0, this.#current.order.indexOf(newest));
+    return newest === undefined
+      ? this.#current.order.length
+      : Math.max(0, this.#current.order.indexOf(newest));
   }
 
   #receive({ event, data }: StreamEvent) {
@@ -67,7 +69,7 @@ export class LiveCalls {
     this.sinceMs = frame.sinceMs;
     this.isLoaded = true;
     const now = performance.now();
-    if (now - this.#figuresMs > FIGURES_MS) {
+    if (frame.snapshot || now - this.#figuresMs > FIGURES_MS) {
       this.#figuresMs = now;
       this.perSecond = [...this.perSecond, frame.rates.perSecond].slice(-MAX_RATES);
       this.figures = this.#current.byTool();

@@ -1,6 +1,6 @@
 /** The conversations of the person. */
 import type { ConversationEntry } from "../api.ts";
-import { asProblem, get, type Problem, post, request } from "../http.ts";
+import { asProblem, get, type Problem, pathPart, post, request } from "../http.ts";
 
 const REFRESH_MS = 15_000;
 const FIND_MS = 250;
@@ -37,7 +37,7 @@ export class ConversationIndex {
   async refresh(): Promise<void> {
     this.#requests += 1;
     const current = this.#requests;
-    const query = this.#query === "" ? "" : `?query=${encodeURIComponent(this.#query)}`;
+    const query = this.#query === "" ? "" : `?query=${pathPart(this.#query)}`;
     try {
       const { conversations } = await get<{ conversations: ConversationEntry[] }>(`/conversations${query}`);
       if (current === this.#requests) {
@@ -61,7 +61,7 @@ export class ConversationIndex {
 
   async remove(id: string): Promise<Problem | null> {
     try {
-      await request("DELETE", `/conversations/${encodeURIComponent(id)}`);
+      await request("DELETE", `/conversations/${pathPart(id)}`);
       this.entries = this.entries.filter((entry) => entry.id !== id);
       return null;
     } catch (error) {
@@ -74,4 +74,3 @@ export class ConversationIndex {
     this.entries = this.entries.map((known) => (known.id === entry.id ? { ...known, ...entry } : known));
   }
 }
-

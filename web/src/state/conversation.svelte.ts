@@ -1,10 +1,16 @@
 /** An open conversation: its snapshot, its events, and what a person does in it. */
-import type { ApprovalAsked, ConversationEntry, ConversationEvent, ConversationSnapshot, Decision } from "../api.ts";
-import { asProblem, get, messageId as newMessageId, type Problem, post, request } from "../http.ts";
+import type {
+  ApprovalAsked,
+  ConversationEntry,
+  ConversationEvent,
+  ConversationSnapshot,
+  Decision,
+} from "../api.ts";
+import { asProblem, get, idempotencyKey, type Problem, pathPart, post, request } from "../http.ts";
 import type { StreamEvent } from "../stream/hub.ts";
 import { keep, outgoing, settle } from "./outbox.ts";
 import { session } from "./session.svelte.ts";
-import { type Entry, type QuestionEntry, Transcript } from "./transcript.ts";
+import { type Entry, type QuestionEntry, Transcript, type UserEntry } from "./transcript.ts";
 
 const MAX_PAGES = 40;
 /** Delays between attempts to send a message in milliseconds. */
@@ -71,7 +77,11 @@ export class OpenConversation {
       this.isLoading = false;
       this.#resend();
       this.#show();
-      this.#unsubscribe ??= session.hub.subscribe(this.#topic, (event) => this.#receive(event), snapshot.lastEventId);
+      this.#unsubscribe ??= session.hub.subscribe(
+        this.#topic,
+        (event) => this.#receive(event),
+        snapshot.lastEventId,
+      );
     } catch (error) {
       if (!this.#isClosed && load === this.#loads) {
         this.problem = asProblem(error);
@@ -81,7 +91,7 @@ export class OpenConversation {
   }
 
   get #path(): string {
-    const id = encodeURIComponent(this.source.id);
+    const id = pathPart(this.source.id);
     return this.source.isShared ? `/shared/${id}` : `/conversations/${id}`;
   }
 
@@ -124,9 +134,13 @@ export class OpenConversation {
     if (received.kind === "renamed" && this.entry) {
       this.entry = { ...this.entry, title: received.title };
     } else if (received.kind === "message") {
-      settle(received.messageId);
+      settle(received.key ?? "");
+    } else if (received.kind === "deleted") {
+      this.#unsubscribe?.();
+      this.isReadOnly = true;
+      session.warn("The conversation was deleted.");
     } else if (received.kind === "approval_asked") {
-      session.alert = `${received.askingAgent} asks whether it may call ${received.toolName}`;
+      session.warn(`${received.askingAgent.slice(0, 64)} asks to call ${received.toolName.slice(0, 128)}`);
     } else if (received.kind === "answer") {
       session.say("The agent has answered.");
     }
@@ -142,40 +156,40 @@ export class OpenConversation {
   /** Sends again what had no response before the page was loaded. */
   #resend() {
     for (const message of this.source.isShared ? [] : outgoing(this.source.id)) {
-      void this.#send(message.messageId, message.text);
+      void this.#send(message.key, message.text);
     }
   }
 
-  /** Sends a message. It is sent again under the same id until the gateway responds, so it starts one turn. */
+  /** Sends a message. It is sent again under the same key until the gateway responds, so it starts one turn. */
   send(text: string): void {
-    const messageId = newMessageId();
-    keep({ conversation: this.source.id, messageId, text });
-    void this.#send(messageId, text);
+    this.resend({ sendKey: idempotencyKey(), text });
   }
 
   /** Sends a message again that had no response. */
-  resend(messageId: string, text: string): void {
-    keep({ conversation: this.source.id, messageId, text });
-    void this.#send(messageId, text);
+  resend({ sendKey, text }: Pick<UserEntry, "sendKey" | "text">): void {
+    keep({ conversation: this.source.id, key: sendKey, text });
+    void this.#send(sendKey, text);
   }
 
-  async #send(messageId: string, text: string): Promise<void> {
-    const set = (state: "sending" | "sent" | "unsent", problem?: string) => {
-      this.#transcript.setMessage(messageId, text, state, problem);
+  async #send(key: string, text: string): Promise<void> {
+    const set = (state: "sending" | "unsent", problem?: string) => {
+      this.#transcript.setSending(key, text, state, problem);
       this.#show();
     };
     set("sending");
     for (let attempt = 0; !this.#isClosed; attempt += 1) {
       try {
-        await post(`${this.#path}/messages`, { text }, { "Idempotency-Key": messageId });
-        settle(messageId);
-        set("sent");
+        const path = `${this.#path}/messages`;
+        const { messageId } = await post<{ messageId: string }>(path, { text }, { "Idempotency-Key": key });
+        settle(key);
+        this.#transcript.setSent(key, messageId);
+        this.#show();
         return;
       } catch (error) {
         const problem = asProblem(error);
         const delay = RETRY_MS[attempt];
         if (!problem.isTemporary || problem.code === "agent_unavailable" || delay === undefined) {
-          settle(messageId);
+          settle(key);
           set("unsent", problem.message);
           return;
         }
@@ -193,7 +207,7 @@ export class OpenConversation {
   /** Decides on a call. Returns the problem if the decision was refused. */
   async decide(asked: ApprovalAsked, decision: Decision, reason: string): Promise<Problem | null> {
     const body = { callHash: asked.callHash, decision, ...(reason === "" ? {} : { reason }) };
-    const path = `${this.#path}/approvals/${encodeURIComponent(asked.approvalId)}`;
+    const path = `${this.#path}/approvals/${pathPart(asked.approvalId)}`;
     try {
       await post(path, body);
       session.say("The decision was sent.");

@@ -17,7 +17,10 @@ export class FleetHistory {
     const known = new Map<string, number[]>();
     for (const queue of fleet.queues) {
       const samples = this.#samples.get(queue.name) ?? [];
-      known.set(queue.name, queue.ready === undefined ? samples : [...samples, queue.ready].slice(-MAX_SAMPLES));
+      known.set(
+        queue.name,
+        queue.ready === undefined ? samples : [...samples, queue.ready].slice(-MAX_SAMPLES),
+      );
     }
     this.#samples = known;
   }

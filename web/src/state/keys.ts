@@ -59,7 +59,8 @@ export function onKey(keys: Record<string, () => void>, isEnabled: () => boolean
     if (event.defaultPrevented || !isEnabled() || isTyping(event.target) || isModal() || hasModifier(event)) {
       return;
     }
-    const isControl = event.target instanceof HTMLElement && /^(?:BUTTON|A|SUMMARY)$/.test(event.target.tagName);
+    const isControl =
+      event.target instanceof HTMLElement && /^(?:BUTTON|A|SUMMARY)$/.test(event.target.tagName);
     if (isControl && (event.key === "Enter" || event.key === " ")) {
       return;
     }

@@ -12,6 +12,9 @@ export async function allowNotifications(): Promise<boolean> {
 /** Reports an open question while the page is hidden. The text has no content of the call. */
 export function notifyQuestion(agent: string): void {
   if (document.hidden && "Notification" in window && Notification.permission === "granted") {
-    new Notification("RockBot", { body: `${agent.slice(0, 64)} waits for a decision`, tag: "rockbot-question" });
+    new Notification("RockBot", {
+      body: `${agent.slice(0, 64)} waits for a decision`,
+      tag: "rockbot-question",
+    });
   }
 }

@@ -1,8 +1,9 @@
-/** Messages without a confirmed response. They survive a reload of the tab and are sent again under their id. */
+/** Messages without a confirmed response. They survive a reload of the tab and are sent again under their key. */
 
 export interface Outgoing {
   conversation: string;
-  messageId: string;
+  /** Idempotency key. */
+  key: string;
   text: string;
 }
 
@@ -15,12 +16,12 @@ export function outgoing(conversation: string): Outgoing[] {
 }
 
 export function keep(message: Outgoing): void {
-  const others = read().filter((known) => known.messageId !== message.messageId);
+  const others = read().filter((known) => known.key !== message.key);
   write([...others, message].slice(-MAX_MESSAGES));
 }
 
-export function settle(messageId: string): void {
-  write(read().filter((message) => message.messageId !== messageId));
+export function settle(key: string): void {
+  write(read().filter((message) => message.key !== key));
 }
 
 function read(): Outgoing[] {
@@ -42,5 +43,5 @@ function write(messages: Outgoing[]): void {
 
 function isOutgoing(value: unknown): value is Outgoing {
   const message = value as Partial<Outgoing> | null;
-  return [message?.conversation, message?.messageId, message?.text].every((part) => typeof part === "string");
+  return [message?.conversation, message?.key, message?.text].every((part) => typeof part === "string");
 }

@@ -29,7 +29,7 @@ export function parseRoute(hash: string): Route | null {
 
 /** Returns the address of a screen, or of something on it. */
 export function href(screen: Route["screen"], id = ""): string {
-  return id === "" ? `#/${screen}` : `#/${screen}/${encodeURIComponent(id)}`;
+  return id === "" ? `#/${screen}` : `#/${screen}/${encodeURIComponent(id.toWellFormed())}`;
 }
 
 /** Returns the one-time code of a login link; `null` for other addresses. */

@@ -4,6 +4,7 @@ import { asProblem, BASE, get, type Problem, request, whenUnauthorized } from ".
 import type { ConnectionState } from "../stream/connection.ts";
 import { Hub } from "../stream/hub.ts";
 import { BrowserTabs } from "../stream/tabs.ts";
+import { stripped } from "../text/hidden.ts";
 import { href, loginCode, parseRoute, type Route, type Screen } from "./route.ts";
 
 /** Right and part that each screen needs. */
@@ -34,7 +35,7 @@ export class Session {
   now = $state(Date.now());
   /** Announced to screen readers when they have nothing else to say. */
   notice = $state("");
-  /** Announced at once. */
+  /** Announced to screen readers at once. */
   alert = $state("");
   readonly hub = new Hub({
     base: BASE,
@@ -124,7 +125,13 @@ export class Session {
   /** Announces a change politely. */
   say(text: string): void {
     // The same text twice would not be announced.
-    this.notice = this.notice === text ? `${text}\u00a0` : text;
+    const shown = stripped(text);
+    this.notice = this.notice === shown ? `${shown}\u00a0` : shown;
+  }
+
+  /** Announces at once. */
+  warn(text: string): void {
+    this.alert = stripped(text);
   }
 
   async #onAddress(): Promise<void> {

@@ -12,7 +12,8 @@ import { isAfter } from "../stream/positions.ts";
 export interface UserEntry {
   kind: "user";
   key: string;
-  messageId: string;
+  /** Idempotency key of the request that sends it; empty in recorded messages. */
+  sendKey: string;
   text: string;
   atMs?: number;
   /** `steered`: taken into the running turn. `unsent`: refused, or without a response. */
@@ -90,6 +91,8 @@ export class Transcript {
   #keys = new Map<string, number>();
   /** Keys of the texts that are streaming, by message. */
   #streaming = new Map<string, string>();
+  /** Keys of the entries of messages. */
+  #messages = new Map<string, string>();
   /** Messages without an answer. */
   #running = new Set<string>();
   #position = "";
@@ -110,7 +113,9 @@ export class Transcript {
 
   /** Returns the approval requests that are open. */
   get questions(): QuestionEntry[] {
-    return this.#entries.filter((entry): entry is QuestionEntry => entry.kind === "question" && !entry.closed);
+    return this.#entries.filter(
+      (entry): entry is QuestionEntry => entry.kind === "question" && !entry.closed,
+    );
   }
 
   /** Returns usage after the last turn that reported it. */
@@ -145,22 +150,34 @@ export class Transcript {
     return true;
   }
 
-  /** Adds a message that this page sends, or changes its state. */
-  setMessage(messageId: string, text: string, state: UserEntry["state"], problem?: string): void {
-    const key = `user:${messageId}`;
+  /** Adds a message that this page sends, or changes its state while it has no response. */
+  setSending(sendKey: string, text: string, state: "sending" | "unsent", problem?: string): void {
+    const key = `send:${sendKey}`;
     const known = this.#get(key);
-    if (known?.kind === "user" && known.state !== "sending" && known.state !== "unsent") {
+    if (known?.kind === "user" && (known.state === "sent" || known.state === "steered")) {
       return;
     }
-    this.#put({
-      ...(known?.kind === "user" ? known : {}),
-      kind: "user",
-      key,
-      messageId,
-      text,
-      state,
-      ...(problem === undefined ? { problem: undefined } : { problem }),
-    });
+    this.#put({ kind: "user", key, sendKey, text, state, ...(problem === undefined ? {} : { problem }) });
+  }
+
+  /** Notes the id of a message that the gateway took. */
+  setSent(sendKey: string, messageId: string): void {
+    const key = `send:${sendKey}`;
+    const known = this.#get(key);
+    if (known?.kind !== "user") {
+      return;
+    }
+    const recorded = this.#messages.get(messageId);
+    if (recorded !== undefined && recorded !== key) {
+      // It was sent before the page was loaded.
+      this.#remove(key);
+      return;
+    }
+    this.#messages.set(messageId, key);
+    if (known.state !== "steered") {
+      const { problem, ...entry } = known;
+      this.#put({ ...entry, state: "sent" });
+    }
   }
 
   /** Returns the arguments of the last call of a tool before an approval request. */
@@ -238,14 +255,7 @@ export class Transcript {
     switch (event.kind) {
       case "message":
         this.#running.add(messageId);
-        this.#put({
-          kind: "user",
-          key: `user:${messageId}`,
-          messageId,
-          text: event.text,
-          atMs: event.atMs,
-          state: "sent",
-        });
+        this.#message(event);
         break;
       case "steered":
         this.#running.delete(messageId);
@@ -289,15 +299,24 @@ export class Transcript {
         this.#note(`${event.text || event.code}`, "warning");
         break;
       case "lost":
-        this.#note(`${event.count} ${event.count === 1 ? "event was" : "events were"} lost on the way`, "warning");
+        this.#note(
+          `${event.count} ${event.count === 1 ? "event was" : "events were"} lost on the way`,
+          "warning",
+        );
         break;
       default:
         break;
     }
   }
 
+  #message({ messageId, key, text, atMs }: ConversationEvent & { kind: "message" }) {
+    const entryKey = key === undefined ? `user:${messageId}` : `send:${key}`;
+    this.#messages.set(messageId, entryKey);
+    this.#put({ kind: "user", key: entryKey, sendKey: key ?? "", text, atMs, state: "sent" });
+  }
+
   #steer(messageId: string) {
-    const known = this.#get(`user:${messageId}`);
+    const known = this.#get(this.#messages.get(messageId) ?? "");
     if (known?.kind === "user") {
       this.#put({ ...known, state: "steered" });
     }
@@ -426,7 +445,9 @@ export class Transcript {
   #addMessage({ kind, messageId, text, atMs }: HistoryItem & { kind: "message" | "steered" }) {
     const id = messageId ?? this.#newKey("message");
     const state = kind === "steered" ? "steered" : "sent";
-    this.#put({ kind: "user", key: `user:${id}`, messageId: id, text, state, ...(atMs ? { atMs } : {}) });
+    const key = `user:${id}`;
+    this.#messages.set(id, key);
+    this.#put({ kind: "user", key, sendKey: "", text, state, ...(atMs ? { atMs } : {}) });
   }
 
   /** Adds an answer, unless the model's last text is the same. */

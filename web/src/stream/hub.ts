@@ -62,6 +62,7 @@ export class Hub {
   #connection: Connection | undefined;
   #address = "";
   #isJoined = false;
+  #isLeader = false;
   #filter = "";
   #isPaused = false;
 
@@ -118,9 +119,7 @@ export class Hub {
   heartbeat(): void {
     if (this.#isJoined) {
       this.#announce(false);
-      if (this.#connection) {
-        this.#connect(false);
-      }
+      this.#connect(false);
     }
   }
 
@@ -141,14 +140,15 @@ export class Hub {
       this.#options.onState({ kind: "connecting" });
       this.#options.tabs.join(
         this.#filter,
-        () => this.#connect(true),
+        () => {
+          this.#isLeader = true;
+          this.#connect(true);
+        },
         (message) => this.#receive(message),
       );
     }
     this.#announce(restart);
-    if (this.#connection) {
-      this.#connect(restart);
-    }
+    this.#connect(restart);
   }
 
   #announce(restart: boolean) {
@@ -194,7 +194,7 @@ export class Hub {
 
   #connect(restart: boolean) {
     const topics = this.#topics();
-    if (topics.length === 0) {
+    if (!this.#isLeader || topics.length === 0) {
       return;
     }
     const address = new URLSearchParams({ topics: topics.join(",") });
@@ -260,15 +260,11 @@ export class Hub {
     switch (message.kind) {
       case "topics":
         this.#addMember(message.tab, message.topics);
-        if (this.#connection) {
-          this.#connect(message.restart);
-        }
+        this.#connect(message.restart);
         break;
       case "left":
         this.#members.delete(message.tab);
-        if (this.#connection) {
-          this.#connect(false);
-        }
+        this.#connect(false);
         break;
       case "event":
         this.#deliver(message.event);
@@ -287,6 +283,7 @@ export class Hub {
       return;
     }
     this.#isJoined = false;
+    this.#isLeader = false;
     this.#connection?.close();
     this.#connection = undefined;
     this.#members.clear();

@@ -27,9 +27,7 @@ export function changes(before: string, after: string): ChangedLine[] {
   if (!parts) {
     return [...lines("removed", before), ...lines("added", after)];
   }
-  return parts.flatMap((part) =>
-    lines(part.added ? "added" : part.removed ? "removed" : "same", part.value),
-  );
+  return parts.flatMap((part) => lines(part.added ? "added" : part.removed ? "removed" : "same", part.value));
 }
 
 /** Folds long runs of unchanged lines. */

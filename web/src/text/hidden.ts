@@ -46,11 +46,11 @@ const CONTROLS: readonly (readonly [number, number])[] = [
 ];
 
 const hidden = pattern([...CONTROLS, ...HIDDEN]);
-const exact = pattern([...CONTROLS, ...HIDDEN, ...JOINERS]);
+const exact = pattern([...CONTROLS, ...HIDDEN, ...JOINERS], "+");
 /** Escape sequences of terminals, up to the end of their line. */
 const sequence = /\u001b\[[0-?]*[ -/]*[@-~]?|\u001b[\]PX^_][^\n\u0007\u001b]*(?:\u0007|\u001b\\)?|\u001b/g;
 
-/** A part of a text, or a hidden character in place of which its escape is shown. */
+/** A part of a text, or hidden characters in place of which their escapes are shown. */
 export interface Part {
   text: string;
   isHidden: boolean;
@@ -69,7 +69,7 @@ export function exactParts(text: string): Part[] {
     if (match.index > end) {
       parts.push({ text: text.slice(end, match.index), isHidden: false });
     }
-    parts.push({ text: escaped(match[0]), isHidden: true });
+    parts.push({ text: Array.from(match[0], escaped).join(""), isHidden: true });
     end = match.index + match[0].length;
   }
   if (end < text.length) {
@@ -81,7 +81,9 @@ export function exactParts(text: string): Part[] {
 /** Returns the first line of `text` without hidden characters, at most `maxChars` characters and an ellipsis. */
 export function oneLine(text: string, maxChars: number): string {
   // A character has at most two units; the rest of a large text is not read.
-  const line = stripped(text.slice(0, maxChars * 4 + 64)).trim().replace(/\s+/g, " ");
+  const line = stripped(text.slice(0, maxChars * 4 + 64))
+    .trim()
+    .replace(/\s+/g, " ");
   const characters = Array.from(line.slice(0, maxChars * 2 + 2));
   const isCut = characters.length > maxChars || text.length > maxChars * 4 + 64;
   return isCut ? `${characters.slice(0, maxChars).join("")}…` : line;
@@ -91,8 +93,8 @@ function escaped(character: string): string {
   return `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
-function pattern(ranges: readonly (readonly [number, number])[]): RegExp {
+function pattern(ranges: readonly (readonly [number, number])[], repeat = ""): RegExp {
   const hex = (code: number) => `\\u{${code.toString(16)}}`;
   const set = ranges.map(([first, last]) => `${hex(first)}-${hex(last)}`).join("");
-  return new RegExp(`[${set}]`, "gu");
+  return new RegExp(`[${set}]${repeat}`, "gu");
 }

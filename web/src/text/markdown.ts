@@ -138,7 +138,10 @@ class Drawing {
 
   #list(token: Tokens.List, depth: number): Block {
     const items = token.items.map((item): ListItem => {
-      const children = this.blocks(item.tokens.filter((part) => part.type !== "checkbox"), depth + 1);
+      const children = this.blocks(
+        item.tokens.filter((part) => part.type !== "checkbox"),
+        depth + 1,
+      );
       return item.task ? { isDone: item.checked === true, children } : { children };
     });
     const start = typeof token.start === "number" ? token.start : 1;

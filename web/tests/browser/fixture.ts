@@ -1,5 +1,5 @@
 /** A gateway and a page that fails on dialogs, other hosts, and violations of the policy. */
-import { type Page, test as base, expect } from "@playwright/test";
+import { test as base, expect, type Page } from "@playwright/test";
 import { populate } from "../mock/fleet.ts";
 import { MockGateway } from "../mock/gateway.ts";
 

@@ -54,7 +54,7 @@ test("turn shows text, calls, a failure and the answer", async ({ page, gateway 
   await expect(log.getByText("(www.rabbitmq.com)")).toBeVisible();
   const sent = gateway.received.filter(({ path }) => path.endsWith("/messages"));
   expect(sent).toHaveLength(1);
-  expect(sent[0]?.key).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect(sent[0]?.key).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 
 test("question shows a diff, and a reason for the model is sent with a denial", async ({ page, gateway }) => {
@@ -63,7 +63,9 @@ test("question shows a diff, and a reason for the model is sent with a denial", 
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");
   await page.getByRole("button", { name: "Send" }).click();
   const question = page.getByRole("region", { name: /asks to call/ });
-  await expect(question.getByRole("region", { name: "Change of the file" })).toContainText("Tool calls cross RabbitMQ.");
+  await expect(question.getByRole("region", { name: "Change of the file" })).toContainText(
+    "Tool calls cross RabbitMQ.",
+  );
   await expect(question).toContainText('rule 2: tool = "edit_file"');
   await expect(question).toContainText("may destroy");
   await expect(question).toContainText(/0:5\d|1:00/);
@@ -111,7 +113,9 @@ test("click in the first moment of a question does not count", async ({ page, ga
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");
   await page.evaluate(() => {
     new MutationObserver((_, observer) => {
-      const allow = [...document.querySelectorAll("button")].find((button) => button.textContent?.startsWith("Allow once"));
+      const allow = [...document.querySelectorAll("button")].find((button) =>
+        button.textContent?.startsWith("Allow once"),
+      );
       if (allow) {
         observer.disconnect();
         allow.click();

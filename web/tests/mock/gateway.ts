@@ -94,16 +94,21 @@ export class MockGateway {
   readonly received: Received[] = [];
   /** Called after a message was accepted for the first time. */
   onMessage: (conversation: string, messageId: string, text: string) => void = () => {};
-  onDecision: (conversation: string, approvalId: string, body: { decision: string; reason?: string }) => void =
-    () => {};
+  onDecision: (
+    conversation: string,
+    approvalId: string,
+    body: { decision: string; reason?: string },
+  ) => void = () => {};
   /** Refuses requests whose method and path begin with a key. */
   refusals = new Map<string, Refusal>();
   /** Responses to lose after the request was carried out, by method and path. */
   lose = new Map<string, number>();
+  url = "";
   /** Number of streams that were opened. */
   opened = 0;
   #epoch = "5f3c9a1b2d4e6f70";
   #sequence = 0;
+  /** Message ids by idempotency key. */
   #messages = new Map<string, string>();
   readonly #streams = new Set<Stream>();
   #server: Server | undefined;
@@ -115,15 +120,12 @@ export class MockGateway {
     });
     this.#server = server;
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   }
 
   async stop(): Promise<void> {
     this.#server?.closeAllConnections();
     await new Promise((resolve) => this.#server?.close(resolve));
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${(this.#server?.address() as AddressInfo).port}`;
   }
 
   get streams(): number {
@@ -133,7 +135,15 @@ export class MockGateway {
   addConversation(id: string, title: string, agent = "assistant"): void {
     const now = Date.now();
     this.conversations.set(id, {
-      entry: { id, agent, title, createdMs: now - 600_000, lastActiveMs: now - 60_000, state: "idle", turns: 1 },
+      entry: {
+        id,
+        agent,
+        title,
+        createdMs: now - 600_000,
+        lastActiveMs: now - 60_000,
+        state: "idle",
+        turns: 1,
+      },
       history: [],
       events: [],
     });
@@ -168,7 +178,7 @@ export class MockGateway {
 
   /** Sends changed calls. */
   sendCalls(calls: Call[], perSecond = calls.length * 10): void {
-    this.#callsTotal += calls.length;
+    this.#callsTotal += calls.filter(({ live }) => live).length;
     this.send("calls", "calls", this.#callsFrame(calls, false, perSecond));
   }
 
@@ -246,7 +256,13 @@ export class MockGateway {
     }
   }
 
-  #answer(method: string, path: string, query: URLSearchParams, body: unknown, key: string | undefined): Answer {
+  #answer(
+    method: string,
+    path: string,
+    query: URLSearchParams,
+    body: unknown,
+    key: string | undefined,
+  ): Answer {
     const parts = path.slice(1).split("/").map(decodeURIComponent);
     switch (`${method} ${parts[0]}`) {
       case "POST session": {
@@ -372,13 +388,15 @@ export class MockGateway {
     if (key === undefined) {
       return { status: 400, code: "missing_key", detail: "send an Idempotency-Key" };
     }
-    if (this.#messages.has(key)) {
-      return { status: 202, body: { messageId: key, state: "repeated" } };
+    const known = this.#messages.get(key);
+    if (known !== undefined) {
+      return { status: 202, body: { messageId: known, state: "repeated" } };
     }
-    this.#messages.set(key, text);
-    this.emit(id, { kind: "message", messageId: key, text });
-    this.onMessage(id, key, text);
-    return { status: 202, body: { messageId: key, state: "accepted" } };
+    const messageId = `0199eeee-0000-7000-8000-${String(this.#messages.size).padStart(12, "0")}`;
+    this.#messages.set(key, messageId);
+    this.emit(id, { kind: "message", messageId, text, key });
+    this.onMessage(id, messageId, text);
+    return { status: 202, body: { messageId, state: "accepted" } };
   }
 
   #snapshot(id: string, readOnly: boolean): Answer {

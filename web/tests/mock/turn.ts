@@ -16,7 +16,11 @@ const SPENDING = {
   costMicros: 12_300,
   unpricedCalls: 0,
 };
-export const USAGE: TurnUsage = { turn: SPENDING, children: { ...SPENDING, modelCalls: 0, promptTokens: 0, completionTokens: 0, costMicros: 0, toolCalls: 0 }, session: SPENDING };
+export const USAGE: TurnUsage = {
+  turn: SPENDING,
+  children: { ...SPENDING, modelCalls: 0, promptTokens: 0, completionTokens: 0, costMicros: 0, toolCalls: 0 },
+  session: SPENDING,
+};
 
 export const ANSWER = [
   "Three files mention **RabbitMQ**, and I changed the first line of `notes.md`:",
@@ -35,11 +39,48 @@ export function untilQuestion(messageId: string, expiresInMs = 60_000): NewEvent
   return [
     { kind: "text_delta", messageId, text: "I look " },
     { kind: "text_delta", messageId, text: "for it." },
-    { kind: "tool_started", messageId, toolCallId: "call-search", toolName: "search", arguments: '{"pattern":"RabbitMQ"}', argumentsLeftOut: 0 },
-    { kind: "tool_finished", messageId, toolCallId: "call-search", toolName: "search", ranOn: "tool-handler/0199b1c2d3e4465dafe0", elapsedUs: 3200, bytes: 2150, executed: "yes", result: "docs/messaging.md:41\ndocs/watch.md:6\nnotes.md:1\n", resultLeftOut: 0 },
-    { kind: "tool_started", messageId, toolCallId: "call-bash", toolName: "bash", arguments: '{"command":"cargo test -p notes"}', argumentsLeftOut: 0 },
+    {
+      kind: "tool_started",
+      messageId,
+      toolCallId: "call-search",
+      toolName: "search",
+      arguments: '{"pattern":"RabbitMQ"}',
+      argumentsLeftOut: 0,
+    },
+    {
+      kind: "tool_finished",
+      messageId,
+      toolCallId: "call-search",
+      toolName: "search",
+      ranOn: "tool-handler/0199b1c2d3e4465dafe0",
+      elapsedUs: 3200,
+      bytes: 2150,
+      executed: "yes",
+      result: "docs/messaging.md:41\ndocs/watch.md:6\nnotes.md:1\n",
+      resultLeftOut: 0,
+    },
+    {
+      kind: "tool_started",
+      messageId,
+      toolCallId: "call-bash",
+      toolName: "bash",
+      arguments: '{"command":"cargo test -p notes"}',
+      argumentsLeftOut: 0,
+    },
     { kind: "tool_progressed", messageId, toolCallId: "call-bash", text: "running 12 tests" },
-    { kind: "tool_finished", messageId, toolCallId: "call-bash", toolName: "bash", ranOn: "tool-handler/0199b1c2d3e4465dafe0", elapsedUs: 60_000_000, bytes: 38, error: "timeout", executed: "yes", result: "(tool failed: timeout)", resultLeftOut: 0 },
+    {
+      kind: "tool_finished",
+      messageId,
+      toolCallId: "call-bash",
+      toolName: "bash",
+      ranOn: "tool-handler/0199b1c2d3e4465dafe0",
+      elapsedUs: 60_000_000,
+      bytes: 38,
+      error: "timeout",
+      executed: "yes",
+      result: "(tool failed: timeout)",
+      resultLeftOut: 0,
+    },
     {
       kind: "approval_asked",
       messageId,
@@ -65,8 +106,26 @@ export function untilQuestion(messageId: string, expiresInMs = 60_000): NewEvent
 /** Events after an allowed question. */
 export function afterQuestion(messageId: string): NewEvent[] {
   return [
-    { kind: "tool_started", messageId, toolCallId: "call-edit", toolName: "edit_file", arguments: '{"path":"notes.md"}', argumentsLeftOut: 0 },
-    { kind: "tool_finished", messageId, toolCallId: "call-edit", toolName: "edit_file", ranOn: "tool-handler/0199b1c2d3e4465dafe0", elapsedUs: 5100, bytes: 24, executed: "yes", result: "1 replacement", resultLeftOut: 0 },
+    {
+      kind: "tool_started",
+      messageId,
+      toolCallId: "call-edit",
+      toolName: "edit_file",
+      arguments: '{"path":"notes.md"}',
+      argumentsLeftOut: 0,
+    },
+    {
+      kind: "tool_finished",
+      messageId,
+      toolCallId: "call-edit",
+      toolName: "edit_file",
+      ranOn: "tool-handler/0199b1c2d3e4465dafe0",
+      elapsedUs: 5100,
+      bytes: 24,
+      executed: "yes",
+      result: "1 replacement",
+      resultLeftOut: 0,
+    },
     { kind: "text_delta", messageId, text: ANSWER.slice(0, 40) },
     { kind: "answer", messageId, text: ANSWER, outcome: "completed", usage: USAGE },
   ];
@@ -85,7 +144,13 @@ export function playTurns(gateway: MockGateway): void {
     const messageId = asking.get(conversation) ?? "";
     gateway.emit(conversation, { kind: "approval_closed", messageId, approvalId, decision, by: "ada" });
     if (decision === "deny") {
-      gateway.emit(conversation, { kind: "answer", messageId, text: "I left the file as it is.", outcome: "completed", usage: USAGE });
+      gateway.emit(conversation, {
+        kind: "answer",
+        messageId,
+        text: "I left the file as it is.",
+        outcome: "completed",
+        usage: USAGE,
+      });
       return;
     }
     for (const event of afterQuestion(messageId)) {
