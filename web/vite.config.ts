@@ -1,7 +1,10 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vite";
 
-/** Builds one page, one script and one stylesheet with fixed names, which the gateway compiles in. */
+/**
+ * Builds the files that the gateway compiles in: the page, its stylesheet, its script, and two scripts that are loaded
+ * after it. Their names have a hash, so that a page never gets them from another version of the gateway.
+ */
 export default defineConfig({
   base: "/",
   plugins: [svelte()],
@@ -18,8 +21,8 @@ export default defineConfig({
       // The classes of `diff` that are not used have no effects.
       treeshake: { moduleSideEffects: (id) => !/node_modules\/diff\//.test(id) },
       output: {
-        codeSplitting: false,
         entryFileNames: "console.js",
+        chunkFileNames: "[name]-[hash].js",
         assetFileNames: "console[extname]",
       },
     },

@@ -160,18 +160,17 @@ test("result of 4 MiB opens without a long task", async ({ page, gateway }) => {
 
 test("first load is small and fast", async ({ page, gateway }) => {
   const names = ["index.html", "console.js", "console.css"];
-  const sizes = names.map(
-    (name) =>
-      gzipSync(readFileSync(new URL(`../../../crates/gateway/assets/${name}`, import.meta.url)), { level: 9 })
-        .length,
-  );
-  await page.goto(`${gateway.url}/#/fleet`);
-  const start = await page.evaluate(() => performance.timing.navigationStart);
-  await expect(page.getByText("64 of 64 full")).toBeVisible();
-  const elapsed = await page.evaluate((from) => Date.now() - from, start);
-  process.stdout.write(
-    `${sizes.reduce((sum, size) => sum + size, 0)} bytes gz, interactive in ${elapsed} ms\n`,
-  );
-  expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(82 * 1024);
-  expect(elapsed).toBeLessThan(3000);
+  const assets = new URL("../../../crates/gateway/assets/", import.meta.url);
+  const size = names
+    .map((name) => gzipSync(readFileSync(new URL(name, assets)), { level: 9 }).length)
+    .reduce((sum, length) => sum + length, 0);
+  await page.goto(`${gateway.url}/#/talk/new`);
+  await expect(page.getByText("General assistant")).toBeVisible();
+  const elapsed = await page.evaluate(() => {
+    const [navigation] = performance.getEntriesByType("navigation") as PerformanceNavigationTiming[];
+    return navigation?.domContentLoadedEventEnd ?? Number.POSITIVE_INFINITY;
+  });
+  process.stdout.write(`${size} bytes with gzip, loaded in ${Math.round(elapsed)} ms\n`);
+  expect(size).toBeLessThan(60_000);
+  expect(elapsed).toBeLessThan(1_000);
 });

@@ -248,3 +248,25 @@ test("schedules show tasks and agents that do not run", async ({ page, gateway }
   await expect(page.getByText("morning report")).toBeVisible();
   await expect(page.getByText("The agent does not run.")).toBeVisible();
 });
+
+test("screen of another version of the gateway asks for a reload", async ({ page, gateway }) => {
+  await page.route("**/operations-*.js", (route) => route.abort());
+  await page.goto(`${gateway.url}/#/talk`);
+  await page.getByRole("link", { name: "Fleet" }).click();
+  await expect(page.getByText("another version of it was started")).toBeVisible();
+  await page.unroute("**/operations-*.js");
+  await page.getByRole("button", { name: "Reload the page" }).click();
+  await expect(page.getByText("64 of 64 full")).toBeVisible();
+});
+
+test("answer is plain text without the lexer", async ({ page, gateway }) => {
+  await page.route("**/markdown-*.js", (route) => route.abort());
+  gateway.conversation(TALK).history.push({
+    number: 1,
+    kind: "answer",
+    text: "Some **bold** text\n<script>x</script>",
+    outcome: "completed",
+  });
+  await page.goto(`${gateway.url}/#/talk/${TALK}`);
+  await expect(page.getByText("Some **bold** text <script>x</script>")).toBeVisible();
+});

@@ -471,11 +471,15 @@ function problem(response: ServerResponse, { status, ...rest }: Refusal) {
 
 async function asset(path: string, response: ServerResponse) {
   const name = path === "/" ? "index.html" : path.slice(1);
-  if (!/^[a-z.]+$/.test(name)) {
+  if (!/^[\w.-]+$/.test(name)) {
     response.writeHead(404).end();
     return;
   }
-  const body = await readFile(new URL(name, ASSETS));
+  const body = await readFile(new URL(name, ASSETS)).catch(() => null);
+  if (body === null) {
+    response.writeHead(404).end();
+    return;
+  }
   response.writeHead(200, { "Content-Type": TYPES[name.split(".").at(-1) ?? ""] ?? "text/plain" });
   response.end(body);
 }
