@@ -9,7 +9,7 @@ export class Problem extends Error {
   /** HTTP status; 0 when there was no response. */
   readonly status: number;
   readonly code: string;
-  /** Whether the message, decision, replay or purge took effect, where one was meant. */
+  /** Effect of a message, decision, replay or purge; absent for other requests. */
   readonly executed: Executed | undefined;
 
   constructor(body: ProblemBody) {

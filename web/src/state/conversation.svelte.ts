@@ -1,4 +1,4 @@
-/** An open conversation: its snapshot, its events, and what a person does in it. */
+/** An open conversation: its snapshot, its events, and the actions of a person. */
 import type {
   ApprovalAsked,
   ConversationEntry,
@@ -10,13 +10,13 @@ import { asProblem, get, idempotencyKey, type Problem, pathPart, post, request }
 import type { StreamEvent } from "../stream/hub.ts";
 import { keep, outgoing, settle } from "./outbox.ts";
 import { session } from "./session.svelte.ts";
-import { type Entry, type QuestionEntry, Transcript, type UserEntry } from "./transcript.ts";
+import { type ApprovalEntry, type Entry, Transcript, type UserEntry } from "./transcript.ts";
 
 const MAX_PAGES = 40;
 /** Delays between attempts to send a message in milliseconds. */
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
 
-/** Which conversation, and whether by its own id or by that of a share. */
+/** A conversation, by its own id or by that of a share. */
 export interface Source {
   id: string;
   isShared: boolean;
@@ -25,7 +25,7 @@ export interface Source {
 export class OpenConversation {
   entry: ConversationEntry | null = $state.raw(null);
   entries: readonly Entry[] = $state.raw([]);
-  questions: QuestionEntry[] = $state.raw([]);
+  approvals: ApprovalEntry[] = $state.raw([]);
   isRunning = $state(false);
   isReadOnly = $state(false);
   isLoading = $state(true);
@@ -149,7 +149,7 @@ export class OpenConversation {
 
   #show() {
     this.entries = this.#transcript.entries;
-    this.questions = this.#transcript.questions;
+    this.approvals = this.#transcript.approvals;
     this.isRunning = this.#transcript.isRunning;
   }
 

@@ -9,12 +9,12 @@ export async function allowNotifications(): Promise<boolean> {
   return (await Notification.requestPermission()) === "granted";
 }
 
-/** Reports an open question while the page is hidden. The text has no content of the call. */
-export function notifyQuestion(agent: string): void {
+/** Reports an open approval request while the page is hidden. The text has no content of the call. */
+export function notifyApproval(agent: string): void {
   if (document.hidden && "Notification" in window && Notification.permission === "granted") {
     new Notification("RockBot", {
       body: `${agent.slice(0, 64)} waits for a decision`,
-      tag: "rockbot-question",
+      tag: "rockbot-approval",
     });
   }
 }

@@ -1,4 +1,4 @@
-/** What a person chose in this browser. */
+/** Preferences of a person in this browser. */
 
 export type Theme = "system" | "light" | "dark";
 

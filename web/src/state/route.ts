@@ -4,7 +4,7 @@ export type Screen = "talk" | "calls" | "fleet" | "tools" | "letters" | "schedul
 
 export interface Route {
   screen: Screen | "shared";
-  /** What is open on the screen: a conversation, a call, a tool, a queue, or a share. */
+  /** Open item of the screen: a conversation, a call, a tool, a queue, or a share. */
   id: string;
 }
 

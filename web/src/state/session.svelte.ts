@@ -1,4 +1,4 @@
-/** Who is signed in, where the page is, and the stream. */
+/** The signed-in person, the address of the page, and the stream. */
 import type { Me, PartName, Right } from "../api.ts";
 import { asProblem, BASE, get, type Problem, request, whenUnauthorized } from "../http.ts";
 import type { ConnectionState } from "../stream/connection.ts";
@@ -67,7 +67,7 @@ export class Session {
     }
   }
 
-  /** Asks the gateway who is signed in. */
+  /** Requests the signed-in person. */
   async load(): Promise<void> {
     try {
       const me = await get<Me>("/me");

@@ -10,8 +10,8 @@ export interface Stage {
   share: number;
 }
 
-/** Returns the stages of a call; none before its reply. The time before the run and the time after it cannot be
- * told apart, so both are one stage. */
+/** Returns the stages of a call; none before its reply. The time before the run and the time after it are not
+ * reported separately, so both are one stage. */
 export function stages(call: Call): Stage[] {
   const { latencyMs, runMs } = call;
   if (latencyMs === undefined || latencyMs <= 0) {

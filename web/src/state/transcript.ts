@@ -48,8 +48,8 @@ export interface CallEntry {
   childLoopId?: string;
 }
 
-export interface QuestionEntry {
-  kind: "question";
+export interface ApprovalEntry {
+  kind: "approval";
   key: string;
   asked: ApprovalAsked;
   closed?: { decision: string; by?: string };
@@ -69,7 +69,7 @@ export interface EndEntry {
   usage?: TurnUsage;
 }
 
-export type Entry = UserEntry | TextEntry | CallEntry | QuestionEntry | NoteEntry | EndEntry;
+export type Entry = UserEntry | TextEntry | CallEntry | ApprovalEntry | NoteEntry | EndEntry;
 
 const OUTCOMES: Record<string, string> = {
   iteration_limit: "The agent reached its limit of model calls.",
@@ -80,7 +80,7 @@ const OUTCOMES: Record<string, string> = {
   expired: "The message expired before the agent took it. Nothing was done.",
 };
 
-/** Returns what a person reads about an outcome; an empty text for a completed turn. */
+/** Returns the description of an outcome; an empty text for a completed turn. */
 export function outcomeText(outcome: string): string {
   return outcome === "completed" ? "" : (OUTCOMES[outcome] ?? `The turn ended: ${outcome}.`);
 }
@@ -112,9 +112,9 @@ export class Transcript {
   }
 
   /** Returns the approval requests that are open. */
-  get questions(): QuestionEntry[] {
+  get approvals(): ApprovalEntry[] {
     return this.#entries.filter(
-      (entry): entry is QuestionEntry => entry.kind === "question" && !entry.closed,
+      (entry): entry is ApprovalEntry => entry.kind === "approval" && !entry.closed,
     );
   }
 
@@ -283,7 +283,7 @@ export class Transcript {
         break;
       case "approval_asked":
         this.#running.add(messageId);
-        this.#put({ kind: "question", key: `question:${event.approvalId}`, asked: event });
+        this.#put({ kind: "approval", key: `approval:${event.approvalId}`, asked: event });
         break;
       case "approval_closed":
         this.#close(event.approvalId, event.decision, event.by);
@@ -369,7 +369,7 @@ export class Transcript {
     this.#put({ kind: "end", key: this.#newKey("end"), outcome, ...(usage ? { usage } : {}) });
   }
 
-  /** Ends what is open of a turn. Calls without an outcome are no longer running here. */
+  /** Ends the open parts of a turn. Calls without an outcome are no longer running here. */
   #endTurn(messageId: string) {
     this.#endText(messageId);
     this.#running.delete(messageId);
@@ -379,15 +379,15 @@ export class Transcript {
     for (const entry of this.#entries) {
       if (entry.kind === "call" && entry.isRunning) {
         this.#put({ ...entry, isRunning: false, executed: entry.executed ?? "unknown" });
-      } else if (entry.kind === "question" && !entry.closed) {
+      } else if (entry.kind === "approval" && !entry.closed) {
         this.#put({ ...entry, closed: { decision: "cancelled" } });
       }
     }
   }
 
   #close(approvalId: string, decision: string, by: string | undefined) {
-    const known = this.#get(`question:${approvalId}`);
-    if (known?.kind === "question" && !known.closed) {
+    const known = this.#get(`approval:${approvalId}`);
+    if (known?.kind === "approval" && !known.closed) {
       this.#put({ ...known, closed: { decision, ...(by === undefined ? {} : { by }) } });
     }
   }

@@ -1,5 +1,5 @@
 /**
- * The stream of this tab: topics with listeners, and who holds the connection.
+ * The stream of this tab: topics, their listeners, and the connection that tabs share.
  *
  * Browsers open six connections to a host, so one tab holds the stream and passes its events on to the others. Tabs
  * with another filter of calls need another stream and form a group of their own.
@@ -17,7 +17,7 @@ export interface StreamEvent {
 
 export type Listener = (event: StreamEvent) => void;
 
-/** What tabs of a group tell each other. */
+/** Messages between the tabs of a group. */
 export type TabMessage =
   | { kind: "topics"; tab: string; topics: Record<string, string>; restart: boolean }
   | { kind: "left"; tab: string }

@@ -1,4 +1,4 @@
-/** What to look at after a call failed. */
+/** Advice after a failed call. */
 import type { Executed } from "../api.ts";
 
 const CODES: Record<string, string> = {

@@ -26,7 +26,7 @@ async function violations(page: Page): Promise<string[]> {
   );
 }
 
-/** Screens, and what is done before they are looked at. */
+/** Screens, and the steps that lead to them. */
 const SCREENS: Record<string, (page: Page, gateway: MockGateway) => Promise<void>> = {
   "sign-in": async (page, gateway) => {
     gateway.isSignedIn = false;
@@ -37,7 +37,7 @@ const SCREENS: Record<string, (page: Page, gateway: MockGateway) => Promise<void
     await page.goto(`${gateway.url}/#/talk/new`);
     await expect(page.getByText("General assistant")).toBeVisible();
   },
-  question: async (page, gateway) => {
+  approval: async (page, gateway) => {
     playTurns(gateway);
     await page.goto(`${gateway.url}/#/talk/${TALK}`);
     await page.getByLabel("Message", { exact: true }).fill("Tidy up");

@@ -26,7 +26,7 @@ export const test = base.extend<{ gateway: MockGateway; violations: Violations }
   ],
 });
 
-/** Records what a page must never do. */
+/** Records dialogs, requests to other hosts, and violations of the policy. */
 export function watch(page: Page, gateway: MockGateway, { list }: Violations): void {
   page.on("dialog", (dialog) => {
     list.push(`dialog: ${dialog.message()}`);

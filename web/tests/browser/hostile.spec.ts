@@ -101,7 +101,7 @@ test("conversation draws hostile texts as text", async ({ page, gateway }) => {
   await expectHarmless(page);
 });
 
-test("streamed events and questions draw hostile texts as text", async ({ page, gateway }) => {
+test("streamed events and approval requests draw hostile texts as text", async ({ page, gateway }) => {
   await open(page, gateway, `talk/${TALK}`);
   await expect(page.getByLabel("Message", { exact: true })).toBeVisible();
   for (const [number, text] of short.entries()) {

@@ -19,7 +19,7 @@ async function tabTo(page: Page, name: RegExp, key = "Tab"): Promise<void> {
   throw new Error(`${name} cannot be reached with ${key}`);
 }
 
-test("whole story runs by keyboard alone", async ({ page, gateway }) => {
+test("every step works by keyboard alone", async ({ page, gateway }) => {
   gateway.isSignedIn = false;
   playTurns(gateway);
   await page.goto(gateway.url);
@@ -83,7 +83,7 @@ test("whole story runs by keyboard alone", async ({ page, gateway }) => {
   await expect(page.getByText("Rehearsal: nothing was changed.")).toBeVisible();
 });
 
-test("keys outside a question do not decide", async ({ page, gateway }) => {
+test("keys outside an approval request do not decide", async ({ page, gateway }) => {
   playTurns(gateway);
   await page.goto(`${gateway.url}/#/talk/${[...gateway.conversations.keys()][0]}`);
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");

@@ -1,7 +1,7 @@
 import type { Page } from "@playwright/test";
 import { TALK } from "../mock/fleet.ts";
 import type { MockGateway } from "../mock/gateway.ts";
-import { afterQuestion, untilQuestion } from "../mock/turn.ts";
+import { afterApproval, untilApproval } from "../mock/turn.ts";
 import { expect, test } from "./fixture.ts";
 
 const CLOSED = {
@@ -32,7 +32,7 @@ async function transcript(page: Page): Promise<string> {
 async function undisturbed(page: Page, gateway: MockGateway): Promise<string> {
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   const messageId = await send(page, gateway);
-  for (const event of [...untilQuestion(messageId), { ...CLOSED, messageId }, ...afterQuestion(messageId)]) {
+  for (const event of [...untilApproval(messageId), { ...CLOSED, messageId }, ...afterApproval(messageId)]) {
     gateway.emit(TALK, event);
   }
   const text = await transcript(page);
@@ -45,7 +45,7 @@ test("turn is whole after three cuts, a reload and a restart", async ({ page, ga
   const expected = await undisturbed(page, gateway);
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   const messageId = await send(page, gateway);
-  const events = [...untilQuestion(messageId), { ...CLOSED, messageId }, ...afterQuestion(messageId)];
+  const events = [...untilApproval(messageId), { ...CLOSED, messageId }, ...afterApproval(messageId)];
   for (const [index, event] of events.entries()) {
     gateway.emit(TALK, event);
     if (index === 1 || index === 4 || index === 9) {

@@ -57,20 +57,23 @@ test("turn shows text, calls, a failure and the answer", async ({ page, gateway 
   expect(sent[0]?.key).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
 });
 
-test("question shows a diff, and a reason for the model is sent with a denial", async ({ page, gateway }) => {
+test("approval request shows a diff, and a reason for the model is sent with a denial", async ({
+  page,
+  gateway,
+}) => {
   playTurns(gateway);
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");
   await page.getByRole("button", { name: "Send" }).click();
-  const question = page.getByRole("region", { name: /asks to call/ });
-  await expect(question.getByRole("region", { name: "Change of the file" })).toContainText(
+  const request = page.getByRole("region", { name: /asks to call/ });
+  await expect(request.getByRole("region", { name: "Change of the file" })).toContainText(
     "Tool calls cross RabbitMQ.",
   );
-  await expect(question).toContainText('rule 2: tool = "edit_file"');
-  await expect(question).toContainText("may destroy");
-  await expect(question).toContainText(/0:5\d|1:00/);
-  await question.getByLabel("Reason that the model reads").fill("the file is generated");
-  await question.getByRole("button", { name: /^Deny/ }).click();
+  await expect(request).toContainText('rule 2: tool = "edit_file"');
+  await expect(request).toContainText("may destroy");
+  await expect(request).toContainText(/0:5\d|1:00/);
+  await request.getByLabel("Reason that the model reads").fill("the file is generated");
+  await request.getByRole("button", { name: /^Deny/ }).click();
   await expect(page.getByText("Denied by ada")).toBeVisible();
   const decision = gateway.received.find(({ path }) => path.includes("/approvals/"));
   expect(decision?.body).toEqual({
@@ -80,7 +83,7 @@ test("question shows a diff, and a reason for the model is sent with a denial", 
   });
 });
 
-test("question that ended elsewhere says how and by whom", async ({ page, gateway }) => {
+test("approval request that ended elsewhere says how and by whom", async ({ page, gateway }) => {
   playTurns(gateway);
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");
@@ -107,7 +110,7 @@ test("refused decision says why", async ({ page, gateway }) => {
   await expect(page.getByText("the approval has expired")).toBeVisible();
 });
 
-test("click in the first moment of a question does not count", async ({ page, gateway }) => {
+test("click in the first moment of an approval request does not count", async ({ page, gateway }) => {
   playTurns(gateway);
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   await page.getByLabel("Message", { exact: true }).fill("Tidy up");
@@ -197,6 +200,8 @@ test("journey shows stages, outcome and content", async ({ page, gateway }) => {
   await page.goto(`${gateway.url}/#/calls/${bash?.id}`);
   await expect(page.getByRole("heading", { name: "bash" })).toBeVisible();
   await expect(page.getByRole("img", { name: "Waited and transported 7.1 ms, Ran 57 ms" })).toBeVisible();
+  const related = page.getByRole("region", { name: "Calls of the same trace" });
+  await expect(related.getByRole("link", { name: "github/search" })).toBeVisible();
   await page.getByRole("button", { name: "Show arguments and result" }).click();
   await expect(page.getByRole("region", { name: "Result, content" })).toContainText("docs/watch.md:6");
 });

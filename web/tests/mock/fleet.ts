@@ -21,7 +21,7 @@ export function call(number: number, changes: Partial<Call> = {}): Call {
     executed: "yes",
     firstMs,
     requestedMs: firstMs,
-    repliedMs: firstMs + 5,
+    repliedMs: firstMs + 64,
     latencyMs: 4.2,
     runMs: 2.9,
     waitedMs: 1.3,
@@ -132,7 +132,7 @@ export function details(subject: Call): CallDetails {
   };
 }
 
-/** Fills a gateway with what a small fleet shows. */
+/** Fills a gateway with a small fleet. */
 export function populate(gateway: MockGateway): void {
   gateway.agents = [
     {

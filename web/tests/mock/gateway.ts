@@ -55,7 +55,7 @@ interface Stream {
   topics: string[];
 }
 
-/** What a request is answered with instead of the usual response. */
+/** A response in place of the usual one. */
 export interface Refusal {
   status: number;
   code: string;
@@ -296,6 +296,9 @@ export class MockGateway {
   }
 
   #call([, id, part]: string[]): Answer {
+    if (id === undefined) {
+      return ok({ ...this.#callsFrame(this.calls.slice(0, 500), true, 0), matched: this.calls.length });
+    }
     return part === "content" ? found(this.content.get(id ?? "")) : found(this.details.get(id ?? ""));
   }
 

@@ -1,4 +1,4 @@
-/** A recorded turn: text, calls, a failure, a question, and the answer. */
+/** A recorded turn: text, calls, a failure, an approval request, and the answer. */
 import type { TurnUsage } from "../../src/api.ts";
 import type { MockGateway, NewEvent } from "./gateway.ts";
 
@@ -34,8 +34,8 @@ export const ANSWER = [
   "The tests still pass. See the [guide](https://www.rabbitmq.com/docs) for quorum queues.",
 ].join("\n");
 
-/** Events up to the question. */
-export function untilQuestion(messageId: string, expiresInMs = 60_000): NewEvent[] {
+/** Events up to the approval request. */
+export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent[] {
   return [
     { kind: "text_delta", messageId, text: "I look " },
     { kind: "text_delta", messageId, text: "for it." },
@@ -103,8 +103,8 @@ export function untilQuestion(messageId: string, expiresInMs = 60_000): NewEvent
   ];
 }
 
-/** Events after an allowed question. */
-export function afterQuestion(messageId: string): NewEvent[] {
+/** Events after an allowed request. */
+export function afterApproval(messageId: string): NewEvent[] {
   return [
     {
       kind: "tool_started",
@@ -131,12 +131,12 @@ export function afterQuestion(messageId: string): NewEvent[] {
   ];
 }
 
-/** Plays the turn for each message: up to the question, and on after it was allowed or denied. */
+/** Plays the turn for each message: up to the approval request, and on after it was allowed or denied. */
 export function playTurns(gateway: MockGateway): void {
   const asking = new Map<string, string>();
   gateway.onMessage = (conversation, messageId) => {
     asking.set(conversation, messageId);
-    for (const event of untilQuestion(messageId)) {
+    for (const event of untilApproval(messageId)) {
       gateway.emit(conversation, event);
     }
   };
@@ -153,7 +153,7 @@ export function playTurns(gateway: MockGateway): void {
       });
       return;
     }
-    for (const event of afterQuestion(messageId)) {
+    for (const event of afterApproval(messageId)) {
       gateway.emit(conversation, event);
     }
   };

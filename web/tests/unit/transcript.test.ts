@@ -2,21 +2,21 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ConversationEvent, HistoryItem } from "../../src/api.ts";
 import { type CallEntry, type Entry, Transcript } from "../../src/state/transcript.ts";
-import { afterQuestion, untilQuestion } from "../mock/turn.ts";
+import { afterApproval, untilApproval } from "../mock/turn.ts";
 
 const MESSAGE = "m1";
 
 function events(): ConversationEvent[] {
   const all = [
     { kind: "message" as const, messageId: MESSAGE, text: "Which files?" },
-    ...untilQuestion(MESSAGE),
+    ...untilApproval(MESSAGE),
     {
       kind: "approval_closed" as const,
       messageId: MESSAGE,
       approvalId: "0199d000-0000-7000-8000-000000000001",
       decision: "allow",
     },
-    ...afterQuestion(MESSAGE),
+    ...afterApproval(MESSAGE),
   ];
   return all.map(
     (event, index) => ({ ...event, id: `e-${index + 1}`, conversation: "c", atMs: 1 }) as ConversationEvent,
@@ -36,10 +36,10 @@ test("turn becomes entries in order", () => {
   const transcript = folded(events());
   assert.deepEqual(
     transcript.entries.map(({ kind }) => kind),
-    ["user", "text", "call", "call", "question", "call", "text", "end"],
+    ["user", "text", "call", "call", "approval", "call", "text", "end"],
   );
   assert.equal(transcript.isRunning, false);
-  assert.equal(transcript.questions.length, 0);
+  assert.equal(transcript.approvals.length, 0);
   const text = transcript.entries[1];
   assert.equal(text?.kind === "text" && text.text, "I look for it.");
 });
