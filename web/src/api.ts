@@ -133,10 +133,11 @@ export interface ToolFinished {
   resultLeftOut?: number;
 }
 
+/** `messageId` is absent in events of the conversation itself. */
 export type ConversationEvent = {
   id: string;
   conversation: string;
-  messageId: string;
+  messageId?: string;
   atMs: number;
 } /** `key` is the idempotency key of the request that sent it. */ & (
   | { kind: "message"; text: string; key?: string }

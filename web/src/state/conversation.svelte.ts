@@ -10,7 +10,7 @@ import { asProblem, get, idempotencyKey, type Problem, pathPart, post, request }
 import type { StreamEvent } from "../stream/hub.ts";
 import { keep, outgoing, settle } from "./outbox.ts";
 import { session } from "./session.svelte.ts";
-import { type ApprovalEntry, type Entry, Transcript, type UserEntry } from "./transcript.ts";
+import { type ApprovalEntry, type Entry, outcomeText, Transcript, type UserEntry } from "./transcript.ts";
 
 const MAX_PAGES = 40;
 /** Delays between attempts to send a message in milliseconds. */
@@ -142,7 +142,7 @@ export class OpenConversation {
     } else if (received.kind === "approval_asked") {
       session.warn(`${received.askingAgent.slice(0, 64)} asks to call ${received.toolName.slice(0, 128)}`);
     } else if (received.kind === "answer") {
-      session.say("The agent has answered.");
+      session.say(outcomeText(received.outcome) || "The agent has answered.");
     }
     this.#show();
   }

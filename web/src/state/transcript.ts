@@ -36,6 +36,8 @@ export interface CallEntry {
   arguments: string;
   argumentsLeftOut: number;
   isRunning: boolean;
+  /** Set while the call waits for a decision. */
+  awaitsApproval?: boolean;
   startedMs?: number;
   progress?: string;
   ranOn?: string;
@@ -251,7 +253,7 @@ export class Transcript {
   }
 
   #apply(event: ConversationEvent) {
-    const { messageId } = event;
+    const { messageId = "" } = event;
     switch (event.kind) {
       case "message":
         this.#running.add(messageId);
@@ -284,6 +286,7 @@ export class Transcript {
       case "approval_asked":
         this.#running.add(messageId);
         this.#put({ kind: "approval", key: `approval:${event.approvalId}`, asked: event });
+        this.#setAwaiting(event.toolCallId, true);
         break;
       case "approval_closed":
         this.#close(event.approvalId, event.decision, event.by);
@@ -309,7 +312,7 @@ export class Transcript {
     }
   }
 
-  #message({ messageId, key, text, atMs }: ConversationEvent & { kind: "message" }) {
+  #message({ messageId = "", key, text, atMs }: ConversationEvent & { kind: "message" }) {
     const entryKey = key === undefined ? `user:${messageId}` : `send:${key}`;
     this.#messages.set(messageId, entryKey);
     this.#put({ kind: "user", key: entryKey, sendKey: key ?? "", text, atMs, state: "sent" });
@@ -356,6 +359,10 @@ export class Transcript {
   #answer(messageId: string, text: string, outcome: string, usage: TurnUsage | undefined) {
     const key = this.#streaming.get(messageId);
     const known = key === undefined ? undefined : this.#get(key);
+    if (known?.kind !== "text" && this.#isRepeated(text, outcome)) {
+      this.#endTurn(messageId);
+      return;
+    }
     if (known?.kind === "text") {
       this.#put({ ...known, text, isStreaming: false });
     } else {
@@ -363,6 +370,18 @@ export class Transcript {
     }
     this.#endTurn(messageId);
     this.#end(outcome, usage);
+  }
+
+  /** Returns whether the entries end with the same answer: each message of a cancelled turn gets one. */
+  #isRepeated(text: string, outcome: string): boolean {
+    const [last, end] = this.#entries.slice(-2);
+    return (
+      outcome === "cancelled" &&
+      end?.kind === "end" &&
+      end.outcome === outcome &&
+      last?.kind === "text" &&
+      last.text === text
+    );
   }
 
   #end(outcome: string, usage: TurnUsage | undefined) {
@@ -385,9 +404,18 @@ export class Transcript {
     }
   }
 
+  /** Marks a call that was announced before its approval was requested. */
+  #setAwaiting(toolCallId: string, awaitsApproval: boolean) {
+    const call = this.#get(`call:${toolCallId}`);
+    if (call?.kind === "call") {
+      this.#put({ ...call, awaitsApproval });
+    }
+  }
+
   #close(approvalId: string, decision: string, by: string | undefined) {
     const known = this.#get(`approval:${approvalId}`);
     if (known?.kind === "approval" && !known.closed) {
+      this.#setAwaiting(known.asked.toolCallId, false);
       this.#put({ ...known, closed: { decision, ...(by === undefined ? {} : { by }) } });
     }
   }

@@ -22,6 +22,11 @@ export function duration(ms: number): string {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.round(hours / 24)} days`;
 }
 
+/** Returns a run time that was reported in whole milliseconds. */
+export function runTime(ms: number): string {
+  return ms === 0 ? "< 1 ms" : duration(ms);
+}
+
 /** Returns the time that passed as `3 s`, `12 min`, `4 h` or `5 days`. */
 export function age(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

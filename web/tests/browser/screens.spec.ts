@@ -71,6 +71,7 @@ test("approval request shows a diff, and a reason for the model is sent with a d
   );
   await expect(request).toContainText('rule 2: tool = "edit_file"');
   await expect(request).toContainText("may destroy");
+  await expect(page.locator("summary").filter({ hasText: "edit_file" })).toContainText("awaits approval");
   await expect(request).toContainText(/0:5\d|1:00/);
   await request.getByLabel("Reason that the model reads").fill("the file is generated");
   await request.getByRole("button", { name: /^Deny/ }).click();

@@ -34,6 +34,12 @@ export const ANSWER = [
   "The tests still pass. See the [guide](https://www.rabbitmq.com/docs) for quorum queues.",
 ].join("\n");
 
+const EDIT = JSON.stringify({
+  path: "notes.md",
+  old_text: "# Notes\n\nTool calls cross the bus.\nEvery call has a deadline.\n",
+  new_text: "# Notes\n\nTool calls cross RabbitMQ.\nEvery call has a deadline.\n",
+});
+
 /** Events up to the approval request. */
 export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent[] {
   return [
@@ -82,6 +88,14 @@ export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent
       resultLeftOut: 0,
     },
     {
+      kind: "tool_started",
+      messageId,
+      toolCallId: "call-edit",
+      toolName: "edit_file",
+      arguments: EDIT,
+      argumentsLeftOut: 0,
+    },
+    {
       kind: "approval_asked",
       messageId,
       approvalId: APPROVAL,
@@ -89,11 +103,7 @@ export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent
       toolCallId: "call-edit",
       toolName: "edit_file",
       toolSource: "files",
-      arguments: JSON.stringify({
-        path: "notes.md",
-        old_text: "# Notes\n\nTool calls cross the bus.\nEvery call has a deadline.\n",
-        new_text: "# Notes\n\nTool calls cross RabbitMQ.\nEvery call has a deadline.\n",
-      }),
+      arguments: EDIT,
       argumentsLeftOut: 0,
       callHash: CALL_HASH,
       expiresAtMs: Date.now() + expiresInMs,
@@ -106,14 +116,6 @@ export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent
 /** Events after an allowed request. */
 export function afterApproval(messageId: string): NewEvent[] {
   return [
-    {
-      kind: "tool_started",
-      messageId,
-      toolCallId: "call-edit",
-      toolName: "edit_file",
-      arguments: '{"path":"notes.md"}',
-      argumentsLeftOut: 0,
-    },
     {
       kind: "tool_finished",
       messageId,

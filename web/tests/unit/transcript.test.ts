@@ -36,12 +36,21 @@ test("turn becomes entries in order", () => {
   const transcript = folded(events());
   assert.deepEqual(
     transcript.entries.map(({ kind }) => kind),
-    ["user", "text", "call", "call", "approval", "call", "text", "end"],
+    ["user", "text", "call", "call", "call", "approval", "text", "end"],
   );
   assert.equal(transcript.isRunning, false);
   assert.equal(transcript.approvals.length, 0);
   const text = transcript.entries[1];
   assert.equal(text?.kind === "text" && text.text, "I look for it.");
+});
+
+test("call awaits its approval until the decision", () => {
+  const all = events();
+  const asked = all.findIndex(({ kind }) => kind === "approval_asked");
+  const edit = (transcript: Transcript) =>
+    transcript.entries.find((entry): entry is CallEntry => entry.key === "call:call-edit");
+  assert.equal(edit(folded(all.slice(0, asked + 1)))?.awaitsApproval, true);
+  assert.equal(edit(folded(all.slice(0, asked + 2)))?.awaitsApproval, false);
 });
 
 test("events that are received twice count once", () => {
@@ -111,6 +120,25 @@ test("message that was answered before a reload is shown once", () => {
     transcript.entries.map((entry) => entry.kind === "user" && entry.state),
     ["sent"],
   );
+});
+
+test("cancellation of a turn with two messages is shown once", () => {
+  const answer = { kind: "answer", text: "Cancelled.", outcome: "cancelled" };
+  const transcript = new Transcript();
+  for (const [index, messageId] of ["m1", "m2"].entries()) {
+    transcript.add({
+      id: `e-${index}`,
+      conversation: "c",
+      messageId,
+      atMs: 1,
+      ...answer,
+    } as ConversationEvent);
+  }
+  assert.deepEqual(
+    transcript.entries.map(({ kind }) => kind),
+    ["text", "end"],
+  );
+  assert.equal(transcript.isRunning, false);
 });
 
 test("call without outcome is unknown after its turn failed", () => {

@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, cost, countdown, duration, percentile, shortInstance } from "../../src/text/amounts.ts";
+import {
+  bytes,
+  cost,
+  countdown,
+  duration,
+  percentile,
+  runTime,
+  shortInstance,
+} from "../../src/text/amounts.ts";
 import { safeLink } from "../../src/text/links.ts";
 import { children, parseJson, size, summary } from "../../src/text/values.ts";
 
@@ -35,6 +43,7 @@ test("amounts are readable", () => {
     "2 h 5 min",
   ]);
   assert.deepEqual([412, 2150, 4 << 20].map(bytes), ["412 B", "2.1 KiB", "4.0 MiB"]);
+  assert.deepEqual([0, 1].map(runTime), ["< 1 ms", "1.0 ms"]);
   assert.equal(countdown(54_000), "0:54");
   assert.equal(cost(12_300), "$0.0123");
   assert.equal(duration(Number.NaN), "?");
