@@ -1,7 +1,12 @@
 //! A running agent and its conversations.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{
@@ -13,12 +18,14 @@ use rockbot_contracts::{
 };
 use rockbot_tools::EntryPoint;
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
     approvals::Approvals,
     conversation::{ConversationError, Conversations},
     definition::AgentDefinition,
+    delegation::{Delegation, TaskHost, is_task_session},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
     message_media::{check_media, media_data},
@@ -54,13 +61,19 @@ impl Agent {
     #[must_use]
     pub fn new(parts: AgentParts) -> Self {
         let registry = Arc::new(SessionRegistry::new(parts.limits.max_sessions));
-        let inner = Inner {
+        let inner = Arc::new(Inner {
             setup: Arc::new(TurnSetup::new(parts.with_adapted_model())),
             registry,
             shutdown: ShutdownSignal::default(),
             tasks: Mutex::default(),
-        };
-        Self { inner: Arc::new(inner) }
+        });
+        if let Some(delegation) = &inner.setup.delegation {
+            let (setup, closing) = (&inner.setup, inner.shutdown.closing.clone());
+            let host = Host { agent: Arc::downgrade(&inner), closing };
+            let name = setup.definition.name.clone();
+            delegation.attach(name, setup.conversations.clone(), Arc::new(host));
+        }
+        Self { inner }
     }
 
     /// Returns the agent's name.
@@ -78,6 +91,11 @@ impl Agent {
     /// Returns the approval backend, if calls may need approval.
     pub(crate) fn approvals(&self) -> Option<&Arc<Approvals>> {
         self.inner.setup.approvals.as_ref()
+    }
+
+    /// Returns the handed over work of the agent, if it may hand over any.
+    pub(crate) fn delegation(&self) -> Option<&Arc<Delegation>> {
+        self.inner.setup.delegation.as_ref()
     }
 
     /// Returns the time limit of a turn.
@@ -165,8 +183,14 @@ impl Agent {
         message: UserMessage,
         progress: ProgressSink,
     ) -> TurnAnswer {
-        if let Some(rejected) = self.reject_invalid(&message) {
+        if let Some(rejected) = self.reject_invalid(&origin, &message) {
             return rejected;
+        }
+        if let (Some(delegation), Some(reply_to)) = (self.delegation(), &origin.reply_to)
+            && origin.entry == EntryPoint::UserTurn
+            && !message.cancel
+        {
+            delegation.user_returned(&message.session_id, reply_to.clone());
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
@@ -207,10 +231,15 @@ impl Agent {
         answered.await.ok().flatten()
     }
 
-    /// Leaves a conversation that another process runs: its turn ends as [`TurnEnd::Fenced`], and its calls
-    /// are dropped without a cancel.
-    pub(crate) fn lose(&self, session: &SessionId) {
-        self.inner.registry.lose(session);
+    /// Returns a function that leaves a conversation that another process runs: its turn ends as
+    /// [`TurnEnd::Fenced`], and its calls are dropped without a cancel. It does not keep the agent alive.
+    pub(crate) fn loss_handler(&self) -> Arc<dyn Fn(&SessionId) + Send + Sync> {
+        let agent = Arc::downgrade(&self.inner);
+        Arc::new(move |session| {
+            if let Some(agent) = agent.upgrade() {
+                agent.registry.lose(session);
+            }
+        })
     }
 
     /// Deletes a conversation, with those of its sub-agents and what working memory holds for it. Returns
@@ -223,6 +252,12 @@ impl Agent {
         session: &SessionId,
     ) -> Result<bool, ConversationError> {
         self.inner.setup.delete_sub_conversations(session, u64::MAX).await?;
+        if let Some(delegation) = self.delegation() {
+            for task in delegation.delete(session).await? {
+                self.conversations().delete(&task).await?;
+                self.inner.setup.delete_session_data(&task).await?;
+            }
+        }
         let existed = self.conversations().delete(session).await?;
         self.inner.setup.delete_session_data(session).await?;
         Ok(existed)
@@ -271,10 +306,19 @@ impl Agent {
         TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
-    /// Returns the answer to a message that is too long or empty, or whose images or recordings are not valid.
-    fn reject_invalid(&self, message: &UserMessage) -> Option<TurnAnswer> {
+    /// Returns the answer to a message that is too long or empty, whose images or recordings are not valid, or
+    /// that is for a sub-agent.
+    fn reject_invalid(&self, origin: &TurnOrigin, message: &UserMessage) -> Option<TurnAnswer> {
+        if is_task_session(&message.session_id) && origin.task().is_none() {
+            let text = "The conversation belongs to a sub-agent, which takes no messages. Write to the \
+                        conversation that started it; `rockbot tasks cancel` ends it.";
+            return Some(
+                TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(TurnEnd::Unrecorded),
+            );
+        }
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
-        if bytes > limit {
+        // Messages about handed over work have bounds of their own.
+        if bytes > limit && origin.work.is_none() {
             let text = format!(
                 "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
             );
@@ -311,6 +355,51 @@ impl Agent {
         }
         let _ = timeout(CANCEL_GRACE, all_finished()).await;
         false
+    }
+}
+
+/// The access of handed over work to its agent, which it does not keep alive.
+struct Host {
+    agent: Weak<Inner>,
+    closing: CancellationToken,
+}
+
+impl TaskHost for Host {
+    fn start_turn(
+        &self,
+        origin: TurnOrigin,
+        message: UserMessage,
+        progress: ProgressSink,
+    ) -> oneshot::Receiver<TurnAnswer> {
+        let (answer, answered) = oneshot::channel();
+        let Some(inner) = self.agent.upgrade() else { return answered };
+        let id = origin.message.clone().unwrap_or_else(MessageId::generate);
+        let UserMessage { session_id, text, .. } = message;
+        let requester = trace::current();
+        let media = Vec::new();
+        let message = PendingMessage { id, text, media, origin, progress, requester, answer };
+        let agent = Agent { inner };
+        match agent.deliver(&session_id, Inbound::Message(message)) {
+            Ok(()) => answered,
+            Err(rejection) => {
+                let (answer, answered) = oneshot::channel();
+                let _ = answer.send(match rejection {
+                    Rejection::Closed => TurnAnswer::put_down(),
+                    rejection => rejection.of_recorded(),
+                });
+                answered
+            }
+        }
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        if let Some(inner) = self.agent.upgrade() {
+            inner.tasks().spawn(task);
+        }
+    }
+
+    fn closing(&self) -> CancellationToken {
+        self.closing.clone()
     }
 }
 

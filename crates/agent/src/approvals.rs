@@ -150,6 +150,10 @@ impl Approvals {
     ) -> ListenerGuard {
         let mut state = self.state();
         let listener = match (&origin.parent, origin.entry) {
+            _ if origin.work.is_some() => origin.work.as_ref().and_then(|work| {
+                let (user_session, progress) = (work.root.clone(), work.requests.clone()?);
+                Some(Listener { user_session, progress, log })
+            }),
             (Some(parent), _) => {
                 let parents = state.listeners.get(&parent.session).cloned();
                 parents.map(|listener| Listener { log, ..listener })

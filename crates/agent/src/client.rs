@@ -1,5 +1,6 @@
 //! Client for agents: sends user messages, receives replies, and reads stored conversations.
 
+mod follow_ups;
 mod pending;
 mod replies;
 mod requests;
@@ -21,10 +22,12 @@ use tokio::{task::JoinHandle, time::timeout};
 use tracing::{debug, warn};
 
 use self::{
+    follow_ups::FollowUpQueue,
     pending::PendingReplies,
     requests::{PendingRequests, Response},
 };
 pub use self::{
+    follow_ups::FollowUps,
     replies::{Replies, ReplyError},
     requests::ConversationRequestError,
     scheduled_results::ScheduledResults,
@@ -52,6 +55,7 @@ pub struct AgentClient {
     reply_to: RoutingKey,
     pending: Arc<PendingReplies>,
     requests: Arc<PendingRequests>,
+    follow_ups: Arc<FollowUpQueue>,
     listener: JoinHandle<()>,
     idle_timeout: Duration,
 }
@@ -67,8 +71,23 @@ impl AgentClient {
         let consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
         let pending = Arc::new(PendingReplies::default());
         let requests = Arc::new(PendingRequests::default());
-        let listener = tokio::spawn(dispatch_replies(consumer, pending.clone(), requests.clone()));
-        Ok(Self { bus, reply_to, pending, requests, listener, idle_timeout: DEFAULT_IDLE_TIMEOUT })
+        let follow_ups = Arc::new(FollowUpQueue::default());
+        let dispatcher = Dispatcher {
+            pending: pending.clone(),
+            requests: requests.clone(),
+            follow_ups: follow_ups.clone(),
+        };
+        let listener = tokio::spawn(dispatcher.run(consumer));
+        let idle_timeout = DEFAULT_IDLE_TIMEOUT;
+        Ok(Self { bus, reply_to, pending, requests, follow_ups, listener, idle_timeout })
+    }
+
+    /// Returns the receiver of replies that answer no waiting message: progress and results of work that
+    /// agents handed over, in all conversations of this client. Returns `None` after the first time. Up to
+    /// 256 replies wait for it; further ones are dropped.
+    #[must_use]
+    pub fn follow_ups(&self) -> Option<FollowUps> {
+        self.follow_ups.take()
     }
 
     /// Sets the time limit between two replies, up to 24 hours. Default 120 s. Only the time in which
@@ -299,20 +318,34 @@ impl fmt::Debug for AgentClient {
     }
 }
 
-async fn dispatch_replies(
-    mut consumer: Consumer,
+/// Passes replies on to their readers.
+struct Dispatcher {
     pending: Arc<PendingReplies>,
     requests: Arc<PendingRequests>,
-) {
-    while let Some(delivery) = consumer.next().await {
-        let envelope = delivery.into_envelope();
+    follow_ups: Arc<FollowUpQueue>,
+}
+
+impl Dispatcher {
+    async fn run(self, mut consumer: Consumer) {
+        while let Some(delivery) = consumer.next().await {
+            self.dispatch(&delivery.into_envelope());
+        }
+        self.pending.clear();
+        self.requests.clear();
+    }
+
+    fn dispatch(&self, envelope: &Envelope) {
         if [ConversationResponse::TYPE, ScheduleResponse::TYPE].contains(&envelope.message_type()) {
-            requests.dispatch(&envelope);
-            continue;
+            return self.requests.dispatch(envelope);
         }
         match envelope.decode::<AgentReply>(Limits::default()) {
             Ok(reply) if may_reply_as(envelope.user_id.as_deref(), &reply.agent) => {
-                pending.dispatch(reply);
+                if self.pending.is_pending(&reply.in_reply_to) {
+                    return self.pending.dispatch(reply);
+                }
+                if let Err(reply) = self.follow_ups.push(reply) {
+                    self.pending.dispatch(*reply);
+                }
             }
             Ok(reply) => {
                 let user = envelope.user_id.as_deref();
@@ -321,6 +354,4 @@ async fn dispatch_replies(
             Err(error) => warn!(%error, "invalid reply"),
         }
     }
-    pending.clear();
-    requests.clear();
 }

@@ -13,12 +13,13 @@ mod replies;
 mod resumption;
 mod sharing;
 mod turn_scan;
+mod user_channel;
 
 use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, ConsumeError, Publication, Subscription, Worker, worker::WorkerStats};
 use rockbot_contracts::{
-    QueueSpec, SessionId,
+    InstanceId, QueueSpec,
     topology::{user_message, user_message_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,7 @@ use self::{
     order::MessageOrder,
     own_queue::OwnQueueHandler,
     turn_scan::TurnScan,
+    user_channel::BusUserChannel,
 };
 use crate::{
     agent::{Agent, CANCEL_GRACE},
@@ -89,6 +91,16 @@ pub async fn serve(
         replicas: None,
         stop: stop.clone(),
     };
+    if let Some(delegation) = agent.delegation() {
+        delegation.set_users(Arc::new(BusUserChannel { bus: bus.clone() }));
+        let conversations = agent.conversations();
+        if conversations.is_durable() {
+            // Another process of the same user may use the store.
+            let sharing = Sharing::new(conversations.store().clone(), InstanceId::generate());
+            let ownership = leases(&agent, &sharing, sharing.incarnation());
+            delegation.set_leases(Arc::new(ownership));
+        }
+    }
     let queue = QueueSpec::work(&user_message(agent.name()));
     let name = queue.name.clone();
     let subscription = Subscription::new(queue, concurrency);
@@ -119,12 +131,11 @@ pub async fn serve_shared(
     let approvals = ApprovalListener::start(&agent, bus.as_ref()).await?;
     let own = sharing.incarnation();
     let name = agent.name().clone();
-    let on_loss = {
-        let agent = agent.clone();
-        Arc::new(move |session: &SessionId| agent.lose(session))
-    };
-    let (store, owner) = (sharing.store.clone(), own.clone());
-    let ownership = Ownership::new(store, name.clone(), owner, sharing.lease, on_loss);
+    let ownership = leases(&agent, &sharing, own.clone());
+    if let Some(delegation) = agent.delegation() {
+        delegation.set_users(Arc::new(BusUserChannel { bus: bus.clone() }));
+        delegation.set_leases(Arc::new(ownership.clone()));
+    }
     let forwarder = Forwarder::new(bus.clone(), name.clone(), own.clone(), sharing.lease / 2);
     let handler = Arc::new(InboxHandler {
         agent: agent.clone(),
@@ -149,6 +160,12 @@ pub async fn serve_shared(
     let scan = TurnScan::start(handler, sharing.scan_interval, concurrency);
     let role = Role::Replica { own_queue, scan, ownership };
     Ok(AgentInbox { worker, agent, _approvals: approvals, stop, role })
+}
+
+/// Returns the leases of the process `owner` on the conversations of its agent.
+fn leases(agent: &Agent, sharing: &Sharing, owner: InstanceId) -> Ownership {
+    let (store, name) = (sharing.store.clone(), agent.name().clone());
+    Ownership::new(store, name, owner, sharing.lease, agent.loss_handler())
 }
 
 impl AgentInbox {

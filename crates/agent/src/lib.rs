@@ -8,6 +8,7 @@
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
 //! - [`Schedule`] and [`Scheduler`]: tasks that start turns at a time;
+//! - [`Delegation`]: sub-agents, which work beside a conversation and report back to it;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
 //! A turn requests an answer of the model, runs the tools that it calls, and repeats until the model
@@ -23,6 +24,7 @@ pub mod conversation;
 pub mod conversation_service;
 mod dedup;
 pub mod definition;
+pub mod delegation;
 pub mod event;
 pub mod guides;
 mod history;
@@ -57,7 +59,8 @@ pub use agent::Agent;
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
 pub use client::{
-    AgentClient, ConversationRequestError, Replies, ReplyError, ScheduledResults, SendError,
+    AgentClient, ConversationRequestError, FollowUps, Replies, ReplyError, ScheduledResults,
+    SendError,
 };
 pub use context::{
     ContextBudget, ContextPart, ContextRequest, ContextSource, CurrentDate, TimeZoneSource,
@@ -69,6 +72,7 @@ pub use conversation_service::{ConversationServer, ConversationService};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
+pub use delegation::{Delegation, DelegationOptions};
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
 pub use guides::{HandlerGuides, ServerGuides};
 pub use inbox::{AgentInbox, Sharing, serve, serve_shared};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rockbot_tools::BudgetLimits;
+
 use crate::context::ContextBudget;
 
 /// Limits of one agent process. The defaults suit a process with a few hundred megabytes of memory.
@@ -33,6 +35,8 @@ pub struct AgentLimits {
     pub activated_tools: usize,
     /// Budgets of the additional context.
     pub context: ContextBudget,
+    /// The most that is spent on one message of a user, by its turn and all turns that it starts.
+    pub budget: BudgetLimits,
 }
 
 impl Default for AgentLimits {
@@ -49,6 +53,7 @@ impl Default for AgentLimits {
             request_tools: 120,
             activated_tools: 40,
             context: ContextBudget::default(),
+            budget: BudgetLimits::default(),
         }
     }
 }

@@ -4,11 +4,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use rockbot_contracts::{Spending, TurnUsage};
 use rockbot_llm::Usage;
+use rockbot_tools::Budget;
 
 use crate::behavior::ModelBehavior;
 
 /// Spending of a running turn, shared by its concurrent tool calls.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TurnMeter {
     /// Spending in other processes, which ran the turn before.
     before: TurnUsage,
@@ -16,12 +17,21 @@ pub(crate) struct TurnMeter {
     spent: Mutex<TurnUsage>,
     /// Spending on models that is not recorded yet.
     unrecorded: Mutex<Spending>,
+    /// The budget of the turn, to which its spending is booked.
+    budget: Budget,
 }
 
 impl TurnMeter {
-    /// Creates the meter of a turn that other processes ran before.
-    pub(crate) fn resumed(before: TurnUsage) -> Self {
-        Self { before, ..Self::default() }
+    /// Creates the meter of a turn on which other processes spent `before`, and started `delegations`
+    /// turns.
+    pub(crate) fn new(budget: Budget, before: TurnUsage, delegations: u64) -> Self {
+        budget.restore(before.turn, delegations);
+        Self { before, spent: Mutex::default(), unrecorded: Mutex::default(), budget }
+    }
+
+    /// Returns the budget of the turn.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Returns the spending on models since the last call.
@@ -56,19 +66,22 @@ impl TurnMeter {
         }
         self.spent().turn += spent;
         *self.unrecorded.lock() += spent;
+        self.budget.charge(spent);
     }
 
     /// Records a tool call.
     pub(crate) fn record_tool_call(&self, bytes_in: usize, bytes_out: usize) {
-        self.spent().turn += Spending {
+        let spent = Spending {
             tool_calls: 1,
             tool_bytes_in: bytes_in as u64,
             tool_bytes_out: bytes_out as u64,
             ..Spending::default()
         };
+        self.spent().turn += spent;
+        self.budget.charge(spent);
     }
 
-    /// Records the spending of a sub-agent.
+    /// Records the spending of a sub-agent, which is booked to the budget.
     pub(crate) fn record_child(&self, child: Spending) {
         let mut spent = self.spent();
         spent.turn += child;
@@ -136,7 +149,7 @@ mod tests {
             ..ModelBehavior::default()
         };
         let usage = |cost_micros| Usage { prompt_tokens: 100, completion_tokens: 5, cost_micros };
-        let meter = TurnMeter::default();
+        let meter = TurnMeter::new(Budget::unlimited(), TurnUsage::default(), 0);
         meter.record_model_call(Some(usage(None)), &behavior);
         meter.record_model_call(Some(usage(Some(7))), &behavior);
         meter.record_model_call(None, &behavior);
@@ -163,7 +176,7 @@ mod tests {
 
     #[test]
     fn missing_prices_count_as_unpriced_calls() {
-        let meter = TurnMeter::default();
+        let meter = TurnMeter::new(Budget::unlimited(), TurnUsage::default(), 0);
         let usage = Usage { prompt_tokens: 1, completion_tokens: 1, cost_micros: None };
         meter.record_model_call(Some(usage), &ModelBehavior::default());
         let turn = meter.finish(Spending::default()).turn;

@@ -1,11 +1,16 @@
 //! The origin of a turn.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use rockbot_contracts::{MessageId, RoutingKey, SessionId};
-use rockbot_tools::{EntryPoint, ToolScope};
+use rockbot_tools::{Budget, BudgetGrant, BudgetLimits, EntryPoint, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    conversation::{FoldEntry, TaskEntry},
+    event::ProgressSink,
+};
 
 /// Reason and requester of a turn. The origin determines which tools the turn may use.
 #[derive(Debug, Clone)]
@@ -23,6 +28,34 @@ pub struct TurnOrigin {
     pub reply_to: Option<RoutingKey>,
     /// User of the message that the broker vouches for.
     pub sender: Option<Arc<str>>,
+    /// The handed over work that the turn does, or whose results it reads.
+    pub(crate) work: Option<Arc<DelegatedWork>>,
+}
+
+/// Handed over work that a turn does, or whose results it reads.
+pub(crate) struct DelegatedWork {
+    pub(crate) role: WorkRole,
+    /// The conversation that handed it over.
+    pub(crate) root: SessionId,
+    /// Shows approval requests to the user of that conversation; `None` without a user.
+    pub(crate) requests: Option<ProgressSink>,
+}
+
+/// The part of a turn in handed over work.
+pub(crate) enum WorkRole {
+    /// It does the work.
+    Task {
+        entry: TaskEntry,
+        budget: Budget,
+        /// Cancelled when the work is.
+        cancellation: CancellationToken,
+    },
+    /// It reads the results.
+    FoldBack {
+        entry: FoldEntry,
+        /// Limits of work that is still open.
+        withheld: Vec<BudgetLimits>,
+    },
 }
 
 /// A turn that calls another agent.
@@ -32,6 +65,8 @@ pub struct ParentTurn {
     pub session: SessionId,
     /// The tools that the turn may use, and its own parents. The sub-agent may use no other tool.
     pub scope: Arc<ToolScope>,
+    /// The share of its budget that it granted.
+    pub budget: Arc<BudgetGrant>,
     /// Deadline for the answer.
     pub deadline: Instant,
     /// Cancelled when the turn no longer needs the answer.
@@ -44,7 +79,7 @@ impl TurnOrigin {
     /// Creates an origin without a parent.
     #[must_use]
     pub const fn new(entry: EntryPoint) -> Self {
-        Self { entry, parent: None, message: None, reply_to: None, sender: None }
+        Self { entry, parent: None, message: None, reply_to: None, sender: None, work: None }
     }
 
     /// Sets the bus message that started the turn.
@@ -79,11 +114,42 @@ impl TurnOrigin {
         }
     }
 
-    /// Waits until the parent cancels. Never returns without a parent.
+    /// Waits until the parent cancels, or the handed over work is cancelled. Never returns without either.
     pub(crate) async fn parent_cancelled(&self) {
-        match &self.parent {
-            Some(parent) => parent.cancellation.cancelled().await,
-            None => std::future::pending().await,
+        match (&self.parent, self.task()) {
+            (Some(parent), _) => parent.cancellation.cancelled().await,
+            (None, Some((_, _, cancellation))) => cancellation.cancelled().await,
+            (None, None) => std::future::pending().await,
         }
+    }
+
+    /// Returns the limits, the budget and the cancellation of the handed over work that the turn does.
+    pub(crate) fn task(&self) -> Option<(&TaskEntry, &Budget, &CancellationToken)> {
+        match &self.work.as_ref()?.role {
+            WorkRole::Task { entry, budget, cancellation } => Some((entry, budget, cancellation)),
+            WorkRole::FoldBack { .. } => None,
+        }
+    }
+
+    /// Returns the results that the turn reads, and what work that is still open may spend.
+    pub(crate) fn fold_back(&self) -> Option<(&FoldEntry, &[BudgetLimits])> {
+        match &self.work.as_ref()?.role {
+            WorkRole::FoldBack { entry, withheld } => Some((entry, withheld)),
+            WorkRole::Task { .. } => None,
+        }
+    }
+}
+
+impl DelegatedWork {
+    /// Creates the results that a turn of the conversation `root` reads, when no user attends it.
+    pub(crate) fn results(root: &SessionId, entry: &FoldEntry) -> Self {
+        let role = WorkRole::FoldBack { entry: entry.clone(), withheld: Vec::new() };
+        Self { role, root: root.clone(), requests: None }
+    }
+}
+
+impl fmt::Debug for DelegatedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelegatedWork").field("root", &self.root).finish_non_exhaustive()
     }
 }

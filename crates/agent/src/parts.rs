@@ -12,6 +12,7 @@ use crate::{
     context::ContextSource,
     conversation::Conversations,
     definition::AgentDefinition,
+    delegation::Delegation,
     limits::AgentLimits,
     mcp::McpParts,
     memory::{AgentMemory, ConversationLog},
@@ -46,6 +47,8 @@ pub struct AgentParts {
     /// Layers around each tool call. The agent sets the result limit, the pins and the approver from the
     /// fields above.
     pub layers: LayerOptions,
+    /// Sub-agents of the agent, if it may start any. The caller registers its tools.
+    pub delegation: Option<Arc<Delegation>>,
 }
 
 impl AgentParts {
@@ -71,6 +74,7 @@ impl AgentParts {
             working_memory: None,
             limits: AgentLimits::default(),
             layers: LayerOptions::default(),
+            delegation: None,
         }
     }
 

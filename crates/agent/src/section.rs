@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use rockbot_contracts::period::{Period, duration};
 use rockbot_store::{StoreUrl, state_folder};
 use rockbot_tools::{
-    ToolRegistry,
+    BudgetLimits, ToolRegistry,
     names::{MAX_NAME_BYTES, sanitize},
 };
 use secrecy::SecretString;
@@ -32,6 +32,8 @@ pub struct AgentSection {
     pub aliases: BTreeMap<String, String>,
     /// The store of conversations.
     pub conversations: ConversationsSection,
+    /// The most that is spent on one message of a user.
+    pub budget: BudgetLimits,
 }
 
 /// Maximum number of aliases.
@@ -46,6 +48,7 @@ impl Default for AgentSection {
             probe_replies: true,
             aliases: BTreeMap::new(),
             conversations: ConversationsSection::default(),
+            budget: BudgetLimits::default(),
         }
     }
 }
@@ -160,6 +163,7 @@ impl AgentSection {
             }
         }
         problems.extend(self.conversations.validate());
+        problems.extend(self.budget.validate("agent.budget"));
         problems.extend(self.definition().err());
         problems
     }

@@ -22,7 +22,7 @@ use crate::{
     conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn, retry},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection},
-    origin::TurnOrigin,
+    origin::{DelegatedWork, TurnOrigin},
     steering::SteeringQueue,
     telemetry,
     turn::TurnSetup,
@@ -255,7 +255,7 @@ impl Session {
             } else {
                 self.steering.push(first);
             }
-            TurnRequest::unattended(&open.message)
+            TurnRequest::unattended(&self.id, &open.message)
         };
         self.turn(open, request, true).await;
         Ok(())
@@ -303,6 +303,8 @@ impl Session {
             entry: origin.entry,
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
             span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),
+            task: origin.task().map(|(entry, ..)| Box::new(entry.clone())),
+            fold: origin.fold_back().map(|(entry, _)| Box::new(entry.clone())),
         };
         self.load().await?.begin_turn(message).await
     }
@@ -335,11 +337,12 @@ impl Session {
 
 impl TurnRequest {
     /// Creates the request for a turn whose sender does not wait in this process.
-    fn unattended(message: &MessageEntry) -> Self {
+    fn unattended(id: &SessionId, message: &MessageEntry) -> Self {
         let origin = TurnOrigin {
             message: Some(message.id.clone()),
             reply_to: message.reply_to.clone(),
             sender: message.sender.as_deref().map(Arc::from),
+            work: message.fold.as_deref().map(|fold| Arc::new(DelegatedWork::results(id, fold))),
             ..TurnOrigin::new(message.entry)
         };
         let requester = message.trace_context();

@@ -46,7 +46,9 @@ pub(crate) fn resume_agent(
 /// Returns the label of an outcome in metrics.
 pub(crate) fn outcome_label(outcome: TurnOutcome) -> &'static str {
     match outcome {
-        TurnOutcome::Completed | TurnOutcome::IterationLimit => "answered",
+        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
+            "answered"
+        }
         TurnOutcome::Cancelled => "cancelled",
         _ => "failed",
     }

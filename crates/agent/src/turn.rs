@@ -9,11 +9,11 @@ mod step;
 mod stop_reason;
 mod token_budget;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use rockbot_contracts::{SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
-use rockbot_tools::ToolScope;
+use rockbot_tools::{Budget, BudgetError, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -24,8 +24,8 @@ use crate::{
     approvals::ListenerGuard,
     context::{ContextRequest, TurnContext},
     conversation::{
-        ConversationEntry, ConversationError, OpenStep, OpenTurn, Recorder, SteerEntry,
-        TurnApprovals, with_context,
+        BudgetUse, ConversationEntry, ConversationError, OpenStep, OpenTurn, Recorder, SteerEntry,
+        TurnApprovals, unix_ms, with_context,
     },
     event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     history::History,
@@ -61,12 +61,15 @@ pub(crate) struct Turn<'a> {
     /// Markers are written for the messages that it takes in.
     is_marked: bool,
     deadline: Instant,
+    time_limit: Duration,
     streak: TimeoutStreak,
     context: TurnContext,
     /// Context that is part of the message, until it is recorded.
     unrecorded_context: Option<String>,
     meter: TurnMeter,
     session_spending: Spending,
+    /// Work that earlier turns on the same message handed over.
+    delegations_before: u64,
     /// Texts that the user sent in this turn.
     user_texts: Vec<String>,
     /// Tokens of the system prompt and the transient context.
@@ -75,6 +78,8 @@ pub(crate) struct Turn<'a> {
     history_budget: Option<usize>,
     /// A tool result did not fit. The next answer must be final.
     context_exhausted: bool,
+    /// The budget is used up. The next answer must be final.
+    budget_exceeded: bool,
     start: TurnStart,
 }
 
@@ -114,6 +119,8 @@ pub(crate) struct TurnParts<'a> {
     pub(crate) recorder: Arc<Recorder>,
     /// Spending of earlier turns of the conversation.
     pub(crate) session_spending: Spending,
+    /// Use of the budget since the last message of a user.
+    pub(crate) since_user: BudgetUse,
     /// The turn, folded from its log.
     pub(crate) open: OpenTurn,
 }
@@ -127,6 +134,8 @@ pub(crate) struct TurnOutput {
     pub(crate) context: Option<String>,
     /// Spending in this process.
     pub(crate) own_spending: Spending,
+    /// Work that the turn handed over.
+    pub(crate) delegations: u64,
 }
 
 impl<'a> Turn<'a> {
@@ -143,11 +152,14 @@ impl<'a> Turn<'a> {
             closing,
             recorder,
             session_spending,
+            since_user,
             open,
         } = parts;
-        let deadline = Instant::now() + setup.limits.turn_timeout;
+        let time_limit = time_limit(setup, origin);
+        let deadline = Instant::now() + time_limit;
         let deadline =
             origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
+        let budget = budget(setup, origin, since_user);
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         let unapproved = open.unapproved_calls();
         let log = Arc::new(TurnApprovals::new(recorder.clone(), open.approvals));
@@ -182,15 +194,18 @@ impl<'a> Turn<'a> {
             recorder,
             is_marked: setup.is_marked(origin),
             deadline,
+            time_limit,
             streak,
             context: TurnContext::default(),
             unrecorded_context: None,
-            meter: TurnMeter::resumed(open.spent),
+            meter: TurnMeter::new(budget, open.spent, open.delegations),
             session_spending,
+            delegations_before: origin.fold_back().map_or(0, |_| since_user.delegations),
             user_texts: open.user_texts,
             context_tokens: 0,
             history_budget: None,
             context_exhausted: false,
+            budget_exceeded: false,
             start,
         }
     }
@@ -226,6 +241,7 @@ impl<'a> Turn<'a> {
             history_text,
             context: self.unrecorded_context,
             own_spending: self.meter.own(),
+            delegations: self.meter.budget().delegations().saturating_sub(self.delegations_before),
         }
     }
 
@@ -291,6 +307,9 @@ impl<'a> Turn<'a> {
             debug!(session_id = %self.session_id, iteration, "requesting model answer");
             let answer = match self.call_model(ToolChoice::Auto).await {
                 Ok(answer) => answer,
+                Err(StopReason::BudgetExceeded(error, None)) => {
+                    return self.answer_without_budget(error).await;
+                }
                 Err(reason) => return reason,
             };
             if answer.tool_calls.is_empty() {
@@ -311,6 +330,16 @@ impl<'a> Turn<'a> {
         match self.call_model(ToolChoice::None).await {
             Ok(answer) if exhausted => StopReason::Answered(answer),
             Ok(answer) => StopReason::IterationLimit(answer),
+            Err(reason) => reason,
+        }
+    }
+
+    /// Requests the answer with the model call that is held back.
+    async fn answer_without_budget(&mut self, error: BudgetError) -> StopReason {
+        info!(session_id = %self.session_id, %error, "budget used up; requesting the answer");
+        self.budget_exceeded = true;
+        match self.call_model(ToolChoice::None).await {
+            Ok(answer) => StopReason::BudgetExceeded(error, Some(answer)),
             Err(reason) => reason,
         }
     }
@@ -358,6 +387,31 @@ impl<'a> Turn<'a> {
     }
 
     fn timed_out(&self, in_tools: bool) -> StopReason {
-        StopReason::TimedOut { after: self.setup.limits.turn_timeout, in_tools }
+        StopReason::TimedOut { after: self.time_limit, in_tools }
     }
+}
+
+/// Returns the time limit of a turn without a parent. Handed over work has its own.
+fn time_limit(setup: &TurnSetup, origin: &TurnOrigin) -> Duration {
+    match origin.task() {
+        Some((entry, ..)) => Duration::from_millis(entry.deadline.saturating_sub(unix_ms())),
+        None => setup.limits.turn_timeout,
+    }
+}
+
+/// Returns the budget of a turn. Turns on results of handed over work have the rest of the budget of the
+/// last message.
+fn budget(setup: &TurnSetup, origin: &TurnOrigin, since_user: BudgetUse) -> Budget {
+    if let Some(parent) = &origin.parent {
+        return parent.budget.budget().clone();
+    }
+    if let Some((_, budget, _)) = origin.task() {
+        return budget.clone();
+    }
+    let budget = Budget::new(setup.limits.budget);
+    if let Some((_, withheld)) = origin.fold_back() {
+        budget.restore(since_user.spent, since_user.delegations);
+        withheld.iter().for_each(|limits| budget.withhold(*limits));
+    }
+    budget
 }

@@ -4,6 +4,7 @@ mod admin;
 mod mcp;
 mod schedule;
 mod sessions;
+mod tasks;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub(crate) use self::{
     mcp::Mcp,
     schedule::Schedule,
     sessions::Sessions,
+    tasks::Tasks,
 };
 
 const EXAMPLES: &str = "\
@@ -104,6 +106,9 @@ pub(crate) enum Command {
     /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
     #[command(subcommand)]
     Schedule(Schedule),
+    /// List, show and cancel the sub-agents of a running agent
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// List, describe and call tools
     #[command(subcommand)]
     Tools(Tools),

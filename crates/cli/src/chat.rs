@@ -14,7 +14,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_service::{Interrupts, exit};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tracing::debug;
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     conversation_summary::{self, last_active, title},
     failure::{Failure, OrExit, Outcome},
     fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
+    follow_ups::Background,
     host::Host,
     images::Images,
     print::note,
@@ -100,7 +101,9 @@ async fn converse(
     };
     let session =
         earlier.as_ref().map_or_else(SessionId::generate, |earlier| earlier.session_id.clone());
-    let conversation = Conversation { client, agent, session, json, stats: chat.stats };
+    let background = Mutex::new(Background::new(&client, session.clone()));
+    let stats = chat.stats;
+    let conversation = Conversation { client, agent, session, json, stats, background };
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     if let Some(earlier) = &earlier {
         let resumed = resume(&conversation, earlier, &mut interrupts).await?;
@@ -142,13 +145,18 @@ async fn run_once(
     interrupts: &mut Interrupts,
 ) -> Outcome {
     let turn = conversation.send(prompt, images.into_blocks(), interrupts).await?;
+    if !turn.exit_requested {
+        conversation.await_background(interrupts).await?;
+    }
     Ok(exit_code(turn.outcome))
 }
 
 fn exit_code(outcome: Option<TurnOutcome>) -> u8 {
     let Some(outcome) = outcome else { return exit::TEMPORARY };
     match outcome {
-        TurnOutcome::Completed | TurnOutcome::IterationLimit => exit::OK,
+        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
+            exit::OK
+        }
         TurnOutcome::ToolTimeouts | TurnOutcome::Overloaded | TurnOutcome::Expired => {
             exit::TEMPORARY
         }
@@ -173,6 +181,10 @@ async fn run_interactive(
             },
             Some(ended) = next_result(&mut results) => {
                 scheduled_result::print_result(&ended, conversation.json)?;
+                continue;
+            }
+            shown = conversation.show_background() => {
+                shown?;
                 continue;
             }
             // No turn runs that could be cancelled, so either interrupt exits.

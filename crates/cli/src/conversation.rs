@@ -9,6 +9,7 @@ use rockbot_contracts::{
 use rockbot_service::{Interrupt, Interrupts, exit};
 use serde_json::json;
 use tokio::{
+    sync::Mutex,
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
@@ -16,6 +17,7 @@ use tokio::{
 use crate::{
     approval,
     failure::{Failure, OrExit},
+    follow_ups::{self, Background},
     print::note,
     render,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Conversation {
     pub(crate) json: bool,
     /// Show the usage of each turn.
     pub(crate) stats: bool,
+    /// Replies that answer no message.
+    pub(crate) background: Mutex<Background>,
 }
 
 /// The result of one message.
@@ -79,9 +83,14 @@ impl Conversation {
         let mut cancelling: Option<JoinHandle<()>> = None;
         let mut exit_requested = false;
         let mut exit_at = None;
+        let mut background = self.background.lock().await;
         loop {
             let reply = tokio::select! {
                 reply = replies.next() => reply,
+                reply = background.next() => {
+                    self.show(&reply.body).await?;
+                    continue;
+                }
                 interrupt = next_interrupt(interrupts, exit_at) => {
                     exit_requested |= interrupt == Interrupt::Leave;
                     if let Some(task) = cancelling {
@@ -108,6 +117,7 @@ impl Conversation {
             let reply = reply.or_exit(exit::TEMPORARY)?;
             printer.report_lost(replies.lost())?;
             printer.print(&reply.body)?;
+            background.count_start(&reply.body);
             if let ReplyBody::ApprovalAsked { .. } = reply.body {
                 let mut deciding = pin!(approval::request_decision(&reply.body, &self.session));
                 let decision = loop {
@@ -142,6 +152,39 @@ impl Conversation {
                 });
             }
         }
+    }
+
+    /// Prints a reply that answers no message, and asks the user for a decision that it requests.
+    async fn show(&self, body: &ReplyBody) -> Result<(), Failure> {
+        follow_ups::print(body, self.json)?;
+        if let Some(decision) = approval::request_decision(body, &self.session).await {
+            let answered = self.client.answer_approval(&self.agent, &decision).await;
+            answered.or_exit(exit::UNAVAILABLE)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next reply that answers no message, and prints it.
+    ///
+    /// # Cancellation
+    /// A reply that is being printed is printed in part.
+    pub(crate) async fn show_background(&self) -> Result<(), Failure> {
+        let reply = self.background.lock().await.next().await;
+        self.show(&reply.body).await
+    }
+
+    /// Prints replies until no further results of handed over work are expected, or an interrupt.
+    pub(crate) async fn await_background(
+        &self,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), Failure> {
+        while self.background.lock().await.is_open() {
+            tokio::select! {
+                shown = self.show_background() => shown?,
+                _ = interrupts.recv() => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     /// Requests the cancellation of the turn. A separate task consumes the reply to it.

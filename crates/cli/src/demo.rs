@@ -9,11 +9,13 @@ use rockbot_llm::ScriptedModel;
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 use crate::{
     conversation::Conversation,
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
+    follow_ups::Background,
     host::Host,
     print::outln,
     render,
@@ -65,7 +67,9 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
-    let conversation = Conversation { client, agent, session, json: false, stats: false };
+    let background = Mutex::new(Background::new(&client, session.clone()));
+    let (json, stats) = (false, false);
+    let conversation = Conversation { client, agent, session, json, stats, background };
     print_introduction(folder.path())?;
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let turn = conversation.send(PROMPT, Vec::new(), &mut interrupts).await;

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, HandlerGuides, HandlerInstructions, McpParts, McpServices, Schedule,
-    Scheduler, ServerGuides, ServiceSearch, Team, serve,
+    ConversationService, Delegation, DelegationOptions, HandlerGuides, HandlerInstructions,
+    McpParts, McpServices, Schedule, Scheduler, ServerGuides, ServiceSearch, Team, serve,
 };
 use rockbot_bus::Bus;
 use rockbot_llm::{ChatModel, ModelTiers};
@@ -60,10 +60,12 @@ impl Host {
             ServiceSearch::new(vec![Arc::new(servers)])
         });
         let registry = Arc::new(ToolRegistry::new());
+        let delegation = Delegation::new(DelegationOptions::default());
         let own = OwnTools {
             memory: memory.as_deref(),
             schedule: schedule.as_ref(),
             services: services.as_ref(),
+            delegation: &delegation,
         };
         let guides = own.register(&registry)?;
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
@@ -83,6 +85,7 @@ impl Host {
             let handlers = discovered.directory.view();
             let (memory, redactor) = (memory.clone(), fleet.redactor.clone());
             let conversations_of = stores.factory(settings);
+            let budget = settings.agent.budget;
             move |definition: AgentDefinition| {
                 let name = definition.name.clone();
                 let pins = store.clone().map(|store| Arc::new(ToolPins::new(store, name)));
@@ -102,6 +105,7 @@ impl Host {
                 parts.context.push(Arc::new(instructions));
                 parts.layers.redactor = redactor.clone();
                 parts.layers.logs = true;
+                parts.limits.budget = budget;
                 if let Some(memory) = &memory {
                     parts.set_memory(memory);
                 }
@@ -122,6 +126,7 @@ impl Host {
         if let Some(schedule) = &schedule {
             parts.context.push(schedule.clone());
         }
+        parts.delegation = Some(delegation);
         let agent = Agent::new(parts);
         let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
@@ -183,14 +188,15 @@ struct OwnTools<'a> {
     memory: Option<&'a AgentMemory>,
     schedule: Option<&'a Arc<Schedule>>,
     services: Option<&'a Arc<ServiceSearch>>,
+    delegation: &'a Arc<Delegation>,
 }
 
 impl OwnTools<'_> {
     /// Registers the tools, and returns the guides, to which those of handlers can be added. It must run
     /// before the discovery, so that no handler's tool takes their names.
     fn register(self, registry: &ToolRegistry) -> Result<Arc<Guides>, Failure> {
-        let mut guides = vec![outputs::GUIDE];
-        let mut tools = Vec::new();
+        let mut guides = vec![outputs::GUIDE, self.delegation.guide()];
+        let mut tools = self.delegation.tools();
         if let Some(services) = self.services {
             guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
             tools.push(services.tool());

@@ -15,6 +15,7 @@ mod dlq;
 mod doctor;
 mod failure;
 mod fleet;
+mod follow_ups;
 mod host;
 mod images;
 mod mcp;
@@ -28,6 +29,7 @@ mod script;
 mod sessions;
 mod settings;
 mod stored_conversations;
+mod tasks;
 mod tools;
 mod up;
 mod watch;
@@ -130,6 +132,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
             Command::Agents => Box::pin(agents::run(settings, common.json)).await,
+            Command::Tasks(command) => tasks::run(settings, command, common.json).await,
             Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {
                 Box::pin(agents::list_tools(settings, agent, common.json)).await
             }

@@ -168,7 +168,10 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         ))),
         ReplyBody::TextDelta { .. }
         | ReplyBody::Answer { .. }
-        | ReplyBody::ApprovalAsked { .. } => None,
+        | ReplyBody::ApprovalAsked { .. }
+        | ReplyBody::DelegationProgressed { .. }
+        | ReplyBody::DelegationEnded { .. }
+        | ReplyBody::FollowUp { .. } => None,
     }
 }
 

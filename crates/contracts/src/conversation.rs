@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     catalog::{ToolHints, ToolSource},
-    ids::{AgentName, InstanceId, MessageId, SessionId, ToolCallId},
+    ids::{AgentName, InstanceId, MessageId, SessionId, TaskId, ToolCallId},
     message::Message,
     spending::{Spending, TurnUsage},
+    task::TaskSummary,
     tool::{Executed, ToolErrorCode},
     user::TurnOutcome,
 };
@@ -62,6 +63,18 @@ pub enum ConversationRequest {
     },
     /// Describes the agent and the tools that its turns may use.
     Agent {},
+    /// Lists work that the agent handed over, the oldest first, at most [`MAX_PAGE_ITEMS`].
+    Tasks {},
+    /// Returns handed over work.
+    Task {
+        /// The work.
+        task_id: TaskId,
+    },
+    /// Cancels handed over work.
+    CancelTask {
+        /// The work.
+        task_id: TaskId,
+    },
 }
 
 impl Message for ConversationRequest {
@@ -138,6 +151,20 @@ pub enum ConversationResponse {
     },
     /// The conversation was deleted.
     Deleted {},
+    /// Handed over work, the oldest first.
+    Tasks {
+        /// The work.
+        tasks: Vec<TaskSummary>,
+    },
+    /// Handed over work, also after it was cancelled.
+    Task {
+        /// The work.
+        #[serde(flatten)]
+        task: TaskSummary,
+        /// Its result; may be empty.
+        #[serde(default)]
+        result: String,
+    },
     /// The feedback was recorded.
     FeedbackRecorded {},
     /// The request failed. Nothing was changed, unless the code is [`ConversationErrorCode::Unavailable`].

@@ -38,6 +38,7 @@ pub mod script;
 mod segment;
 pub mod shape;
 pub mod spending;
+pub mod task;
 pub mod tool;
 pub mod topology;
 pub mod trace;
@@ -51,13 +52,14 @@ pub use catalog::{
 pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use forward::{ForwardOutcome, ForwardReceipt, ForwardedMessage};
-pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId};
+pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, TaskId, ToolCallId};
 pub use message::{DecodeError, Message};
 pub use period::Period;
 pub use pool::{HandlerPool, may_reply_to};
 pub use pool_name::{InvalidPoolName, PoolName};
 pub use schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded};
 pub use spending::{Spending, TurnUsage};
+pub use task::{TaskState, TaskSummary};
 pub use tool::{
     ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
     ToolInvokeResponse, ToolProgress,

@@ -28,6 +28,24 @@ pub struct Spending {
     pub unpriced_calls: u64,
 }
 
+impl Spending {
+    /// Returns what was spent since `earlier`. No field falls below 0.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            model_calls: self.model_calls.saturating_sub(earlier.model_calls),
+            prompt_tokens: self.prompt_tokens.saturating_sub(earlier.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_sub(earlier.completion_tokens),
+            unmetered_calls: self.unmetered_calls.saturating_sub(earlier.unmetered_calls),
+            tool_calls: self.tool_calls.saturating_sub(earlier.tool_calls),
+            tool_bytes_in: self.tool_bytes_in.saturating_sub(earlier.tool_bytes_in),
+            tool_bytes_out: self.tool_bytes_out.saturating_sub(earlier.tool_bytes_out),
+            cost_micros: self.cost_micros.saturating_sub(earlier.cost_micros),
+            unpriced_calls: self.unpriced_calls.saturating_sub(earlier.unpriced_calls),
+        }
+    }
+}
+
 impl AddAssign for Spending {
     fn add_assign(&mut self, other: Self) {
         let Self {

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, ToolCallId},
+    ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, TaskId, ToolCallId},
     message::Message,
     spending::TurnUsage,
+    task::TaskState,
     tool::{ContentBlock, Executed, ToolErrorCode},
 };
 
@@ -178,6 +179,36 @@ pub enum ReplyBody {
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
     },
+    /// Work that the agent handed over reported progress. Not a reply to a waiting message: it may arrive
+    /// after the final reply.
+    DelegationProgressed {
+        /// The work.
+        task_id: TaskId,
+        /// A human-readable line.
+        text: String,
+    },
+    /// Work that the agent handed over has ended. Not a reply to a waiting message.
+    DelegationEnded {
+        /// The work.
+        task_id: TaskId,
+        /// The state in which it ended.
+        state: TaskState,
+        /// The start of its result; may be empty.
+        preview: String,
+    },
+    /// A further answer, on the results of handed over work. Not a reply to a waiting message. One that
+    /// arrives again has the same `inReplyTo`.
+    FollowUp {
+        /// The work.
+        task_ids: Vec<TaskId>,
+        /// Text of the answer.
+        text: String,
+        /// Outcome of the turn.
+        outcome: TurnOutcome,
+        /// Usage of the turn, with that of the work.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<TurnUsage>,
+    },
     /// The answer. Always final.
     Answer {
         /// Text of the answer.
@@ -198,6 +229,8 @@ pub enum TurnOutcome {
     Completed,
     /// The model answered without tools after the iteration limit.
     IterationLimit,
+    /// The model answered without tools, because the budget of the message was used up.
+    BudgetExceeded,
     /// Tools timed out too often in a row.
     ToolTimeouts,
     /// The user cancelled.

@@ -13,7 +13,7 @@ use rockbot_contracts::{AgentName, SessionId, ToolCallId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{result::ToolResult, scope::ToolScope};
+use crate::{budget::Budget, result::ToolResult, scope::ToolScope};
 
 /// Facts about a call that the system provides. Never read from a model's arguments.
 #[derive(Clone)]
@@ -43,6 +43,10 @@ pub struct ToolContext {
     pub updates: Option<UpdateSink>,
     /// Tools that the turn may use. A tool that calls other tools passes it on.
     pub scope: Arc<ToolScope>,
+    /// Identifier of the first call of the same model response, if a model requested the call.
+    pub step: Option<ToolCallId>,
+    /// Budget of the turn, if it has one. A tool that starts turns grants them a share of it.
+    pub budget: Option<Budget>,
     /// Time that the call has waited for a user.
     pub approval_time: ApprovalTime,
 }
@@ -96,6 +100,8 @@ impl ToolContext {
             handover: CancellationToken::new(),
             updates: None,
             scope: ToolScope::everything(),
+            step: None,
+            budget: None,
             approval_time: ApprovalTime::default(),
         }
     }

@@ -7,6 +7,7 @@
 //! - [`schema`]: validation of arguments, within limits;
 //! - [`ToolProfile`], [`ToolFilter`], [`ToolScope`]: the tools that an entry point, an agent and a
 //!   single turn may use;
+//! - [`Budget`]: the most that may be spent on one message of a user;
 //! - [`ToolExecutor`]: runs a call through the [`layers`] and its [`hooks`];
 //! - [`fingerprint`] and [`ToolPins`]: detection and approval of changed tool definitions;
 //! - [`guides`]: usage guides for families of tools, written for models;
@@ -17,6 +18,7 @@
 pub mod approval;
 pub mod arguments;
 mod attached_providers;
+pub mod budget;
 pub mod call_section;
 mod canonical;
 pub mod chunk;
@@ -50,6 +52,7 @@ pub mod tool;
 
 pub use approval::{ApprovalPolicy, ApprovalRequest, ApprovalRule, ApprovalSection, Approver};
 pub use attached_providers::{AttachedProviders, WARM_UP_TIMEOUT};
+pub use budget::{Budget, BudgetError, BudgetGrant, BudgetLimits};
 pub use call_section::CallSection;
 pub use context::{ApprovalTime, ToolContext, ToolUpdate, UpdateSink};
 pub use executor::ToolExecutor;
@@ -72,6 +75,6 @@ pub use rockbot_contracts::{
     ContentBlock, Executed, ToolHints, ToolRegistration, ToolSource, period,
 };
 pub use schema::{ArgumentSchema, SchemaError};
-pub use scope::{ScopeError, ToolScope};
+pub use scope::{RecordedScope, ScopeError, ToolScope};
 pub use status::CallStatus;
 pub use tool::Tool;

@@ -84,6 +84,13 @@ impl ToolProfile {
         self
     }
 
+    /// Returns the profile with this name. Profiles are recorded by their names.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        let known = [Self::main(), Self::scheduled(), Self::subagent(), Self::a2a_synthesis()];
+        known.into_iter().find(|profile| profile.name == name)
+    }
+
     /// Returns the name, for users and logs.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -95,6 +102,12 @@ impl ToolProfile {
     pub fn permits(&self, name: &str, source: &ToolSource) -> bool {
         let source = source.text();
         self.allowed.contains(name, &source) && !self.denied.contains(name, &source)
+    }
+
+    /// A profile without tools, for the name of a profile that this build does not know.
+    pub(crate) fn unknown() -> &'static Self {
+        static UNKNOWN: LazyLock<ToolProfile> = LazyLock::new(|| ToolProfile::deny_all("Unknown"));
+        &UNKNOWN
     }
 
     /// `Main`: all tools. For turns that a user started.
@@ -164,11 +177,13 @@ pub enum EntryPoint {
     A2aInputRequired,
     /// Result from another agent after its deadline.
     LateA2aReply,
+    /// Results of sub-agents.
+    SubagentResult,
 }
 
 impl EntryPoint {
     /// All entry points.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UserTurn,
         Self::Feedback,
         Self::Subagent,
@@ -178,6 +193,7 @@ impl EntryPoint {
         Self::A2aError,
         Self::A2aInputRequired,
         Self::LateA2aReply,
+        Self::SubagentResult,
     ];
 
     /// Returns the profile of such a turn.
@@ -186,7 +202,7 @@ impl EntryPoint {
         match self {
             Self::UserTurn | Self::Feedback => ToolProfile::main(),
             Self::Subagent => ToolProfile::subagent(),
-            Self::ScheduledTask => ToolProfile::scheduled(),
+            Self::ScheduledTask | Self::SubagentResult => ToolProfile::scheduled(),
             Self::A2aResult
             | Self::A2aStatus
             | Self::A2aError
@@ -229,6 +245,14 @@ mod tests {
         assert!(!profile.permits("bash", &ToolSource::Files));
         let deny_all = ToolProfile::deny_all("test");
         assert!(!deny_all.permits("bash", &ToolSource::Files));
+    }
+
+    #[test]
+    fn recorded_profiles_are_found_by_name() {
+        for entry in EntryPoint::ALL {
+            assert_eq!(ToolProfile::named(entry.profile().name()), Some(entry.profile()));
+        }
+        assert_eq!(ToolProfile::named("Admin"), None);
     }
 
     #[test]

@@ -6,11 +6,19 @@ use std::{
 };
 
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
+use serde::{Deserialize, Serialize};
 
 use crate::{filter::ToolFilter, profile::ToolProfile};
 
 /// Maximum number of handovers between agents within one piece of work.
 pub const MAX_HANDOVERS: usize = 3;
+
+/// Maximum number of turns on results of handed over work, each of which hands over more, without a message
+/// of a user.
+pub const MAX_GENERATIONS: u32 = 3;
+
+/// Name of the tool that reports on handed over work.
+pub const REPORT_PROGRESS: &str = "report_progress";
 
 /// Tools that a turn may use: those that both its profile and its agent's filter permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +28,10 @@ pub struct ToolScope {
     filter: ToolFilter,
     /// Chain of agents that handed over the work. The last one is the current agent.
     agents: Vec<AgentName>,
+    /// The turn does work that was handed over, and may report on it.
+    is_task: bool,
+    /// Turns on results of handed over work since the last message of a user.
+    generation: u32,
 }
 
 /// Reason why a tool is outside of a scope, addressed to a model.
@@ -37,13 +49,22 @@ pub enum ScopeError {
     /// The chain of agents is too long.
     #[error("this request was already handed over {MAX_HANDOVERS} times; use other tools")]
     TooManyHandovers,
+    /// The tool reports on handed over work, and the turn does none.
+    #[error("only a sub-agent may use that tool; answer the user instead")]
+    NotATask,
+    /// Work and results went back and forth too often without a user.
+    #[error(
+        "this work went back and forth {MAX_GENERATIONS} times without a user; answer with what you have"
+    )]
+    TooManyGenerations,
 }
 
 impl ToolScope {
     /// Creates a scope from a profile and a filter.
     #[must_use]
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
-        Self { profiles: vec![profile], filter, agents: Vec::new() }
+        let (profiles, agents) = (vec![profile], Vec::new());
+        Self { profiles, filter, agents, is_task: false, generation: 0 }
     }
 
     /// Returns a scope of all tools, for tool handlers: callers enforce their own scopes.
@@ -74,6 +95,38 @@ impl ToolScope {
         self
     }
 
+    /// Restricts the scope to that of the turn that handed over the work, as
+    /// [`with_parent`](Self::with_parent), from its [`RecordedScope`]. Lets the turn report on its work.
+    #[must_use]
+    pub fn with_recorded_parent(mut self, parent: &RecordedScope) -> Self {
+        self.is_task = true;
+        for name in &parent.profiles {
+            // Nothing is known about a profile of another version, so it permits nothing.
+            let profile = ToolProfile::named(name).unwrap_or_else(ToolProfile::unknown);
+            if !self.profiles.contains(&profile) {
+                self.profiles.push(profile);
+            }
+        }
+        // The last one is the agent of this turn too.
+        let agents = parent.agents.iter().filter(|agent| !self.agents.contains(agent)).cloned();
+        let agents: Vec<_> = agents.collect();
+        self.agents.splice(..0, agents);
+        self
+    }
+
+    /// Sets the number of turns on results of handed over work since the last message of a user.
+    #[must_use]
+    pub fn with_generation(self, generation: u32) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Returns what limits work that the turn hands over.
+    #[must_use]
+    pub fn to_recorded(&self) -> RecordedScope {
+        let profiles = self.profiles.iter().map(|profile| profile.name().to_owned()).collect();
+        RecordedScope { profiles, agents: self.agents.clone() }
+    }
+
     /// Checks that the turn may use the tool with this name and source.
     ///
     /// # Errors
@@ -85,6 +138,14 @@ impl ToolScope {
         }
         if !self.filter.permits(name) {
             return Err(ScopeError::DeniedByFilter);
+        }
+        if name == REPORT_PROGRESS && *source == ToolSource::Internal && !self.is_task {
+            return Err(ScopeError::NotATask);
+        }
+        let hands_over =
+            matches!(source, ToolSource::Subagent | ToolSource::A2a | ToolSource::Wisp);
+        if hands_over && self.generation > MAX_GENERATIONS {
+            return Err(ScopeError::TooManyGenerations);
         }
         let ToolSource::Agent(agent) = source else { return Ok(()) };
         if self.agents.iter().any(|working| working.as_str() == agent) {
@@ -98,6 +159,15 @@ impl ToolScope {
     pub fn permits(&self, tool: &ToolRegistration) -> bool {
         self.check(&tool.name, &tool.source).is_ok()
     }
+}
+
+/// The scope of a turn that handed over work, as it is recorded with the work.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedScope {
+    /// Names of its profiles.
+    pub profiles: Vec<String>,
+    /// Chain of agents that handed over the work.
+    pub agents: Vec<AgentName>,
 }
 
 /// Writes the names of the profiles.
@@ -136,6 +206,38 @@ mod tests {
         assert!(!child.permits(&ask));
         assert!(child.permits(&registration("read")), "it has tools of its own");
         assert_eq!(child.to_string(), "Subagent+A2ASynthesis");
+    }
+
+    #[test]
+    fn recorded_scope_limits_handed_over_work() {
+        let agent = AgentName::new("a").unwrap();
+        let parent = ToolScope::new(ToolProfile::a2a_synthesis(), ToolFilter::default());
+        let recorded = parent.with_agent(agent.clone()).to_recorded();
+        let child = ToolScope::new(ToolProfile::subagent(), ToolFilter::default())
+            .with_agent(agent)
+            .with_recorded_parent(&recorded);
+        assert_eq!(child.to_string(), "Subagent+A2ASynthesis");
+        assert!(child.check("invoke_agent", &ToolSource::A2a).is_err());
+        assert_eq!(child.check("agent__a", &ToolSource::Agent("a".into())), Err(ScopeError::Cycle));
+        assert_eq!(child.check(REPORT_PROGRESS, &ToolSource::Internal), Ok(()));
+        let unknown = RecordedScope { profiles: vec!["Newer".into()], ..RecordedScope::default() };
+        let child = ToolScope::new(ToolProfile::subagent(), ToolFilter::default())
+            .with_recorded_parent(&unknown);
+        assert!(child.check("read_file", &ToolSource::Files).is_err());
+    }
+
+    #[test]
+    fn only_tasks_report_and_generations_are_bounded() {
+        let scope = ToolScope::new(ToolProfile::main(), ToolFilter::default());
+        let report = scope.check(REPORT_PROGRESS, &ToolSource::Internal);
+        assert_eq!(report, Err(ScopeError::NotATask));
+        for (generation, expected) in
+            [(MAX_GENERATIONS, Ok(())), (MAX_GENERATIONS + 1, Err(ScopeError::TooManyGenerations))]
+        {
+            let scope = scope.clone().with_generation(generation);
+            assert_eq!(scope.check("invoke_agent", &ToolSource::A2a), expected);
+            assert_eq!(scope.check("read_file", &ToolSource::Files), Ok(()));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod crash_points;
 mod crashes;
+mod delegation;
 mod endurance;
 mod harness;
 mod model_server;

@@ -97,6 +97,11 @@ impl PendingReplies {
         messages.iter().filter(|(_, message)| waits(message)).map(|(id, _)| id).max().cloned()
     }
 
+    /// Returns `true` if a reader waits for replies to `id`.
+    pub(super) fn is_pending(&self, id: &MessageId) -> bool {
+        self.lock().contains_key(id)
+    }
+
     /// Waits for the replies to `id` from now on. Another reader of the same message is ended. Returns
     /// `None` if too many messages wait.
     pub(super) fn insert(

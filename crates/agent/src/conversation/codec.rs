@@ -128,6 +128,8 @@ mod tests {
             entry: EntryPoint::LateA2aReply,
             trace: None,
             span: None,
+            task: None,
+            fold: None,
         }));
         for mut entry in [message, model(), result("x".to_owned())] {
             let bytes = encode(&mut entry).unwrap();

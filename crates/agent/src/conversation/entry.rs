@@ -7,12 +7,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rockbot_contracts::{
-    ApprovalDecision, ApprovalId, Executed, InstanceId, MessageId, RoutingKey, Spending,
-    ToolCallId, ToolErrorCode, TraceContext, TurnUsage, conversation::FeedbackRating,
+    ApprovalDecision, ApprovalId, Executed, InstanceId, MessageId, RoutingKey, SessionId, Spending,
+    TaskId, ToolCallId, ToolErrorCode, TraceContext, TurnUsage, conversation::FeedbackRating,
     user::TurnOutcome,
 };
 use rockbot_llm::ToolCallRequest;
-use rockbot_tools::{EntryPoint, ToolFailure};
+use rockbot_tools::{BudgetLimits, EntryPoint, RecordedScope, ToolFailure};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -100,6 +100,37 @@ pub(crate) struct MessageEntry {
     /// W3C `traceparent` of the turn in the process that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) span: Option<String>,
+    /// The handed over work that the turn does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<Box<TaskEntry>>,
+    /// The handed over work whose results the turn reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fold: Option<Box<FoldEntry>>,
+}
+
+/// Limits of a turn that does handed over work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TaskEntry {
+    pub(crate) task: TaskId,
+    /// The conversation that handed it over.
+    pub(crate) root: SessionId,
+    /// Time limit in Unix milliseconds.
+    pub(crate) deadline: u64,
+    /// Scope of the turn that handed it over.
+    pub(crate) scope: RecordedScope,
+    /// The share of the budget that was granted.
+    pub(crate) grant: BudgetLimits,
+}
+
+/// The results that a turn reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FoldEntry {
+    pub(crate) tasks: Vec<TaskId>,
+    /// Spending of the work. It counts as spending of the turn.
+    #[serde(with = "CompactSpending")]
+    pub(crate) spent: Spending,
+    /// Number of such turns in a chain since the last message of a user.
+    pub(crate) generation: u32,
 }
 
 impl MessageEntry {

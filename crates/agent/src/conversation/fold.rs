@@ -53,6 +53,15 @@ pub(crate) struct Totals {
     pub(crate) title: String,
     /// Time of its first message in Unix milliseconds.
     pub(crate) created: u64,
+    /// Use of the budget since the last message of a user.
+    pub(crate) since_user: BudgetUse,
+}
+
+/// Use of the budget of a message by the turns that ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BudgetUse {
+    pub(crate) spent: Spending,
+    pub(crate) delegations: u64,
 }
 
 /// A recorded message.
@@ -80,13 +89,22 @@ pub(crate) fn digest(text: &str) -> [u8; 16] {
 }
 
 impl Totals {
-    /// Counts a turn that starts with `text`.
-    pub(crate) fn turn_started(&mut self, text: &str, at: u64) {
+    /// Counts a turn that starts with `message`.
+    pub(crate) fn turn_started(&mut self, message: &MessageEntry, at: u64) {
         if self.turns == 0 {
-            self.title = title(text);
+            self.title = title(&message.text);
             self.created = at;
         }
         self.turns += 1;
+        if message.fold.is_none() {
+            self.since_user = BudgetUse::default();
+        }
+    }
+
+    /// Adds what a turn used of the budget of its message.
+    pub(crate) fn turn_ended(&mut self, spent: Spending, delegations: u64) {
+        self.since_user.spent += spent;
+        self.since_user.delegations += delegations;
     }
 }
 
@@ -181,8 +199,9 @@ impl Folded {
                 // The first message may have been removed, and later ones may have other senders.
                 self.starter = checkpoint.starter;
                 let (title, created) = (checkpoint.title, checkpoint.created);
-                self.totals =
-                    Totals { spent: checkpoint.spent, turns: checkpoint.turns, title, created };
+                let since_user = self.totals.since_user;
+                let (spent, turns) = (checkpoint.spent, checkpoint.turns);
+                self.totals = Totals { spent, turns, title, created, since_user };
             }
             ConversationEntry::Takeover(takeover) => {
                 if let Some(open) = &mut self.open {
@@ -205,7 +224,7 @@ impl Folded {
             self.history.push(ChatMessage::Assistant { text, tool_calls: Vec::new() }, 0);
         }
         self.history.fit();
-        self.totals.turn_started(&message.text, at);
+        self.totals.turn_started(&message, at);
         if self.turn_starts.is_empty() {
             self.starter.clone_from(&message.sender);
         }
@@ -258,7 +277,9 @@ impl Folded {
 
     fn answered(&mut self, number: u64, mut answer: AnswerEntry) {
         self.close_step(answer.context.take());
-        for id in self.open.take().map(|open| open.ids).unwrap_or_default() {
+        let open = self.open.take();
+        let delegations = open.as_ref().map_or(0, |open| open.delegations);
+        for id in open.map(|open| open.ids).unwrap_or_default() {
             if let Some(message) = self.messages.get_mut(&id) {
                 message.answer = Some(number);
             }
@@ -266,7 +287,9 @@ impl Folded {
         let text = answer.history_text().to_owned();
         self.history.push(ChatMessage::Assistant { text, tool_calls: Vec::new() }, 0);
         let AnswerEntry { usage, turns, title, created, .. } = answer;
-        self.totals = Totals { spent: usage.session, turns, title, created };
+        let since_user = self.totals.since_user;
+        self.totals = Totals { spent: usage.session, turns, title, created, since_user };
+        self.totals.turn_ended(usage.turn, delegations);
     }
 }
 

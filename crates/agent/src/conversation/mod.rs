@@ -5,6 +5,9 @@
 //! - `Recorder`: records the steps of one conversation, and notices when another process continued it;
 //! - `Folded`: the state that a log adds up to.
 
+/// Start of the session ids of sub-agents. Users cannot send messages to them.
+pub(crate) const TASK_SESSION_PREFIX: &str = "subagent-";
+
 mod approvals;
 mod codec;
 mod compact_spending;
@@ -28,12 +31,13 @@ pub(crate) use self::{
     approvals::TurnApprovals,
     entry::{
         AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
-        MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+        FoldEntry, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
+        TaskEntry, unix_ms,
     },
-    fold::{Folded, KnownMessage, Totals, digest, with_context},
+    fold::{BudgetUse, Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,
     mcp_use::{McpTarget, McpUse},
-    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
+    open_turn::{OpenStep, OpenTurn, RecordedOutcome, SPAWN_SUBAGENT},
     recorder::Recorder,
     retry::retry,
     sub_conversations::SubConversation,

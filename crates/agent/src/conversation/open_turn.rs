@@ -11,6 +11,9 @@ use super::entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEnt
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
     is unknown)";
 
+/// Name of the tool that starts a sub-agent.
+pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
+
 /// A turn without an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenTurn {
@@ -24,6 +27,8 @@ pub(crate) struct OpenTurn {
     pub(crate) step: Option<OpenStep>,
     /// Usage so far, without that of the conversation before it.
     pub(crate) spent: TurnUsage,
+    /// Calls with a result that handed work over.
+    pub(crate) delegations: u64,
     /// Texts that the user sent in this turn.
     pub(crate) user_texts: Vec<String>,
     /// Ids of the messages that its answer answers.
@@ -82,12 +87,15 @@ impl OpenTurn {
     /// Creates a turn that started at a time, in Unix milliseconds.
     pub(super) fn at(message: MessageEntry, started: u64) -> Self {
         let (user_texts, ids) = (vec![message.text.clone()], vec![message.id.clone()]);
+        let folded = message.fold.as_ref().map(|fold| fold.spent).unwrap_or_default();
+        let spent = TurnUsage { turn: folded, children: folded, ..TurnUsage::default() };
         Self {
             message,
             is_started: false,
             iterations: 0,
             step: None,
-            spent: TurnUsage::default(),
+            spent,
+            delegations: 0,
             user_texts,
             ids,
             approvals: HashMap::new(),
@@ -153,11 +161,17 @@ impl OpenTurn {
             tool_bytes_out: entry.text.len() as u64,
             ..Spending::default()
         };
+        self.delegations += u64::from(hands_over(&call.name));
         self.spent.turn += entry.child;
         self.spent.children += entry.child;
         step.results.insert(entry.call.clone(), entry);
         true
     }
+}
+
+/// Returns `true` if calls of the tool count as handed over work.
+fn hands_over(tool: &str) -> bool {
+    tool.starts_with("agent__") || tool == SPAWN_SUBAGENT
 }
 
 impl OpenStep {

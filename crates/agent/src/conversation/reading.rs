@@ -7,7 +7,7 @@ use rockbot_contracts::{
 use rockbot_store::{LogEntry, LogName, LogState, MAX_PAGE_ENTRIES};
 
 use super::{
-    codec::decode, conversations::Conversations, entry::ConversationEntry,
+    TASK_SESSION_PREFIX, codec::decode, conversations::Conversations, entry::ConversationEntry,
     error::ConversationError, history_items::HistoryItems, summary,
 };
 use crate::history::History;
@@ -111,7 +111,9 @@ impl Conversations {
             let Some(last) = page.last() else { break };
             after = Some(last.name.clone());
             compared += page.len();
-            latest = latest.into_iter().chain(page).max_by_key(|state| state.appended_at);
+            // Users continue the conversation that started a sub-agent, not that of the sub-agent.
+            let own = page.into_iter().filter(|state| !is_of_task(&state.name));
+            latest = latest.into_iter().chain(own).max_by_key(|state| state.appended_at);
         }
         Ok(latest.and_then(|state| session_of(&state.name)))
     }
@@ -205,4 +207,9 @@ impl Conversations {
 
 fn session_of(name: &LogName) -> Option<SessionId> {
     SessionId::new(name.segments().next_back()?).ok()
+}
+
+/// Returns `true` for the log of a sub-agent.
+fn is_of_task(name: &LogName) -> bool {
+    name.segments().nth(2).is_some_and(|session| session.starts_with(TASK_SESSION_PREFIX))
 }

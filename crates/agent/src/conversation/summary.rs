@@ -36,11 +36,12 @@ pub(super) fn from_end(
                     turns: answer.turns,
                     title: answer.title.clone(),
                     created: answer.created,
+                    ..Totals::default()
                 });
             }
             ConversationEntry::Message(message) => {
                 if let Some(totals) = &mut totals {
-                    totals.turn_started(&message.text, recorded.at);
+                    totals.turn_started(message, recorded.at);
                     open = Some(message.id.clone());
                 }
             }
@@ -70,7 +71,7 @@ fn summary(
     open_message: Option<MessageId>,
     last_active: Timestamp,
 ) -> ConversationSummary {
-    let Totals { spent, turns, title, created } = totals;
+    let Totals { spent, turns, title, created, .. } = totals;
     let is_open = open_message.is_some();
     ConversationSummary {
         session_id,

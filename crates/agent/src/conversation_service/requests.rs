@@ -1,7 +1,10 @@
 //! Answers to requests about conversations.
 
+use std::sync::Arc;
+
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, MessageId, SessionId, UserFeedback,
+    AgentName, ConversationRequest, ConversationResponse, MessageId, SessionId, TaskId,
+    UserFeedback,
     conversation::{
         ConversationErrorCode, ConversationState, ConversationSummary, MAX_COMMENT_BYTES,
         MAX_PAGE_ITEMS,
@@ -12,6 +15,7 @@ use tracing::warn;
 use crate::{
     agent::Agent,
     conversation::{ConversationError, Conversations, SubConversation},
+    delegation::Delegation,
     session_data::SessionData,
 };
 
@@ -50,6 +54,9 @@ impl Answerer {
             }
             ConversationRequest::Delete { session_id } => self.delete(user, &session_id).await,
             ConversationRequest::Agent {} => Ok(self.overview().await),
+            ConversationRequest::Tasks {} => self.tasks(user).await,
+            ConversationRequest::Task { task_id } => self.task(user, &task_id).await,
+            ConversationRequest::CancelTask { task_id } => self.cancel_task(user, &task_id).await,
         }
     }
 
@@ -180,6 +187,44 @@ impl Answerer {
         Ok(ConversationResponse::Deleted {})
     }
 
+    /// Lists the handed over work of the user's conversations.
+    async fn tasks(&self, user: Option<&str>) -> Answer {
+        let Some(delegation) = self.delegation() else { return Ok(no_tasks()) };
+        let mut tasks = Vec::new();
+        for task in delegation.list().await? {
+            let starter = self.conversations.started_by(&task.session_id).await?;
+            if may_see(user, starter.as_deref()) {
+                tasks.push(task);
+            }
+        }
+        Ok(ConversationResponse::Tasks { tasks })
+    }
+
+    async fn task(&self, user: Option<&str>, task: &TaskId) -> Answer {
+        let Some(delegation) = self.delegation() else { return Ok(no_tasks()) };
+        let Some((task, result)) = delegation.show(task).await? else {
+            let text = format!("no work {task} is recorded; it expired, or its id is wrong");
+            return Ok(failed(ConversationErrorCode::NotFound, text));
+        };
+        if let Some(refusal) = self.refusal(user, &task.session_id).await? {
+            return Ok(refusal);
+        }
+        Ok(ConversationResponse::Task { task, result })
+    }
+
+    async fn cancel_task(&self, user: Option<&str>, task: &TaskId) -> Answer {
+        let found = self.task(user, task).await?;
+        if let (ConversationResponse::Task { .. }, Some(delegation)) = (&found, self.delegation()) {
+            delegation.cancel_task(task).await?;
+            return self.task(user, task).await;
+        }
+        Ok(found)
+    }
+
+    fn delegation(&self) -> Option<&Arc<Delegation>> {
+        self.running.as_ref()?.delegation()
+    }
+
     /// Returns the summary of a conversation of `user`, or the refusal.
     async fn find(
         &self,
@@ -229,6 +274,12 @@ impl Answerer {
 /// side, users cannot be distinguished.
 fn may_see(user: Option<&str>, starter: Option<&str>) -> bool {
     user.zip(starter).is_none_or(|(user, starter)| user == starter)
+}
+
+/// Returns the refusal of an agent that hands no work over.
+fn no_tasks() -> ConversationResponse {
+    let text = "this agent hands no work over in this process; ask the running agent with --bus";
+    failed(ConversationErrorCode::InvalidRequest, text)
 }
 
 fn not_found(session: &SessionId) -> ConversationResponse {

@@ -5,6 +5,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rockbot_contracts::{AgentName, InstanceId, SessionId};
 use rockbot_store::{LeaseError, Store, StoreError};
@@ -19,6 +20,7 @@ use super::{
     leases::{Holder, LeaseFactory},
     renewal::{OnLoss, RenewedLease},
 };
+use crate::delegation::{Claimed, TaskLeases};
 
 /// The leases of this process on the conversations of an agent.
 #[derive(Clone)]
@@ -186,6 +188,20 @@ impl Ownership {
         slot.holds += 1;
         let hold = ConversationHold { inner: self.inner.clone(), session: Some(session.clone()) };
         (hold, slot.lease.clone())
+    }
+}
+
+impl TaskLeases for Ownership {
+    fn claim<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(async move {
+            Ok(match self.claim_from(session, None).await? {
+                Claim::Owned(hold, order) => {
+                    drop(order);
+                    Claimed::Owned(Box::new(hold))
+                }
+                Claim::Held(_) => Claimed::Held,
+            })
+        })
     }
 }
 

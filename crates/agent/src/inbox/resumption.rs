@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     dedup::{ProcessingGuard, ResumedMessage},
+    delegation::is_task_session,
     event::{ProgressSink, TurnEnd},
     message::RecordedMessage,
     progress_queue::ProgressQueue,
@@ -34,6 +35,11 @@ impl InboxHandler {
     /// its answer to the sender of its message; or publishes a recorded answer that was not published.
     /// Returns `false` if there was nothing to continue, or the message is still open.
     pub(super) async fn resume(&self, session: &SessionId) -> bool {
+        if is_task_session(session) {
+            // Without sub-agents of its own, this process leaves them to others.
+            let Some(delegation) = self.agent.delegation() else { return false };
+            return delegation.continue_task(session).await;
+        }
         let queue = Arc::new(ProgressQueue::default());
         let (start, started) = oneshot::channel();
         let replies = {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentMemory, AgentParts, Approvals, HandlerInstructions, McpParts,
-    ModelBehaviors, Team,
+    Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, Approvals, HandlerInstructions,
+    McpParts, ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ModelTiers;
@@ -41,6 +41,7 @@ impl Agents {
             memory: stores.memory.clone(),
             conversations,
             approvals: Approvals::new(settings.approval.clone()),
+            limits: AgentLimits { budget: settings.agent.budget, ..AgentLimits::default() },
             layers: LayerOptions {
                 redactor: Redactor::from_environment(settings.secrets()),
                 account: Some(Arc::new(CallAccount::default())),
@@ -58,6 +59,7 @@ impl Agents {
         if let Some(schedule) = &tools.schedule {
             parts.context.push(schedule.clone());
         }
+        parts.delegation = Some(tools.delegation.clone());
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
         let team = Team::new(name, tools.registry.clone(), factory);
@@ -81,6 +83,7 @@ struct PartsFactory {
     memory: Option<Arc<AgentMemory>>,
     conversations: Arc<ConversationStores>,
     approvals: Option<Arc<Approvals>>,
+    limits: AgentLimits,
     layers: LayerOptions,
 }
 
@@ -111,6 +114,7 @@ impl PartsFactory {
             mcp: Some(mcp),
             pins: pins.filter(|_| self.pin_handler_tools),
             approvals: self.approvals.clone(),
+            limits: self.limits.clone(),
             layers: self.layers.clone(),
             behavior,
             conversations,

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{HandlerGuides, McpServices, Schedule, ServerGuides, ServiceSearch};
+use rockbot_agent::{
+    Delegation, DelegationOptions, HandlerGuides, McpServices, Schedule, ServerGuides,
+    ServiceSearch,
+};
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
@@ -22,6 +25,7 @@ pub(crate) struct Tools {
     pub(super) services: Arc<ServiceSearch>,
     /// The scheduled tasks; `None` if scheduling is off.
     pub(super) schedule: Option<Arc<Schedule>>,
+    pub(super) delegation: Arc<Delegation>,
     directory: CatalogDirectory,
 }
 
@@ -37,7 +41,10 @@ impl Tools {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
         let services = ServiceSearch::new(vec![Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
-        let (tools, guides) = builtin_tools(settings, fleet, stores, &services, schedule.as_ref());
+        let delegation = Delegation::new(DelegationOptions::default());
+        let own =
+            OwnTools { services: &services, delegation: &delegation, schedule: schedule.as_ref() };
+        let (tools, guides) = builtin_tools(settings, fleet, stores, own);
         for tool in tools {
             registry.register(tool).map_err(configuration_error)?;
         }
@@ -45,7 +52,7 @@ impl Tools {
         let directory = directory.await.map_err(unavailable_error)?;
         guides.add(Arc::new(HandlerGuides::new(directory.view(), registry.clone())));
         guides.add(Arc::new(ServerGuides::new(fleet.gateway.clone(), &settings.definition)));
-        Ok(Self { registry, services, schedule, directory })
+        Ok(Self { registry, services, schedule, delegation, directory })
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
@@ -63,16 +70,24 @@ impl Tools {
     }
 }
 
+/// Parts of the agent that have tools of their own.
+struct OwnTools<'a> {
+    services: &'a Arc<ServiceSearch>,
+    delegation: &'a Arc<Delegation>,
+    schedule: Option<&'a Arc<Schedule>>,
+}
+
 /// Returns the agent's own tools, and the guides on them, to which those of other processes can be added.
 fn builtin_tools(
     settings: &Settings,
     fleet: &FleetClient,
     stores: &Stores,
-    services: &Arc<ServiceSearch>,
-    schedule: Option<&Arc<Schedule>>,
+    OwnTools { services, delegation, schedule }: OwnTools<'_>,
 ) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
-    let mut guides = vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE];
+    let mut guides =
+        vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE, delegation.guide()];
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
+    tools.extend(delegation.tools());
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
         guides.extend(memory.guides());

@@ -66,6 +66,7 @@ pub fn describe_outcome(outcome: TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Completed => "completed",
         TurnOutcome::IterationLimit => "stopped at its limit of tool calls",
+        TurnOutcome::BudgetExceeded => "stopped at the limit of its budget",
         TurnOutcome::ToolTimeouts => "stopped because tools timed out",
         TurnOutcome::Cancelled => "cancelled",
         TurnOutcome::ModelFailed => "failed",

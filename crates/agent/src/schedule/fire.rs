@@ -207,7 +207,11 @@ fn is_nothing(outcome: TurnOutcome, text: &str) -> bool {
 }
 
 fn is_failure(outcome: TurnOutcome) -> bool {
-    !matches!(outcome, TurnOutcome::Completed | TurnOutcome::IterationLimit)
+    let is_answered = matches!(
+        outcome,
+        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded
+    );
+    !is_answered
 }
 
 #[cfg(test)]

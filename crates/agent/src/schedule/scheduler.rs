@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use metrics::{counter, gauge, histogram};
 use rockbot_bus::Bus;
-use rockbot_contracts::{InstanceId, MessageId, SessionId};
+use rockbot_contracts::{InstanceId, MessageId};
 use rockbot_store::{Document, DocumentError, Expected, Timestamp, Version};
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -62,9 +62,7 @@ impl Scheduler {
         let ownership = inbox.ownership().cloned().unwrap_or_else(|| {
             let store = schedule.conversations.store().clone();
             let (name, own) = (agent.name().clone(), InstanceId::generate());
-            let agent = agent.clone();
-            let on_loss = Arc::new(move |session: &SessionId| agent.lose(session));
-            Ownership::new(store, name, own, Sharing::LEASE, on_loss)
+            Ownership::new(store, name, own, Sharing::LEASE, agent.loss_handler())
         });
         let stop = CancellationToken::new();
         let runner = Arc::new(FireRunner { schedule, agent, bus, ownership });

@@ -20,6 +20,7 @@ use crate::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
         OpenTurn, PutDownEntry, Recorder,
     },
+    delegation::HandingOver,
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
     shared_progress::SharedProgress,
@@ -151,7 +152,8 @@ impl Session {
     /// for the next turn.
     pub(super) async fn turn(&mut self, open: OpenTurn, request: TurnRequest, is_resumed: bool) {
         let TurnRequest { origin, progress, requester, span, done } = request;
-        let is_internal = origin.reply_to.is_none();
+        // The marker of handed over work is removed when its result was passed on.
+        let is_internal = origin.reply_to.is_none() && origin.task().is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
         let shared = SharedProgress::new(self.setup.approvals.clone());
         if let Some(progress) = progress {
@@ -178,6 +180,9 @@ impl Session {
             cancellation.cancel();
         }
         let handover = self.shutdown.handover.child_token();
+        let _handing_over = self.setup.delegation.as_ref().map(|delegation| {
+            delegation.turn_started(&self.id, HandingOver::from_turn(&open.message, &origin))
+        });
         let turn = Turn::new(TurnParts {
             setup: &self.setup,
             session_id: &self.id,
@@ -190,6 +195,7 @@ impl Session {
             closing: self.setup.conversations.is_durable().then(|| self.shutdown.closing.clone()),
             recorder: recorder.clone(),
             session_spending: totals.spent,
+            since_user: totals.since_user,
             open,
         });
         let mut arrivals = Arrivals {
@@ -246,12 +252,34 @@ impl Session {
             telemetry::turn_ended(&span, output.answer.outcome, started.elapsed());
         }
         self.setup.meter.add(output.own_spending);
+        if output.answer.outcome == TurnOutcome::Cancelled
+            && output.answer.ended == TurnEnd::Answered
+            && !self.shutdown.cancel_turns.is_cancelled()
+            && origin.task().is_none()
+        {
+            self.cancel_tasks(&mut output.answer).await;
+        }
         let answer = self.finish(output, &facts).await;
         let is_answered = answer.ended == TurnEnd::Answered;
+        drop(origin);
         done.answer(answer);
         if is_answered && let Err(error) = self.bound_log().await {
             warn!(session_id = %self.id, %error, "checkpoint not recorded");
             self.state = None;
+        }
+    }
+
+    /// Cancels the work that the conversation handed over, and adds its number and spending to the answer.
+    async fn cancel_tasks(&self, answer: &mut TurnAnswer) {
+        let Some(delegation) = &self.setup.delegation else { return };
+        let cancelled = delegation.cancel_all(&self.id).await;
+        if let Some(text) = cancelled.text() {
+            answer.text = text;
+        }
+        if let Some(usage) = &mut answer.usage {
+            usage.turn += cancelled.spent;
+            usage.children += cancelled.spent;
+            usage.session += cancelled.spent;
         }
     }
 
@@ -294,7 +322,7 @@ impl Session {
         facts: &TurnFacts,
         joined: &[PendingMessage],
     ) -> Result<TurnAnswer, ConversationError> {
-        let TurnOutput { mut answer, history_text, context, .. } = output;
+        let TurnOutput { mut answer, history_text, context, delegations, .. } = output;
         let state = self.load().await?;
         let usage = answer.usage.as_deref().copied().unwrap_or_default();
         let mut entry = ConversationEntry::Answer(Box::new(AnswerEntry {
@@ -313,6 +341,7 @@ impl Session {
             answer.text = entry.text;
         }
         state.totals.spent = usage.session;
+        state.totals.turn_ended(usage.turn, delegations);
         state.answered(&facts.ids, joined, number);
         let internal = joined.iter().filter(|message| message.origin.reply_to.is_none());
         let internal = internal.map(|message| &message.id);

@@ -1,5 +1,6 @@
 //! Turns that another process began: they are resumed or cancelled.
 
+use rockbot_contracts::user::TurnOutcome;
 use rockbot_tools::EntryPoint;
 use tracing::warn;
 
@@ -36,7 +37,7 @@ impl Session {
             return false;
         }
         if state.open.as_ref().is_none_or(|open| open.message.entry == EntryPoint::Subagent) {
-            message.answer(Rejection::NoRunningTurn.into());
+            self.cancel_without_turn(message).await;
             return false;
         }
         let taken = async {
@@ -50,17 +51,29 @@ impl Session {
             Ok(Some(mut open)) => {
                 open.is_cancelled = true;
                 self.steering.join(message);
-                let request = TurnRequest::unattended(&open.message);
+                let request = TurnRequest::unattended(&self.id, &open.message);
                 self.turn(open, request, true).await;
                 return true;
             }
-            Ok(None) => message.answer(Rejection::NoRunningTurn.into()),
+            Ok(None) => self.cancel_without_turn(message).await,
             Err(error) => {
                 self.state = None;
                 message.answer(unprocessed(&error));
             }
         }
         false
+    }
+
+    /// Cancels the work that the conversation handed over.
+    async fn cancel_without_turn(&self, message: PendingMessage) {
+        let cancelled = match &self.setup.delegation {
+            Some(delegation) => delegation.cancel_all(&self.id).await.text(),
+            None => None,
+        };
+        message.answer(match cancelled {
+            Some(text) => TurnAnswer::new(TurnOutcome::Cancelled, text),
+            None => Rejection::NoRunningTurn.into(),
+        });
     }
 
     /// Resumes the open turn, or returns an answer that was not published. Returns `true` if a turn ran.
@@ -75,7 +88,7 @@ impl Session {
                 };
                 let progress = (request.progress)(&recorded);
                 let done = Done::Resume(recorded, request.done);
-                let unattended = TurnRequest::unattended(&open.message);
+                let unattended = TurnRequest::unattended(&self.id, &open.message);
                 let request = TurnRequest { progress: Some(progress), done, ..unattended };
                 self.turn(*open, request, true).await;
                 return true;

@@ -91,7 +91,7 @@ impl SessionState {
             self.starter.clone_from(&message.sender);
         }
         let open = OpenTurn::starting(message);
-        self.totals.turn_started(&open.message.text, open.started);
+        self.totals.turn_started(&open.message, open.started);
         self.turn_starts.push(number);
         let known = KnownMessage::new(&open.message.text, open.message.reply_to.clone());
         self.messages.insert(open.message.id.clone(), known);
@@ -142,7 +142,7 @@ impl SessionState {
             return Ok(());
         };
         let allowed = setup.approvals.as_ref().map(|approvals| approvals.allowed(session));
-        let Totals { spent, turns, title, created } = self.totals.clone();
+        let Totals { spent, turns, title, created, .. } = self.totals.clone();
         let allowed = allowed.unwrap_or_default();
         let starter = self.starter.clone();
         let entry = CheckpointEntry { from, allowed, starter, spent, turns, title, created };

@@ -8,7 +8,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolResult,
+    Budget, Tool, ToolContext, ToolFailure, ToolResult,
     names::{MAX_NAME_BYTES, namespaced},
 };
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ use crate::{
     origin::{ParentTurn, TurnOrigin},
 };
 
+/// The part of the calling turn's budget that the agent gets is one of this number.
+const BUDGET_PARTS: u64 = 4;
 /// Name of the default argument.
 const MESSAGE: &str = "message";
 
@@ -75,6 +77,11 @@ impl AgentTool {
             let message = "the process that ran the agent was lost".to_owned();
             return Err(ToolFailure::OutcomeUnknown { message });
         }
+        let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
+        let grant = budget.grant(&context.tool_call_id, BUDGET_PARTS);
+        let grant = Arc::new(
+            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?,
+        );
         let cancellation = context.cancellation.child_token();
         let handover = context.handover.clone();
         let _guard =
@@ -82,6 +89,7 @@ impl AgentTool {
         let origin = TurnOrigin::from_parent(ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
+            budget: grant.clone(),
             deadline: context.deadline,
             cancellation,
             handover,
@@ -102,11 +110,17 @@ impl AgentTool {
         });
         let answer = self.agent.run_turn(origin, message, progress).await;
         let TurnAnswer { text, outcome, usage, ended } = answer;
+        if let Some(usage) = usage {
+            // No turn runs here if the answer was recorded before.
+            grant.budget().settle(usage.turn);
+        }
         if !ended.is_answer() {
             return Err(ToolFailure::OutcomeUnknown { message: text });
         }
         let result = match outcome {
-            TurnOutcome::Completed | TurnOutcome::IterationLimit => ToolResult::text(text),
+            TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
+                ToolResult::text(text)
+            }
             TurnOutcome::Overloaded | TurnOutcome::Expired => {
                 return Err(ToolFailure::Overloaded { message: text });
             }
@@ -117,11 +131,7 @@ impl AgentTool {
                 ToolResult::error(text)
             }
         };
-        Ok(ToolResult {
-            child_loop_id: Some(session_id.to_string()),
-            child_spending: usage.map(|usage| Box::new(usage.turn)),
-            ..result
-        })
+        Ok(ToolResult { child_loop_id: Some(session_id.to_string()), ..result })
     }
 }
 

@@ -13,7 +13,8 @@ use rockbot_llm::{Media, ModelCapabilities};
 use rockbot_memory::MemoryOwner;
 use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
 use serde::de::IgnoredAny;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
 
 use super::Turn;
 use crate::{
@@ -25,6 +26,9 @@ use crate::{
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
 /// process.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Time limit for turns that a call started to end after it. Their own calls have [`CANCEL_GRACE`].
+const CHILDREN_GRACE: Duration = Duration::from_secs(8);
 
 /// Maximum number of images and recordings of a result; the most that a request has.
 const MAX_RESULT_MEDIA: usize = 16;
@@ -70,6 +74,8 @@ impl TimeoutStreak {
 pub(super) struct CallRunner<'a> {
     turn: &'a Turn<'a>,
     is_truncated: bool,
+    /// Id of the first call of the answer.
+    step: Option<ToolCallId>,
     state: Mutex<State>,
 }
 
@@ -105,7 +111,8 @@ impl<'a> CallRunner<'a> {
                 state.texts[position] = Some(result.text_without_media());
             }
         }
-        Self { turn, is_truncated, state: Mutex::new(state) }
+        let step = calls.first().map(|call| call.call.clone());
+        Self { turn, is_truncated, step, state: Mutex::new(state) }
     }
 
     /// Runs one call and records its result, unless another process continues the turn.
@@ -130,11 +137,9 @@ impl<'a> CallRunner<'a> {
             child: Spending::default(),
             mcp: self.turn.setup.take_mcp_use(self.turn.session_id),
         };
+        entry.child = self.child_spending(&call.call, result.as_ref().ok()).await;
         match result {
             Ok(result) => {
-                if let Some(child) = &result.child_spending {
-                    entry.child = **child;
-                }
                 let (media, notes) = result_media(&result, &self.turn.setup.capabilities);
                 let text = self.render(&tool_name, &call.call, &owner, &result).await;
                 entry.text = notes.into_iter().fold(text, |text, note| text + "\n" + &note);
@@ -148,6 +153,21 @@ impl<'a> CallRunner<'a> {
             }
         }
         self.record(position, call, entry).await;
+    }
+
+    /// Returns the spending of the turns that a call started. Waits until they have ended: after a cancel
+    /// or a timeout they still spend.
+    async fn child_spending(&self, call: &ToolCallId, result: Option<&ToolResult>) -> Spending {
+        let budget = self.turn.meter.budget();
+        if timeout(CHILDREN_GRACE, budget.children_ended(call)).await.is_err() {
+            warn!(session_id = %self.turn.session_id, "sub-agents did not end; their spending is incomplete");
+        }
+        let mut spent = budget.take_children(call);
+        if let Some(more) = result.and_then(|result| result.child_spending.as_deref()) {
+            budget.restore(*more, 0);
+            spent += *more;
+        }
+        spent
     }
 
     /// Records a result before the model reads it.
@@ -226,6 +246,9 @@ impl<'a> CallRunner<'a> {
         if self.turn.tool_name(request).is_none() {
             return Err(ToolFailure::NotFound { name: request.name.clone() });
         }
+        if let Err(error) = self.turn.meter.budget().begin_tool_call() {
+            return Err(ToolFailure::NotPermitted { reason: error.to_string() });
+        }
         let events = CallEvents::new(self.turn.progress.clone(), &context);
         let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
         let cancel_timeout = async {
@@ -277,6 +300,8 @@ impl<'a> CallRunner<'a> {
         context.cancellation = self.turn.cancellation.child_token();
         context.handover = self.turn.handover.clone();
         context.scope = self.turn.scope.clone();
+        context.step = self.step.clone();
+        context.budget = Some(self.turn.meter.budget().clone());
         context
     }
 

@@ -5,6 +5,7 @@ use rockbot_llm::{
     AssembledAnswer, Assembler, ChatError, ChatEvent, ChatMessage, ChatRequest, ToolChoice,
     ToolDefinition,
 };
+use rockbot_tools::{BudgetError, budget::ModelCall};
 use tokio::time::sleep_until;
 use tracing::{Instrument, info};
 
@@ -23,7 +24,11 @@ const NO_MORE_TOOLS: &str = "You have used all the tool calls of this turn, so n
 const CONTEXT_EXHAUSTED: &str = "You can't read more in this turn, so no tool can be called now. Answer \
     with what you have, and list the unfinished work.";
 
-/// Size of either instruction, in tokens.
+/// Instruction when the budget of the message is used up.
+const NO_MORE_BUDGET: &str = "The budget of this request is used up, so no tool can be called now. Answer \
+    with what you have, and list the unfinished work.";
+
+/// Size of each instruction, in tokens.
 const NOTE_TOKENS: usize = 48;
 
 /// Maximum number of retries with a shorter conversation. Each retry drops about half of it.
@@ -41,6 +46,8 @@ impl Turn<'_> {
             let (tools, names) = self.with_deadline(listing).await?;
             self.names = names;
             let counted = self.fit(&tools);
+            let checked = self.check_budget(tool_choice, counted);
+            checked.map_err(|error| StopReason::BudgetExceeded(error, None))?;
             let request = self.request(tool_choice, tools);
             match self.with_deadline(self.request_answer(request)).await {
                 Err(StopReason::ModelFailed(ChatError::ContextOverflow { .. }))
@@ -59,6 +66,15 @@ impl Turn<'_> {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+
+    /// Checks that the budget has a model call with about `tokens` tokens left.
+    fn check_budget(&self, tool_choice: ToolChoice, tokens: usize) -> Result<(), BudgetError> {
+        let call = match tool_choice {
+            ToolChoice::None => ModelCall::Answer,
+            _ => ModelCall::WithTools,
+        };
+        self.meter.budget().check_model_call(call, tokens)
     }
 
     /// Shortens the conversation to what fits beside the rest of the request. Returns the tokens of the
@@ -90,7 +106,11 @@ impl Turn<'_> {
         let mut prompt = self.context.system.clone();
         if tool_choice == ToolChoice::None {
             prompt.push_str("\n\n");
-            prompt.push_str(if self.context_exhausted { CONTEXT_EXHAUSTED } else { NO_MORE_TOOLS });
+            prompt.push_str(match (self.context_exhausted, self.budget_exceeded) {
+                (true, _) => CONTEXT_EXHAUSTED,
+                (false, true) => NO_MORE_BUDGET,
+                (false, false) => NO_MORE_TOOLS,
+            });
         }
         let mut messages = Vec::with_capacity(self.history.messages().len() + 1);
         messages.push(ChatMessage::System(prompt));

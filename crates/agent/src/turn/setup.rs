@@ -16,6 +16,7 @@ use crate::{
     context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
     conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
+    delegation::Delegation,
     history::History,
     large_results::LargeResults,
     limits::AgentLimits,
@@ -58,6 +59,7 @@ pub(crate) struct TurnSetup {
     pub(super) executor: ToolExecutor,
     pub(super) list_log: ToolListLog,
     session_data: SessionData,
+    pub(crate) delegation: Option<Arc<Delegation>>,
 }
 
 impl TurnSetup {
@@ -76,6 +78,7 @@ impl TurnSetup {
             working_memory: memory,
             limits,
             layers,
+            delegation,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let capabilities = behavior.capabilities(model_name);
@@ -131,6 +134,7 @@ impl TurnSetup {
             pins,
             executor,
             list_log: ToolListLog::default(),
+            delegation,
         }
     }
 
@@ -138,16 +142,20 @@ impl TurnSetup {
     pub(super) fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
         let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
-        match &origin.parent {
-            Some(parent) => scope.with_parent(&parent.scope),
-            None => scope,
+        match (&origin.parent, origin.task(), origin.fold_back()) {
+            (Some(parent), ..) => scope.with_parent(&parent.scope),
+            (None, Some((entry, ..)), _) => scope.with_recorded_parent(&entry.scope),
+            (None, None, Some((entry, _))) => scope.with_generation(entry.generation),
+            (None, None, None) => scope,
         }
     }
 
     /// Returns `true` if the messages of turns with this origin are marked until their answer was published.
-    /// Those of a sub-agent are not: the turn that called it calls it again.
+    /// Those of a called agent are not: the turn that called it calls it again. Nor are those with results of
+    /// handed over work, whose own message stays marked.
     pub(crate) fn is_marked(&self, origin: &TurnOrigin) -> bool {
-        self.conversations.is_durable() && origin.parent.is_none()
+        let is_repeated = origin.parent.is_some() || origin.fold_back().is_some();
+        self.conversations.is_durable() && !is_repeated
     }
 
     /// Returns the tools under the names that the model sees. Called for each request, because handlers

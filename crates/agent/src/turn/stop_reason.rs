@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rockbot_contracts::{Executed, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError, FinishReason};
+use rockbot_tools::BudgetError;
 
 use super::calls::TimedOutCall;
 use crate::{conversation::ConversationError, event::TurnAnswer};
@@ -15,6 +16,8 @@ pub(super) enum StopReason {
     Answered(AssembledAnswer),
     /// The model answered after the last permitted tool call.
     IterationLimit(AssembledAnswer),
+    /// The budget is used up. Has the answer of the model, if one could be requested.
+    BudgetExceeded(BudgetError, Option<AssembledAnswer>),
     /// Too many consecutive tool calls timed out.
     ToolTimeouts(Vec<TimedOutCall>),
     /// The user cancelled the turn, or the agent is shutting down.
@@ -58,6 +61,14 @@ impl StopReason {
                 (TurnOutcome::IterationLimit, text.to_owned())
             }
             Self::IterationLimit(answer) => (TurnOutcome::IterationLimit, with_note(answer)),
+            Self::BudgetExceeded(_, Some(answer)) if !answer.text.trim().is_empty() => {
+                (TurnOutcome::BudgetExceeded, with_note(answer))
+            }
+            Self::BudgetExceeded(..) => {
+                let text = "The budget of this message is used up, and I have no answer yet. What the \
+                            tools did is not undone. Ask for less at once, or ask me to continue.";
+                (TurnOutcome::BudgetExceeded, text.to_owned())
+            }
             Self::ToolTimeouts(calls) => (TurnOutcome::ToolTimeouts, timeouts_text(&calls)),
             Self::Cancelled => (TurnOutcome::Cancelled, "Cancelled.".to_owned()),
             Self::TimedOut { after, in_tools } => {
@@ -90,9 +101,14 @@ impl StopReason {
     /// Returns the text that the model sees in later turns.
     pub(super) fn history_text(&self) -> String {
         match self {
-            Self::Answered(answer) | Self::IterationLimit(answer) => {
+            Self::Answered(answer)
+            | Self::IterationLimit(answer)
+            | Self::BudgetExceeded(_, Some(answer)) => {
                 let text = &answer.text;
                 if text.trim().is_empty() { "(no answer)".to_owned() } else { text.clone() }
+            }
+            Self::BudgetExceeded(_, None) => {
+                "(no answer: the budget of the message was used up)".to_owned()
             }
             Self::ToolTimeouts(calls) => timeouts_text(calls),
             Self::Cancelled => "(the user cancelled the turn)".to_owned(),

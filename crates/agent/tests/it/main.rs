@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod approvals;
+mod budgets;
 mod context;
 mod conversation_service;
 mod guides;
@@ -31,6 +32,7 @@ mod shutdown;
 mod steering;
 mod stored_conversations;
 mod stored_harness;
+mod subagents;
 mod team;
 mod tool_calls;
 mod turns;

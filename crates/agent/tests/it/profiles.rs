@@ -32,6 +32,7 @@ async fn check(tool: &Arc<ProbeTool>, entry: EntryPoint, filter: ToolFilter) {
     fixture.registry.alias(format!("functions.{name}"), name);
     fixture.definition.tools = filter;
     fixture.definition.max_iterations = 100;
+    fixture.limits.budget.tool_calls = u64::MAX;
     let agent = fixture.agent(&model);
     let turn =
         agent.run_turn(TurnOrigin::new(entry), message("s", "go"), EventLog::default().sink());
@@ -75,7 +76,9 @@ async fn entry_point_determines_offered_tools() {
             EntryPoint::Subagent => {
                 &["cancel_scheduled_task", "mcp_register_server", "spawn_subagent"]
             }
-            EntryPoint::ScheduledTask => &["mcp_register_server", "spawn_subagent"],
+            EntryPoint::ScheduledTask | EntryPoint::SubagentResult => {
+                &["mcp_register_server", "spawn_subagent"]
+            }
             _ => &["invoke_agent"],
         };
         let mut fixture = AgentFixture::new();

@@ -4,8 +4,8 @@
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
 use rockbot_agent::{
-    AgentMemory, Conversations, MemorySection, Schedule, ScheduleSection, ServiceSearch,
-    mcp::management_tools,
+    AgentMemory, Conversations, Delegation, DelegationOptions, MemorySection, Schedule,
+    ScheduleSection, ServiceSearch, mcp::management_tools,
 };
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
@@ -27,6 +27,7 @@ async fn tools() -> Vec<ToolRegistration> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
     tools.push(ServiceSearch::new(Vec::new()).tool());
+    tools.extend(Delegation::new(DelegationOptions::default()).tools());
     // The key only decides whether web_search is offered.
     let environment = |name: &str| (name == "BRAVE_API_KEY").then(|| "key".to_owned());
     tools.extend(

@@ -2,7 +2,7 @@
 
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, Executed, InstanceId, MessageId,
-    SessionId, ToolErrorCode, ToolHints, ToolSource, UserFeedback,
+    SessionId, TaskState, TaskSummary, ToolErrorCode, ToolHints, ToolSource, UserFeedback,
     conversation::{
         AgentOverview, AgentTool, ConversationErrorCode, ConversationState, ConversationSummary,
         FeedbackRating, HistoryBody, HistoryCall, HistoryItem,
@@ -10,7 +10,7 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 
-use crate::fixtures::{call, check, session, usage};
+use crate::fixtures::{call, check, session, task, usage};
 
 fn message() -> MessageId {
     MessageId::new("message-1").unwrap()
@@ -27,6 +27,9 @@ fn requests_match_golden_json() {
         ("message", ConversationRequest::Message { session_id: session(), message_id }),
         ("delete", ConversationRequest::Delete { session_id }),
         ("agent", ConversationRequest::Agent {}),
+        ("tasks", ConversationRequest::Tasks {}),
+        ("task", ConversationRequest::Task { task_id: task() }),
+        ("cancel-task", ConversationRequest::CancelTask { task_id: task() }),
     ];
     for (action, request) in requests {
         check(&format!("conversation-request-{action}.json"), &request);
@@ -75,6 +78,8 @@ fn responses_match_golden_json() {
         ),
         ("agent", ConversationResponse::Agent { agent: overview() }),
         ("deleted", ConversationResponse::Deleted {}),
+        ("tasks", ConversationResponse::Tasks { tasks: vec![open_task()] }),
+        ("task", ConversationResponse::Task { task: ended_task(), result: "Cheaper.".to_owned() }),
         ("feedback-recorded", ConversationResponse::FeedbackRecorded {}),
         (
             "failed",
@@ -102,6 +107,32 @@ fn overview() -> AgentOverview {
             is_announced: true,
         }],
         more_tools: 3,
+    }
+}
+
+fn open_task() -> TaskSummary {
+    TaskSummary {
+        task_id: task(),
+        session_id: session(),
+        task_session_id: SessionId::new("subagent-3fa94c01d2be").unwrap(),
+        description: "Read the third proposal".to_owned(),
+        state: TaskState::Running,
+        created_ms: 1_700_000_000_000,
+        ended_ms: None,
+        deadline_ms: 1_700_000_600_000,
+        usage: None,
+        last_report: "2 of 3 read".to_owned(),
+        is_folded: false,
+    }
+}
+
+fn ended_task() -> TaskSummary {
+    TaskSummary {
+        state: TaskState::Completed,
+        ended_ms: Some(1_700_000_060_000),
+        usage: Some(usage().turn),
+        is_folded: true,
+        ..open_task()
     }
 }
 

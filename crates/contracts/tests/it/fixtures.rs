@@ -5,10 +5,10 @@ use std::{fmt::Debug, path::Path};
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
     Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId, PoolName,
-    ProviderInstructions, ReplyBody, SessionId, Spending, ToolCallId, ToolCancel, ToolCatalog,
-    ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints, ToolInvokeRequest,
-    ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage,
-    json::Limits, user::TurnOutcome,
+    ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
+    ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
+    ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
+    UserMessage, json::Limits, user::TurnOutcome,
 };
 use serde_json::{Value, json};
 
@@ -247,11 +247,36 @@ fn user_messages_match_golden_json() {
             },
         ),
         ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
+        (
+            "delegation-progressed",
+            ReplyBody::DelegationProgressed { task_id: task(), text: "2 of 3 read".to_owned() },
+        ),
+        (
+            "delegation-ended",
+            ReplyBody::DelegationEnded {
+                task_id: task(),
+                state: TaskState::Completed,
+                preview: "The third one is cheaper.".to_owned(),
+            },
+        ),
+        (
+            "follow-up",
+            ReplyBody::FollowUp {
+                task_ids: vec![task()],
+                text: "Take the third one.".to_owned(),
+                outcome: TurnOutcome::Completed,
+                usage: None,
+            },
+        ),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });
         check(&format!("agent-reply-{kind}.json"), &reply(sequence, is_final, body));
     }
+}
+
+pub(crate) fn task() -> TaskId {
+    TaskId::new("3fa94c01d2be").unwrap()
 }
 
 pub(crate) fn usage() -> TurnUsage {

@@ -171,6 +171,9 @@ impl ToolInvokeHandler {
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),
+            step: None,
+            // The caller's process has booked the call.
+            budget: None,
             approval_time: ApprovalTime::default(),
         }
     }

@@ -48,7 +48,10 @@ impl Replicas {
         let text = "Run what the user asks for.";
         fleet.write(
             "agents/agent.md",
-            &format!("+++\n{fields}[tools]\nallow = ['bash']\n+++\n{text}\n"),
+            &format!(
+                "+++\n{fields}[tools]\nallow = ['bash', '*subagent*', 'report_progress', 'agent__*']\n\
+                 +++\n{text}\n"
+            ),
         );
         let handler = fleet.handler("handler-1").await;
         Self { fleet, agent, store, model_url: None, handler }

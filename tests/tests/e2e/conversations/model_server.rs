@@ -121,7 +121,8 @@ impl State {
     }
 }
 
-async fn write_chunk(
+/// Writes a chunk of a streamed response.
+pub(super) async fn write_chunk(
     stream: &mut BufReader<TcpStream>,
     delta: &Value,
     finish: Option<&str>,
@@ -130,7 +131,8 @@ async fn write_chunk(
     stream.write_all(format!("data: {chunk}\n\n").as_bytes()).await
 }
 
-async fn finish(stream: &mut BufReader<TcpStream>, reason: &str) -> std::io::Result<()> {
+/// Ends a streamed response.
+pub(super) async fn finish(stream: &mut BufReader<TcpStream>, reason: &str) -> std::io::Result<()> {
     write_chunk(stream, &json!({}), Some(reason)).await?;
     stream.write_all(b"data: [DONE]\n\n").await?;
     stream.shutdown().await

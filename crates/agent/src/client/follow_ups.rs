@@ -1,0 +1,130 @@
+//! Replies that answer no waiting message: progress and results of handed over work.
+
+use std::collections::{HashSet, VecDeque};
+
+use parking_lot::Mutex;
+use rockbot_contracts::{AgentReply, MessageId, ReplyBody};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+/// Maximum number of replies that wait for a reader.
+const CAPACITY: usize = 256;
+/// Number of further answers that are remembered, to drop those that arrive again.
+const MAX_SEEN: usize = 1024;
+
+/// Receives the replies that answer no waiting message.
+#[derive(Debug)]
+pub struct FollowUps(mpsc::Receiver<AgentReply>);
+
+impl FollowUps {
+    /// Returns the next reply, or `None` after the client was closed.
+    ///
+    /// # Cancellation
+    /// Cancel-safe.
+    pub async fn next(&mut self) -> Option<AgentReply> {
+        self.0.recv().await
+    }
+}
+
+/// Passes such replies on to their reader.
+pub(super) struct FollowUpQueue {
+    sender: mpsc::Sender<AgentReply>,
+    receiver: Mutex<Option<FollowUps>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    ids: HashSet<MessageId>,
+    /// Oldest first.
+    order: VecDeque<MessageId>,
+}
+
+impl Seen {
+    /// Returns `true` if the id is new.
+    fn insert(&mut self, id: &MessageId) -> bool {
+        if !self.ids.insert(id.clone()) {
+            return false;
+        }
+        self.order.push_back(id.clone());
+        if self.order.len() > MAX_SEEN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+impl Default for FollowUpQueue {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
+        let receiver = Mutex::new(Some(FollowUps(receiver)));
+        Self { sender, receiver, seen: Mutex::default() }
+    }
+}
+
+impl FollowUpQueue {
+    /// Returns the reader, once.
+    pub(super) fn take(&self) -> Option<FollowUps> {
+        self.receiver.lock().take()
+    }
+
+    /// Passes a reply on. Returns it if it is one to a message.
+    pub(super) fn push(&self, reply: AgentReply) -> Result<(), Box<AgentReply>> {
+        match &reply.body {
+            ReplyBody::FollowUp { .. } if !self.seen.lock().insert(&reply.in_reply_to) => {
+                return Ok(());
+            }
+            ReplyBody::FollowUp { .. }
+            | ReplyBody::DelegationProgressed { .. }
+            | ReplyBody::DelegationEnded { .. }
+            | ReplyBody::ApprovalAsked { .. } => {}
+            _ => return Err(Box::new(reply)),
+        }
+        if let Err(error) = self.sender.try_send(reply) {
+            warn!(%error, "further reply of an agent dropped");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{AgentName, SessionId, user::TurnOutcome};
+
+    use super::*;
+
+    fn reply(id: &str, body: ReplyBody) -> AgentReply {
+        AgentReply {
+            session_id: SessionId::new("s").unwrap(),
+            in_reply_to: MessageId::new(id).unwrap(),
+            agent: AgentName::new("tester").unwrap(),
+            sequence: 0,
+            is_final: false,
+            body,
+        }
+    }
+
+    fn answer(text: &str) -> ReplyBody {
+        let (text, outcome) = (text.to_owned(), TurnOutcome::Completed);
+        ReplyBody::FollowUp { task_ids: Vec::new(), text, outcome, usage: None }
+    }
+
+    #[tokio::test]
+    async fn repeated_answer_is_dropped() {
+        let queue = FollowUpQueue::default();
+        for (id, text) in [("a", "one"), ("a", "one"), ("b", "two")] {
+            queue.push(reply(id, answer(text))).unwrap();
+        }
+        assert!(queue.push(reply("c", ReplyBody::Steered {})).is_err());
+        let mut follow_ups = queue.take().unwrap();
+        assert!(queue.take().is_none());
+        drop(queue);
+        let mut ids = Vec::new();
+        while let Some(reply) = follow_ups.next().await {
+            ids.push(reply.in_reply_to.to_string());
+        }
+        assert_eq!(ids, ["a", "b"]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Passes results on to the conversation that handed the work over: in a turn for all results of one model
+//! response, or for those that have arrived after some time.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::{counter, histogram};
+use rockbot_contracts::{
+    AgentReply, MessageId, ReplyBody, Spending, TaskState, UserMessage, user::TurnOutcome,
+};
+use rockbot_store::StoreError;
+use rockbot_tools::{BudgetLimits, EntryPoint};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::{
+    frame::results_text,
+    ports::{Claimed, Delivered, TaskHold},
+    record::{TaskRecord, TaskRoot, hash},
+    store::{FoldRecord, KeptReply},
+    tasks::{Attached, Delegation},
+};
+use crate::{
+    conversation::{FoldEntry, unix_ms},
+    event::{TurnAnswer, TurnEnd},
+    origin::{DelegatedWork, TurnOrigin, WorkRole},
+};
+
+/// Interval at which other processes' results are looked for, and at which a conversation is claimed.
+const POLL: Duration = Duration::from_secs(1);
+const CLAIM_POLL: Duration = Duration::from_millis(250);
+/// Attempts to send an answer while the bus fails.
+const SEND_ATTEMPTS: u32 = 10;
+
+impl Delegation {
+    /// Passes the result of ended work on. Returns `false` if another process must do it.
+    pub(super) async fn fold_back(
+        self: &Arc<Self>,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<bool, StoreError> {
+        let Some(fold) = self.decide(attached, record).await? else { return Ok(false) };
+        if fold.leader != record.task {
+            // The marker of that work is there until all results were passed on.
+            return Ok(true);
+        }
+        self.run_fold(attached, &record.root, &fold).await
+    }
+
+    /// Decides, with the other work of the same model response, which turn reads the result. Returns `None`
+    /// if the agent shuts down.
+    async fn decide(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<Option<FoldRecord>, StoreError> {
+        let Attached { store, host, .. } = attached;
+        let (session, batch) = (&record.root.session, &record.batch);
+        let closing = host.closing();
+        let waited = unix_ms().saturating_sub(self.first_end(attached, record).await?);
+        let until =
+            Instant::now() + self.options.batch_wait.saturating_sub(Duration::from_millis(waited));
+        loop {
+            let changed = self.changed.notified();
+            let folds = store.folds(session, batch).await?;
+            if let Some(fold) = folds.iter().find(|fold| fold.tasks.contains(&record.task)) {
+                return Ok(Some(fold.clone()));
+            }
+            let siblings = self.siblings(attached, record).await?;
+            let all_ended = siblings.iter().all(|one| one.state.is_terminal());
+            if all_ended || Instant::now() >= until {
+                let is_folded =
+                    |one: &TaskRecord| folds.iter().any(|fold| fold.tasks.contains(&one.task));
+                let has_result =
+                    |one: &TaskRecord| one.state.is_terminal() && one.state != TaskState::Cancelled;
+                let ready: Vec<_> =
+                    siblings.into_iter().filter(|one| has_result(one) && !is_folded(one)).collect();
+                let Some(fold) = new_fold(record, &ready) else { return Ok(None) };
+                // Another process may have decided meanwhile.
+                let _ = store.create_fold(session, batch, folds.len(), &fold).await?;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(None),
+                () = changed => {}
+                () = sleep(POLL) => {}
+            }
+        }
+    }
+
+    /// Returns the time of the first end among the work of the same model response.
+    async fn first_end(&self, attached: &Attached, record: &TaskRecord) -> Result<u64, StoreError> {
+        let siblings = self.siblings(attached, record).await?;
+        Ok(siblings.iter().filter_map(|one| one.ended).min().unwrap_or_else(unix_ms))
+    }
+
+    async fn siblings(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        let mut all = attached.store.of_session(&record.root.session).await?;
+        all.retain(|one| one.batch == record.batch);
+        Ok(all)
+    }
+
+    /// Runs the turn that reads the results, and sends its answer to the user.
+    async fn run_fold(
+        self: &Arc<Self>,
+        attached: &Attached,
+        root: &TaskRoot,
+        fold: &FoldRecord,
+    ) -> Result<bool, StoreError> {
+        let closing = attached.host.closing();
+        let started = Instant::now();
+        let answer = loop {
+            let Some(hold) = self.claim_root(attached, root).await? else { return Ok(false) };
+            let answer = self.fold_turn(attached, root, fold).await?;
+            drop(hold);
+            match answer {
+                None => return Ok(false),
+                Some(TurnAnswer { ended: TurnEnd::PutDown, .. }) => return Ok(false),
+                Some(answer) if is_final(&answer) => break answer,
+                // The conversation has no capacity now, or another process has it.
+                Some(_) => {}
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(false),
+                () = sleep(POLL) => {}
+            }
+        };
+        histogram!("rockbot_agent_fold_seconds").record(started.elapsed());
+        self.send_answer(attached, root, fold, answer).await?;
+        for task in &fold.tasks {
+            let folded = self.patiently(|| {
+                attached.store.update(task, |record| {
+                    let is_first = record.folded_by.is_none();
+                    record.folded_by = Some(fold.message.clone());
+                    is_first
+                })
+            });
+            folded.await?;
+        }
+        counter!("rockbot_agent_folds_total").increment(1);
+        info!(session_id = %root.session, tasks = fold.tasks.len(), "results passed on");
+        Ok(true)
+    }
+
+    /// Waits until this process runs the conversation. Returns `None` if the agent shuts down.
+    async fn claim_root(
+        &self,
+        attached: &Attached,
+        root: &TaskRoot,
+    ) -> Result<Option<TaskHold>, StoreError> {
+        let closing = attached.host.closing();
+        loop {
+            match self.claim(&root.session).await {
+                Ok(Claimed::Owned(hold)) => return Ok(Some(hold)),
+                Ok(Claimed::Held) => {}
+                Err(error) => warn!(session_id = %root.session, %error, "conversation not claimed"),
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(None),
+                () = sleep(CLAIM_POLL) => {}
+            }
+        }
+    }
+
+    /// Runs the turn, after those that run. A turn that ran already has its recorded answer.
+    async fn fold_turn(
+        self: &Arc<Self>,
+        attached: &Attached,
+        root: &TaskRoot,
+        fold: &FoldRecord,
+    ) -> Result<Option<TurnAnswer>, StoreError> {
+        let open = attached.store.of_session(&root.session).await?;
+        let open = open.iter().filter(|one| !one.state.is_terminal());
+        let withheld: Vec<BudgetLimits> = open.map(|one| one.grant).collect();
+        let leader = attached.store.get(&fold.leader).await?;
+        let FoldRecord { tasks, spent, generation, .. } = fold.clone();
+        let entry = FoldEntry { tasks, spent, generation };
+        let work = DelegatedWork {
+            role: WorkRole::FoldBack { entry, withheld },
+            root: root.session.clone(),
+            requests: leader.as_ref().and_then(|leader| self.requests(leader)),
+        };
+        let mut origin = TurnOrigin {
+            work: Some(Arc::new(work)),
+            reply_to: root.reply_to.clone(),
+            ..TurnOrigin::new(EntryPoint::SubagentResult).with_message(fold.message.clone())
+        };
+        origin.sender = root.sender.as_deref().map(Arc::from);
+        let (session_id, text) = (root.session.clone(), fold.text.clone());
+        let message = UserMessage::new(session_id, text);
+        Ok(attached.host.start_turn(origin, message, Arc::new(|_| ())).await.ok())
+    }
+
+    /// Sends the answer to the user, and keeps it until the user writes again: one whose program is gone
+    /// receives it at another address then.
+    async fn send_answer(
+        &self,
+        attached: &Attached,
+        root: &TaskRoot,
+        fold: &FoldRecord,
+        answer: TurnAnswer,
+    ) -> Result<(), StoreError> {
+        let TurnAnswer { text, outcome, usage, .. } = answer;
+        let usage = usage.map(|usage| *usage);
+        let reply = AgentReply {
+            session_id: root.session.clone(),
+            in_reply_to: fold.message.clone(),
+            agent: attached.name.clone(),
+            sequence: 0,
+            is_final: false,
+            body: ReplyBody::FollowUp { task_ids: fold.tasks.clone(), text, outcome, usage },
+        };
+        let leader = attached.store.get(&fold.leader).await?;
+        // The user may have continued the conversation from another program.
+        let to = leader.map_or_else(|| root.reply_to.clone(), |leader| leader.root.reply_to);
+        let mut kept = KeptReply { reply, sent_to: None };
+        self.patiently(|| attached.store.keep(&kept)).await?;
+        for _ in 0..SEND_ATTEMPTS {
+            match self.send(to.clone(), kept.reply.clone()).await {
+                Delivered::Yes => {
+                    kept.sent_to = to;
+                    return self.patiently(|| attached.store.keep(&kept)).await;
+                }
+                Delivered::Gone => break,
+                Delivered::Failed => sleep(POLL).await,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns `true` if the turn has its final answer. A conversation without capacity is tried again.
+fn is_final(answer: &TurnAnswer) -> bool {
+    answer.ended == TurnEnd::Answered && answer.outcome != TurnOutcome::Overloaded
+}
+
+/// Returns the turn that reads `ready`, run by the process of `leader`.
+fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
+    let mut tasks: Vec<_> = ready.iter().map(|record| record.task.clone()).collect();
+    tasks.sort();
+    let ids: Vec<_> = std::iter::once("fold")
+        .chain(tasks.iter().map(rockbot_contracts::TaskId::as_str))
+        .collect();
+    let message = MessageId::new(format!("fold-{}", hash(&ids, 32))).ok()?;
+    let mut spent = Spending::default();
+    ready.iter().for_each(|record| spent += record.spent);
+    let generation = ready.iter().map(|record| record.root.generation).max()?.saturating_add(1);
+    let (leader, text) = (leader.task.clone(), results_text(ready));
+    Some(FoldRecord { message, tasks, leader, text, spent, generation })
+}

@@ -1,0 +1,32 @@
+//! Work that a turn hands over: sub-agents, which work beside a conversation and report back to it.
+//!
+//! A sub-agent is a conversation `subagent-<task>` of the same agent, with one turn. It is recorded and
+//! continued like any other: see [`conversation`](crate::conversation). Added here:
+//!
+//! - `TaskRecord`: what was handed over by which conversation, and how it ended;
+//! - `run`: the task that runs the turn, and then passes the result on;
+//! - `fold_back`: the turns of the conversation that read results;
+//! - `cancel`: cancels, which are recorded before they take effect;
+//! - [`UserChannel`], [`TaskHost`], [`TaskLeases`]: what it needs of the agent and of the bus.
+
+mod cancel;
+mod fold_back;
+mod frame;
+mod handing_over;
+mod options;
+mod ports;
+mod record;
+mod report;
+mod reports;
+mod run;
+mod spawn;
+mod store;
+mod tasks;
+mod tools;
+
+pub(crate) use self::{
+    handing_over::HandingOver,
+    ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
+    record::is_task_session,
+};
+pub use self::{options::DelegationOptions, tasks::Delegation};

@@ -1,0 +1,312 @@
+//! The task that does handed over work: it runs the turn of the sub-agent, and then passes the result on.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::{counter, gauge};
+use rockbot_contracts::{ReplyBody, TaskId, TaskState, UserMessage, user::TurnOutcome};
+use rockbot_store::StoreError;
+use rockbot_tools::{Budget, BudgetGrant, EntryPoint};
+use tokio::{sync::oneshot, time::sleep};
+use tracing::{info, warn};
+
+use super::{
+    frame::first_chars,
+    ports::Claimed,
+    record::{TaskRecord, session_of},
+    tasks::{Attached, Delegation, RunningTask},
+};
+use crate::{
+    conversation::unix_ms,
+    event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
+    origin::{DelegatedWork, TurnOrigin, WorkRole},
+};
+
+/// Interval at which work is checked for a cancel that another process recorded.
+const CANCEL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause before an operation is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Attempts to record the end of work.
+const ATTEMPTS: u32 = 30;
+/// Longest result that is recorded, in bytes.
+const MAX_RESULT_BYTES: usize = 64 * 1024;
+/// Longest start of a result that users see, in characters.
+const PREVIEW_CHARS: usize = 500;
+
+impl Delegation {
+    /// Starts to do work, unless this process does it already.
+    pub(super) fn start(self: &Arc<Self>, task: TaskId, grant: Option<BudgetGrant>) {
+        let Some(attached) = self.attached() else { return };
+        let Some(running) = self.begin(&task) else { return };
+        let delegation = self.clone();
+        attached.host.spawn(Box::pin(async move {
+            let Some(session) = session_of(&task) else { return };
+            for _ in 0..ATTEMPTS {
+                match delegation.claim(&session).await {
+                    Ok(Claimed::Owned(_hold)) => {
+                        delegation.run(running, grant).await;
+                        return;
+                    }
+                    // That process does the work.
+                    Ok(Claimed::Held) => return,
+                    Err(error) => warn!(%task, %error, "sub-agent not claimed; retrying"),
+                }
+                sleep(RETRY).await;
+            }
+        }));
+    }
+
+    /// Does work whose conversation this process has claimed. Returns `true` if it ended and its result was
+    /// passed on.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        running: RunningTask,
+        grant: Option<BudgetGrant>,
+    ) -> bool {
+        let Some(attached) = self.attached() else { return false };
+        match self.try_run(attached, &running, grant).await {
+            Ok(is_done) => is_done,
+            Err(error) => {
+                warn!(task = %running.task, %error, "sub-agent stopped; its work continues later");
+                false
+            }
+        }
+    }
+
+    async fn try_run(
+        self: &Arc<Self>,
+        attached: &Attached,
+        running: &RunningTask,
+        grant: Option<BudgetGrant>,
+    ) -> Result<bool, StoreError> {
+        let task = &running.task;
+        let Some(mut record) = attached.store.get(task).await? else {
+            self.remove_marker(attached, task).await;
+            return Ok(true);
+        };
+        if !record.state.is_terminal() {
+            let Some(ended) = self.work(attached, running, record, grant).await? else {
+                return Ok(false);
+            };
+            record = ended;
+        }
+        let has_result = record.folded_by.is_none() && record.state != TaskState::Cancelled;
+        if has_result && !self.fold_back(attached, &record).await? {
+            return Ok(false);
+        }
+        self.remove_marker(attached, task).await;
+        Ok(true)
+    }
+
+    /// Runs the turn. Returns the record of the work that ended; `None` if another process continues it.
+    async fn work(
+        self: &Arc<Self>,
+        attached: &Attached,
+        running: &RunningTask,
+        record: TaskRecord,
+        grant: Option<BudgetGrant>,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        let Attached { host, store, .. } = attached;
+        let closing = host.closing();
+        let permit = tokio::select! {
+            biased;
+            () = closing.cancelled() => return Ok(None),
+            permit = self.permits.acquire() => permit,
+        };
+        let started = store.update(&record.task, |record| {
+            let may_start = record.state == TaskState::Submitted;
+            if may_start {
+                record.state = TaskState::Running;
+            }
+            may_start
+        });
+        let Some(record) = started.await? else { return Ok(None) };
+        if record.state == TaskState::Cancelling {
+            return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
+        }
+        let budget = grant.as_ref().map(|grant| grant.budget().clone());
+        gauge!("rockbot_agent_delegations_running").increment(1.0);
+        let answer = loop {
+            let turn = self.start_turn(attached, running, &record, budget.clone());
+            let Some(answered) = turn else { break None };
+            match self.await_answer(attached, running, answered).await {
+                // The agent has no capacity for another conversation now.
+                Some(answer) if answer.ended == TurnEnd::Deferred => {
+                    if closing.run_until_cancelled(sleep(RETRY)).await.is_none() {
+                        break None;
+                    }
+                }
+                answer => break answer,
+            }
+        };
+        gauge!("rockbot_agent_delegations_running").decrement(1.0);
+        drop((permit, grant));
+        match answer {
+            Some(answer) if answer.ended == TurnEnd::Answered => {
+                self.ended(attached, &record, &answer).await.map(Some)
+            }
+            // Another process continues the turn, or this one later.
+            _ => Ok(None),
+        }
+    }
+
+    fn start_turn(
+        self: &Arc<Self>,
+        attached: &Attached,
+        running: &RunningTask,
+        record: &TaskRecord,
+        budget: Option<Budget>,
+    ) -> Option<oneshot::Receiver<TurnAnswer>> {
+        let entry = record.entry();
+        let budget = budget.unwrap_or_else(|| Budget::new(record.grant));
+        let cancellation = running.cancellation.clone();
+        let work = DelegatedWork {
+            role: WorkRole::Task { entry, budget, cancellation },
+            root: record.root.session.clone(),
+            requests: Some(self.requests(record)?),
+        };
+        let mut origin = TurnOrigin {
+            work: Some(Arc::new(work)),
+            ..TurnOrigin::new(EntryPoint::Subagent).with_message(record.message()?)
+        };
+        origin.sender = record.root.sender.as_deref().map(Arc::from);
+        let (session_id, text) = (record.session()?, record.text.clone());
+        let message = UserMessage::new(session_id, text);
+        Some(attached.host.start_turn(origin, message, Arc::new(|_| ())))
+    }
+
+    /// Waits for the answer, and cancels the turn when the work is cancelled. Returns `None` if the agent
+    /// was dropped.
+    async fn await_answer(
+        &self,
+        attached: &Attached,
+        running: &RunningTask,
+        mut answered: oneshot::Receiver<TurnAnswer>,
+    ) -> Option<TurnAnswer> {
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answered => return answer.ok(),
+                () = sleep(CANCEL_INTERVAL), if !running.cancellation.is_cancelled() => {
+                    if let Ok(Some(record)) = attached.store.get(&running.task).await
+                        && record.state == TaskState::Cancelling
+                    {
+                        running.cancellation.cancel();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records the end of work. The first end that is recorded counts.
+    async fn ended(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+        answer: &TurnAnswer,
+    ) -> Result<TaskRecord, StoreError> {
+        let now = unix_ms();
+        let change = |record: &mut TaskRecord| {
+            if record.state.is_terminal() {
+                return false;
+            }
+            record.state = match (record.state, answer.outcome) {
+                (TaskState::Cancelling, _) | (_, TurnOutcome::Cancelled) => TaskState::Cancelled,
+                (
+                    _,
+                    TurnOutcome::Completed
+                    | TurnOutcome::IterationLimit
+                    | TurnOutcome::BudgetExceeded,
+                ) => TaskState::Completed,
+                _ if now >= record.deadline => TaskState::Expired,
+                _ => TaskState::Failed,
+            };
+            record.ended = Some(now);
+            record.spent = answer.usage.as_deref().map(|usage| usage.turn).unwrap_or_default();
+            record.result = cut(&answer.text);
+            true
+        };
+        let ended = self.patiently(|| attached.store.update(&record.task, &change)).await?;
+        let ended = ended.unwrap_or_else(|| {
+            let mut ended = record.clone();
+            change(&mut ended);
+            ended
+        });
+        info!(task = %ended.task, state = ended.state.as_str(), "sub-agent ended");
+        counter!("rockbot_agent_delegations_ended_total", "state" => ended.state.as_str())
+            .increment(1);
+        let tokens = ended.spent.prompt_tokens + ended.spent.completion_tokens;
+        counter!("rockbot_agent_delegations_tokens_total").increment(tokens);
+        self.changed.notify_waiters();
+        if let Some(message) = ended.message() {
+            let body = ReplyBody::DelegationEnded {
+                task_id: ended.task.clone(),
+                state: ended.state,
+                preview: first_chars(&ended.result, PREVIEW_CHARS),
+            };
+            // The result follows in any case.
+            let _ = self.tell(&ended.root, message, body).await;
+        }
+        Ok(ended)
+    }
+
+    /// Repeats an operation of the store while the store is unavailable.
+    pub(super) async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        operation: impl Fn() -> F,
+    ) -> Result<T, StoreError> {
+        let mut left = ATTEMPTS;
+        loop {
+            match operation().await {
+                Err(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. })
+                    if left > 0 =>
+                {
+                    left -= 1;
+                    sleep(RETRY).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Returns the sink that shows approval requests to the user.
+    pub(super) fn requests(self: &Arc<Self>, record: &TaskRecord) -> Option<ProgressSink> {
+        let (delegation, task, message) = (self.clone(), record.task.clone(), record.message()?);
+        Some(Arc::new(move |event| {
+            if !matches!(event, TurnEvent::ApprovalAsked { .. }) {
+                return;
+            }
+            let (delegation, task, message) = (delegation.clone(), task.clone(), message.clone());
+            let Some(attached) = delegation.attached() else { return };
+            let host = attached.host.clone();
+            host.spawn(Box::pin(async move {
+                let Some(attached) = delegation.attached() else { return };
+                if let Ok(Some(record)) = attached.store.get(&task).await {
+                    // Without an answer the request expires, and the call is denied.
+                    let _ = delegation.tell(&record.root, message, event.into()).await;
+                }
+            }));
+        }))
+    }
+
+    /// Removes the marker by which other processes find the work.
+    async fn remove_marker(&self, attached: &Attached, task: &TaskId) {
+        let Some(session) = session_of(task) else { return };
+        let conversations = &attached.conversations;
+        let marked = conversations.marked(&session).await.unwrap_or_default();
+        for message in marked {
+            if let Err(error) = conversations.answered(&session, &message).await {
+                warn!(%task, %error, "marker not removed; the sub-agent is checked again");
+            }
+        }
+    }
+}
+
+/// The answer of work that was cancelled before it began.
+fn cancelled_answer() -> TurnAnswer {
+    TurnAnswer::new(TurnOutcome::Cancelled, "Cancelled before it began.")
+}
+
+fn cut(text: &str) -> String {
+    let cut = text.floor_char_boundary(MAX_RESULT_BYTES);
+    text[..cut].to_owned()
+}

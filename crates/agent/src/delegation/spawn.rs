@@ -1,0 +1,193 @@
+//! The start of a sub-agent.
+
+use std::sync::Arc;
+
+use metrics::counter;
+use rockbot_contracts::{SessionId, Spending, TaskId, TaskState};
+use rockbot_tools::{Budget, BudgetGrant, ToolContext, ToolFailure, ToolResult};
+use serde::Deserialize;
+
+use super::{
+    frame::{first_chars, one_line},
+    handing_over::HandingOver,
+    record::{TaskKind, TaskRecord, TaskRoot, session_of},
+    tasks::{Attached, Delegation},
+};
+use crate::conversation::unix_ms;
+
+/// Instructions of a sub-agent about its role.
+const ROLE: &str = include_str!("../../guides/subagent-role.md");
+/// Longest description in lists, in characters.
+const DESCRIPTION_CHARS: usize = 200;
+const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
+const MAX_CONTEXT_BYTES: usize = 64 * 1024;
+const MINUTE_MS: u64 = 60 * 1000;
+
+/// Arguments of `spawn_subagent`.
+#[derive(Debug, Deserialize)]
+pub(super) struct SpawnArguments {
+    description: String,
+    #[serde(default)]
+    context: String,
+    #[serde(default = "default_timeout")]
+    timeout_minutes: u64,
+}
+
+const fn default_timeout() -> u64 {
+    10
+}
+
+impl SpawnArguments {
+    fn validate(&self) -> Result<(), ToolFailure> {
+        let bytes = self.description.len();
+        if self.description.trim().is_empty() || bytes > MAX_DESCRIPTION_BYTES {
+            return Err(ToolFailure::invalid("description must have 1 byte to 16 KiB"));
+        }
+        if self.context.len() > MAX_CONTEXT_BYTES {
+            return Err(ToolFailure::invalid(
+                "context must have at most 64 KiB; save more to working memory and name the key",
+            ));
+        }
+        if !(1..=120).contains(&self.timeout_minutes) {
+            return Err(ToolFailure::invalid("timeout_minutes must be 1 to 120"));
+        }
+        Ok(())
+    }
+
+    /// Returns the message to the sub-agent.
+    fn text(&self, task: &TaskId, turn: &HandingOver) -> String {
+        let mut text = ROLE.replace("{task}", task.as_str());
+        text.push_str(&format!("\n# Your task\n\n{}\n", self.description));
+        if !self.context.is_empty() {
+            text.push_str(&format!("\n# Context\n\n{}\n", self.context));
+        }
+        text.push_str(&format!(
+            "\n# What the user wrote\n\nThis is background. Your task is above.\n\n{}\n",
+            turn.words
+        ));
+        text
+    }
+}
+
+impl Delegation {
+    /// Starts a sub-agent, unless the call did so before.
+    pub(super) async fn spawn_subagent(
+        self: &Arc<Self>,
+        arguments: SpawnArguments,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        arguments.validate()?;
+        let attached = self.caller(&context.agent)?;
+        let Some(turn) = self.turn(&context.session_id) else {
+            let reason = "only a turn of a conversation can start sub-agents".to_owned();
+            return Err(ToolFailure::NotPermitted { reason });
+        };
+        let Some(task) = TaskRecord::id_of(&context.tool_call_id) else {
+            return Err(ToolFailure::failed("no id for the sub-agent; call again"));
+        };
+        // The count and the new record must not be separated by another call.
+        let _one = self.spawning.lock().await;
+        if let Some(known) = attached.store.get(&task).await? {
+            if known.call != context.tool_call_id {
+                return Err(ToolFailure::failed("the id of the sub-agent is taken; call again"));
+            }
+            self.start(task.clone(), None);
+            return Ok(spawned(&task));
+        }
+        let open = self.open_tasks(attached, &context.session_id).await?;
+        let most = self.options.most_subagents;
+        if open >= most {
+            return Ok(ToolResult::error(format!(
+                "Error: maximum concurrent subagents ({most}) already running. Use list_subagents to see \
+                 active tasks or cancel_subagent to free a slot."
+            )));
+        }
+        let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
+        let grant = budget.grant_detached(most - open + 1);
+        let grant =
+            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
+        let record = new_record(task, &arguments, context, turn, &grant);
+        self.record(attached, &record).await?;
+        counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
+        self.start(record.task.clone(), Some(grant));
+        if context.cancellation.is_cancelled() {
+            // The cancel of all work may have been before the record.
+            let _ = self.cancel_task(&record.task).await?;
+        }
+        Ok(spawned(&record.task))
+    }
+
+    /// Records the work, and marks its conversation for processes that continue it.
+    async fn record(&self, attached: &Attached, record: &TaskRecord) -> Result<(), ToolFailure> {
+        let Attached { conversations, store, .. } = attached;
+        if store.create(record).await?.is_some() {
+            return Ok(());
+        }
+        let (Some(session), Some(message)) = (session_of(&record.task), record.message()) else {
+            return Err(ToolFailure::failed("no conversation for the sub-agent; call again"));
+        };
+        if conversations.is_durable()
+            && let Err(error) = conversations.mark(&session, &message).await
+        {
+            return Err(ToolFailure::failed_with_source(
+                "the sub-agent was recorded but could not be started; cancel it, or wait",
+                error,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the number of open sub-agents of a conversation.
+    async fn open_tasks(
+        &self,
+        attached: &Attached,
+        session: &SessionId,
+    ) -> Result<u64, ToolFailure> {
+        let records = attached.store.of_session(session).await?;
+        Ok(records.iter().filter(|record| !record.state.is_terminal()).count() as u64)
+    }
+}
+
+fn spawned(task: &TaskId) -> ToolResult {
+    ToolResult::text(format!(
+        "Subagent spawned with task_id: {task}. It will report progress and send a final result when \
+         complete."
+    ))
+}
+
+fn new_record(
+    task: TaskId,
+    arguments: &SpawnArguments,
+    context: &ToolContext,
+    turn: HandingOver,
+    grant: &BudgetGrant,
+) -> TaskRecord {
+    let created = unix_ms();
+    let text = arguments.text(&task, &turn);
+    let HandingOver { message, reply_to, sender, generation, .. } = turn;
+    TaskRecord {
+        task,
+        kind: TaskKind::Subagent,
+        call: context.tool_call_id.clone(),
+        root: TaskRoot {
+            session: context.session_id.clone(),
+            message,
+            reply_to,
+            sender,
+            generation,
+        },
+        batch: context.step.clone().unwrap_or_else(|| context.tool_call_id.clone()),
+        description: first_chars(&one_line(&arguments.description), DESCRIPTION_CHARS),
+        text,
+        state: TaskState::Submitted,
+        created,
+        deadline: created.saturating_add(arguments.timeout_minutes * MINUTE_MS),
+        ended: None,
+        scope: context.scope.to_recorded(),
+        grant: grant.budget().remaining(),
+        spent: Spending::default(),
+        last_report: String::new(),
+        result: String::new(),
+        folded_by: None,
+    }
+}

@@ -1,0 +1,216 @@
+//! The stored records of handed over work.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::{
+    AgentName, AgentReply, MessageId, RoutingKey, SessionId, Spending, TaskId, ToolCallId,
+};
+use rockbot_store::{
+    Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, StoreError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::record::TaskRecord;
+
+/// Time that records are kept: of open work, and after its result was passed on.
+const KEEP_OPEN: Duration = Duration::from_secs(7 * 24 * 3600);
+const KEEP_FOLDED: Duration = Duration::from_secs(24 * 3600);
+/// Attempts at a conditional write while others write too.
+const ATTEMPTS: usize = 32;
+/// Maximum number of records that are listed.
+const MAX_LISTED: usize = 500;
+
+/// Results that one turn reads together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FoldRecord {
+    pub(super) message: MessageId,
+    pub(super) tasks: Vec<TaskId>,
+    /// The work whose process runs the turn.
+    pub(super) leader: TaskId,
+    pub(super) text: String,
+    pub(super) spent: Spending,
+    pub(super) generation: u32,
+}
+
+/// A further answer, kept until the user writes again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct KeptReply {
+    pub(super) reply: AgentReply,
+    /// The address that it was sent to, if the bus accepted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sent_to: Option<RoutingKey>,
+}
+
+/// An entry of the list of a conversation's work.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Listed {}
+
+/// The records of one agent.
+#[derive(Clone)]
+pub(super) struct TaskStore {
+    /// By task.
+    records: DocumentStore<TaskRecord>,
+    /// By conversation and task.
+    lists: DocumentStore<Listed>,
+    /// By conversation, batch and number.
+    folds: DocumentStore<FoldRecord>,
+    /// By conversation and message.
+    kept: DocumentStore<KeptReply>,
+}
+
+/// The outcome of an operation on records.
+pub(super) type Stored<T> = Result<T, StoreError>;
+
+impl TaskStore {
+    pub(super) fn new(store: &Arc<dyn Store>, agent: &AgentName) -> Self {
+        Self {
+            records: DocumentStore::new(store.clone(), ["tasks", agent.as_str()]),
+            lists: DocumentStore::new(store.clone(), ["task-lists", agent.as_str()]),
+            folds: DocumentStore::new(store.clone(), ["folds", agent.as_str()]),
+            kept: DocumentStore::new(store.clone(), ["follow-ups", agent.as_str()]),
+        }
+    }
+
+    /// Creates the record of new work. Returns the record that exists already, if there is one.
+    pub(super) async fn create(&self, record: &TaskRecord) -> Stored<Option<TaskRecord>> {
+        // Listed first: a listed task without a record is skipped.
+        let listed = [record.root.session.as_str(), record.task.as_str()];
+        let expected = Expected::Anything;
+        self.lists.put(&listed, &Listed {}, Some(KEEP_OPEN), expected).await.map_err(failed)?;
+        let name = [record.task.as_str()];
+        let put = self.records.put(&name, record, Some(KEEP_OPEN), Expected::Absent).await;
+        Ok(match put.map_err(failed)? {
+            PutOutcome::Done(_) => None,
+            PutOutcome::Conflict(found) => found.map(|found| found.value),
+        })
+    }
+
+    pub(super) async fn get(&self, task: &TaskId) -> Stored<Option<TaskRecord>> {
+        Ok(self.document(task).await?.map(|found| found.value))
+    }
+
+    async fn document(&self, task: &TaskId) -> Stored<Option<Document<TaskRecord>>> {
+        self.records.get(&[task.as_str()]).await.map_err(failed)
+    }
+
+    /// Changes a record. `change` returns `false` to leave it as it is. Returns the record afterwards.
+    pub(super) async fn update(
+        &self,
+        task: &TaskId,
+        change: impl Fn(&mut TaskRecord) -> bool,
+    ) -> Stored<Option<TaskRecord>> {
+        for _ in 0..ATTEMPTS {
+            let Some(Document { mut value, version, .. }) = self.document(task).await? else {
+                return Ok(None);
+            };
+            if !change(&mut value) {
+                return Ok(Some(value));
+            }
+            let ttl = if value.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN };
+            let (name, expected) = ([task.as_str()], Expected::Version(version));
+            let put = self.records.put(&name, &value, Some(ttl), expected).await;
+            if let PutOutcome::Done(_) = put.map_err(failed)? {
+                return Ok(Some(value));
+            }
+        }
+        let reason = "the record of the work changes too often; try again".to_owned();
+        Err(StoreError::Unavailable { reason })
+    }
+
+    /// Returns the work of a conversation, the oldest first.
+    pub(super) async fn of_session(&self, session: &SessionId) -> Stored<Vec<TaskRecord>> {
+        let listed = self.lists.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)?;
+        let mut records = Vec::with_capacity(listed.len());
+        for (name, _) in listed {
+            let task = name.last().and_then(|task| TaskId::new(task.as_str()).ok());
+            if let Some(task) = task {
+                records.extend(self.get(&task).await?);
+            }
+        }
+        records.sort_by_key(|record| record.created);
+        Ok(records)
+    }
+
+    /// Returns the work of all conversations, the oldest first.
+    pub(super) async fn all(&self) -> Stored<Vec<TaskRecord>> {
+        let none: [&str; 0] = [];
+        let found = self.records.list(&none, MAX_LISTED).await.map_err(failed)?;
+        let mut records: Vec<_> = found.into_iter().map(|(_, found)| found.value).collect();
+        records.sort_by_key(|record| record.created);
+        Ok(records)
+    }
+
+    /// Returns the turns on results of one model response that were decided on.
+    pub(super) async fn folds(
+        &self,
+        session: &SessionId,
+        batch: &ToolCallId,
+    ) -> Stored<Vec<FoldRecord>> {
+        let below = [session.as_str(), batch.as_str()];
+        let found = self.folds.list(&below, MAX_LISTED).await.map_err(failed)?;
+        Ok(found.into_iter().map(|(_, found)| found.value).collect())
+    }
+
+    /// Decides on a turn as number `number` of its batch. Returns `false` if another one has the number.
+    pub(super) async fn create_fold(
+        &self,
+        session: &SessionId,
+        batch: &ToolCallId,
+        number: usize,
+        fold: &FoldRecord,
+    ) -> Stored<bool> {
+        let number = format!("{number:04}");
+        let name = [session.as_str(), batch.as_str(), number.as_str()];
+        let put = self.folds.put(&name, fold, Some(KEEP_OPEN), Expected::Absent).await;
+        Ok(matches!(put.map_err(failed)?, PutOutcome::Done(_)))
+    }
+
+    /// Keeps an answer until the user writes again.
+    pub(super) async fn keep(&self, kept: &KeptReply) -> Stored<()> {
+        let AgentReply { session_id, in_reply_to, .. } = &kept.reply;
+        let name = [session_id.as_str(), in_reply_to.as_str()];
+        self.kept.put(&name, kept, Some(KEEP_OPEN), Expected::Anything).await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// Returns the answers that are kept for the user of a conversation.
+    pub(super) async fn kept(&self, session: &SessionId) -> Stored<Vec<KeptReply>> {
+        let found = self.kept.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)?;
+        Ok(found.into_iter().map(|(_, found)| found.value).collect())
+    }
+
+    /// Removes a kept answer.
+    pub(super) async fn forget(&self, kept: &KeptReply) -> Stored<()> {
+        let AgentReply { session_id, in_reply_to, .. } = &kept.reply;
+        let name = [session_id.as_str(), in_reply_to.as_str()];
+        self.kept.remove(&name, Expected::Anything).await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// Removes everything that is stored on the work of a conversation.
+    pub(super) async fn delete(&self, session: &SessionId) -> Stored<Vec<TaskRecord>> {
+        let records = self.of_session(session).await?;
+        for kept in self.kept(session).await? {
+            self.forget(&kept).await?;
+        }
+        for (name, _) in self.folds.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)? {
+            self.folds.remove(&name, Expected::Anything).await.map_err(failed)?;
+        }
+        for record in &records {
+            let task = record.task.as_str();
+            self.records.remove(&[task], Expected::Anything).await.map_err(failed)?;
+            let listed = [session.as_str(), task];
+            self.lists.remove(&listed, Expected::Anything).await.map_err(failed)?;
+        }
+        Ok(records)
+    }
+}
+
+fn failed(error: DocumentError) -> StoreError {
+    match error {
+        DocumentError::Store(error) => error,
+        DocumentError::Name(error) => StoreError::Unusable { reason: error.to_string() },
+    }
+}

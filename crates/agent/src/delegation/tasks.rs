@@ -1,0 +1,308 @@
+//! The handed over work of an agent.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, OnceLock, Weak},
+};
+
+use parking_lot::{Mutex, RwLock};
+use rockbot_contracts::{
+    AgentName, AgentReply, MessageId, ReplyBody, RoutingKey, SessionId, TaskId, TaskSummary,
+};
+use rockbot_store::StoreError;
+use rockbot_tools::ToolFailure;
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{
+    handing_over::HandingOver,
+    options::DelegationOptions,
+    ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
+    record::{TaskRecord, TaskRoot, task_of},
+    reports::Reports,
+    store::TaskStore,
+};
+use crate::conversation::{ConversationError, Conversations};
+
+/// Sub-agents of one agent: starts them, lists and cancels them, and passes their results on to the
+/// conversations that started them.
+///
+/// Created before the agent, because its [`tools`](Self::tools) are registered with those of the agent, and
+/// passed to it in [`AgentParts::delegation`](crate::AgentParts::delegation).
+pub struct Delegation {
+    /// This value, for tasks that outlive a call.
+    this: Weak<Self>,
+    pub(super) options: DelegationOptions,
+    agent: OnceLock<Attached>,
+    leases: RwLock<Option<Arc<dyn TaskLeases>>>,
+    users: RwLock<Option<Arc<dyn UserChannel>>>,
+    /// Turns that run in this process.
+    turns: Mutex<HashMap<SessionId, HandingOver>>,
+    /// Work that this process does.
+    running: Mutex<HashMap<TaskId, CancellationToken>>,
+    pub(super) reports: Reports,
+    /// One at a time, so that the limit of a conversation is kept.
+    pub(super) spawning: AsyncMutex<()>,
+    pub(super) permits: Semaphore,
+    /// Notified when the record of work changes in this process.
+    pub(super) changed: Notify,
+}
+
+/// The agent that does the work.
+pub(super) struct Attached {
+    pub(super) name: AgentName,
+    pub(super) conversations: Conversations,
+    pub(super) store: TaskStore,
+    pub(super) host: Arc<dyn TaskHost>,
+}
+
+/// Ends the registration of a running turn.
+pub(crate) struct TurnGuard {
+    delegation: Arc<Delegation>,
+    session: SessionId,
+}
+
+impl Drop for TurnGuard {
+    fn drop(&mut self) {
+        self.delegation.turns.lock().remove(&self.session);
+    }
+}
+
+impl Delegation {
+    /// Creates the handed over work of an agent that is created later.
+    #[must_use]
+    pub fn new(options: DelegationOptions) -> Arc<Self> {
+        let permits = Semaphore::new(options.most_tasks);
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            options,
+            agent: OnceLock::new(),
+            leases: RwLock::default(),
+            users: RwLock::default(),
+            turns: Mutex::default(),
+            running: Mutex::default(),
+            reports: Reports::default(),
+            spawning: AsyncMutex::default(),
+            permits,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Sets the agent that does the work.
+    pub(crate) fn attach(
+        &self,
+        name: AgentName,
+        conversations: Conversations,
+        host: Arc<dyn TaskHost>,
+    ) {
+        let store = TaskStore::new(conversations.store(), &name);
+        if self.agent.set(Attached { name, conversations, store, host }).is_err() {
+            warn!("delegation is attached to an agent already; this is a bug");
+        }
+    }
+
+    /// Sets how the processes of the agent share its conversations.
+    pub(crate) fn set_leases(&self, leases: Arc<dyn TaskLeases>) {
+        *self.leases.write() = Some(leases);
+    }
+
+    /// Sets how users receive what they wait for no longer.
+    pub(crate) fn set_users(&self, users: Arc<dyn UserChannel>) {
+        *self.users.write() = Some(users);
+    }
+
+    /// Registers a running turn until the guard is dropped.
+    pub(crate) fn turn_started(
+        self: &Arc<Self>,
+        session: &SessionId,
+        turn: HandingOver,
+    ) -> TurnGuard {
+        self.turns.lock().insert(session.clone(), turn);
+        TurnGuard { delegation: self.clone(), session: session.clone() }
+    }
+
+    pub(super) fn turn(&self, session: &SessionId) -> Option<HandingOver> {
+        self.turns.lock().get(session).cloned()
+    }
+
+    /// Returns this value for a task that outlives the call.
+    pub(super) fn shared(&self) -> Result<Arc<Self>, ToolFailure> {
+        self.this.upgrade().ok_or_else(|| ToolFailure::failed("the agent is shutting down"))
+    }
+
+    pub(super) fn attached(&self) -> Option<&Attached> {
+        self.agent.get()
+    }
+
+    /// Returns the agent that a call is for.
+    pub(super) fn caller(&self, agent: &AgentName) -> Result<&Attached, ToolFailure> {
+        self.attached().filter(|attached| attached.name == *agent).ok_or_else(|| {
+            let reason = "this agent has no sub-agents; do the work yourself".to_owned();
+            ToolFailure::NotPermitted { reason }
+        })
+    }
+
+    /// Claims a conversation for this process. Without other processes, it is always this one's.
+    pub(super) async fn claim(&self, session: &SessionId) -> Result<Claimed, StoreError> {
+        let leases = self.leases.read().clone();
+        match leases {
+            Some(leases) => leases.claim(session).await,
+            None => Ok(Claimed::Owned(Box::new(()))),
+        }
+    }
+
+    /// Notes that this process does the work. Returns `None` if it does so already.
+    pub(super) fn begin(self: &Arc<Self>, task: &TaskId) -> Option<RunningTask> {
+        let mut running = self.running.lock();
+        if running.contains_key(task) {
+            return None;
+        }
+        let cancellation = CancellationToken::new();
+        running.insert(task.clone(), cancellation.clone());
+        let (delegation, task) = (self.clone(), task.clone());
+        Some(RunningTask { delegation, task, cancellation })
+    }
+
+    /// Cancels the work if this process does it.
+    pub(super) fn cancel_here(&self, task: &TaskId) {
+        if let Some(cancellation) = self.running.lock().get(task) {
+            cancellation.cancel();
+        }
+    }
+
+    /// Sends a reply to the user of a conversation.
+    pub(super) async fn tell(
+        &self,
+        root: &TaskRoot,
+        in_reply_to: MessageId,
+        body: ReplyBody,
+    ) -> Delivered {
+        let Some(attached) = self.attached() else { return Delivered::Gone };
+        let reply = AgentReply {
+            session_id: root.session.clone(),
+            in_reply_to,
+            agent: attached.name.clone(),
+            sequence: 0,
+            is_final: false,
+            body,
+        };
+        self.send(root.reply_to.clone(), reply).await
+    }
+
+    pub(super) async fn send(&self, to: Option<RoutingKey>, reply: AgentReply) -> Delivered {
+        let users = self.users.read().clone();
+        match (users, to) {
+            (Some(users), Some(to)) => users.send(to, reply).await,
+            _ => Delivered::Gone,
+        }
+    }
+
+    /// Continues the open work of a conversation that no process does, and sends its user the answers that
+    /// went to another address. Called when the user sends a message.
+    pub(crate) fn user_returned(self: &Arc<Self>, session: &SessionId, reply_to: RoutingKey) {
+        let Some(attached) = self.attached() else { return };
+        let (delegation, session) = (self.clone(), session.clone());
+        attached.host.spawn(Box::pin(async move {
+            if let Err(error) = delegation.continue_session(&session, reply_to).await {
+                warn!(session_id = %session, %error, "handed over work not continued");
+            }
+        }));
+    }
+
+    async fn continue_session(
+        self: &Arc<Self>,
+        session: &SessionId,
+        reply_to: RoutingKey,
+    ) -> Result<(), StoreError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(()) };
+        for kept in store.kept(session).await? {
+            // The queue of a program that is gone may still accept replies.
+            let was_received = kept.sent_to.as_ref() == Some(&reply_to);
+            if was_received
+                || self.send(Some(reply_to.clone()), kept.reply.clone()).await == Delivered::Yes
+            {
+                store.forget(&kept).await?;
+            }
+        }
+        for record in store.of_session(session).await? {
+            if record.folded_by.is_none() {
+                // The user reads further replies at the new address.
+                let moved = store.update(&record.task, |record| {
+                    let is_moved = record.root.reply_to.as_ref() != Some(&reply_to);
+                    record.root.reply_to = Some(reply_to.clone());
+                    is_moved
+                });
+                moved.await?;
+                self.start(record.task, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the work of a conversation of a sub-agent that no process does. Returns `false` if there is
+    /// none. Called by the search for open turns, which has claimed the conversation.
+    pub(crate) async fn continue_task(self: &Arc<Self>, session: &SessionId) -> bool {
+        let Some(task) = task_of(session) else { return false };
+        let Some(running) = self.begin(&task) else { return true };
+        self.run(running, None).await
+    }
+
+    /// Returns the handed over work of all conversations, the oldest first, at most 500.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn list(&self) -> Result<Vec<TaskSummary>, ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
+        Ok(store.all().await?.iter().map(TaskRecord::summary).collect())
+    }
+
+    /// Returns handed over work and its result.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn show(
+        &self,
+        task: &TaskId,
+    ) -> Result<Option<(TaskSummary, String)>, ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(None) };
+        let found = store.get(task).await?;
+        Ok(found.map(|record| (record.summary(), record.result)))
+    }
+
+    /// Deletes the records of the work of a conversation. Returns the conversations of the sub-agents.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<SessionId>, ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
+        let deleted = store.delete(session).await?;
+        Ok(deleted.iter().filter_map(TaskRecord::session).collect())
+    }
+}
+
+/// Work that this process does, until it is dropped.
+pub(super) struct RunningTask {
+    pub(super) delegation: Arc<Delegation>,
+    pub(super) task: TaskId,
+    pub(super) cancellation: CancellationToken,
+}
+
+impl Drop for RunningTask {
+    fn drop(&mut self) {
+        self.delegation.running.lock().remove(&self.task);
+    }
+}
+
+impl fmt::Debug for Delegation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delegation")
+            .field("options", &self.options)
+            .field("running", &self.running.lock().len())
+            .finish_non_exhaustive()
+    }
+}

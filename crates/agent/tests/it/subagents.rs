@@ -1,0 +1,429 @@
+//! Sub-agents: their limits, their results, and processes that die meanwhile.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+use rockbot_agent::{
+    Agent, AgentClient, AgentInbox, AgentParts, Approvals, ConversationOptions, ConversationServer,
+    ConversationService, Conversations, Delegation, DelegationOptions, FollowUps, Sharing, serve,
+    serve_shared,
+};
+use rockbot_bus::{Bus, MemoryBus};
+use rockbot_contracts::{
+    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ConversationRequest,
+    ConversationResponse, InstanceId, ReplyBody, TaskId, TaskState, TurnUsage, user::TurnOutcome,
+};
+use rockbot_llm::{
+    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
+};
+use rockbot_store::{Clock, Stores};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_tools::ApprovalSection;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::harness::{AgentFixture, Behavior, ProbeTool, cancel, message, text_events};
+
+/// Answers a request; the permits of a gate are awaited first.
+type Script = Arc<dyn Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>) + Send + Sync>;
+
+/// A model that answers as a function of the request, and counts the requests.
+struct FunctionModel {
+    script: Script,
+    requests: Mutex<Vec<ChatRequest>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl FunctionModel {
+    fn new(
+        script: impl Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>)
+        + Send
+        + Sync
+        + 'static,
+    ) -> Arc<Self> {
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { script: Arc::new(script), requests: Mutex::default(), running, most })
+    }
+
+    fn requests(&self, of_sub_agents: bool) -> Vec<ChatRequest> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|one| is_sub_agent(one) == of_sub_agents).cloned().collect()
+    }
+}
+
+impl ChatModel for FunctionModel {
+    fn name(&self) -> &str {
+        "function"
+    }
+
+    fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
+        self.requests.lock().unwrap().push(request.clone());
+        let (events, gate) = (self.script)(&request);
+        async move {
+            if is_sub_agent(&request) {
+                let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most.fetch_max(running, Ordering::SeqCst);
+            }
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            if is_sub_agent(&request) {
+                self.running.fetch_sub(1, Ordering::SeqCst);
+            }
+            Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+        }
+        .boxed()
+    }
+}
+
+fn is_sub_agent(request: &ChatRequest) -> bool {
+    request.session.starts_with("subagent-")
+}
+
+/// Returns the last user message and the tool results after it.
+fn exchange(request: &ChatRequest) -> (String, Vec<String>) {
+    let (mut text, mut results) = (String::new(), Vec::new());
+    for message in &request.messages {
+        match message {
+            ChatMessage::User(user) => (text, results) = (user.clone(), Vec::new()),
+            ChatMessage::Tool { content, .. } => results.push(content.clone()),
+            _ => {}
+        }
+    }
+    (text, results)
+}
+
+fn call_all(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
+    let delta = |(index, (name, arguments)): (usize, &(&str, Value))| ChatEvent::ToolCallDelta {
+        index: Some(index.try_into().unwrap()),
+        id: Some(format!("call-{index}")),
+        name: Some((*name).to_owned()),
+        arguments: arguments.to_string(),
+    };
+    let deltas = calls.iter().enumerate().map(delta);
+    deltas.chain([ChatEvent::Finished(FinishReason::ToolCalls)]).collect()
+}
+
+fn spawn(count: usize) -> Vec<ChatEvent> {
+    let call = |number| ("spawn_subagent", json!({"description": format!("part {number}")}));
+    call_all(&(1..=count).map(call).collect::<Vec<_>>())
+}
+
+/// Spawns `count` sub-agents for the message `go`, and summarizes results.
+fn root_script(request: &ChatRequest, count: usize) -> Vec<ChatEvent> {
+    let (text, results) = exchange(request);
+    if text.contains("[Subagent task") {
+        text_events("All parts are done.")
+    } else if text.starts_with("go") && results.is_empty() {
+        spawn(count)
+    } else {
+        text_events("Started.")
+    }
+}
+
+/// A bus, stores, and the processes of an agent on them.
+struct Fleet {
+    bus: Arc<dyn Bus>,
+    stores: Stores,
+    approvals: Option<Arc<Approvals>>,
+    options: DelegationOptions,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let (bus, stores) = (Arc::new(MemoryBus::new()), Stores::memory(Clock::System));
+        Self { bus, stores, approvals: None, options: DelegationOptions::default() }
+    }
+
+    fn agent(&self, model: &Arc<FunctionModel>, tools: &[&Arc<ProbeTool>]) -> Agent {
+        let AgentFixture { definition, registry, .. } = AgentFixture::new();
+        for tool in tools {
+            registry.register(tool.as_tool()).unwrap();
+        }
+        let delegation = Delegation::new(self.options.clone());
+        for tool in delegation.tools() {
+            registry.register(tool).unwrap();
+        }
+        let model: Arc<dyn ChatModel> = model.clone();
+        let Stores { store, log } = self.stores.clone();
+        let conversations =
+            Conversations::new(log, store, tester(), ConversationOptions::default());
+        Agent::new(AgentParts {
+            conversations,
+            approvals: self.approvals.clone(),
+            delegation: Some(delegation),
+            ..AgentParts::new(definition, model, registry)
+        })
+    }
+
+    async fn replica(&self, agent: &Agent, name: &str) -> AgentInbox {
+        let sharing = Sharing::new(self.stores.store.clone(), InstanceId::new(name).unwrap());
+        serve_shared(agent.clone(), self.bus.clone(), 16, sharing).await.unwrap()
+    }
+
+    /// Serves the agent alone, with requests about its work.
+    async fn serve(&self, agent: Agent) -> (AgentInbox, ConversationService) {
+        let requests = ConversationServer::for_agent(agent.clone());
+        let inbox = serve(agent, self.bus.clone(), 16).await.unwrap();
+        (inbox, requests.serve(self.bus.clone()).await.unwrap())
+    }
+
+    async fn client(&self, name: &str) -> (AgentClient, FollowUps) {
+        let instance = InstanceId::new(name).unwrap();
+        let client = AgentClient::connect(self.bus.clone(), &instance).await.unwrap();
+        let follow_ups = client.follow_ups().unwrap();
+        (client, follow_ups)
+    }
+}
+
+fn tester() -> AgentName {
+    AgentName::new("tester").unwrap()
+}
+
+async fn say(client: &AgentClient, text: &str) -> (String, Option<TurnUsage>) {
+    let replies = client.send(&tester(), &message("s", text)).await.unwrap();
+    let reply = within_timeout("an answer", replies.last()).await.unwrap();
+    let ReplyBody::Answer { text, usage, .. } = reply.body else { panic!("{reply:?}") };
+    (text, usage)
+}
+
+/// Returns the next further answer, and the replies before it.
+async fn follow_up(
+    follow_ups: &mut FollowUps,
+) -> (Vec<TaskId>, String, TurnUsage, Vec<AgentReply>) {
+    let mut before = Vec::new();
+    loop {
+        let reply = within_timeout("a follow-up", follow_ups.next()).await.unwrap();
+        match reply.body {
+            ReplyBody::FollowUp { task_ids, text, usage, .. } => {
+                return (task_ids, text, usage.unwrap(), before);
+            }
+            _ => before.push(reply),
+        }
+    }
+}
+
+async fn tasks(client: &AgentClient) -> Vec<rockbot_contracts::TaskSummary> {
+    let response = client.request(&tester(), &ConversationRequest::Tasks {}).await.unwrap();
+    let ConversationResponse::Tasks { tasks } = response else { panic!("{response:?}") };
+    tasks
+}
+
+#[tokio::test]
+async fn limit_of_running_sub_agents_is_kept() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| {
+            if is_sub_agent(request) {
+                return (text_events("Found."), Some(gate.clone()));
+            }
+            (root_script(request, 50), None)
+        }
+    });
+    let agent = fleet.agent(&model, &[]);
+    let _served = fleet.serve(agent).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    assert_eq!(say(&client, "go").await.0, "Started.");
+    let (_, results) = exchange(&model.requests(false)[1]);
+    let refused = results
+        .iter()
+        .filter(|text| text.contains("Error: maximum concurrent subagents (3) already running."));
+    assert_eq!((results.len(), refused.count()), (50, 47));
+    wait_until("three run", || model.requests(true).len() == 3).await;
+    gate.add_permits(3);
+    let (ids, text, usage, before) = follow_up(&mut follow_ups).await;
+    assert_eq!((ids.len(), text.as_str()), (3, "All parts are done."));
+    assert_eq!(model.most.load(Ordering::SeqCst), 3);
+    let ended = |reply: &AgentReply| {
+        matches!(reply.body, ReplyBody::DelegationEnded { state: TaskState::Completed, .. })
+    };
+    assert_eq!(before.iter().filter(|reply| ended(reply)).count(), 3);
+    // One turn for all three, whose spending counts.
+    let all = model.requests(false).len() + model.requests(true).len();
+    assert_eq!(usage.session.model_calls, all as u64);
+    assert_eq!((usage.children.model_calls, model.requests(false).len()), (3, 3));
+    let (read, _) = exchange(&model.requests(false)[2]);
+    assert_eq!(read.matches("\nFound.\n").count(), 3, "{read}");
+    // A slot is free again.
+    assert_eq!(say(&client, "go").await.0, "Started.");
+    wait_until("three more run", || model.requests(true).len() == 6).await;
+}
+
+#[tokio::test]
+async fn next_message_does_not_end_a_sub_agent() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| match is_sub_agent(request) {
+            true => (text_events("Found."), Some(gate.clone())),
+            false => (root_script(request, 1), None),
+        }
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    for _ in 0..2 {
+        assert_eq!(say(&client, "still there?").await.0, "Started.");
+    }
+    gate.add_permits(1);
+    assert_eq!(follow_up(&mut follow_ups).await.1, "All parts are done.");
+}
+
+#[tokio::test]
+async fn sub_agent_cannot_start_others_and_reports_to_the_user_only() {
+    let fleet = Fleet::new();
+    let model = FunctionModel::new(|request| {
+        if !is_sub_agent(request) {
+            return (root_script(request, 1), None);
+        }
+        let (_, results) = exchange(request);
+        if results.is_empty() {
+            let report = |n| ("report_progress", json!({"message": format!("report {n}")}));
+            let mut calls: Vec<_> = (1..=100).map(report).collect();
+            calls.push(("spawn_subagent", json!({"description": "more"})));
+            return (call_all(&calls), None);
+        }
+        (text_events("Found."), None)
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    let before = follow_up(&mut follow_ups).await.3;
+    let offered = |request: &ChatRequest| -> Vec<_> {
+        let names = request.tools.iter().map(|tool| tool.name.clone());
+        names.filter(|name| name.contains("subagent") || name == "report_progress").collect()
+    };
+    assert_eq!(offered(&model.requests(true)[0]), ["report_progress"]);
+    assert!(!offered(&model.requests(false)[0]).contains(&"report_progress".to_owned()));
+    let (_, results) = exchange(&model.requests(true)[1]);
+    assert!(results[100].contains("may not use that tool"), "{}", results[100]);
+    assert_eq!(model.requests(true).len(), 2, "reports cause no model call");
+    let shown = before.iter().filter_map(|reply| match &reply.body {
+        ReplyBody::DelegationProgressed { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    assert!(shown.count() <= 2, "reports are throttled");
+    let last = async {
+        while tasks(&client).await[0].last_report != "report 100" {
+            tokio::task::yield_now().await;
+        }
+    };
+    within_timeout("the last report", last).await;
+}
+
+#[tokio::test]
+async fn cancel_of_the_user_ends_sub_agents_and_counts_their_spending() {
+    let (fleet, slow) = (Fleet::new(), ProbeTool::new("slow", Behavior::Hang));
+    let model = FunctionModel::new(|request| match is_sub_agent(request) {
+        true => (call_all(&[("slow", json!({}))]), None),
+        false => (root_script(request, 2), None),
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[&slow])).await;
+    let (client, _follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    slow.wait_for_call().await;
+    slow.wait_for_call().await;
+    let replies = client.send(&tester(), &cancel("s")).await.unwrap();
+    let reply = within_timeout("an answer", replies.last()).await.unwrap();
+    let ReplyBody::Answer { text, outcome, .. } = reply.body else { panic!("{reply:?}") };
+    assert_eq!(
+        (outcome, text.as_str()),
+        (TurnOutcome::Cancelled, "Cancelled, with 2 of its sub-agents.")
+    );
+    let is_cancelled = |context: &rockbot_tools::ToolContext| context.cancellation.is_cancelled();
+    assert!(slow.contexts.lock().unwrap().iter().all(is_cancelled));
+    let tasks = tasks(&client).await;
+    assert!(tasks.iter().all(|task| task.state == TaskState::Cancelled), "{tasks:?}");
+    assert!(tasks.iter().all(|task| task.usage.unwrap().model_calls == 1));
+    assert_eq!(model.requests(false).len(), 2, "cancelled work is not passed on");
+}
+
+#[tokio::test]
+async fn approval_is_requested_from_the_user_of_the_conversation() {
+    let rules = json!({"rules": [{"tool": "work", "policy": "ask"}]});
+    let section: ApprovalSection = serde_json::from_value(rules).unwrap();
+    let fleet = Fleet { approvals: Approvals::new(section), ..Fleet::new() };
+    let work = ProbeTool::new("work", Behavior::Echo);
+    let model = FunctionModel::new(|request| match is_sub_agent(request) {
+        true if exchange(request).1.is_empty() => (call_all(&[("work", json!({}))]), None),
+        true => (text_events("Found."), None),
+        false => (root_script(request, 1), None),
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[&work])).await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    let reply = within_timeout("a request", follow_ups.next()).await.unwrap();
+    let ReplyBody::ApprovalAsked { approval_id, call_hash, .. } = reply.body else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(work.calls(), 0);
+    let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
+    let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
+    client.answer_approval(&tester(), &answer).await.unwrap();
+    follow_up(&mut follow_ups).await;
+    assert_eq!(work.calls(), 1);
+}
+
+#[tokio::test]
+async fn another_process_continues_a_sub_agent_and_passes_its_result_on_once() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let script = |request: &ChatRequest| match is_sub_agent(request) {
+        true if exchange(request).1.is_empty() => (call_all(&[("work", json!({}))]), None),
+        true => (text_events("Found."), None),
+        false => (root_script(request, 1), None),
+    };
+    let (model, other_model) = (FunctionModel::new(script), FunctionModel::new(script));
+    let stalled = ProbeTool::new("work", Behavior::Gated(gate));
+    let working = ProbeTool::new("work", Behavior::Echo);
+    let agent = fleet.agent(&model, &[&stalled]);
+    let inbox = fleet.replica(&agent, "one").await;
+    let (client, mut follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    stalled.wait_for_call().await;
+    let other = fleet.agent(&other_model, &[&working]);
+    let _other_inbox = fleet.replica(&other, "two").await;
+    // The process dies: its tasks stop, and its leases are not renewed.
+    drop((inbox, agent));
+    let (ids, text, usage, _) = follow_up(&mut follow_ups).await;
+    assert_eq!((ids.len(), text.as_str()), (1, "All parts are done."));
+    assert_eq!(working.ids(), stalled.ids(), "the call is made again under its id");
+    assert_eq!(other_model.requests(false).len(), 1);
+    let all = model.requests(false).len() + model.requests(true).len();
+    let all = all + other_model.requests(false).len() + other_model.requests(true).len();
+    assert_eq!(usage.session.model_calls, all as u64);
+    let again = tokio::time::timeout(Duration::from_secs(3), follow_ups.next()).await;
+    assert!(again.is_err(), "{again:?}");
+}
+
+#[tokio::test]
+async fn user_who_returns_reads_the_answer_once() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| match is_sub_agent(request) {
+            true => (text_events("Found."), Some(gate.clone())),
+            false => (root_script(request, 1), None),
+        }
+    });
+    let _served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    wait_until("it runs", || model.requests(true).len() == 1).await;
+    drop((client, follow_ups));
+    gate.add_permits(1);
+    wait_until("results were read", || model.requests(false).len() == 3).await;
+    let (client, mut follow_ups) = fleet.client("later").await;
+    assert_eq!(say(&client, "hello").await.0, "Started.");
+    assert_eq!(follow_up(&mut follow_ups).await.1, "All parts are done.");
+    assert_eq!(say(&client, "hello").await.0, "Started.");
+    assert!(follow_ups.next().now_or_never().is_none(), "it is not sent again");
+    assert_eq!(model.requests(false).len(), 5, "no turn ran again");
+}
