@@ -194,7 +194,7 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel, media, after: _ } = message;
+        let UserMessage { session_id, text, cancel, media, after: _, detail: _ } = message;
         let media = media.into_iter().filter_map(media_data).collect();
         let sent = origin.message.clone();
         let id = sent.clone().unwrap_or_else(MessageId::generate);

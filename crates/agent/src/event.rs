@@ -7,14 +7,15 @@ use std::{
 };
 
 use rockbot_contracts::{
-    AgentName, ApprovalId, Executed, InstanceId, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
-    user::TurnOutcome,
+    AgentName, ApprovalId, ApprovalOutcome, Executed, InstanceId, ReplyBody, ToolCallId,
+    ToolErrorCode, ToolHints, TurnUsage,
+    user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
 
 use crate::conversation::ConversationError;
 
-/// Longest arguments in an event, in characters.
+/// Longest arguments in a brief reply, and longest name of a tool, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
 /// Longest id of a conversation with a sub-agent, in characters.
 const MAX_ID_CHARS: usize = 128;
@@ -45,8 +46,10 @@ pub enum TurnEvent {
         tool_call_id: ToolCallId,
         /// The tool name that the model used.
         tool_name: String,
-        /// The arguments, at most 200 characters.
+        /// The arguments, at most 16 KiB.
         arguments: String,
+        /// Number of omitted bytes of the arguments.
+        arguments_left_out: usize,
     },
     /// A tool call needs approval. The response goes to [`Approvals::answer`](crate::Approvals::answer).
     ApprovalAsked {
@@ -68,6 +71,17 @@ pub enum TurnEvent {
         call_hash: String,
         /// Time until the request expires.
         expiry: Duration,
+        /// The hints that the rules consider.
+        hints: ToolHints,
+        /// The rule that asks.
+        rule: String,
+    },
+    /// An approval request was closed.
+    ApprovalClosed {
+        /// Id of the approval request.
+        approval_id: ApprovalId,
+        /// How it was closed.
+        decision: ApprovalOutcome,
     },
     /// Progress of a running call.
     ToolProgressed {
@@ -94,6 +108,10 @@ pub enum TurnEvent {
         executed: Executed,
         /// Conversation with a sub-agent that the call ran, at most 128 characters.
         child_loop_id: Option<String>,
+        /// The result or the error as text, at most 16 KiB.
+        result: String,
+        /// Number of omitted bytes of the result.
+        result_left_out: usize,
     },
 }
 
@@ -202,16 +220,41 @@ impl From<TurnAnswer> for ReplyBody {
     }
 }
 
-impl From<TurnEvent> for ReplyBody {
-    fn from(event: TurnEvent) -> Self {
-        match event {
-            TurnEvent::Steered => Self::Steered {},
-            TurnEvent::Resumed { attempt, on } => Self::Resumed { on, attempt },
-            TurnEvent::TextDelta { text } => Self::TextDelta { text },
-            TurnEvent::ToolStarted { tool_call_id, tool_name, arguments } => {
-                Self::ToolStarted { tool_call_id, tool_name, arguments }
+impl TurnEvent {
+    /// Returns the event with one line of arguments, and without a result.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        match &mut self {
+            Self::ToolStarted { arguments, arguments_left_out, .. } => {
+                if let Some((end, _)) = arguments.char_indices().nth(MAX_ARGUMENT_CHARS) {
+                    *arguments_left_out += arguments.len() - end;
+                }
+                *arguments = display_line(arguments, MAX_ARGUMENT_CHARS);
             }
-            TurnEvent::ApprovalAsked {
+            Self::ToolFinished { result, result_left_out, .. } => {
+                *result_left_out += std::mem::take(result).len();
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Returns the reply that reports the event with this detail.
+    #[must_use]
+    pub fn into_reply(self, detail: ReplyDetail) -> ReplyBody {
+        let is_full = detail == ReplyDetail::Full;
+        match if is_full { self } else { self.brief() } {
+            Self::Steered => ReplyBody::Steered {},
+            Self::Resumed { attempt, on } => ReplyBody::Resumed { on, attempt },
+            Self::TextDelta { text } => ReplyBody::TextDelta { text },
+            Self::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out } => {
+                let arguments_left_out = arguments_left_out as u64;
+                ReplyBody::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out }
+            }
+            Self::ApprovalClosed { approval_id, decision } => {
+                ReplyBody::ApprovalClosed { approval_id, decision }
+            }
+            Self::ApprovalAsked {
                 approval_id,
                 asking_agent,
                 tool_call_id,
@@ -221,7 +264,9 @@ impl From<TurnEvent> for ReplyBody {
                 arguments_left_out,
                 call_hash,
                 expiry,
-            } => Self::ApprovalAsked {
+                hints,
+                rule,
+            } => ReplyBody::ApprovalAsked {
                 approval_id,
                 asking_agent,
                 tool_call_id,
@@ -231,11 +276,13 @@ impl From<TurnEvent> for ReplyBody {
                 arguments_left_out: arguments_left_out as u64,
                 call_hash,
                 expires_in_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
+                hints: Some(hints),
+                rule: Some(rule),
             },
-            TurnEvent::ToolProgressed { tool_call_id, text } => {
-                Self::ToolProgressed { tool_call_id, text }
+            Self::ToolProgressed { tool_call_id, text } => {
+                ReplyBody::ToolProgressed { tool_call_id, text }
             }
-            TurnEvent::ToolFinished {
+            Self::ToolFinished {
                 tool_call_id,
                 tool_name,
                 ran_on,
@@ -244,7 +291,9 @@ impl From<TurnEvent> for ReplyBody {
                 error,
                 executed,
                 child_loop_id,
-            } => Self::ToolFinished {
+                result,
+                result_left_out,
+            } => ReplyBody::ToolFinished {
                 tool_call_id,
                 tool_name,
                 ran_on,
@@ -253,6 +302,8 @@ impl From<TurnEvent> for ReplyBody {
                 error,
                 executed,
                 child_loop_id,
+                result: is_full.then_some(result),
+                result_left_out: if is_full { result_left_out as u64 } else { 0 },
             },
         }
     }
@@ -285,8 +336,13 @@ impl CallEvents {
             progress(match event {
                 ToolEvent::Started { arguments, .. } => {
                     let _ = started.set(Instant::now());
-                    let arguments = display_line(&arguments, MAX_ARGUMENT_CHARS);
-                    TurnEvent::ToolStarted { tool_call_id, tool_name, arguments }
+                    let shown = arguments.floor_char_boundary(ReplyDetail::MAX_DETAIL_BYTES);
+                    TurnEvent::ToolStarted {
+                        tool_call_id,
+                        tool_name,
+                        arguments: arguments[..shown].to_owned(),
+                        arguments_left_out: arguments.len() - shown,
+                    }
                 }
                 ToolEvent::Updated { update, .. } => TurnEvent::ToolProgressed {
                     tool_call_id,
@@ -297,7 +353,7 @@ impl CallEvents {
                         }
                     },
                 },
-                ToolEvent::Finished { end, .. } => TurnEvent::ToolFinished {
+                ToolEvent::Finished { end, text, text_left_out, .. } => TurnEvent::ToolFinished {
                     tool_call_id,
                     tool_name,
                     ran_on: end.ran_on,
@@ -306,6 +362,8 @@ impl CallEvents {
                     error: end.error,
                     executed: end.executed,
                     child_loop_id: end.child_loop_id.map(|id| display_line(&id, MAX_ID_CHARS)),
+                    result: text,
+                    result_left_out: text_left_out,
                 },
             });
         })
@@ -323,6 +381,8 @@ impl CallEvents {
             error: Some(failure.code()),
             executed: failure.executed(),
             child_loop_id: None,
+            result: failure.model_text(),
+            result_left_out: 0,
         });
     }
 }

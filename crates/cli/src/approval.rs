@@ -47,6 +47,7 @@ pub(crate) async fn request_decision(
         approval_id: approval_id.clone(),
         call_hash: call_hash.clone(),
         decision,
+        reason: None,
     })
 }
 
@@ -128,6 +129,8 @@ mod tests {
             arguments_left_out: 7,
             call_hash: String::new(),
             expires_in_ms: 1,
+            hints: None,
+            rule: None,
         };
         let text = describe(&body);
         assert!(text.starts_with("assistant wants to call bash (files\\u{202e})\n"));

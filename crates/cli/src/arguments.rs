@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use rockbot_contracts::{PoolName, SessionId, identity::User};
+use rockbot_monitor::letters::MAX_LETTERS;
 
 use self::sessions::session_id;
 pub(crate) use self::{
@@ -508,6 +509,3 @@ pub(crate) struct LetterSelection {
 fn letter_limit() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MAX_LETTERS))
 }
-
-/// The largest number of dead letters held at once; each may have 4 MiB.
-pub(crate) const MAX_LETTERS: u32 = 1000;

@@ -8,13 +8,14 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rockbot_bus::report::QueueDepth;
 use rockbot_contracts::{HandlerLoad, HandlerPool};
+use rockbot_monitor::Finding;
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::KnownHandler;
 use serde_json::json;
 
 use self::{
     diagnosis::Diagnosis,
-    findings::{Finding, findings, verdict},
+    findings::{findings, verdict},
     round_trip::PINGS,
 };
 use crate::{dlq, failure::Outcome, fleet::Fleet, print::outln, render, settings::Settings};

@@ -19,7 +19,6 @@ mod follow_ups;
 mod host;
 mod images;
 mod mcp;
-mod mismatch;
 mod print;
 mod render;
 mod rest;

@@ -171,7 +171,9 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         | ReplyBody::ApprovalAsked { .. }
         | ReplyBody::DelegationProgressed { .. }
         | ReplyBody::DelegationEnded { .. }
-        | ReplyBody::FollowUp { .. } => None,
+        | ReplyBody::FollowUp { .. }
+        | ReplyBody::ApprovalClosed { .. }
+        | ReplyBody::Other => None,
     }
 }
 
@@ -338,6 +340,8 @@ mod tests {
                 error,
                 executed,
                 child_loop_id: None,
+                result: None,
+                result_left_out: 0,
             });
             let line = line.unwrap();
             assert!(line.contains(expected), "{line}");

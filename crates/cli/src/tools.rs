@@ -24,7 +24,6 @@ use crate::{
     call_failure,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::{Discovered, Fleet},
-    mismatch,
     print::{note, outln},
     render,
     settings::Settings,
@@ -109,10 +108,10 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
     });
     outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
     if !mismatched.is_empty() {
-        note!("* {}", mismatch::describe(&mismatched));
+        note!("* {}", rockbot_monitor::describe_mismatched(&mismatched));
     }
     if !conflicts.is_empty() {
-        note!("! {}", mismatch::describe_conflicts(&conflicts));
+        note!("! {}", rockbot_monitor::describe_conflicts(&conflicts));
     }
     for (name, reason) in rejected(discovered) {
         outln!("{} tool {name} is announced and cannot be called: {reason}", render::bad("!"))?;

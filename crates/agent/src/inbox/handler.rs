@@ -6,7 +6,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::{future::BoxFuture, poll};
 use metrics::counter;
 use rockbot_bus::{Bus, Delivery, Handler, PublishError, Settlement};
-use rockbot_contracts::user::TurnOutcome;
+use rockbot_contracts::user::{ReplyDetail, TurnOutcome};
 use rockbot_tools::EntryPoint;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use crate::{
     agent::Agent,
     conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
-    event::{ProgressSink, TurnAnswer, TurnEnd},
+    event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     origin::TurnOrigin,
     progress_queue::ProgressQueue,
 };
@@ -212,8 +212,12 @@ impl InboxHandler {
         }
         let queue = Arc::new(ProgressQueue::default());
         let sink: ProgressSink = {
-            let queue = queue.clone();
-            Arc::new(move |event| queue.push(event))
+            let (queue, detail) = (queue.clone(), incoming.message.detail);
+            // A queue of many events keeps no detail that is not published.
+            Arc::new(move |event: TurnEvent| match detail {
+                ReplyDetail::Full => queue.push(event),
+                ReplyDetail::Brief => queue.push(event.brief()),
+            })
         };
         let mut origin = TurnOrigin::new(EntryPoint::UserTurn)
             .with_message(incoming.envelope.message_id.clone())

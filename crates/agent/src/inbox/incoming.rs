@@ -66,6 +66,7 @@ impl<'a> Incoming<'a> {
             session_id: self.message.session_id.clone(),
             in_reply_to: self.envelope.message_id.clone(),
             reply_to: self.reply_to.clone(),
+            detail: self.message.detail,
         }
     }
 }

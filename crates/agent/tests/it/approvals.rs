@@ -241,7 +241,8 @@ async fn request_and_response_cross_the_bus() {
         requests += 1;
         assert_eq!(expires_in_ms, 120_000);
         let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
-        let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
+        let reason = None;
+        let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason };
         client.answer_approval(&reply.agent, &answer).await.unwrap();
     }
     assert_eq!((requests, echo.calls()), (1, 1));

@@ -385,6 +385,8 @@ async fn slow_reader_receives_all_call_events() {
             error: None,
             executed: Executed::Yes,
             child_loop_id: None,
+            result: None,
+            result_left_out: 0,
         },
         ReplyBody::ApprovalAsked {
             approval_id: ApprovalId::generate(),
@@ -396,6 +398,8 @@ async fn slow_reader_receives_all_call_events() {
             arguments_left_out: 0,
             call_hash: String::new(),
             expires_in_ms: 1,
+            hints: None,
+            rule: None,
         },
         answer(),
     ];

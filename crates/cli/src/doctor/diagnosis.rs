@@ -6,16 +6,12 @@ use rockbot_contracts::{
     mcp::McpServerSummary,
     topology::tool_invoke_mcp,
 };
+use rockbot_monitor::WorkQueue;
 use rockbot_scripts::Isolation;
 use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict};
 
 use super::round_trip::{self, RoundTrip};
-use crate::{
-    failure::Failure,
-    fleet::Fleet,
-    settings::Settings,
-    work_queues::{self, WorkQueue},
-};
+use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
 
 /// The state of a fleet.
 #[derive(Debug)]

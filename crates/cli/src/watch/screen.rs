@@ -11,8 +11,9 @@ use ratatui::{
     widgets::{Block, Borders, Cell, Paragraph, Row, Table, Wrap},
 };
 
+use rockbot_monitor::Call;
+
 use super::{
-    calls::Call,
     details,
     style::{color, tool},
     view::View,
@@ -175,12 +176,14 @@ mod tests {
     use crossterm::event::KeyCode;
     use ratatui::{Terminal, backend::TestBackend};
     use rockbot_contracts::{Executed, ToolErrorCode};
+    use rockbot_monitor::{
+        CallMessage, Filter, MessageKind, Status,
+        message::{ProgressInfo, ReplyInfo},
+    };
 
     use super::*;
     use crate::watch::{
-        calls::tests::{message, progress, reply, request},
-        filter::Filter,
-        message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, Status},
+        fixture::{message, progress, reply, request},
         view::tests::{keys, observed, press},
     };
 

@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rockbot_contracts::ToolCallId;
-
-use super::{
-    calls::{Call, Calls, Tally},
-    feed::Observed,
-    filter::Filter,
-};
+use rockbot_monitor::{Call, Calls, Filter, Observed, Tally};
 
 /// Effect of a key on the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,13 +222,11 @@ impl View {
 #[cfg(test)]
 pub(super) mod tests {
     use rockbot_contracts::topology::tool_invoke;
+    use rockbot_monitor::{CallMessage, Status};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::watch::{
-        calls::tests::{reply, request},
-        message::{CallMessage, Status},
-    };
+    use crate::watch::fixture::{reply, request};
 
     pub(crate) fn observed(message: CallMessage) -> Observed {
         Observed { at: Instant::now(), key: tool_invoke(), message: Ok(message) }

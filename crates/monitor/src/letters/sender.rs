@@ -11,7 +11,7 @@ use rockbot_contracts::{
 /// The user of a handler may publish to the dead letters of any queue, because RabbitMQ requires that right
 /// for dead-lettering. Handlers run what the operator resends in the name of the source that it carries.
 #[derive(Debug)]
-pub(super) struct SenderCheck {
+pub struct SenderCheck {
     /// Set when the queue is the inbox of an agent.
     is_inbox: bool,
     /// The service that consumes the queue.
@@ -22,7 +22,8 @@ pub(super) struct SenderCheck {
 
 impl SenderCheck {
     /// Creates the check of the dead letters of `queue` for the broker user of this process.
-    pub(super) fn new(queue: &QueueName, namespace: &str, own_user: Option<&str>) -> Self {
+    #[must_use]
+    pub fn new(queue: &QueueName, namespace: &str, own_user: Option<&str>) -> Self {
         let prefix = format!("{namespace}.");
         let has_users = own_user.is_some_and(|user| user.starts_with(&prefix));
         Self { is_inbox: is_inbox(queue), consumer: consumer(queue), has_users }
@@ -31,7 +32,8 @@ impl SenderCheck {
     /// Returns the reason why a letter may be from another sender than the caller that it names.
     ///
     /// Without broker users no sender is known, and every letter passes.
-    pub(super) fn refusal(&self, letter: &Envelope) -> Option<String> {
+    #[must_use]
+    pub fn refusal(&self, letter: &Envelope) -> Option<String> {
         let user = letter.user_id.as_deref()?;
         let service = User::service_of(user);
         if user == UNSIGNED {

@@ -2,17 +2,19 @@
 
 use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict};
 
-use crate::render;
+use rockbot_contracts::outside_text::escaped_line;
+
+use crate::wording::count;
 
 /// Maximum number of described tools.
 const MAX_DESCRIBED: usize = 5;
 
 /// Describes tools that not every handler announces alike, and the remedy.
-pub(crate) fn describe(tools: &[MismatchedTool]) -> String {
+pub fn describe(tools: &[MismatchedTool]) -> String {
     let described = tools.iter().take(MAX_DESCRIBED).map(describe_one).collect::<Vec<_>>();
     let more = match tools.len() - described.len() {
         0 => String::new(),
-        more => format!("; {}", render::count(more, "more tool")),
+        more => format!("; {}", count(more, "more tool")),
     };
     format!(
         "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
@@ -22,18 +24,18 @@ pub(crate) fn describe(tools: &[MismatchedTool]) -> String {
 }
 
 fn describe_one(tool: &MismatchedTool) -> String {
-    let name = render::visible_line(&tool.name);
+    let name = escaped_line(&tool.name);
     if tool.missing_from.is_empty() {
         return format!("{name} has different definitions");
     }
-    format!("{name} is missing from {}", render::visible_line(&tool.missing_from.join(", ")))
+    format!("{name} is missing from {}", escaped_line(&tool.missing_from.join(", ")))
 }
 
 /// Describes tools that several pools announce, and the remedy.
-pub(crate) fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
+pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
     let one = |conflict: &PoolConflict| {
         let refused: Vec<_> = conflict.refused.iter().map(ToString::to_string).collect();
-        render::visible_line(&format!(
+        escaped_line(&format!(
             "{} of {} is offered, that of {} is refused",
             conflict.name,
             conflict.offered,
@@ -43,7 +45,7 @@ pub(crate) fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
     let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
     let more = match conflicts.len() - described.len() {
         0 => String::new(),
-        more => format!("; {}", render::count(more, "more tool")),
+        more => format!("; {}", count(more, "more tool")),
     };
     format!(
         "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool",

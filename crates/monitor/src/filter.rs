@@ -2,7 +2,7 @@
 
 use rockbot_contracts::ToolErrorCode;
 
-use super::calls::{Call, State};
+use crate::calls::{Call, State};
 
 /// Groups of states.
 const GROUPS: [&str; 3] = ["live", "ended", "failed"];
@@ -12,7 +12,7 @@ const STATES: [&str; 6] = ["requested", "running", "cancelling", "no_reply", "ok
 
 /// A filter for calls. One term of each given kind must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Filter {
+pub struct Filter {
     agents: Vec<String>,
     tools: Vec<String>,
     states: Vec<String>,
@@ -21,8 +21,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter from the options of the command.
-    pub(super) fn new(agents: &[String], tools: &[String], states: &[String]) -> Self {
+    /// Creates a filter of agents, tools and states. A call matches a kind if it matches any of its texts.
+    pub fn new(agents: &[String], tools: &[String], states: &[String]) -> Self {
         let lower = |texts: &[String]| texts.iter().map(|text| text.to_lowercase()).collect();
         Self {
             agents: lower(agents),
@@ -33,7 +33,7 @@ impl Filter {
     }
 
     /// Parses a typed filter: `agent:TEXT`, `tool:TEXT`, `state:STATE`, or any text.
-    pub(super) fn parse(line: &str) -> Self {
+    pub fn parse(line: &str) -> Self {
         let mut filter = Self::default();
         for term in line.split_whitespace() {
             let term = term.to_lowercase();
@@ -52,7 +52,7 @@ impl Filter {
     }
 
     /// Formats the filter as it would be typed.
-    pub(super) fn to_line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let kinds = [
             ("agent:", &self.agents),
             ("tool:", &self.tools),
@@ -66,7 +66,7 @@ impl Filter {
     }
 
     /// Returns the first state that does not exist.
-    pub(super) fn unknown_state(&self) -> Option<&str> {
+    pub fn unknown_state(&self) -> Option<&str> {
         let known = |state: &str| {
             let codes = ToolErrorCode::KNOWN;
             STATES.contains(&state)
@@ -77,7 +77,7 @@ impl Filter {
     }
 
     /// Lists the states and groups of states.
-    pub(super) fn states() -> String {
+    pub fn states() -> String {
         let codes = ToolErrorCode::KNOWN;
         let states =
             STATES.into_iter().chain(codes.iter().map(ToolErrorCode::as_str)).chain(GROUPS);
@@ -85,7 +85,7 @@ impl Filter {
     }
 
     /// Returns whether the call matches.
-    pub(super) fn matches(&self, call: &Call) -> bool {
+    pub fn matches(&self, call: &Call) -> bool {
         let contains = |whole: Option<&str>, text: &String| {
             whole.is_some_and(|whole| whole.to_lowercase().contains(text))
         };
@@ -119,7 +119,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::watch::{
+    use crate::{
         calls::{
             Calls,
             tests::{progress, reply, request},

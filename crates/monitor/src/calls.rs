@@ -7,7 +7,7 @@ use std::{
 
 use rockbot_contracts::ToolCallId;
 
-use super::message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, RequestInfo, Status};
+use crate::message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, RequestInfo, Status};
 
 /// The largest number of calls kept.
 const MAX_CALLS: usize = 10_000;
@@ -17,41 +17,54 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// An observed call. Times are relative to the start of the watch.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
-    pub(super) id: ToolCallId,
-    pub(super) tool: Option<String>,
-    pub(super) agent: Option<String>,
-    pub(super) trace: Option<String>,
+pub struct Call {
+    /// The call.
+    pub id: ToolCallId,
+    /// The tool, once a message named it.
+    pub tool: Option<String>,
+    /// The calling agent, once a message named it.
+    pub agent: Option<String>,
+    /// The trace id, once a message had one.
+    pub trace: Option<String>,
     /// The arrival of the first message.
-    pub(super) first: Duration,
-    pub(super) request: Option<Timed<RequestInfo>>,
-    pub(super) progress: Option<Progress>,
-    pub(super) cancel: Option<Timed<Option<String>>>,
+    pub first: Duration,
+    /// The first request.
+    pub request: Option<Timed<RequestInfo>>,
+    /// Its progress so far.
+    pub progress: Option<Progress>,
+    /// The first cancel, with its reason if content was kept.
+    pub cancel: Option<Timed<Option<String>>>,
     /// The first reply. Replies to further attempts are the same.
-    pub(super) reply: Option<Timed<ReplyInfo>>,
+    pub reply: Option<Timed<ReplyInfo>>,
     /// Set when the caller's time budget passed without a reply.
     expired: bool,
 }
 
 /// The content of a message, with its arrival and size.
 #[derive(Debug, Clone)]
-pub(super) struct Timed<T> {
-    pub(super) at: Duration,
-    pub(super) bytes: usize,
-    pub(super) value: T,
+pub struct Timed<T> {
+    /// The arrival.
+    pub at: Duration,
+    /// The size of the body.
+    pub bytes: usize,
+    /// The content.
+    pub value: T,
 }
 
 /// The progress messages of a call.
 #[derive(Debug, Clone)]
-pub(super) struct Progress {
-    pub(super) first: Duration,
-    pub(super) count: u64,
-    pub(super) last: Timed<ProgressInfo>,
+pub struct Progress {
+    /// The arrival of the first message.
+    pub first: Duration,
+    /// The number of messages.
+    pub count: u64,
+    /// The last message.
+    pub last: Timed<ProgressInfo>,
 }
 
 /// The observed state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State<'a> {
+pub enum State<'a> {
     /// Requested; it waits or runs without progress.
     Requested,
     /// Progress was observed.
@@ -65,7 +78,8 @@ pub(super) enum State<'a> {
 }
 
 impl State<'_> {
-    pub(super) fn as_str(&self) -> &str {
+    /// Returns the name of the state; for a call that ended, that of its status.
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Requested => "requested",
             Self::Running => "running",
@@ -76,12 +90,12 @@ impl State<'_> {
     }
 
     /// Returns whether a reply may still arrive.
-    pub(super) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         matches!(self, Self::Requested | Self::Running | Self::Cancelling)
     }
 
     /// Returns whether the call ended without success.
-    pub(super) fn is_failed(&self) -> bool {
+    pub fn is_failed(&self) -> bool {
         !self.is_live() && *self != Self::Ended(&Status::Ok)
     }
 }
@@ -102,7 +116,8 @@ impl Call {
         }
     }
 
-    pub(super) fn state(&self) -> State<'_> {
+    /// Returns the state.
+    pub fn state(&self) -> State<'_> {
         match &self.reply {
             Some(reply) => State::Ended(&reply.value.status),
             None if self.expired => State::NoReply,
@@ -113,7 +128,7 @@ impl Call {
     }
 
     /// Returns the handler that runs or ran the call.
-    pub(super) fn handler(&self) -> Option<&str> {
+    pub fn handler(&self) -> Option<&str> {
         let replied = self.reply.as_ref().and_then(|reply| reply.value.handler.as_deref());
         let progress = || self.progress.as_ref()?.last.value.handler.as_deref();
         replied.or_else(progress)
@@ -121,14 +136,14 @@ impl Call {
 
     /// Returns the time from the request to the reply, if both were observed. It is at least the run time
     /// that the handler reports: a busy watch may receive both messages at once.
-    pub(super) fn latency(&self) -> Option<Duration> {
+    pub fn latency(&self) -> Option<Duration> {
         let reply = self.reply.as_ref()?;
         let observed = reply.at.checked_sub(self.request.as_ref()?.at)?;
         Some(observed.max(reply.value.run_time.unwrap_or_default()))
     }
 
     /// Returns the server of an MCP tool.
-    pub(super) fn server(&self) -> Option<&str> {
+    pub fn server(&self) -> Option<&str> {
         self.request.as_ref()?.value.server.as_deref()
     }
 
@@ -170,7 +185,7 @@ impl Call {
 
 /// The kept calls, in the order of their first messages.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Calls {
+pub struct Calls {
     by_number: BTreeMap<u64, Call>,
     numbers: HashMap<ToolCallId, u64>,
     /// The calls with a reply, in the order of their replies: they are evicted first.
@@ -182,15 +197,18 @@ pub(super) struct Calls {
 
 /// The numbers of calls since the start of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) calls: u64,
-    pub(super) replied: u64,
-    pub(super) failed: u64,
+pub struct Tally {
+    /// Calls.
+    pub calls: u64,
+    /// Calls with a reply.
+    pub replied: u64,
+    /// Calls with a reply that is no success.
+    pub failed: u64,
 }
 
 impl Calls {
     /// Records a message. Returns `None` for the cancel of an unknown call, which is ignored.
-    pub(super) fn record(&mut self, message: CallMessage, at: Duration) -> Option<&Call> {
+    pub fn record(&mut self, message: CallMessage, at: Duration) -> Option<&Call> {
         let number = match self.numbers.get(&message.call) {
             Some(number) => *number,
             None if matches!(message.kind, MessageKind::Cancel { .. }) => return None,
@@ -231,7 +249,7 @@ impl Calls {
     }
 
     /// Marks calls whose time budget has passed as expired, and returns the newly expired ones.
-    pub(super) fn expire(&mut self, now: Duration) -> Vec<ToolCallId> {
+    pub fn expire(&mut self, now: Duration) -> Vec<ToolCallId> {
         let open = self.by_number.values_mut().filter(|call| {
             let due = || call.expires_at().is_some_and(|expiry| expiry <= now);
             call.reply.is_none() && !call.expired && due()
@@ -243,21 +261,24 @@ impl Calls {
         .collect()
     }
 
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Call> {
+    /// Returns the kept calls, newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = &Call> {
         self.by_number.values().rev()
     }
 
-    pub(super) fn get(&self, id: &ToolCallId) -> Option<&Call> {
+    /// Returns a kept call.
+    pub fn get(&self, id: &ToolCallId) -> Option<&Call> {
         self.by_number.get(self.numbers.get(id)?)
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    /// Returns the numbers of calls since the start.
+    pub fn tally(&self) -> Tally {
         Tally { calls: self.total, replied: self.replied, failed: self.failed }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use rockbot_contracts::{Executed, ToolErrorCode};
 
     use super::*;

@@ -4,21 +4,20 @@ use std::{collections::VecDeque, time::Duration};
 
 use rockbot_bus::{Bus, Consumer, Delivery, QueueState, Settlement, Subscription};
 use rockbot_contracts::{QueueName, QueueSpec};
-use rockbot_service::exit;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::{
-    arguments::MAX_LETTERS,
-    failure::{Failure, OrExit},
-};
+use super::error::LetterError;
+
+/// The largest number of dead letters held at once; each may have 4 MiB.
+pub const MAX_LETTERS: u32 = 1000;
 
 /// The time limit for a counted letter to arrive; another consumer may hold it.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A selection of letters.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Selection<'a> {
+pub enum Selection<'a> {
     /// This many, oldest first.
     Oldest(u32),
     /// Those with these message ids, among the oldest [`MAX_LETTERS`].
@@ -27,7 +26,8 @@ pub(super) enum Selection<'a> {
 
 impl<'a> Selection<'a> {
     /// Selects the letters with `ids`, or the oldest `limit` when there are no ids.
-    pub(super) fn new(ids: &'a [String], limit: u32) -> Self {
+    #[must_use]
+    pub fn new(ids: &'a [String], limit: u32) -> Self {
         if ids.is_empty() { Self::Oldest(limit) } else { Self::ByIds(ids) }
     }
 }
@@ -44,7 +44,7 @@ pub(super) enum Purpose {
 }
 
 /// The number of letters that may be held while others are resent; each may have 4 MiB.
-pub(super) const MAX_HELD: u16 = 100;
+pub const MAX_HELD: u16 = 100;
 
 /// A dead letter and its position in the queue.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl DeadLetters {
         queue: &QueueName,
         selection: Selection<'_>,
         purpose: Purpose,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LetterError> {
         let waiting = count(bus, queue).await?;
         let remaining = match selection {
             Selection::Oldest(limit) if purpose != Purpose::Inspect => limit.min(waiting),
@@ -92,7 +92,7 @@ impl DeadLetters {
         };
         let prefetch = u16::try_from(remaining).unwrap_or(u16::MAX).min(max_prefetch).max(1);
         let subscription = Subscription::new(QueueSpec::dead_letters_of(queue), prefetch);
-        let consumer = bus.consume(subscription).await.or_exit(exit::UNAVAILABLE)?;
+        let consumer = bus.consume(subscription).await?;
         let (found, returned) = (VecDeque::new(), Vec::new());
         let mut letters = Self { consumer, waiting, taken: 0, remaining, found, returned };
         if let Selection::ByIds(ids) = selection {
@@ -100,13 +100,8 @@ impl DeadLetters {
             if let Some(missing) = letters.missing(ids) {
                 let (missing, searched) = (missing.to_owned(), letters.taken);
                 letters.close().await;
-                return Err(Failure {
-                    code: exit::ANSWERED_WITH_ERROR,
-                    cause: anyhow::anyhow!(
-                        "message id {missing} not found among the oldest {searched} dead letters of \
-                         {queue}; nothing was changed"
-                    ),
-                });
+                let (id, queue) = (missing, queue.clone());
+                return Err(LetterError::NotFound { id, searched, queue });
             }
         }
         Ok(letters)
@@ -181,24 +176,13 @@ impl DeadLetters {
 ///
 /// # Errors
 /// When the dead-letter queue does not exist or may not be inspected, or the bus is unavailable.
-pub(super) async fn count(bus: &dyn Bus, queue: &QueueName) -> Result<u32, Failure> {
-    let report = bus.inspect(&[queue.dead_letters()]).await.or_exit(exit::UNAVAILABLE)?;
+pub async fn count(bus: &dyn Bus, queue: &QueueName) -> Result<u32, LetterError> {
+    let report = bus.inspect(&[queue.dead_letters()]).await?;
     match report.queues.first().map(|queue| queue.state) {
         Some(QueueState::Present(depth)) => Ok(depth.ready),
-        Some(QueueState::Refused) => Err(not_permitted(queue)),
-        Some(QueueState::Missing) | None => Err(no_such_queue(queue)),
+        Some(QueueState::Refused) => Err(LetterError::NotPermitted { queue: queue.clone() }),
+        Some(QueueState::Missing) | None => Err(LetterError::NoSuchQueue { queue: queue.clone() }),
     }
-}
-
-fn not_permitted(queue: &QueueName) -> Failure {
-    Failure::denied(format!("this user may not read the dead letters of {queue}"))
-}
-
-pub(super) fn no_such_queue(queue: &QueueName) -> Failure {
-    Failure::unavailable(format!(
-        "the dead-letter queue of {queue} does not exist: it is created with the first consumer of \
-         {queue}; check the name, --bus and bus.namespace, or list the queues with `rockbot dlq list`"
-    ))
 }
 
 #[cfg(test)]
@@ -244,7 +228,7 @@ pub(super) mod tests {
 
         async fn letters(&self) -> Vec<Envelope> {
             let all = Selection::Oldest(u32::MAX);
-            super::super::show::inspect(&self.bus, &self.queue, all).await.unwrap().letters
+            super::super::inspect::inspect(&self.bus, &self.queue, all).await.unwrap().letters
         }
 
         pub(crate) async fn texts(&self) -> Vec<String> {

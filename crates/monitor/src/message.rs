@@ -22,79 +22,98 @@ const SCRIPT: &str = "script";
 
 /// A message about a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct CallMessage {
-    pub(super) call: ToolCallId,
+pub struct CallMessage {
+    /// The call.
+    pub call: ToolCallId,
     /// The tool, if the message names one.
-    pub(super) tool: Option<String>,
+    pub tool: Option<String>,
     /// The calling agent, if the message names it.
-    pub(super) agent: Option<String>,
+    pub agent: Option<String>,
     /// The trace id, if the message has one.
-    pub(super) trace: Option<String>,
+    pub trace: Option<String>,
     /// The size of the body.
-    pub(super) bytes: usize,
-    pub(super) kind: MessageKind,
+    pub bytes: usize,
+    /// Kind and content.
+    pub kind: MessageKind,
 }
 
 /// The kind and content of a message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum MessageKind {
+pub enum MessageKind {
+    /// A request to run a tool.
     Request(RequestInfo),
+    /// Progress of a running call.
     Progress(ProgressInfo),
-    /// The reason counts as content.
+    /// A cancel by the caller.
     Cancel {
+        /// The reason, if content is kept.
         reason: Option<String>,
     },
+    /// The reply of a handler.
     Reply(ReplyInfo),
 }
 
 /// The content of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct RequestInfo {
+pub struct RequestInfo {
     /// The routing key.
-    pub(super) key: String,
+    pub key: String,
     /// The broker user, validated by the broker.
-    pub(super) user: Option<String>,
-    pub(super) reply_to: Option<String>,
-    pub(super) server: Option<String>,
-    pub(super) session: Option<String>,
+    pub user: Option<String>,
+    /// The reply address.
+    pub reply_to: Option<String>,
+    /// The server of an MCP tool.
+    pub server: Option<String>,
+    /// The conversation.
+    pub session: Option<String>,
     /// The caller's time budget.
-    pub(super) budget: Option<Duration>,
+    pub budget: Option<Duration>,
     /// The number of this attempt; above 1 for a retry.
-    pub(super) attempt: u32,
-    pub(super) arguments: Option<String>,
+    pub attempt: u32,
+    /// The arguments, if content is kept.
+    pub arguments: Option<String>,
 }
 
 /// The content of a progress message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ProgressInfo {
-    pub(super) sequence: u64,
-    pub(super) handler: Option<String>,
-    pub(super) text: Option<String>,
+pub struct ProgressInfo {
+    /// The number of the message.
+    pub sequence: u64,
+    /// The sender.
+    pub handler: Option<String>,
+    /// The text, if content is kept.
+    pub text: Option<String>,
 }
 
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ReplyInfo {
-    pub(super) status: Status,
-    pub(super) executed: Executed,
-    pub(super) handler: Option<String>,
+pub struct ReplyInfo {
+    /// The outcome.
+    pub status: Status,
+    /// The execution state of the tool.
+    pub executed: Executed,
+    /// The sender.
+    pub handler: Option<String>,
     /// The run time that the handler reports.
-    pub(super) run_time: Option<Duration>,
-    pub(super) result: Option<String>,
+    pub run_time: Option<Duration>,
+    /// The result, if content is kept.
+    pub result: Option<String>,
 }
 
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Status {
+pub enum Status {
+    /// The tool ran.
     Ok,
     /// The tool ran and reported its own failure.
     ToolError,
+    /// The call failed.
     Error(ToolErrorCode),
 }
 
 impl Status {
     /// Returns the name of the status, the same as in the metrics.
-    pub(super) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Ok => "ok",
             Self::ToolError => "tool_error",
@@ -103,8 +122,11 @@ impl Status {
     }
 }
 
-/// Decodes a message. Arguments and results are kept only with `content`.
-pub(super) fn decode(
+/// Decodes a message. Arguments and results are kept only with `content`, the first 4 KiB of each.
+///
+/// # Errors
+/// When the message is no valid message about a call; it is to be reported as unreadable then.
+pub fn decode(
     key: &RoutingKey,
     envelope: &Envelope,
     content: bool,
@@ -218,7 +240,7 @@ fn truncate(text: &str) -> String {
 }
 
 /// Describes a decoding error without any content of the message.
-pub(super) fn describe_error(error: &DecodeError) -> &'static str {
+pub fn describe_error(error: &DecodeError) -> &'static str {
     match error {
         DecodeError::UnexpectedType { .. } => "unexpected type",
         DecodeError::NewerWire { .. } => "newer wire",

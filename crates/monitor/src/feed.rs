@@ -1,7 +1,8 @@
-//! The message feed: copies of the messages about calls, in a queue of this watch.
+//! The message feed: copies of the messages about calls, in a queue of this process.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use rockbot_bus::{Bus, ConsumeError, Consumer, QueueState, Subscription};
 use rockbot_contracts::{
     BindingPattern, Envelope, HandlerPool, InstanceId, Message as _, PoolName, QueueName,
@@ -13,13 +14,14 @@ use rockbot_contracts::{
         monitored_replies, monitored_requests, script_invoke, tool_invoke, tool_invoke_mcp,
     },
 };
+use rockbot_tool_rpc::catalog::{CatalogObserver, CatalogSnapshot};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, interval},
 };
 
-use super::message::{self, CallMessage};
+use crate::message::{self, CallMessage};
 
 /// The prefetch of the feed's queue. Each delivery may have 4 MiB.
 const PREFETCH: u16 = 32;
@@ -36,18 +38,22 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An observed message and its arrival.
 #[derive(Debug, Clone)]
-pub(super) struct Observed {
-    pub(super) at: Instant,
-    pub(super) key: RoutingKey,
+pub struct Observed {
+    /// The arrival.
+    pub at: Instant,
+    /// The routing key.
+    pub key: RoutingKey,
     /// The decoded message, or why it cannot be decoded.
-    pub(super) message: Result<CallMessage, &'static str>,
+    pub message: Result<CallMessage, &'static str>,
 }
 
 /// The feed of messages about calls. Dropping it ends the subscription.
-pub(super) struct Feed {
+#[derive(Debug)]
+pub struct Feed {
     messages: mpsc::Receiver<Observed>,
     /// Requests that are observed only after their handler sent a message.
     hidden: Vec<RoutingKey>,
+    catalog: Arc<Mutex<CatalogObserver>>,
     _listeners: JoinSet<()>,
 }
 
@@ -61,7 +67,10 @@ impl Feed {
     ///
     /// Pools that are not among `pools` are observed from the first message or announcement of one of their
     /// handlers on.
-    pub(super) async fn open(
+    ///
+    /// # Errors
+    /// When the bus is unavailable, or refuses the queue.
+    pub async fn open(
         bus: Arc<dyn Bus>,
         content: bool,
         pools: &[PoolName],
@@ -82,8 +91,10 @@ impl Feed {
             }
         }
         let (sender, messages) = mpsc::channel(CAPACITY);
+        let catalog = Arc::<Mutex<CatalogObserver>>::default();
         let mut listeners = JoinSet::new();
-        let listener = Listener { bus, sender, content, active: Arc::default() };
+        let listener =
+            Listener { bus, sender, content, active: Arc::default(), catalog: catalog.clone() };
         let consumer = listener.consume(bindings).await?;
         for (name, key) in missing {
             listeners.spawn(listener.clone().listen_when_created(name, key));
@@ -93,22 +104,29 @@ impl Feed {
         }
         listeners.spawn(listener.clone().listen_to_new_pools(keys));
         listeners.spawn(listener.listen(consumer));
-        Ok(Self { messages, hidden, _listeners: listeners })
+        Ok(Self { messages, hidden, catalog, _listeners: listeners })
     }
 
     /// Returns a notice for the requests that are not observed from the start, if there are any.
-    pub(super) fn notice(&self) -> Option<String> {
+    pub fn notice(&self) -> Option<String> {
         let hidden: Vec<_> = self.hidden.iter().map(RoutingKey::as_str).collect();
         (!hidden.is_empty()).then(|| {
             format!("requests of {} are shown after their handler's first reply", hidden.join(", "))
         })
     }
 
+    /// Returns the handlers that announced themselves since the feed was opened, without those that stopped.
+    /// Each announces itself every 10 s.
+    #[must_use]
+    pub fn catalog(&self) -> CatalogSnapshot {
+        self.catalog.lock().snapshot()
+    }
+
     /// Returns the next message; `None` when the bus was closed.
     ///
     /// # Cancellation
     /// Safe: no message is lost when the future is dropped.
-    pub(super) async fn next(&mut self) -> Option<Observed> {
+    pub async fn next(&mut self) -> Option<Observed> {
         self.messages.recv().await
     }
 }
@@ -120,6 +138,7 @@ struct Listener {
     content: bool,
     /// The keys whose handlers have sent messages.
     active: Arc<watch::Sender<Vec<RoutingKey>>>,
+    catalog: Arc<Mutex<CatalogObserver>>,
 }
 
 impl Listener {
@@ -137,6 +156,7 @@ impl Listener {
                 self.mark_active(key);
             }
             if envelope.message_type() == ToolCatalog::TYPE {
+                self.catalog.lock().observe(envelope);
                 if let Some(pool) = announced_pool(envelope) {
                     self.mark_active(pool.invoke_key());
                 }
@@ -249,13 +269,14 @@ mod tests {
     use futures_util::future::BoxFuture;
     use rockbot_bus::{BusReport, MemoryBus, Publication, PublishError};
     use rockbot_contracts::{
-        SessionId, ToolCallId, ToolCancel, ToolInvokeRequest, ToolProgress,
+        SessionId, ToolCallId, ToolCancel, ToolHints, ToolInvokeRequest, ToolProgress,
+        ToolRegistration, ToolSource,
         topology::{tool_cancel, tool_catalog_announce},
     };
     use tokio::time::timeout;
 
     use super::*;
-    use crate::watch::message::MessageKind;
+    use crate::message::MessageKind;
 
     fn request(id: &str) -> Envelope {
         request_of("bash", id)
@@ -423,7 +444,16 @@ mod tests {
         let mut envelope = Envelope::from_payload(&ToolCatalog {
             handler: "tool-handler".to_owned(),
             instance: InstanceId::new("i").unwrap(),
-            tools: Vec::new(),
+            tools: vec![ToolRegistration {
+                name: "bash".to_owned(),
+                label: None,
+                description: "Runs a command".to_owned(),
+                tool_description: None,
+                parameters: serde_json::json!({"type": "object"}),
+                source: ToolSource::Files,
+                hints: ToolHints::default(),
+                timeout_ms: None,
+            }],
             removed: Vec::new(),
             fingerprint: "f".to_owned(),
             version: None,
@@ -458,6 +488,8 @@ mod tests {
             }
         };
         assert_eq!(observed.key, web.invoke_key());
+        let pools = feed.catalog().pools();
+        assert_eq!(pools, [web], "the forged announcement is ignored");
     }
 
     #[test]
