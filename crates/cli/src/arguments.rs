@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod context;
 mod mcp;
 mod schedule;
 mod sessions;
@@ -16,11 +17,13 @@ use rockbot_monitor::letters::MAX_LETTERS;
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    context::ContextCommand,
     mcp::Mcp,
     schedule::Schedule,
     sessions::Sessions,
     tasks::Tasks,
 };
+use crate::conversation::Show;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,7 +64,11 @@ pub(crate) struct Common {
     /// Connect to a running fleet (amqp://…) instead of embedding one (memory) [env: ROCKBOT_BUS__URL]
     #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
     pub(crate) bus: Option<String>,
-    /// Configuration file in TOML; overrides the built-in defaults
+    /// Connect to the fleet of this context, see "rockbot context"
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "bus")]
+    pub(crate) context: Option<String>,
+    /// Configuration file in TOML; overrides the built-in defaults [default: rockbot.toml in
+    /// $XDG_CONFIG_HOME/rockbot, if it exists]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Root directory of the embedded file tools [default: the current directory]
@@ -88,7 +95,8 @@ pub(crate) enum Command {
     /// Chat with an agent
     ///
     /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without
-    /// a prompt it starts an interactive session: Ctrl-C cancels a turn, Ctrl-D exits.
+    /// a prompt it starts an interactive session: /help lists its commands, Ctrl-C cancels a turn, Ctrl-D
+    /// exits.
     Chat(Chat),
     /// List, show, export, delete and resume stored conversations
     ///
@@ -162,10 +170,37 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// Generate and check the broker users of a fleet, their passwords and URLs
     #[command(subcommand)]
     Admin(Admin),
+    /// Add, select, list and remove named broker connections
+    ///
+    /// They are kept in contexts.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can read. --bus and
+    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet.
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Print a shell completion script
+    ///
+    /// The script also completes the names of tools, agents and queues that commands have discovered.
+    #[command(after_help = "Examples:
+  rockbot completions bash > ~/.local/share/bash-completion/completions/rockbot
+  rockbot completions zsh > ~/.zfunc/_rockbot
+  rockbot completions fish > ~/.config/fish/completions/rockbot.fish")]
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(after_help = "Examples:
+  rockbot man ~/.local/share/man/man1")]
+    Man {
+        /// Folder for the pages; created if missing
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+    /// Print the names that complete the last word, for the completion scripts
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words of the command line
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }
 
@@ -213,6 +248,9 @@ pub(crate) struct Chat {
     /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
+    /// How much of the tool calls is shown
+    #[arg(long, value_enum, value_name = "DETAIL", default_value_t)]
+    pub(crate) show: Show,
     /// Return after the interrupted turn of `session`.
     #[arg(skip)]
     pub(crate) only_resumes: bool,
@@ -228,6 +266,7 @@ impl Chat {
             session: Some(session),
             images: Vec::new(),
             stats: false,
+            show: Show::default(),
             only_resumes: true,
         }
     }
@@ -293,14 +332,18 @@ pub(crate) enum Tools {
     },
     /// Call a tool
     #[command(after_help = "Examples:
+  rockbot tools call read_file path=README.md
+  rockbot tools call search query=bus 'paths=[\"docs\"]'
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot tools call write_file @arguments.json
   echo '{\"command\":\"ls\"}' | rockbot tools call bash -")]
     Call {
         /// Name of the tool
         name: String,
-        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
-        arguments: Option<String>,
+        /// Arguments: KEY=VALUE by the tool's schema, repeated for lists, or one JSON object, @FILE, or - for
+        /// standard input [default: none]
+        #[arg(value_name = "ARGUMENTS")]
+        arguments: Vec<String>,
         /// Time limit of the call, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,

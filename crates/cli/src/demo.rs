@@ -9,13 +9,11 @@ use rockbot_llm::ScriptedModel;
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
 use tempfile::TempDir;
-use tokio::sync::Mutex;
 
 use crate::{
-    conversation::Conversation,
+    conversation::{Conversation, Display},
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
-    follow_ups::Background,
     host::Host,
     print::outln,
     render,
@@ -67,9 +65,7 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
-    let background = Mutex::new(Background::new(&client, session.clone()));
-    let (json, stats) = (false, false);
-    let conversation = Conversation { client, agent, session, json, stats, background };
+    let conversation = Conversation::new(client, agent, session, Display::default());
     print_introduction(folder.path())?;
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let turn = conversation.send(PROMPT, Vec::new(), &mut interrupts).await;

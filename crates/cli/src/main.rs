@@ -6,9 +6,15 @@ mod agents;
 mod approval;
 mod arguments;
 mod call_failure;
+mod call_view;
 mod chat;
+mod completion;
+mod config_folder;
 mod confirm;
+mod context_command;
+mod contexts;
 mod conversation;
+mod conversation_history;
 mod conversation_summary;
 mod demo;
 mod dlq;
@@ -18,8 +24,11 @@ mod fleet;
 mod follow_ups;
 mod host;
 mod images;
+mod man;
+mod markdown;
 mod mcp;
 mod print;
+mod private_file;
 mod render;
 mod rest;
 mod schedule;
@@ -27,6 +36,7 @@ mod scheduled_result;
 mod script;
 mod sessions;
 mod settings;
+mod similar_names;
 mod stored_conversations;
 mod tasks;
 mod tools;
@@ -90,12 +100,13 @@ fn report(outcome: Outcome) -> ExitCode {
 
 fn run(arguments: Arguments) -> Outcome {
     let Arguments { common, command } = arguments;
-    if let Some(Command::Completions { shell }) = command {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Arguments::command(), "rockbot", &mut script);
-        std::io::stdout().write_all(&script)?;
-        return Ok(exit::OK);
-    }
+    let command = match command {
+        Some(command) => match run_without_settings(command, &common)? {
+            Ran::Ended(code) => return Ok(code),
+            Ran::NeedsSettings(command) => Some(*command),
+        },
+        None => None,
+    };
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut settings = Settings::read(&common, environment).or_exit(exit::USAGE)?;
@@ -151,7 +162,10 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Worker(command) => worker::run(&settings, command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
             Command::Admin(command) => admin::run(&settings, command),
-            Command::Completions { .. } => Ok(exit::OK),
+            Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. }
+            | Command::Context(_) => Ok(exit::OK),
         }
     });
     // The last export blocks this thread for 1 s at most and needs the runtime.
@@ -164,6 +178,25 @@ fn run(arguments: Arguments) -> Outcome {
         Some(user) if !call_failure::is_of_call(&failure) => failure.name_user(user, &namespace),
         _ => failure,
     })
+}
+
+/// What [`run_without_settings`] did.
+enum Ran {
+    /// The exit code of the command.
+    Ended(u8),
+    NeedsSettings(Box<Command>),
+}
+
+/// Runs a command that needs no configuration, which may be invalid.
+fn run_without_settings(command: Command, common: &Common) -> Result<Ran, Failure> {
+    let outcome = match command {
+        Command::Completions { shell } => completion::print_script(shell),
+        Command::Complete { words } => completion::print_names(&words),
+        Command::Man { folder } => man::write(&folder),
+        Command::Context(command) => context_command::run(command, common),
+        command => return Ok(Ran::NeedsSettings(Box::new(command))),
+    };
+    outcome.map(Ran::Ended)
 }
 
 /// Returns a warning if `--mcp` has no effect: a running fleet has the servers of its bridges.
