@@ -2,6 +2,7 @@
 
 mod admin;
 mod context;
+mod init;
 mod mcp;
 mod schedule;
 mod sessions;
@@ -18,6 +19,7 @@ use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
     context::ContextCommand,
+    init::Init,
     mcp::Mcp,
     schedule::Schedule,
     sessions::Sessions,
@@ -92,6 +94,16 @@ pub(crate) enum Command {
     /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
     /// directory, an agent, and a scripted model. No network, API key or broker is needed.
     Demo,
+    /// Find a model, try it, and write the configuration file
+    ///
+    /// Considers OPENAI_API_KEY, OPENAI_BASE_URL and OPENROUTER_API_KEY, Ollama at port 11434 and llama.cpp at
+    /// port 8080 of this machine. Writes rockbot.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can
+    /// read, and which all commands then use without --config.
+    #[command(after_help = "Examples:
+  rockbot init
+  rockbot init --yes --save-key
+  rockbot init --base-url http://127.0.0.1:11434/v1 --model qwen3:8b --yes")]
+    Init(Init),
     /// Chat with an agent
     ///
     /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without

@@ -194,7 +194,9 @@ mod tests {
         let mut contexts = Contexts::default();
         assert!(contexts.select(None).unwrap().is_none());
         contexts.add("production", context("amqp://a@b")).unwrap();
-        assert!(contexts.select(Some("prodction")).unwrap_err().contains("did you mean production"));
+        assert!(
+            contexts.select(Some("prodction")).unwrap_err().contains("did you mean production")
+        );
         for name in ["", "a b", "../x", &"x".repeat(33)] {
             assert!(contexts.add(name, context("amqp://a@b")).is_err(), "{name}");
         }

@@ -20,11 +20,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::turn::RunningTurn;
 pub(crate) use self::{
     calls::CallLog,
     display::{Display, Show},
 };
-use self::turn::RunningTurn;
 use crate::{
     approval::{self, Closing, Decided},
     failure::{Failure, OrExit},

@@ -24,6 +24,7 @@ mod fleet;
 mod follow_ups;
 mod host;
 mod images;
+mod init;
 mod man;
 mod markdown;
 mod mcp;
@@ -165,7 +166,8 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. }
-            | Command::Context(_) => Ok(exit::OK),
+            | Command::Context(_)
+            | Command::Init(_) => Ok(exit::OK),
         }
     });
     // The last export blocks this thread for 1 s at most and needs the runtime.
@@ -194,6 +196,11 @@ fn run_without_settings(command: Command, common: &Common) -> Result<Ran, Failur
         Command::Complete { words } => completion::print_names(&words),
         Command::Man { folder } => man::write(&folder),
         Command::Context(command) => context_command::run(command, common),
+        Command::Init(arguments) => {
+            install_tls_provider();
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            runtime.or_exit(exit::SOFTWARE)?.block_on(init::run(arguments))
+        }
         command => return Ok(Ran::NeedsSettings(Box::new(command))),
     };
     outcome.map(Ran::Ended)

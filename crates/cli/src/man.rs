@@ -16,7 +16,9 @@ use crate::{
 /// Writes a page for the command and for each of its subcommands.
 pub(crate) fn write(folder: &Path) -> Outcome {
     let shown = folder.display().to_string();
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {shown}")).or_exit(exit::IO)?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {shown}"))
+        .or_exit(exit::IO)?;
     let written = clap_mangen::generate_to(Arguments::command(), folder);
     written.with_context(|| format!("cannot write to {shown}")).or_exit(exit::IO)?;
     note!("the manual pages are in {}; read the first with `man -l`", render::clean(&shown));

@@ -108,8 +108,7 @@ mod tests {
     fn edit_shows_changed_lines_and_other_arguments() {
         let old = (0..20).map(|n| format!("line {n}\n")).collect::<String>();
         let new = old.replace("line 10\n", "line ten\u{202e}\n");
-        let arguments =
-            json!({"path": "a", "old_text": old, "new_text": new, "replace_all": true});
+        let arguments = json!({"path": "a", "old_text": old, "new_text": new, "replace_all": true});
         let shown = plain("edit_file", &arguments, None);
         let parts = ["path: a", "replace_all: true", "- line 10\n", "+ line ten\\u{202e}"];
         parts.iter().for_each(|part| assert!(shown.contains(part), "{part} in\n{shown}"));

@@ -46,12 +46,10 @@ pub(super) async fn run(target: Target<'_>, command: SlashCommand) -> Result<(),
             *usage = None;
         }
         SlashCommand::Tools => list_tools(conversation).await?,
-        SlashCommand::Last(number) => {
-            match conversation.log.lock().await.describe_last(number) {
-                Some(calls) => outln!("{calls}")?,
-                None => note!("no tool was called in this conversation since the session started"),
-            }
-        }
+        SlashCommand::Last(number) => match conversation.log.lock().await.describe_last(number) {
+            Some(calls) => outln!("{calls}")?,
+            None => note!("no tool was called in this conversation since the session started"),
+        },
         SlashCommand::Cost => match usage {
             Some(usage) => outln!("{}", render::usage(usage))?,
             None => note!("no turn has reported its usage yet"),

@@ -106,7 +106,10 @@ fn prepare(file: &PathBuf) -> anyhow::Result<()> {
     }
     private_file::ensure(file)?;
     let bytes = std::fs::metadata(file)?.len();
-    anyhow::ensure!(bytes <= MAX_HISTORY_BYTES, "{bytes} bytes, at most {MAX_HISTORY_BYTES}; delete it");
+    anyhow::ensure!(
+        bytes <= MAX_HISTORY_BYTES,
+        "{bytes} bytes, at most {MAX_HISTORY_BYTES}; delete it"
+    );
     Ok(())
 }
 
@@ -160,10 +163,7 @@ impl Prompt for ChatPrompt {
         Cow::Borrowed("::: ")
     }
 
-    fn render_prompt_history_search_indicator(
-        &self,
-        search: PromptHistorySearch,
-    ) -> Cow<'_, str> {
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
         let state = match search.status {
             PromptHistorySearchStatus::Passing => "",
             PromptHistorySearchStatus::Failing => "no ",

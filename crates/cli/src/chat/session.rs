@@ -150,11 +150,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn process(
-        &mut self,
-        line: &str,
-        interrupts: &mut Interrupts,
-    ) -> Result<Next, Failure> {
+    async fn process(&mut self, line: &str, interrupts: &mut Interrupts) -> Result<Next, Failure> {
         match commands::parse(line) {
             Some(Ok(SlashCommand::Image(file))) => {
                 match self.images.add(Path::new(&file)) {

@@ -35,9 +35,8 @@ impl Names {
 
     fn read_from(file: &Path) -> Self {
         let mut text = String::new();
-        let read = File::open(file).and_then(|file| {
-            file.take(MAX_FILE_BYTES).read_to_string(&mut text)
-        });
+        let read =
+            File::open(file).and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut text));
         let names = read.ok().and_then(|_| serde_json::from_str::<Self>(&text).ok());
         let Self { tools, agents, queues } = names.unwrap_or_default();
         Self { tools: plain(tools), agents: plain(agents), queues: plain(queues) }

@@ -5,7 +5,10 @@ use std::io::{IsTerminal, Write};
 use rockbot_contracts::{ReplyBody, TurnUsage};
 use serde_json::json;
 
-use super::{calls::CallLog, display::{Display, Show}};
+use super::{
+    calls::CallLog,
+    display::{Display, Show},
+};
 use crate::{call_view, failure::Failure, markdown::MarkdownStream, render};
 
 /// Longest line of arguments of a call, in characters.
@@ -139,7 +142,10 @@ impl<'a> TurnPrinter<'a> {
                 let separator = if arguments.is_empty() { "" } else { "\n" };
                 Some(format!("{line}{separator}{arguments}"))
             }
-            (ReplyBody::ToolFinished { result: Some(result), result_left_out, .. }, Show::Results) => {
+            (
+                ReplyBody::ToolFinished { result: Some(result), result_left_out, .. },
+                Show::Results,
+            ) => {
                 let line = render::call_line(body)?;
                 Some(format!("{line}\n{}", call_view::result(result, *result_left_out)))
             }

@@ -103,7 +103,9 @@ impl StatusLine {
         let (since, what) = match self.calls.as_slice() {
             [] => (self.since, self.model.clone().unwrap_or_else(|| "the agent".to_owned())),
             [(_, name, since)] => (*since, name.clone()),
-            [(_, name, since), others @ ..] => (*since, format!("{name} and {} more", others.len())),
+            [(_, name, since), others @ ..] => {
+                (*since, format!("{name} and {} more", others.len()))
+            }
         };
         let what = render::short_line(&what, MAX_NAME_CHARS);
         let seconds = now.duration_since(since).as_secs();

@@ -81,7 +81,11 @@ impl Block {
             },
             '>' => {
                 let space = usize::from(line[1..].starts_with(' '));
-                if line.len() == 1 && !is_whole { None } else { Some((indent + 1 + space, Self::Quote)) }
+                if line.len() == 1 && !is_whole {
+                    None
+                } else {
+                    Some((indent + 1 + space, Self::Quote))
+                }
             }
             _ => plain,
         }
@@ -96,8 +100,8 @@ impl Fence {
         let line = &text[..end.unwrap_or(text.len())];
         let rest = line.trim_start_matches(' ');
         let marks = rest.trim_end();
-        let may_close = line.len() - rest.len() <= MAX_FENCE_INDENT
-            && marks.chars().all(|c| c == self.marker);
+        let may_close =
+            line.len() - rest.len() <= MAX_FENCE_INDENT && marks.chars().all(|c| c == self.marker);
         if !may_close {
             return Some(None);
         }

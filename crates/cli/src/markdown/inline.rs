@@ -163,8 +163,8 @@ fn emphasis(rest: &str, c: char, previous: Option<char>, is_whole: bool) -> Foun
             return Found::Open;
         }
         let before = rest[..start].chars().next_back();
-        let closes = before.is_some_and(|before| !before.is_whitespace())
-            && !(c == '_' && is_word(after));
+        let closes =
+            before.is_some_and(|before| !before.is_whitespace()) && !(c == '_' && is_word(after));
         if closes && length == marker {
             return Found::Span { marker, content: start - marker };
         }

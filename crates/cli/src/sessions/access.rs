@@ -5,7 +5,8 @@ use std::io;
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
-    ScheduleResponse, SessionId, UserFeedback, conversation::{ConversationSummary, HistoryItem},
+    ScheduleResponse, SessionId, UserFeedback,
+    conversation::{ConversationSummary, HistoryItem},
 };
 use rockbot_service::exit;
 

@@ -61,7 +61,11 @@ impl GivenArguments {
 struct Schema<'a>(&'a Value);
 
 impl Schema<'_> {
-    fn object(&self, tool: &str, pairs: Vec<(String, String)>) -> Result<Map<String, Value>, String> {
+    fn object(
+        &self,
+        tool: &str,
+        pairs: Vec<(String, String)>,
+    ) -> Result<Map<String, Value>, String> {
         let mut object = Map::new();
         for (key, text) in pairs {
             let Some(property) = self.property(&key) else {
@@ -134,7 +138,9 @@ fn value(key: &str, text: &str, schema: &Value) -> Result<Value, String> {
     let parsed = || serde_json::from_str::<Value>(text).ok();
     let (value, expected) = match kind(schema) {
         Some("string") => return Ok(Value::String(text.to_owned())),
-        Some("integer") => (parsed().filter(|value| value.is_i64() || value.is_u64()), "a whole number"),
+        Some("integer") => {
+            (parsed().filter(|value| value.is_i64() || value.is_u64()), "a whole number")
+        }
         Some("number") => (parsed().filter(Value::is_number), "a number"),
         Some("boolean") => (parsed().filter(Value::is_boolean), "true or false"),
         Some("array") => (parsed().filter(Value::is_array), "a JSON array"),
@@ -186,7 +192,13 @@ mod tests {
     #[test]
     fn values_are_read_by_the_schema() {
         let words = [
-            "query=1=2", "limit=3", "exact=true", "weight=0.5", "paths=a", "paths=b c", "any=[1]",
+            "query=1=2",
+            "limit=3",
+            "exact=true",
+            "weight=0.5",
+            "paths=a",
+            "paths=b c",
+            "any=[1]",
             "options={\"a\":1}",
         ];
         let expected = json!({
