@@ -40,6 +40,7 @@ mod settings;
 mod similar_names;
 mod stored_conversations;
 mod tasks;
+mod terminal_width;
 mod tools;
 mod up;
 mod watch;

@@ -7,12 +7,12 @@ use std::{
 
 use crossterm::{
     event::{self, Event, KeyEventKind},
-    terminal::{disable_raw_mode, enable_raw_mode, size},
+    terminal::{disable_raw_mode, enable_raw_mode},
 };
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision};
 
 use super::key_line::{KeyLine, Pressed};
-use crate::render;
+use crate::{render, terminal_width};
 
 /// Time between two looks at the clock and at whether the request was closed.
 const POLL: Duration = Duration::from_millis(100);
@@ -39,8 +39,7 @@ pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
         if is_closed() || left.is_zero() {
             break Typed::Closed;
         }
-        let columns = size().map_or(80, |(columns, _)| usize::from(columns.max(1)));
-        let text = prompt(left, line.text(), columns);
+        let text = prompt(left, line.text(), terminal_width::columns());
         if text != shown {
             write(&format!("\r\u{1b}[K{text}"));
             shown = text;

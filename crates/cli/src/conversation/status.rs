@@ -9,7 +9,7 @@ use std::{
 use rockbot_contracts::{ReplyBody, ToolCallId};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::render;
+use crate::{render, terminal_width};
 
 /// Silence before the line is shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
@@ -78,8 +78,8 @@ impl StatusLine {
 
     /// Draws the next frame.
     pub(super) fn draw(&mut self) {
-        let columns = crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns));
-        let Some(text) = self.text(Instant::now(), columns.saturating_sub(1)) else { return };
+        let columns = terminal_width::columns();
+        let Some(text) = self.text(Instant::now(), columns - 1) else { return };
         self.frame = (self.frame + 1) % FRAMES.len();
         let columns = text.chars().count();
         let rest = " ".repeat(self.drawn.saturating_sub(columns));

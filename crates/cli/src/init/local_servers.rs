@@ -56,7 +56,7 @@ pub(super) async fn models(base_url: &Url) -> Option<Vec<String>> {
         allow_plain_http: true,
         allow_private: ["127.0.0.0/8", "::1/128", "localhost"]
             .iter()
-            .filter_map(|target| PrivateTarget::parse(target).ok())
+            .filter_map(|target| target.parse::<PrivateTarget>().ok())
             .collect(),
         ..DialPolicy::default()
     };

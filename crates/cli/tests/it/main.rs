@@ -7,15 +7,21 @@ mod approve;
 #[cfg(test)]
 mod chat;
 #[cfg(test)]
+mod chat_terminal;
+#[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod configuration;
+#[cfg(test)]
+mod contexts;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
 mod home;
+#[cfg(test)]
+mod init;
 #[cfg(test)]
 mod mcp_import;
 #[cfg(test)]
