@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod bench;
 mod context;
 mod init;
 mod mcp;
@@ -18,6 +19,7 @@ use rockbot_monitor::letters::MAX_LETTERS;
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    bench::Bench,
     context::ContextCommand,
     init::Init,
     mcp::Mcp,
@@ -157,6 +159,17 @@ pub(crate) enum Command {
         letters are reported as warnings and do not change the exit code."
     )]
     Doctor,
+    /// Measure the rate and the latencies of the bus, or of a read-only tool
+    ///
+    /// Without --tool, it sends messages over the bus to itself. It prints the rate, the percentiles of the
+    /// latencies, and the failures; Ctrl-C ends it early.
+    #[command(after_help = "Examples:
+  rockbot bench --calls 1000 --concurrency 32
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f bench
+  rockbot bench --calls 200 --tool read_file path=README.md
+
+Exit codes: 0 all succeeded, 1 some failed, 64 invalid usage, 69 no handler or broker is available")]
+    Bench(Bench),
     /// Watch the tool calls of a running fleet
     ///
     /// Shows a table of calls with caller, tool, state, latency and handler. Keys: q quits, space pauses

@@ -5,6 +5,7 @@ mod agent_memory;
 mod agents;
 mod approval;
 mod arguments;
+mod bench;
 mod call_failure;
 mod call_view;
 mod chat;
@@ -159,6 +160,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up => up::run(&settings).await,
+            Command::Bench(options) => bench::run(&settings, options, common.json).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Worker(command) => worker::run(&settings, command, common.json).await,

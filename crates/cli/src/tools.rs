@@ -20,7 +20,7 @@ use rockbot_tools::{
 };
 use serde_json::json;
 
-use self::call_arguments::GivenArguments;
+pub(crate) use self::call_arguments::GivenArguments;
 use crate::{
     arguments::Tools,
     call_failure,
@@ -176,7 +176,14 @@ pub(crate) fn hints(hints: ToolHints) -> &'static str {
     }
 }
 
-fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure> {
+/// Returns the definition of a tool.
+///
+/// # Errors
+/// When no handler announces it.
+pub(crate) fn find(
+    discovered: &Discovered,
+    name: &str,
+) -> Result<ToolRegistration, Failure> {
     discovered.registry.get(name).map(|tool| tool.registration().clone()).ok_or_else(|| {
         let known: Vec<_> = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
         match known.as_slice() {

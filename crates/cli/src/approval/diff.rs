@@ -33,7 +33,7 @@ pub(super) fn change(tool: &str, arguments: &Value, files: Option<&Path>) -> Opt
         }
         _ => return None,
     };
-    // All other arguments are shown as well: they are part of what is approved.
+    // The other arguments belong to the approved call too.
     let others = arguments.as_object()?.iter();
     let others = others.filter(|(key, _)| !content_keys.contains(&key.as_str()));
     let mut lines: Vec<_> = others.flat_map(|(key, value)| call_view::field(key, value)).collect();

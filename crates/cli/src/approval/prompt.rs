@@ -98,7 +98,7 @@ fn parse(line: &str) -> Option<(ApprovalDecision, Option<String>)> {
     if reason.is_empty() {
         return Some((decision, None));
     }
-    // A text after "yes" is a condition, which nobody would read.
+    // A text after "yes" is a condition, which the model would not read.
     let end = reason.floor_char_boundary(ApprovalAnswer::MAX_REASON_BYTES);
     (decision == ApprovalDecision::Deny).then(|| (decision, Some(reason[..end].to_owned())))
 }

@@ -10,7 +10,7 @@ use crate::failure::{Failure, OrExit};
 const OPENROUTER_URL: &str = "https://openrouter.ai/api/v1";
 const OPENROUTER_MODEL: &str = "openai/gpt-4o-mini";
 
-/// A model server, with what is known about it.
+/// A model server with its models and its key.
 #[derive(Debug)]
 pub(super) struct Candidate {
     /// For people.

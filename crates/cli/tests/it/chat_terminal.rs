@@ -106,7 +106,7 @@ fn commands_work_between_messages() {
         ("/tools", "read_file"),
         ("/export conversation.jsonl", "conversation.jsonl written"),
         ("/export conversation.jsonl", "cannot create conversation.jsonl"),
-        ("/agent nobody", "nobody"),
+        ("/agent missing", "missing"),
         ("/agent", "assistant"),
         ("/new", "a new conversation starts"),
         ("/last", "no tool was called"),
