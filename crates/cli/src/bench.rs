@@ -31,8 +31,7 @@ struct Load {
 /// Runs the command.
 pub(crate) async fn run(settings: &Settings, options: Bench, json: bool) -> Outcome {
     let Bench { calls, concurrency, tool, timeout, arguments } = options;
-    let load =
-        Load { calls: calls as usize, concurrency, timeout: Duration::from_secs(timeout) };
+    let load = Load { calls: calls as usize, concurrency, timeout: Duration::from_secs(timeout) };
     // Validated before anything starts.
     let given = GivenArguments::parse(&arguments, tools::read_arguments)?;
     let fleet = Fleet::open(settings).await?;

@@ -180,10 +180,7 @@ pub(crate) fn hints(hints: ToolHints) -> &'static str {
 ///
 /// # Errors
 /// When no handler announces it.
-pub(crate) fn find(
-    discovered: &Discovered,
-    name: &str,
-) -> Result<ToolRegistration, Failure> {
+pub(crate) fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure> {
     discovered.registry.get(name).map(|tool| tool.registration().clone()).ok_or_else(|| {
         let known: Vec<_> = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
         match known.as_slice() {
