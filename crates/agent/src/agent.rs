@@ -28,7 +28,7 @@ use crate::{
     delegation::{Delegation, TaskHost, is_task_session},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
-    message_media::{check_media, media_data},
+    message_media::{check_media, check_recorded_size, media_data},
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
@@ -196,7 +196,7 @@ impl Agent {
         let requester = trace::current();
         let UserMessage { session_id, text, cancel, media, after: _, detail: _ } = message;
         let media = media.into_iter().filter_map(media_data).collect();
-        let sent = origin.message.clone();
+        let (sent, entry) = (origin.message.clone(), origin.entry);
         let id = sent.clone().unwrap_or_else(MessageId::generate);
         let message = PendingMessage { id, text, media, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
@@ -204,6 +204,10 @@ impl Agent {
             Ok(()) => {}
             Err(Rejection::Closed) if self.conversations().is_durable() => {
                 return TurnAnswer::put_down();
+            }
+            // Its scheduler sends it again.
+            Err(rejection) if rejection.is_temporary() && entry == EntryPoint::ScheduledTask => {
+                return rejection.deferred();
             }
             Err(rejection) => return self.rejected(rejection, &session_id, sent.as_ref()).await,
         }
@@ -252,6 +256,7 @@ impl Agent {
         session: &SessionId,
     ) -> Result<bool, ConversationError> {
         self.inner.setup.delete_sub_conversations(session, u64::MAX).await?;
+        self.inner.setup.delete_handed_off(session).await?;
         if let Some(delegation) = self.delegation() {
             for task in delegation.delete(session).await? {
                 self.conversations().delete(&task).await?;
@@ -286,13 +291,12 @@ impl Agent {
         session: &SessionId,
         id: Option<&MessageId>,
     ) -> TurnAnswer {
-        let is_temporary = matches!(rejection, Rejection::Full | Rejection::Busy);
-        if is_temporary
+        if rejection.is_temporary()
             && self.conversations().is_durable()
             && let Some(id) = id
             && !matches!(self.conversations().message(session, id).await, Ok(None))
         {
-            return rejection.of_recorded();
+            return rejection.deferred();
         }
         rejection.into()
     }
@@ -324,7 +328,8 @@ impl Agent {
             );
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
-        if let Err(problem) = check_media(&message.media) {
+        let media = check_media(&message.media).and_then(|()| check_recorded_size(message));
+        if let Err(problem) = media {
             let text = format!("{problem} Nothing was done.");
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }

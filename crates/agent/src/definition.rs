@@ -12,7 +12,7 @@ pub use rockbot_tools::ToolFilter;
 
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
-use crate::strategy::ExecutionStrategy;
+use crate::{handoff::RouterRules, internal_tools::InternalTools, strategy::ExecutionStrategy};
 pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
@@ -59,6 +59,10 @@ pub struct AgentDefinition {
     pub tools: ToolFilter,
     /// MCP servers that the agent may use, and how their tools are offered. Default: all, pinned.
     pub mcp: McpRules,
+    /// Tools that steer the agent's own turns. Default: none.
+    pub internal: InternalTools,
+    /// The agents that messages of users may be handed off to. Default: none.
+    pub router: RouterRules,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
@@ -121,6 +125,8 @@ impl AgentDefinition {
             documents: Vec::new(),
             tools: ToolFilter::default(),
             mcp: McpRules::default(),
+            internal: InternalTools::default(),
+            router: RouterRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

@@ -90,6 +90,22 @@ pub enum TurnEvent {
         /// A line of text, at most 500 characters.
         text: String,
     },
+    /// Another agent answers the message.
+    HandedOff {
+        /// Name of the agent.
+        to: String,
+    },
+    /// The model told how far the task is.
+    TaskStatus {
+        /// `starting`, `in-progress` or `completed`.
+        status: String,
+        /// The part that is done, at most 500 characters.
+        done: String,
+        /// The part that is left, at most 500 characters.
+        pending: String,
+        /// The current work, at most 500 characters.
+        now: String,
+    },
     /// A tool call finished.
     ToolFinished {
         /// Id of the call.
@@ -141,6 +157,10 @@ pub enum TurnEnd {
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
     /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
+    /// With an answer that says that the store does not tell whether the message is recorded. A message that
+    /// its queue can deliver again is to be returned to it, and nothing is to be published; otherwise as
+    /// [`Unrecorded`](Self::Unrecorded).
+    Undecided,
     /// Another process continues the turn and answers the message. Nothing is to be published.
     Fenced,
     /// This process has no capacity for the message, which is recorded. Nothing is to be published; the
@@ -152,10 +172,10 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    /// Returns `true` if the answer is to be published.
+    /// Returns `true` if there is an answer to be published.
     #[must_use]
     pub fn is_answer(self) -> bool {
-        matches!(self, Self::Answered | Self::Unrecorded)
+        matches!(self, Self::Answered | Self::Unrecorded | Self::Undecided)
     }
 }
 
@@ -281,6 +301,10 @@ impl TurnEvent {
             },
             Self::ToolProgressed { tool_call_id, text } => {
                 ReplyBody::ToolProgressed { tool_call_id, text }
+            }
+            Self::HandedOff { to } => ReplyBody::HandedOff { to },
+            Self::TaskStatus { status, done, pending, now } => {
+                ReplyBody::TaskStatus { status, done, pending, now }
             }
             Self::ToolFinished {
                 tool_call_id,

@@ -69,10 +69,10 @@ impl TurnMeter {
         self.budget.charge(spent);
     }
 
-    /// Records a tool call.
-    pub(crate) fn record_tool_call(&self, bytes_in: usize, bytes_out: usize) {
+    /// Records tool calls with the arguments and results of these sizes, in bytes.
+    pub(crate) fn record_tool_calls(&self, calls: u64, bytes_in: usize, bytes_out: usize) {
         let spent = Spending {
-            tool_calls: 1,
+            tool_calls: calls,
             tool_bytes_in: bytes_in as u64,
             tool_bytes_out: bytes_out as u64,
             ..Spending::default()
@@ -153,7 +153,7 @@ mod tests {
         meter.record_model_call(Some(usage(None)), &behavior);
         meter.record_model_call(Some(usage(Some(7))), &behavior);
         meter.record_model_call(None, &behavior);
-        meter.record_tool_call(10, 20);
+        meter.record_tool_calls(1, 10, 20);
         let child = Spending { model_calls: 2, cost_micros: 3, ..Spending::default() };
         meter.record_child(child);
         let before = Spending { model_calls: 1, ..Spending::default() };

@@ -13,6 +13,7 @@ use crate::{
     conversation::Conversations,
     definition::AgentDefinition,
     delegation::Delegation,
+    handoff::Destinations,
     limits::AgentLimits,
     mcp::McpParts,
     memory::{AgentMemory, ConversationLog},
@@ -49,6 +50,8 @@ pub struct AgentParts {
     pub layers: LayerOptions,
     /// Sub-agents of the agent, if it may start any. The caller registers its tools.
     pub delegation: Option<Arc<Delegation>>,
+    /// The agents that messages may be handed off to, if there may be any.
+    pub destinations: Option<Arc<Destinations>>,
 }
 
 impl AgentParts {
@@ -75,6 +78,7 @@ impl AgentParts {
             limits: AgentLimits::default(),
             layers: LayerOptions::default(),
             delegation: None,
+            destinations: None,
         }
     }
 

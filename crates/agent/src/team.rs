@@ -3,18 +3,35 @@
 mod agent_tool;
 mod watch;
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use futures_util::{StreamExt, future::ready, stream};
-use rockbot_contracts::AgentName;
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, ready},
+    stream,
+};
+use rockbot_contracts::{AgentName, UserMessage};
 use rockbot_tools::ToolRegistry;
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use self::agent_tool::AgentTool;
-use crate::{agent::Agent, definition::AgentDefinition, parts::AgentParts};
+use crate::{
+    agent::Agent,
+    definition::AgentDefinition,
+    event::{ProgressSink, TurnAnswer},
+    handoff::{Destinations, HandoffTarget},
+    origin::TurnOrigin,
+    parts::AgentParts,
+};
 
 /// Number of members that shut down concurrently.
 const CONCURRENT_SHUTDOWNS: usize = 64;
@@ -39,6 +56,8 @@ struct Inner {
     registry: Arc<ToolRegistry>,
     factory: AgentFactory,
     state: Mutex<State>,
+    /// Receives the members, if messages may be handed off to them.
+    destinations: OnceLock<Arc<Destinations>>,
 }
 
 #[derive(Default)]
@@ -61,7 +80,19 @@ impl Team {
     /// process, which is not a tool of itself.
     #[must_use]
     pub fn new(own: AgentName, registry: Arc<ToolRegistry>, factory: AgentFactory) -> Self {
-        Self(Arc::new(Inner { own, registry, factory, state: Mutex::default() }))
+        let (state, destinations) = (Mutex::default(), OnceLock::new());
+        Self(Arc::new(Inner { own, registry, factory, state, destinations }))
+    }
+
+    /// Lets the agents with these `destinations` in their parts hand messages off to the members.
+    #[must_use]
+    pub fn with_destinations(self, destinations: Arc<Destinations>) -> Self {
+        for (name, member) in &self.0.state().members {
+            destinations.insert(name.clone(), Arc::new(member.agent.clone()));
+        }
+        // A second directory would be a mistake of the program; the first one stays.
+        let _ = self.0.destinations.set(destinations);
+        self
     }
 
     /// Replaces the definitions. Running turns keep their definition.
@@ -125,6 +156,9 @@ impl Inner {
             let stays = wanted.iter().any(|one| **one == member.definition);
             if !stays {
                 self.registry.unregister(&member.tool);
+                if let Some(destinations) = self.destinations.get() {
+                    destinations.remove(name);
+                }
                 info!(agent = %name, "agent tool removed");
             }
             stays
@@ -139,6 +173,9 @@ impl Inner {
             match self.registry.register(Arc::new(tool)) {
                 Ok(()) => {
                     info!(agent = %definition.name, tool = %name, "agent tool registered");
+                    if let Some(destinations) = self.destinations.get() {
+                        destinations.insert(definition.name.clone(), Arc::new(agent.clone()));
+                    }
                     let definition = definition.clone();
                     let member = Member { definition, agent, tool: name };
                     members.insert(member.definition.name.clone(), member);
@@ -150,6 +187,17 @@ impl Inner {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+impl HandoffTarget for Agent {
+    fn answer(
+        &self,
+        origin: TurnOrigin,
+        message: UserMessage,
+        progress: ProgressSink,
+    ) -> BoxFuture<'_, TurnAnswer> {
+        Box::pin(self.run_turn(origin, message, progress))
     }
 }
 

@@ -1,6 +1,9 @@
 //! A turn: request an answer of the model, run its tool calls, and repeat until it answers with text.
 
+mod batch;
 mod calls;
+mod handoff;
+mod internal_calls;
 mod model_request;
 mod pin_check;
 mod resumed_step;
@@ -11,7 +14,7 @@ mod token_budget;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use rockbot_contracts::{SessionId, Spending, ToolCallId};
+use rockbot_contracts::{MessageId, SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
 use rockbot_tools::{Budget, BudgetError, ToolScope};
 use tokio::time::Instant;
@@ -19,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 pub(crate) use self::setup::{TurnSetup, UsableTool};
-use self::{calls::TimeoutStreak, stop_reason::StopReason};
+use self::{calls::TimeoutStreak, internal_calls::InternalState, stop_reason::StopReason};
 use crate::{
     approvals::ListenerGuard,
     context::{ContextRequest, TurnContext},
@@ -36,7 +39,7 @@ use crate::{
     tool_list::ToolNames,
 };
 
-/// Processes that may be lost on one step; the turn then ends as failed.
+/// Processes that may be lost after they acted on one step; the turn then ends as failed.
 const MAX_LOST_PROCESSES: u32 = 3;
 
 /// A running turn.
@@ -80,11 +83,14 @@ pub(crate) struct Turn<'a> {
     context_exhausted: bool,
     /// The budget is used up. The next answer must be final.
     budget_exceeded: bool,
+    internal: InternalState,
     start: TurnStart,
 }
 
 /// The point at which a turn begins in this process.
 struct TurnStart {
+    /// Id of the message.
+    id: MessageId,
     text: String,
     /// Images and recordings of the message, in base64.
     media: Vec<String>,
@@ -96,6 +102,8 @@ struct TurnStart {
     attempt: u32,
     /// Another process ran the turn before.
     is_resumed: bool,
+    /// This process started the turn, or recorded that it acts on it.
+    has_acted: bool,
     /// Processes that were lost on the same step.
     lost: u32,
     /// Calls of the step that no process has run, because an approval was missing.
@@ -168,6 +176,7 @@ impl<'a> Turn<'a> {
             .as_ref()
             .map(|approvals| approvals.listen(session_id, origin, &progress, log));
         let start = TurnStart {
+            id: open.message.id,
             text: open.message.text,
             media: open.message.media,
             is_started: open.is_started,
@@ -175,6 +184,7 @@ impl<'a> Turn<'a> {
             step: open.step,
             attempt: open.attempt,
             is_resumed: open.attempt > 1,
+            has_acted: open.attempt == 1,
             lost: open.lost_on_step,
             unapproved,
         };
@@ -206,6 +216,7 @@ impl<'a> Turn<'a> {
             history_budget: None,
             context_exhausted: false,
             budget_exceeded: false,
+            internal: InternalState::default(),
             start,
         }
     }
@@ -258,6 +269,7 @@ impl<'a> Turn<'a> {
         let request = ContextRequest {
             agent,
             session: self.session_id,
+            id: &self.start.id,
             message: &text,
             entry: self.origin.entry,
             user: self.origin.sender.as_deref(),
@@ -287,22 +299,26 @@ impl<'a> Turn<'a> {
         }
         if let Some(step) = step {
             self.find_tools(&step).await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
             if let Some(reason) = self.run_step(step).await {
                 return reason;
             }
         }
         if self.start.is_resumed {
             self.find_called_tools().await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
         }
         for iteration in self.start.iterations..self.setup.definition.max_iterations {
             if let Some(reason) = self.end_step().await {
                 return reason;
             }
-            if self.context_exhausted {
-                return self
-                    .call_model(ToolChoice::None)
-                    .await
-                    .map_or_else(|reason| reason, StopReason::Answered);
+            if self.context_exhausted || self.internal.must_answer {
+                let answer = self.request_final_answer().await;
+                return answer.map_or_else(|reason| reason, StopReason::Answered);
             }
             debug!(session_id = %self.session_id, iteration, "requesting model answer");
             let answer = match self.call_model(ToolChoice::Auto).await {
@@ -327,7 +343,7 @@ impl<'a> Turn<'a> {
             return reason;
         }
         let exhausted = self.context_exhausted;
-        match self.call_model(ToolChoice::None).await {
+        match self.request_final_answer().await {
             Ok(answer) if exhausted => StopReason::Answered(answer),
             Ok(answer) => StopReason::IterationLimit(answer),
             Err(reason) => reason,
@@ -338,7 +354,7 @@ impl<'a> Turn<'a> {
     async fn answer_without_budget(&mut self, error: BudgetError) -> StopReason {
         info!(session_id = %self.session_id, %error, "budget used up; requesting the answer");
         self.budget_exceeded = true;
-        match self.call_model(ToolChoice::None).await {
+        match self.request_final_answer().await {
             Ok(answer) => StopReason::BudgetExceeded(error, Some(answer)),
             Err(reason) => reason,
         }

@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod context;
+mod gateway;
 mod init;
 mod mcp;
 mod schedule;
@@ -21,8 +22,9 @@ pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
     bench::Bench,
     context::ContextCommand,
+    gateway::{Gateway, NewToken, Token as TokenCommand, TokensFile},
     init::Init,
-    mcp::Mcp,
+    mcp::{Mcp, ServeMcp},
     schedule::Schedule,
     sessions::Sessions,
     tasks::Tasks,
@@ -95,7 +97,11 @@ pub(crate) enum Command {
     ///
     /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
     /// directory, an agent, and a scripted model. No network, API key or broker is needed.
-    Demo,
+    Demo {
+        /// Show a task that the agent divides among sub-agents: several calls in one, reports, results, spending
+        #[arg(long)]
+        team: bool,
+    },
     /// Find a model, try it, and write the configuration file
     ///
     /// Considers OPENAI_API_KEY, OPENAI_BASE_URL and OPENROUTER_API_KEY, Ollama at port 11434 and llama.cpp at
@@ -150,9 +156,10 @@ pub(crate) enum Command {
     /// exports traces, like the services of a fleet.
     #[command(after_help = "Examples:
   rockbot up
+  rockbot up --web
   ROCKBOT_ADMIN__ADDRESS=127.0.0.1:9090 rockbot up
   ROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://127.0.0.1:4317 rockbot --bus amqp://… up")]
-    Up,
+    Up(Up),
     /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
     #[command(
         after_help = "Exit codes: 0 healthy, 1 a check failed, 69 the fleet cannot be used. Dead \
@@ -192,6 +199,9 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// for a week in the dead-letter queue of its work queue.
     #[command(subcommand)]
     Dlq(Dlq),
+    /// Manage who may use a gateway
+    #[command(subcommand)]
+    Gateway(Gateway),
     /// Generate and check the broker users of a fleet, their passwords and URLs
     #[command(subcommand)]
     Admin(Admin),
@@ -247,10 +257,17 @@ impl Command {
         match self {
             Self::Watch(_) => Some(User::Monitor),
             Self::Dlq(_) => Some(User::Operator),
-            Self::Up => None,
+            Self::Up(_) => None,
             _ => Some(User::Cli),
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Serve the web console and the OpenAI-compatible API, at http://127.0.0.1:8420, and print a login link
+    #[arg(long)]
+    pub(crate) web: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,9 @@ use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::Context;
 use rockbot_agent::{AgentClient, AgentDefinition};
-use rockbot_contracts::{InstanceId, SessionId, user::TurnOutcome};
+use rockbot_contracts::{
+    ConversationRequest, ConversationResponse, InstanceId, SessionId, user::TurnOutcome,
+};
 use rockbot_llm::ScriptedModel;
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
@@ -19,12 +21,24 @@ use crate::{
     render,
     settings::Settings,
     stored_conversations::ConversationStores,
+    tasks,
 };
 
-/// The turns of the scripted model.
-const SCRIPT: &str = include_str!("../../../examples/demo.toml");
+/// A conversation with the scripted model.
+struct Scene {
+    /// The turns of the model.
+    script: &'static str,
+    prompt: &'static str,
+}
 
-const PROMPT: &str = "What is in this folder, and which files mention the bus?";
+const SINGLE: Scene = Scene {
+    script: include_str!("../../../examples/demo.toml"),
+    prompt: "What is in this folder, and which files mention the bus?",
+};
+const TEAM: Scene = Scene {
+    script: include_str!("../../../examples/demo-team.toml"),
+    prompt: "Review this folder, in parts that you hand over.",
+};
 
 /// The files in the temporary directory.
 const FILES: [(&str, &str); 3] = [
@@ -47,7 +61,8 @@ Next, use a real model:
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b  cargo run -- chat
   cargo xtask local-model     serves a small model on this machine, without an API key";
 
-pub(crate) async fn run(mut settings: Settings) -> Outcome {
+pub(crate) async fn run(mut settings: Settings, is_team: bool) -> Outcome {
+    let Scene { script, prompt } = if is_team { TEAM } else { SINGLE };
     let folder = create_files()
         .context("cannot create the temporary directory of the demo")
         .or_exit(exit::SOFTWARE)?;
@@ -55,26 +70,30 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     settings.bus.url = SecretString::from("memory");
     settings.memory.store = Some(SecretString::from("memory:"));
     settings.agent.conversations.store = Some(SecretString::from("memory:"));
-    let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).or_exit(exit::SOFTWARE)?);
+    let model = Arc::new(ScriptedModel::from_toml("demo", script).or_exit(exit::SOFTWARE)?);
     let stores = ConversationStores::open(&settings).await?;
     let fleet = Fleet::embed(&settings, Some(&stores)).await?;
-    let definition = AgentDefinition::assistant();
+    let mut definition = AgentDefinition::assistant();
+    definition.internal.batch = is_team;
     let agent = definition.name.clone();
     let host = Host::start(&fleet, &settings, &stores, definition, model).await?;
     let instance = InstanceId::generate();
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
-    let conversation = Conversation::new(client, agent, session, Display::default());
-    print_introduction(folder.path())?;
+    let display = Display { stats: is_team, ..Display::default() };
+    let conversation = Conversation::new(client, agent, session, display);
+    print_introduction(folder.path(), prompt)?;
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
-    let turn = conversation.send(PROMPT, Vec::new(), &mut interrupts).await;
+    let turn = conversation.send(prompt, Vec::new(), &mut interrupts).await;
+    let shown = if is_team { show_team(&conversation, &mut interrupts).await } else { Ok(()) };
     drop(conversation);
     host.stop(settings.service.drain()).await;
     fleet.close().await;
     stores.close().await;
     folder.close().context("cannot remove the temporary directory").or_exit(exit::SOFTWARE)?;
     let turn = turn?;
+    shown?;
     if turn.outcome != Some(TurnOutcome::Completed) || turn.calls == 0 {
         let cause = anyhow::anyhow!("the demo failed: the turn ended as {:?}", turn.outcome);
         return Err(Failure { code: exit::SOFTWARE, cause });
@@ -82,6 +101,21 @@ pub(crate) async fn run(mut settings: Settings) -> Outcome {
     outln!("\n{}", render::dim(&format!("{} tool calls crossed the bus.", turn.calls)))?;
     outln!("{NEXT}")?;
     Ok(exit::OK)
+}
+
+/// Shows the results of the sub-agents, where they worked and what they spent.
+async fn show_team(
+    conversation: &Conversation,
+    interrupts: &mut Interrupts,
+) -> Result<(), Failure> {
+    conversation.await_background(interrupts).await?;
+    outln!("\n{}", render::dim("The sub-agents, as `rockbot tasks list` shows those of a fleet:"))?;
+    let request = ConversationRequest::Tasks {};
+    let response = conversation.client.request(&conversation.agent, &request).await?;
+    if let ConversationResponse::Tasks { tasks } = response {
+        tasks::list(&tasks, false)?;
+    }
+    Ok(())
 }
 
 /// Creates the temporary directory with the demo's files.
@@ -93,7 +127,7 @@ fn create_files() -> io::Result<TempDir> {
     Ok(folder)
 }
 
-fn print_introduction(folder: &Path) -> io::Result<()> {
+fn print_introduction(folder: &Path, prompt: &str) -> io::Result<()> {
     outln!(
         "{}",
         render::dim(&format!(
@@ -103,5 +137,5 @@ fn print_introduction(folder: &Path) -> io::Result<()> {
         ))
     )?;
     let bold = anstyle::Style::new().bold();
-    outln!("{bold}> {PROMPT}{bold:#}\n")
+    outln!("{bold}> {prompt}{bold:#}\n")
 }

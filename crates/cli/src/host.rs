@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, Delegation, DelegationOptions, HandlerGuides, HandlerInstructions,
-    McpParts, McpServices, Schedule, Scheduler, ServerGuides, ServiceSearch, Team, serve,
+    ConversationService, Delegation, DelegationOptions, Destinations, HandlerGuides,
+    HandlerInstructions, McpParts, McpServices, Schedule, Scheduler, ServerGuides, ServiceSearch,
+    Team, serve,
 };
 use rockbot_bus::Bus;
 use rockbot_llm::{ChatModel, ModelTiers};
@@ -127,9 +128,12 @@ impl Host {
             parts.context.push(schedule.clone());
         }
         parts.delegation = Some(delegation);
+        let destinations = Arc::new(Destinations::default());
+        parts.destinations = Some(destinations.clone());
         let agent = Agent::new(parts);
         let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
         let team = Team::new(own, registry, Arc::new(build_parts));
+        let team = team.with_destinations(destinations);
         if let Some(folder) = &settings.agent.directory {
             // At once, so that the first turn is offered them. The watch reports a problem.
             if let Ok(definitions) = AgentDefinition::load_dir(folder) {

@@ -23,6 +23,7 @@ mod doctor;
 mod failure;
 mod fleet;
 mod follow_ups;
+mod gateway;
 mod host;
 mod images;
 mod init;
@@ -31,6 +32,7 @@ mod markdown;
 mod mcp;
 mod print;
 mod private_file;
+mod prompts;
 mod render;
 mod rest;
 mod schedule;
@@ -45,6 +47,7 @@ mod terminal_width;
 mod tools;
 mod up;
 mod watch;
+mod web;
 mod work_queues;
 mod worker;
 
@@ -129,7 +132,7 @@ fn run(arguments: Arguments) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
     let traces = match command {
-        Command::Up => {
+        Command::Up(_) => {
             // The exporter's connection is driven by the runtime.
             let _entered = runtime.enter();
             up::start_traces(&settings)?
@@ -140,7 +143,7 @@ fn run(arguments: Arguments) -> Outcome {
     let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
-            Command::Demo => demo::run(settings).await,
+            Command::Demo { team } => demo::run(settings, team).await,
             Command::Chat(chat) => chat::run(settings, chat, common.json).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
@@ -159,7 +162,8 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
-            Command::Up => up::run(&settings).await,
+            Command::Up(arguments) => up::run(&settings, &arguments).await,
+            Command::Gateway(command) => gateway::run(&settings, command, common.json),
             Command::Bench(options) => bench::run(&settings, options, common.json).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
@@ -214,7 +218,7 @@ fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Op
     let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
     let uses_file = matches!(
         command,
-        Command::Demo | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+        Command::Demo { .. } | Command::Up(_) | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
     );
     (!uses_file).then(|| {
         format!(

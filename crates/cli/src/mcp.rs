@@ -2,8 +2,11 @@
 
 mod check;
 mod client_locations;
+mod content;
 mod import;
+mod list;
 mod login;
+mod serve;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,6 +42,7 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Login { server, scopes } => {
             return login::run(settings, server, scopes, json).await;
         }
+        Mcp::Serve(options) => return Box::pin(serve::run(settings, options)).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
         Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
             return Err(Failure::usage(
@@ -50,51 +54,35 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
     };
     let fleet = Fleet::open(settings).await?;
     let one = match &command {
-        Mcp::Describe { server, .. } | Mcp::Call { server, .. } => Some(server.as_str()),
+        Mcp::Describe { server, .. }
+        | Mcp::Call { server, .. }
+        | Mcp::Resources { server, .. }
+        | Mcp::Read { server, .. }
+        | Mcp::Prompt { server, .. } => Some(server.as_str()),
         _ => None,
     };
     let servers = fleet.mcp_servers(CALLER, one).await?;
     let outcome = match command {
-        Mcp::List => list(&servers, json),
+        Mcp::List => list::run(&servers, json),
         Mcp::Describe { server, tool } => describe(&servers, &server, tool, json).await,
         Mcp::Call { server, tool, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
             call(&servers, &server, &tool, arguments, timeout, json).await
         }
+        Mcp::Resources { server, templates } => {
+            content::list_resources(&servers, server, templates, json).await
+        }
+        Mcp::Read { server, uri } => content::read(&servers, server, uri, json).await,
+        Mcp::Prompt { server, prompt, arguments } => {
+            content::prompt(&servers, &server, prompt, &arguments, json).await
+        }
         Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } => Ok(exit::OK),
+        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } | Mcp::Serve(_) => Ok(exit::OK),
     };
     drop(servers);
     fleet.close().await;
     outcome
-}
-
-fn list(servers: &McpServers, json: bool) -> Outcome {
-    let index = servers.gateway.index().borrow().clone();
-    if json {
-        let all: Vec<_> = index.servers().collect();
-        outln!("{}", render::json(&json!(all)))?;
-        return Ok(exit::OK);
-    }
-    if index.is_empty() {
-        return Err(Failure::unavailable(
-            "no MCP server is connected; set mcp.config to a server file, or start rockbot-mcp-bridge \
-             on this bus",
-        ));
-    }
-    let rows = index.servers().map(|server| {
-        vec![
-            render::clean(&server.name),
-            server.tool_count.to_string(),
-            render::clean(&server.summary),
-        ]
-    });
-    outln!("{}", render::table(&["server", "tools", "description"], rows))?;
-    for server in index.servers() {
-        print_rejected(&server.name, &server.rejected_tools)?;
-    }
-    Ok(exit::OK)
 }
 
 /// Prints a line for each tool that a server lists and that cannot be offered.

@@ -161,6 +161,23 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
                 ),
             })
         }
+        ReplyBody::TaskStatus { status, done, pending, now } => {
+            let part = |name: &str, text: &str| match text.trim() {
+                "" => String::new(),
+                text => format!("; {name}: {}", short_line(text, 500)),
+            };
+            let line = format!(
+                "  ({}{}{}{})",
+                short_line(status, 32),
+                part("now", now),
+                part("done", done),
+                part("left", pending)
+            );
+            Some(dim(&line))
+        }
+        ReplyBody::HandedOff { to } => {
+            Some(dim(&format!("  (agent {} answers)", short_line(to, 64))))
+        }
         ReplyBody::Steered {} => Some(dim("  (added to the running turn)")),
         ReplyBody::Resumed { attempt, .. } => Some(dim(&format!(
             "  (attempt {attempt}: another process continues the turn; text since the last call is \

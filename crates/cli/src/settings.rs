@@ -8,9 +8,11 @@ use std::{
 use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection, ScheduleSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
+use rockbot_gateway::GatewaySection;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
+use rockbot_mcp_server::McpServerSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
@@ -57,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) mcp_server: McpServerSection,
     pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
     pub(crate) schedule: ScheduleSection,
@@ -70,6 +73,7 @@ pub(crate) struct Settings {
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
     pub(crate) hooks: HookSettings,
+    pub(crate) gateway: GatewaySection,
     /// The context whose broker is used.
     pub(crate) context: Option<SelectedContext>,
 }
@@ -101,6 +105,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            mcp_server: layers.section("mcp_server"),
             web: layers.section("web"),
             rest: layers.section("rest"),
             schedule: layers.section("schedule"),
@@ -114,6 +119,7 @@ impl Settings {
             pins: layers.section("pins"),
             approval: layers.section("approval"),
             hooks: HookSettings::read(&mut layers),
+            gateway: layers.section("gateway"),
             context: None,
         };
         match context {
@@ -138,6 +144,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.mcp_server.validate())
             .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
@@ -150,6 +157,7 @@ impl Settings {
             .chain(settings.agent.conversations.validate())
             .chain(settings.approval.validate())
             .chain(settings.schedule.validate())
+            .chain(settings.gateway.validate(settings.service.is_production()))
         {
             layers.problem(problem);
         }

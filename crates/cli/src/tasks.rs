@@ -57,7 +57,8 @@ pub(crate) async fn run(mut settings: Settings, command: Tasks, json: bool) -> O
     }
 }
 
-fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
+/// Prints the work of each conversation.
+pub(crate) fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
     if json {
         outln!("{}", render::json(&json!(tasks)))?;
         return Ok(exit::OK);

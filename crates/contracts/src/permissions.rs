@@ -133,6 +133,25 @@ impl Grants {
                 work_queues: Vec::new(),
                 inspects: Vec::new(),
             },
+            User::Gateway => {
+                let (announce, mcp) = (tool_catalog_announce(), tool_meta_mcp());
+                let mut queues =
+                    vec![each(USER_RESPONSE), each(announce.as_str()), each(mcp.as_str())];
+                queues.push(BindingPattern::new(&format!("{USER_NOTICE}.*.*")));
+                Self {
+                    publishes: vec![
+                        each(USER_MESSAGE),
+                        each(USER_APPROVAL),
+                        each(USER_CONVERSATION),
+                        one(&tool_catalog_refresh()),
+                        one(&tool_meta_mcp_refresh()),
+                    ],
+                    binds: vec![each(USER_RESPONSE), one(&announce), one(&mcp), each(USER_NOTICE)],
+                    queues,
+                    work_queues: Vec::new(),
+                    inspects: vec![each(USER_MESSAGE)],
+                }
+            }
             User::ToolHandler => Self::handler().with_call_queue(tool_invoke()),
             User::PoolHandler(name) => {
                 let key = HandlerPool::Named(name.clone()).invoke_key();

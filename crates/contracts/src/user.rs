@@ -248,6 +248,22 @@ pub enum ReplyBody {
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
     },
+    /// Another agent answers the message. Its text follows.
+    HandedOff {
+        /// Name of the agent.
+        to: String,
+    },
+    /// The model told how far the task is.
+    TaskStatus {
+        /// `starting`, `in-progress` or `completed`.
+        status: String,
+        /// The part that is done, at most 500 characters.
+        done: String,
+        /// The part that is left, at most 500 characters.
+        pending: String,
+        /// The current work, at most 500 characters.
+        now: String,
+    },
     /// Work that the agent handed over reported progress. Not a reply to a waiting message: it may arrive
     /// after the final reply.
     DelegationProgressed {

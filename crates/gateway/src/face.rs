@@ -34,11 +34,25 @@ pub struct RouteLimits {
     pub body_bytes: usize,
     /// Time limit until the head of the response. Default [`RESPONSE_TIMEOUT`].
     pub response: Duration,
+    /// The rate that its requests count for. Default [`Rate::Requests`].
+    pub rate: Rate,
+}
+
+/// A rate that requests count for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// Requests of a token that has a limit.
+    #[default]
+    Requests,
+    /// Messages to agents, in addition: `gateway.messages_per_minute` for each person.
+    Messages,
+    /// Logins: five per minute and address.
+    Logins,
 }
 
 impl Default for RouteLimits {
     fn default() -> Self {
-        Self { body_bytes: BODY_BYTES, response: RESPONSE_TIMEOUT }
+        Self { body_bytes: BODY_BYTES, response: RESPONSE_TIMEOUT, rate: Rate::default() }
     }
 }
 

@@ -1,16 +1,19 @@
 //! The faces, composed into one router, and the server.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
-use rockbot_service::connections::BoundedListener;
+use axum::{Router, middleware::from_fn_with_state};
+use rockbot_service::connections::{BoundedListener, Peer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
+    console,
     face::{Face, Route},
+    guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
+    openai,
     parts::GatewayParts,
     section::GatewaySection,
 };
@@ -18,23 +21,32 @@ use crate::{
 /// Time after which a connection without a request is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The faces of a gateway.
+/// The faces of a gateway, and the guard in front of them.
 #[derive(Debug)]
 pub struct Gateway {
+    guard: Arc<Guard>,
+    names: BTreeSet<FaceName>,
     faces: Vec<Face>,
 }
 
 impl Gateway {
-    /// Composes the faces of the section that this crate has.
+    /// Composes the faces of this crate that the section names.
     #[must_use]
-    pub fn new(_section: &GatewaySection, _parts: &GatewayParts) -> Self {
-        Self { faces: Vec::new() }
+    pub fn new(section: &GatewaySection, parts: &GatewayParts, guard: Arc<Guard>) -> Self {
+        let gateway = Self { names: section.faces.clone(), faces: Vec::new(), guard };
+        let console = console::routes(&gateway.guard, parts);
+        let openai = openai::routes(parts);
+        gateway
+            .with_face(Face { name: FaceName::Console, routes: console })
+            .with_face(Face { name: FaceName::Openai, routes: openai })
     }
 
-    /// Adds a face.
+    /// Adds a face, if the section names it.
     #[must_use]
     pub fn with_face(mut self, face: Face) -> Self {
-        self.faces.push(face);
+        if self.names.contains(&face.name) {
+            self.faces.push(face);
+        }
         self
     }
 
@@ -43,11 +55,22 @@ impl Gateway {
         self.faces.iter().flat_map(|face| face.routes.iter().map(|route| (face.name, route)))
     }
 
-    /// Returns the router.
+    /// Returns the router: every route behind the guard.
     #[must_use]
     pub fn into_router(self) -> Router {
-        let routes = self.faces.into_iter().flat_map(|face| face.routes);
-        routes.fold(Router::new(), |router, route| router.route(route.path, route.handler))
+        let Self { guard, faces, .. } = self;
+        let mut router = Router::new();
+        for Face { name: face, routes } in faces {
+            for Route { path, access, limits, handler, .. } in routes {
+                let guarded = GuardedRoute { guard: guard.clone(), face, access, limits };
+                let handler = handler.route_layer(from_fn_with_state(guarded, check));
+                router = router.route(path, handler);
+            }
+        }
+        router
+            .fallback(refuse_path)
+            .method_not_allowed_fallback(refuse_method)
+            .layer(from_fn_with_state(guard, admit))
     }
 }
 
@@ -89,7 +112,8 @@ impl GatewayServer {
     ) -> io::Result<()> {
         let listener = BoundedListener::new(self.listener, self.max_connections, IDLE_TIMEOUT);
         let stopped = stop.clone();
-        let serving = axum::serve(listener, gateway.into_router())
+        let service = gateway.into_router().into_make_service_with_connect_info::<Peer>();
+        let serving = axum::serve(listener, service)
             .with_graceful_shutdown(async move { stopped.cancelled().await });
         tokio::select! {
             served = serving => served,

@@ -1,6 +1,6 @@
 //! Who sends a request, and what they may use.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use rockbot_contracts::AgentName;
 use serde::{Deserialize, Serialize};
@@ -150,12 +150,14 @@ pub struct Identity {
     pub tools: NamePatterns,
     /// Requests per minute; without a limit of its own when `None`.
     pub requests_per_minute: Option<u32>,
+    /// Address that the request came from: that of the proxy, behind one.
+    pub address: Option<IpAddr>,
 }
 
 impl Identity {
     /// Returns whether it has the right.
     #[must_use]
-    pub fn has(&self, role: Right) -> bool {
+    pub fn has(&self, right: Right) -> bool {
         self.rights.contains(&right)
     }
 

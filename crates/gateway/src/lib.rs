@@ -2,21 +2,27 @@
 //!
 //! - [`Gateway`]: the faces, composed into one router; [`GatewayServer`] serves it;
 //! - [`Face`], [`Route`], [`Access`]: the routes of one protocol, each with the access that it requires;
+//! - [`Guard`]: checks every request before its route; [`TokenFile`]: the bearer tokens of programs;
 //! - [`Identity`]: the sender of a request, and what it may use;
 //! - [`GatewayParts`]: the ports that the faces use;
 //! - [`GatewaySection`]: the configuration.
 //!
 //! The gateway runs neither tools nor turns: behind it is only the bus.
 
+mod console;
 mod face;
 mod gateway;
+mod guard;
 mod identity;
+mod openai;
 mod parts;
 mod section;
+mod turns;
 
 pub use self::{
-    face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Route, RouteLimits},
+    face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Rate, Route, RouteLimits},
     gateway::{Gateway, GatewayServer},
+    guard::{AuditAction, Guard, GuardError, NoRandomness, Token, TokenError, TokenFile, audit},
     identity::{Credential, FaceName, Identity, NamePatterns, Right},
     parts::GatewayParts,
     section::{ConnectionSection, GatewaySection, ProxySection, SignIn},

@@ -4,10 +4,10 @@ mod process;
 
 use std::process::ExitCode;
 
-use rockbot_gateway::{DEFAULT_CONFIG, Gateway, GatewayServer};
+use rockbot_gateway::{DEFAULT_CONFIG, Gateway, GatewayServer, Guard};
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
-use self::process::{Connections, Settings};
+use self::process::{Connections, Settings, configuration_error, print_login_link};
 
 /// Requests make many small allocations that cross threads, which this allocator is optimized for.
 #[global_allocator]
@@ -33,7 +33,9 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         let address = section.address;
         ServeError::Unavailable(format!("gateway.address: cannot listen on {address}: {error}"))
     })?;
-    let gateway = Gateway::new(section, connections.parts());
+    let guard = Guard::start(section, server.address()).map_err(configuration_error)?;
+    print_login_link(&guard)?;
+    let gateway = Gateway::new(section, connections.parts(), guard);
     health.serving();
     tracing::info!(address = %server.address(), "ready");
     let drain = settings.service.drain();

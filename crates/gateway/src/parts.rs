@@ -23,6 +23,8 @@ pub struct GatewayParts {
     pub watch: Option<Arc<dyn Bus>>,
     /// Reads and replays dead letters; `None` if it may not.
     pub letters: Option<Arc<dyn Bus>>,
+    /// Calls tools; `None` if it may not.
+    pub calls: Option<Arc<dyn Bus>>,
     /// Remembers messages and the owners of conversations. Replicas share it.
     pub store: Arc<dyn Store>,
     /// The process.
@@ -30,7 +32,7 @@ pub struct GatewayParts {
 }
 
 impl GatewayParts {
-    /// Starts a client of the agents on `bus`. Neither calls are watched nor dead letters read.
+    /// Starts a client of the agents on `bus`. Calls are neither watched nor made, and dead letters are not read.
     ///
     /// # Errors
     /// When the queue of the replies cannot be consumed.
@@ -43,7 +45,7 @@ impl GatewayParts {
         let client = AgentClient::connect(bus.clone(), &instance).await?;
         let client = Arc::new(client.with_idle_timeout(SILENCE_LIMIT));
         let agents = agents.into();
-        Ok(Self { client, bus, agents, watch: None, letters: None, store, instance })
+        Ok(Self { client, bus, agents, watch: None, letters: None, calls: None, store, instance })
     }
 
     /// Returns the agent of this name, if it can be used.

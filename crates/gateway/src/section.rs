@@ -53,6 +53,8 @@ pub struct GatewaySection {
     pub watch: ConnectionSection,
     /// The connection that reads and replays dead letters, as the broker user `operator`.
     pub letters: ConnectionSection,
+    /// The connection that calls tools, as the broker user of an agent or `cli`.
+    pub calls: ConnectionSection,
 }
 
 impl Default for GatewaySection {
@@ -72,6 +74,7 @@ impl Default for GatewaySection {
             groups: BTreeMap::new(),
             watch: ConnectionSection::default(),
             letters: ConnectionSection::default(),
+            calls: ConnectionSection::default(),
         }
     }
 }

@@ -88,6 +88,7 @@ mod tests {
             media: 0,
             ms: 12_345,
             child,
+            inner_calls: 0,
             mcp: None,
         })
     }

@@ -72,7 +72,8 @@ pub(crate) enum ConversationEntry {
     Checkpoint(Box<CheckpointEntry>),
     /// A user's feedback on an answer.
     Feedback(FeedbackEntry),
-    /// Another process continues the turn.
+    /// Another process continues the turn. Written before it does anything, and again before it makes a call or
+    /// requests the model.
     Takeover(TakeoverEntry),
     /// The process stopped the turn between two steps, for another one to continue.
     PutDown(PutDownEntry),
@@ -217,23 +218,36 @@ pub(crate) struct ResultEntry {
     /// Spending of the turn of another agent that the call ran.
     #[serde(default, with = "CompactSpending", skip_serializing_if = "compact_spending::is_zero")]
     pub(crate) child: Spending,
+    /// Number of calls that a batch made.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) inner_calls: u64,
     /// Tools and servers of MCP that the conversation uses since the previous result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mcp: Option<Box<McpUse>>,
 }
 
 impl ResultEntry {
-    /// Creates the result of a call that failed at once.
-    pub(crate) fn failed(call: ToolCallId, failure: &ToolFailure) -> Self {
+    /// Creates the result of a call.
+    pub(crate) fn succeeded(call: ToolCallId, text: String) -> Self {
         Self {
             call,
-            text: failure.model_text(),
-            executed: failure.executed(),
-            error: Some(failure.code()),
+            text,
+            executed: Executed::Yes,
+            error: None,
             media: 0,
             ms: 0,
             child: Spending::default(),
+            inner_calls: 0,
             mcp: None,
+        }
+    }
+
+    /// Creates the result of a call that failed at once.
+    pub(crate) fn failed(call: ToolCallId, failure: &ToolFailure) -> Self {
+        Self {
+            executed: failure.executed(),
+            error: Some(failure.code()),
+            ..Self::succeeded(call, failure.model_text())
         }
     }
 
@@ -249,8 +263,8 @@ impl ResultEntry {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
+fn is_zero<N: PartialEq + Default>(number: &N) -> bool {
+    *number == N::default()
 }
 
 /// See [`ConversationEntry::Steer`].
@@ -360,6 +374,9 @@ pub(crate) struct TakeoverEntry {
     pub(crate) instance: InstanceId,
     /// Number of the process that runs the turn, from 1.
     pub(crate) attempt: u32,
+    /// The process is about to make a call or to request the model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) acts: bool,
 }
 
 /// See [`ConversationEntry::PutDown`].

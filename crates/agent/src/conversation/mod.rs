@@ -9,6 +9,7 @@
 pub(crate) const TASK_SESSION_PREFIX: &str = "subagent-";
 
 mod approvals;
+mod batch;
 mod codec;
 mod compact_spending;
 mod conversations;
@@ -29,6 +30,7 @@ mod summary;
 
 pub(crate) use self::{
     approvals::TurnApprovals,
+    batch::{BatchItem, MAX_BATCH_CALLS, batch_items},
     entry::{
         AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
         FoldEntry, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,

@@ -7,11 +7,13 @@ use rockbot_store::{LogName, MAX_PAGE_ENTRIES, Prefix, StoreError};
 use rockbot_tools::scope::MAX_HANDOVERS;
 
 use super::{
+    batch::batch_items,
     codec::decode,
     conversations::{Conversations, SPACE},
-    entry::ConversationEntry,
+    entry::{CallEntry, ConversationEntry},
     error::ConversationError,
 };
+use crate::tool_names::{BATCH, is_internal};
 
 /// Start of the tool names of agents.
 const TOOL_PREFIX: &str = "agent__";
@@ -26,6 +28,14 @@ pub(crate) struct SubConversation {
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
     name: LogName,
+}
+
+impl SubConversation {
+    /// Names the conversation of an agent. `None` if the ids are too long.
+    pub(crate) fn new(agent: &AgentName, session: &SessionId) -> Option<Self> {
+        let name = LogName::new([SPACE, agent.as_str(), session.as_str()]).ok()?;
+        Some(Self { agent: agent.clone(), session: session.clone(), name })
+    }
 }
 
 /// A call of another agent.
@@ -97,10 +107,10 @@ impl Conversations {
             for entry in page.into_iter().filter(|entry| entry.number < before) {
                 let Ok(recorded) = decode(&entry.value) else { continue };
                 let ConversationEntry::Model(model) = recorded.entry else { continue };
-                calls.extend(model.calls.into_iter().filter_map(|call| {
-                    let agent = call.name.strip_prefix(TOOL_PREFIX)?.to_owned();
-                    Some(AgentCall { id: call.call, agent })
-                }));
+                let inner = model.calls.iter().filter(|call| call.name == BATCH);
+                let inner = inner.flat_map(|call| batch_items(call).unwrap_or_default());
+                let inner: Vec<_> = inner.map(|item| item.call).collect();
+                calls.extend(model.calls.into_iter().chain(inner).filter_map(agent_call));
             }
         }
         Ok(calls)
@@ -145,6 +155,14 @@ impl Conversations {
         }
         Ok(found)
     }
+}
+
+fn agent_call(call: CallEntry) -> Option<AgentCall> {
+    if is_internal(&call.name) {
+        return None;
+    }
+    let agent = call.name.strip_prefix(TOOL_PREFIX)?.to_owned();
+    Some(AgentCall { id: call.call, agent })
 }
 
 fn sub_conversation(name: LogName) -> Option<SubConversation> {

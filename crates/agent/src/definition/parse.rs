@@ -15,13 +15,18 @@ use serde_json::Value;
 use toml::Table;
 
 use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
-use crate::strategy::{ExecutionStrategy, MAX_PARALLEL};
+use crate::{
+    handoff::RouterRules,
+    internal_tools::{InternalTools, ReportFormat},
+    strategy::{ExecutionStrategy, MAX_PARALLEL},
+};
 
 /// Line before and after the head of a Markdown definition.
 const FENCE: &str = "+++";
 const MAX_PROMPT_BYTES: usize = 64 * 1024;
 const MAX_DESCRIPTION_BYTES: usize = 1024;
 const MAX_SCHEMA_BYTES: usize = 16 * 1024;
+const NO_SCHEMA: &str = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
 const MAX_NAME_BYTES: usize = 64;
 const MAX_DOCUMENTS: usize = 16;
 const MAX_PATTERNS: usize = 256;
@@ -49,6 +54,13 @@ impl AgentDefinition {
         }
         reader.definition(prompt)
     }
+}
+
+/// Returns `true` for a valid JSON Schema of an object.
+fn is_schema(schema: &Value) -> bool {
+    schema["type"] == "object"
+        && schema.to_string().len() <= MAX_SCHEMA_BYTES
+        && ArgumentSchema::compile(schema).is_ok()
 }
 
 /// Splits a Markdown definition into head and body. The head starts with an empty line, so that line
@@ -102,6 +114,11 @@ impl Reader<'_> {
         let primary: Option<bool> = self.take("primary");
         let tools = self.tools();
         let mcp = self.mcp();
+        let internal = self.internal();
+        let router: RouterRules = self.take("router").unwrap_or_default();
+        if let Some(problem) = router.problem(name.as_ref()) {
+            self.problem(Some("router.destinations"), problem);
+        }
         let prompt = self.prompt(prompt);
         let documents: Vec<PathBuf> = self.take("documents").unwrap_or_default();
         self.check("documents", documents.len() <= MAX_DOCUMENTS, "names more than 16 files");
@@ -138,6 +155,8 @@ impl Reader<'_> {
             tier,
             tools,
             mcp,
+            internal,
+            router,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
             tool_timeout: tool_timeout.unwrap_or(defaults.tool_timeout),
@@ -175,9 +194,7 @@ impl Reader<'_> {
 
     fn parameters(&mut self) -> Option<Value> {
         let schema: Value = self.take("parameters")?;
-        let is_valid = schema["type"] == "object" && schema.to_string().len() <= MAX_SCHEMA_BYTES;
-        let problem = "must be a JSON Schema with type = \"object\", of at most 16 KiB";
-        self.check("parameters", is_valid && ArgumentSchema::compile(&schema).is_ok(), problem);
+        self.check("parameters", is_schema(&schema), NO_SCHEMA);
         Some(schema)
     }
 
@@ -192,6 +209,17 @@ impl Reader<'_> {
         let ToolFilter { allow, deny } = &rules.servers;
         self.patterns([("mcp.servers.allow", allow), ("mcp.servers.deny", deny)]);
         rules
+    }
+
+    fn internal(&mut self) -> InternalTools {
+        let internal: InternalTools = self.take("internal").unwrap_or_default();
+        if let Some(schema) = &internal.report_schema {
+            let is_json = internal.report_format == ReportFormat::Json;
+            self.check("internal.report_schema", is_json, "needs report_format = \"json\"");
+            let is_valid = is_schema(schema);
+            self.check("internal.report_schema", is_valid, NO_SCHEMA);
+        }
+        internal
     }
 
     fn patterns(&mut self, lists: [(&str, &Vec<String>); 2]) {

@@ -15,12 +15,13 @@ use tracing::{info, warn};
 use super::{
     frame::results_text,
     ports::{Claimed, Delivered, TaskHold},
-    record::{TaskRecord, TaskRoot, hash},
+    record::{TaskRecord, TaskRoot},
     store::{FoldRecord, KeptReply},
     tasks::{Attached, Delegation},
 };
 use crate::{
     conversation::{FoldEntry, unix_ms},
+    derived_id::derived_id,
     event::{TurnAnswer, TurnEnd},
     origin::{DelegatedWork, TurnOrigin, WorkRole},
 };
@@ -247,7 +248,7 @@ fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
     let ids: Vec<_> = std::iter::once("fold")
         .chain(tasks.iter().map(rockbot_contracts::TaskId::as_str))
         .collect();
-    let message = MessageId::new(format!("fold-{}", hash(&ids, 32))).ok()?;
+    let message = MessageId::new(format!("fold-{}", derived_id(&ids, 32))).ok()?;
     let mut spent = Spending::default();
     ready.iter().for_each(|record| spent += record.spent);
     let generation = ready.iter().map(|record| record.root.generation).max()?.saturating_add(1);

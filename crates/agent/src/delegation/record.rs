@@ -5,9 +5,11 @@ use rockbot_contracts::{
 };
 use rockbot_tools::{BudgetLimits, RecordedScope};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use crate::conversation::{TASK_SESSION_PREFIX, TaskEntry};
+use crate::{
+    conversation::{TASK_SESSION_PREFIX, TaskEntry},
+    derived_id::derived_id,
+};
 
 /// Length of a task id in hexadecimal digits.
 const ID_CHARS: usize = 12;
@@ -21,17 +23,6 @@ pub(crate) fn is_task_session(session: &SessionId) -> bool {
 pub(super) fn task_of(session: &SessionId) -> Option<TaskId> {
     let id = session.as_str().strip_prefix(TASK_SESSION_PREFIX)?;
     TaskId::new(id).ok()
-}
-
-/// Returns the first digits of a hash of `parts`.
-pub(super) fn hash(parts: &[&str], chars: usize) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    hex.chars().take(chars).collect()
 }
 
 /// Kinds of handed over work.
@@ -95,7 +86,7 @@ pub(super) struct TaskRecord {
 impl TaskRecord {
     /// Returns the id of the work of a call: the same when the call is repeated.
     pub(super) fn id_of(call: &ToolCallId) -> Option<TaskId> {
-        TaskId::new(hash(&["task", call.as_str()], ID_CHARS)).ok()
+        TaskId::new(derived_id(&["task", call.as_str()], ID_CHARS)).ok()
     }
 
     /// Returns the conversation of the sub-agent.

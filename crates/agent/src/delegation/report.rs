@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Delegation {
     /// Shows a report to the user and records it. No model reads it.
-    pub(super) fn report(self: &Arc<Self>, task: TaskId, text: String) {
+    pub(crate) fn report(self: &Arc<Self>, task: TaskId, text: String) {
         let Some(attached) = self.attached() else { return };
         if !self.reports.add(&task, text) {
             return;

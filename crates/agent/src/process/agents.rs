@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, Approvals, HandlerInstructions,
-    McpParts, ModelBehaviors, Team,
+    Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, Approvals, Destinations,
+    HandlerInstructions, McpParts, ModelBehaviors, Team,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_llm::ModelTiers;
@@ -60,9 +60,12 @@ impl Agents {
             parts.context.push(schedule.clone());
         }
         parts.delegation = Some(tools.delegation.clone());
+        let destinations = Arc::new(Destinations::default());
+        parts.destinations = Some(destinations.clone());
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
         let team = Team::new(name, tools.registry.clone(), factory);
+        let team = team.with_destinations(destinations);
         if let Some(directory) = &settings.agent.directory {
             team.watch(directory.clone());
         }

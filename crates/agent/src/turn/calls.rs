@@ -1,7 +1,7 @@
 //! Tool calls of one model answer.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -16,11 +16,12 @@ use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use super::Turn;
+use super::{Turn, batch::BatchResults, internal_calls::EndedCalls};
 use crate::{
     conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
+    tool_names::BATCH,
 };
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
@@ -31,7 +32,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 const CHILDREN_GRACE: Duration = Duration::from_secs(8);
 
 /// Maximum number of images and recordings of a result; the most that a request has.
-const MAX_RESULT_MEDIA: usize = 16;
+pub(super) const MAX_RESULT_MEDIA: usize = 16;
 
 /// A call that timed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl TimeoutStreak {
 
 /// Runs the calls of one answer.
 pub(super) struct CallRunner<'a> {
-    turn: &'a Turn<'a>,
+    pub(super) turn: &'a Turn<'a>,
     is_truncated: bool,
     /// Id of the first call of the answer.
     step: Option<ToolCallId>,
@@ -84,6 +85,8 @@ struct State {
     texts: Vec<Option<String>>,
     /// The finished calls, by position; `Some` for those that timed out.
     outcomes: BTreeMap<usize, Option<TimedOutCall>>,
+    /// Positions of the calls that failed.
+    failed: HashSet<usize>,
     /// Images and recordings of the results, by position.
     media: BTreeMap<usize, Vec<Media>>,
     /// Why a result could not be recorded.
@@ -102,6 +105,7 @@ impl<'a> CallRunner<'a> {
         let mut state = State {
             texts: vec![None; calls.len()],
             outcomes: BTreeMap::new(),
+            failed: HashSet::new(),
             media: BTreeMap::new(),
             failure: None,
         };
@@ -118,24 +122,27 @@ impl<'a> CallRunner<'a> {
     /// Runs one call and records its result, unless another process continues the turn.
     pub(super) async fn call(&self, position: usize, call: &CallEntry) {
         let started = Instant::now();
+        let handover = &self.turn.handover;
+        if self.turn.setup.is_internal(&call.name, BATCH) {
+            let results = tokio::select! {
+                biased;
+                () = handover.cancelled() => return,
+                results = self.run_batch(call) => results,
+            };
+            return self.record_batch(position, call, results, started).await;
+        }
         let context = self.context(call);
         let owner = MemoryOwner::from_context(&context);
         let tool_name = context.tool_name.clone();
-        let handover = &self.turn.handover;
         let result = tokio::select! {
             biased;
             () = handover.cancelled() => return,
             result = self.run_attempt(call, context) => result,
         };
         let mut entry = ResultEntry {
-            call: call.call.clone(),
-            text: String::new(),
-            executed: Executed::Yes,
-            error: None,
-            media: 0,
             ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            child: Spending::default(),
             mcp: self.turn.setup.take_mcp_use(self.turn.session_id),
+            ..ResultEntry::succeeded(call.call.clone(), String::new())
         };
         entry.child = self.child_spending(&call.call, result.as_ref().ok()).await;
         match result {
@@ -155,9 +162,62 @@ impl<'a> CallRunner<'a> {
         self.record(position, call, entry).await;
     }
 
+    /// Records the results of a batch as the result of its call.
+    async fn record_batch(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        results: Result<BatchResults, ToolFailure>,
+        started: Instant,
+    ) {
+        let mut entry = match results {
+            Ok(results) => {
+                let BatchResults { text, media, spent, calls } = results;
+                let media_count = media.len();
+                self.state().media.insert(position, media);
+                ResultEntry {
+                    media: media_count,
+                    child: spent,
+                    inner_calls: calls,
+                    ..ResultEntry::succeeded(call.call.clone(), text)
+                }
+            }
+            Err(failure) => ResultEntry::failed(call.call.clone(), &failure),
+        };
+        entry.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        entry.mcp = self.turn.setup.take_mcp_use(self.turn.session_id);
+        self.record(position, call, entry).await;
+    }
+
+    /// Records the result of a handoff.
+    pub(super) async fn record_handoff(
+        &self,
+        position: usize,
+        call: &CallEntry,
+        result: Result<&str, &ToolFailure>,
+        spent: Spending,
+    ) {
+        let id = call.call.clone();
+        let entry = match result {
+            Ok(kept) => ResultEntry::succeeded(id, kept.to_owned()),
+            Err(failure) => ResultEntry::failed(id, failure),
+        };
+        self.record(position, call, ResultEntry { child: spent, ..entry }).await;
+    }
+
+    /// Records that a call was not made.
+    pub(super) async fn refuse(&self, position: usize, call: &CallEntry, reason: &str) {
+        let failure = ToolFailure::NotPermitted { reason: reason.to_owned() };
+        self.record(position, call, ResultEntry::failed(call.call.clone(), &failure)).await;
+    }
+
     /// Returns the spending of the turns that a call started. Waits until they have ended: after a cancel
     /// or a timeout they still spend.
-    async fn child_spending(&self, call: &ToolCallId, result: Option<&ToolResult>) -> Spending {
+    pub(super) async fn child_spending(
+        &self,
+        call: &ToolCallId,
+        result: Option<&ToolResult>,
+    ) -> Spending {
         let budget = self.turn.meter.budget();
         if timeout(CHILDREN_GRACE, budget.children_ended(call)).await.is_err() {
             warn!(session_id = %self.turn.session_id, "sub-agents did not end; their spending is incomplete");
@@ -183,12 +243,12 @@ impl<'a> CallRunner<'a> {
         }
         let meter = &self.turn.meter;
         meter.record_child(entry.child);
-        meter.record_tool_call(call.arguments.len(), entry.text.len());
+        meter.record_tool_calls(1 + entry.inner_calls, call.arguments.len(), entry.text.len());
         self.state().finish(position, call, &entry);
     }
 
     /// Returns the text that the model sees of a result.
-    async fn render(
+    pub(super) async fn render(
         &self,
         name: &str,
         call: &ToolCallId,
@@ -214,7 +274,7 @@ impl<'a> CallRunner<'a> {
     }
 
     /// Runs a call. One that another process may have run is never reported as not executed.
-    async fn run_attempt(
+    pub(super) async fn run_attempt(
         &self,
         call: &CallEntry,
         context: ToolContext,
@@ -283,7 +343,7 @@ impl<'a> CallRunner<'a> {
         Err(ToolFailure::OutcomeUnknown { message: message.to_owned() })
     }
 
-    fn context(&self, call: &CallEntry) -> ToolContext {
+    pub(super) fn context(&self, call: &CallEntry) -> ToolContext {
         let setup = self.turn.setup;
         let tool_name = self.turn.tool_name(call);
         let tool_name = tool_name.as_deref().unwrap_or(&call.name);
@@ -315,6 +375,14 @@ impl<'a> CallRunner<'a> {
         std::mem::take(&mut self.state().media)
     }
 
+    /// Returns how the calls ended so far.
+    pub(super) fn ended(&self) -> EndedCalls {
+        let state = self.state();
+        let (failed, succeeded) =
+            state.outcomes.keys().partition(|position| state.failed.contains(position));
+        EndedCalls { succeeded, failed }
+    }
+
     /// Returns the streak of the turn including these calls, the text of each call that has a result, and
     /// why a result could not be recorded.
     pub(super) fn finish(self) -> (TimeoutStreak, Vec<Option<String>>, Option<ConversationError>) {
@@ -342,12 +410,15 @@ impl State {
             executed: result.executed,
         });
         self.outcomes.insert(position, timed_out);
+        if result.error.is_some() {
+            self.failed.insert(position);
+        }
         self.texts[position] = Some(result.text.clone());
     }
 }
 
 /// Returns the images and recordings that the model reads, and notes for the others.
-fn result_media(
+pub(super) fn result_media(
     result: &ToolResult,
     capabilities: &ModelCapabilities,
 ) -> (Vec<Media>, Vec<String>) {

@@ -13,6 +13,7 @@ use super::{StopReason, Turn, token_budget::TokenBudget};
 use crate::{
     event::TurnEvent,
     telemetry::{self, ChatMeasurement},
+    tool_names::FINAL_REPORT,
 };
 
 /// Instruction after the last permitted tool call. It is part of the system prompt, because many servers
@@ -48,7 +49,10 @@ impl Turn<'_> {
             let counted = self.fit(&tools);
             let checked = self.check_budget(tool_choice, counted);
             checked.map_err(|error| StopReason::BudgetExceeded(error, None))?;
-            let request = self.request(tool_choice, tools);
+            let mut request = self.request(tool_choice, tools);
+            if tool_choice == ToolChoice::None {
+                self.offer_report_alone(&mut request);
+            }
             match self.with_deadline(self.request_answer(request)).await {
                 Err(StopReason::ModelFailed(ChatError::ContextOverflow { .. }))
                     if trims < MAX_TRIMS && self.history.trim() =>
@@ -86,6 +90,15 @@ impl Turn<'_> {
             self.history.fit_tokens(most);
         }
         fixed + self.history.tokens()
+    }
+
+    /// Lets a last request answer with a final report, if the agent gives one.
+    fn offer_report_alone(&self, request: &mut ChatRequest) {
+        let is_report = |tool: &ToolDefinition| self.setup.is_internal(&tool.name, FINAL_REPORT);
+        if request.tools.iter().any(is_report) {
+            request.tools.retain(is_report);
+            request.tool_choice = ToolChoice::Auto;
+        }
     }
 
     async fn with_deadline<T>(

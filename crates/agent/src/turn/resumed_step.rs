@@ -7,7 +7,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use super::Turn;
-use crate::conversation::{CallEntry, OpenStep};
+use crate::{
+    conversation::{
+        CallEntry, ConversationEntry, ConversationError, OpenStep, TakeoverEntry, batch_items,
+    },
+    tool_names::BATCH,
+};
 
 /// Time limit for the tools to be available. A process that has just started does not know the tools of
 /// handlers and MCP servers until they are announced.
@@ -20,11 +25,25 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OFFERED_WITHIN: Duration = Duration::from_secs(3);
 
 impl Turn<'_> {
+    /// Records that this process is about to make a call or to request the model. A process that is lost
+    /// before did nothing to the step.
+    pub(super) async fn record_acts(&mut self) -> Result<(), ConversationError> {
+        // Each model answer and result says so too.
+        let acts_already = std::mem::replace(&mut self.start.has_acted, true);
+        if acts_already || self.handover.is_cancelled() {
+            return Ok(());
+        }
+        let instance = self.setup.conversations.instance().clone();
+        let takeover = TakeoverEntry { instance, attempt: self.start.attempt, acts: true };
+        self.recorder.record(&mut ConversationEntry::Takeover(takeover)).await?;
+        Ok(())
+    }
+
     /// Waits until the tools of the calls without a result are available, for a few seconds. A call of a
     /// tool that is not would not reach the handler that may have its result.
     pub(super) async fn find_tools(&mut self, step: &OpenStep) {
-        let pending: Vec<_> =
-            step.calls.iter().filter(|call| !step.results.contains_key(&call.call)).collect();
+        let pending = step.calls.iter().filter(|call| !step.results.contains_key(&call.call));
+        let pending: Vec<_> = pending.flat_map(with_batch).collect();
         if let Some(mcp) = &self.setup.mcp {
             let targets = pending.iter().filter_map(|call| call.mcp_target());
             targets.for_each(|target| mcp.activate(self.session_id, target.clone()));
@@ -109,4 +128,13 @@ impl Turn<'_> {
             },
         }
     }
+}
+
+/// Returns a call, or those of a batch.
+fn with_batch(call: &CallEntry) -> Vec<CallEntry> {
+    let items = (call.name == BATCH).then(|| batch_items(call).ok()).flatten();
+    items.map_or_else(
+        || vec![call.clone()],
+        |items| items.into_iter().map(|item| item.call).collect(),
+    )
 }

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{AgentName, SessionId};
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
 use rockbot_tools::{
     Approver, EntryPoint, LayerOptions, ToolExecutor, ToolPins, ToolRegistration, ToolRegistry,
-    ToolScope,
+    ToolScope, registry::RegisteredTool,
 };
+use tracing::warn;
 
 use super::{pin_check::PinCheck, token_budget::TokenBudget};
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
     delegation::Delegation,
+    handoff::{Destinations, session_of},
     history::History,
     large_results::LargeResults,
     limits::AgentLimits,
@@ -59,6 +61,10 @@ pub(crate) struct TurnSetup {
     pub(super) executor: ToolExecutor,
     pub(super) list_log: ToolListLog,
     session_data: SessionData,
+    /// The internal tools of the definition.
+    internal: Vec<Arc<RegisteredTool>>,
+    /// The agents that messages may be handed off to.
+    pub(super) destinations: Option<Arc<Destinations>>,
     pub(crate) delegation: Option<Arc<Delegation>>,
 }
 
@@ -79,6 +85,7 @@ impl TurnSetup {
             limits,
             layers,
             delegation,
+            destinations,
         } = parts;
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let capabilities = behavior.capabilities(model_name);
@@ -86,6 +93,7 @@ impl TurnSetup {
         let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
+        let internal = register_internal(&definition, &registry);
         let session_data = SessionData { memory: memory.clone(), outputs: layers.outputs.clone() };
         let layers = LayerOptions {
             max_result_bytes,
@@ -134,6 +142,8 @@ impl TurnSetup {
             pins,
             executor,
             list_log: ToolListLog::default(),
+            internal,
+            destinations,
             delegation,
         }
     }
@@ -167,6 +177,7 @@ impl TurnSetup {
     ) -> (Vec<ToolDefinition>, ToolNames) {
         let mut list = ToolList::new(scope, self.limits.request_tools);
         let mut pin_check = PinCheck::new(self.pins.as_deref());
+        self.internal.iter().for_each(|tool| list.add(tool));
         for tool in self.shared.all() {
             if !scope.permits(tool.registration()) || pin_check.allows(&tool).await {
                 list.add(&tool);
@@ -191,7 +202,7 @@ impl TurnSetup {
         let scope = self.scope(&TurnOrigin::new(EntryPoint::UserTurn));
         let mut pin_check = PinCheck::new(self.pins.as_deref());
         let mut tools = BTreeMap::new();
-        for tool in self.shared.all() {
+        for tool in self.internal.iter().cloned().chain(self.shared.all()) {
             let registration = tool.registration();
             if scope.permits(registration) && pin_check.allows(&tool).await {
                 let is_announced = tool.tool().is_announced();
@@ -206,6 +217,11 @@ impl TurnSetup {
             }
         }
         tools.into_values().collect()
+    }
+
+    /// Returns `true` if `written` is the internal tool `name`, which the agent has.
+    pub(super) fn is_internal(&self, written: &str, name: &str) -> bool {
+        written == name && self.internal.iter().any(|tool| tool.registration().name == name)
     }
 
     /// Returns the name of the model.
@@ -265,6 +281,28 @@ impl TurnSetup {
         Ok(())
     }
 
+    /// Deletes the conversations of destinations to which messages of a conversation were handed off, and their
+    /// stored data.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_handed_off(
+        &self,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        for destination in &self.definition.router.destinations {
+            let (Ok(agent), Some(session)) =
+                (AgentName::new(destination.as_str()), session_of(session, destination))
+            else {
+                continue;
+            };
+            let Some(conversation) = SubConversation::new(&agent, &session) else { continue };
+            self.session_data.delete(&agent, &session).await?;
+            self.conversations.delete_sub_conversation(&conversation).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes what working memory and stored outputs hold for a conversation.
     ///
     /// # Errors
@@ -285,4 +323,22 @@ impl TurnSetup {
             approvals.forget(session);
         }
     }
+}
+
+/// Registers the internal tools of a definition, and returns those whose names are free.
+fn register_internal(
+    definition: &AgentDefinition,
+    registry: &ToolRegistry,
+) -> Vec<Arc<RegisteredTool>> {
+    let mut registered = Vec::new();
+    for tool in definition.internal.tools().into_iter().chain(definition.router.tool()) {
+        let name = tool.registration().name.clone();
+        match registry.register(tool) {
+            Ok(()) => registered.extend(registry.get(&name)),
+            Err(error) => {
+                warn!(agent = %definition.name, tool = %name, %error, "internal tool not offered")
+            }
+        }
+    }
+    registered
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rockbot_contracts::{Executed, Spending, ToolCallId};
+use rockbot_contracts::{Executed, ToolCallId};
 use rockbot_llm::{AssembledAnswer, ChatMessage, FinishReason, Media, ToolCallRequest};
 use rockbot_tools::ToolFailure;
 use tokio::time::Instant;
@@ -11,6 +11,7 @@ use tracing::info;
 use super::{
     Turn,
     calls::{CallRunner, TimeoutStreak},
+    handoff::HandedOff,
     stop_reason::StopReason,
     token_budget::{BUDGET_EXCEEDED, MEDIA_LEFT_OUT, SHORT_TOKENS},
 };
@@ -66,10 +67,17 @@ impl Turn<'_> {
         let runner = CallRunner::new(self, truncated, &calls, &results);
         let pending =
             calls.iter().enumerate().filter(|(_, call)| !results.contains_key(&call.call));
-        let pending: Vec<_> = pending.collect();
+        // A handoff ends the turn without the other calls, and a report after them.
+        let (handoffs, pending): (Vec<_>, Vec<_>) =
+            pending.partition(|(_, call)| self.is_handoff(call));
+        let (handed_off, pending) = self.run_handoffs(&runner, handoffs, pending).await;
+        let (reports, pending): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|(_, call)| self.is_report(call));
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
         let steer = || if self.should_stop(&runner) { Steering::Stop } else { Steering::Continue };
         strategy.run(pending, |(at, call)| runner.call(at, call), steer).await;
+        self.run_reports(&runner, reports).await;
+        let ended = runner.ended();
         let mut media = runner.take_media();
         let (streak, mut texts, failure) = runner.finish();
         if let Some(error) = failure {
@@ -81,6 +89,10 @@ impl Turn<'_> {
         if let Err(error) = self.record_skipped(&calls, &mut texts, &streak).await {
             return Some(error.into());
         }
+        let internal = match self.apply_handoff(&calls, &ended, handed_off).await {
+            Some(reason) => Some(reason),
+            None => self.apply_internal(&calls, &ended),
+        };
         let mut left = calls.len();
         for (position, (call, text)) in calls.into_iter().zip(texts).enumerate() {
             left -= 1;
@@ -94,7 +106,48 @@ impl Turn<'_> {
         if Instant::now() >= self.deadline {
             return Some(self.timed_out(true));
         }
-        self.streak.is_over().then(|| StopReason::ToolTimeouts(self.streak.timed_out()))
+        if self.streak.is_over() {
+            return Some(StopReason::ToolTimeouts(self.streak.timed_out()));
+        }
+        internal
+    }
+
+    /// Makes the first handoff. Returns its answer, and the calls that are left: none after a handoff.
+    async fn run_handoffs<'c>(
+        &self,
+        runner: &CallRunner<'_>,
+        handoffs: Vec<(usize, &'c CallEntry)>,
+        pending: Vec<(usize, &'c CallEntry)>,
+    ) -> (Option<HandedOff>, Vec<(usize, &'c CallEntry)>) {
+        let mut handoffs = handoffs.into_iter();
+        let Some((at, call)) = handoffs.next() else { return (None, pending) };
+        if self.should_stop(runner) {
+            return (None, Vec::new());
+        }
+        let answer = runner.call_handoff(at, call).await;
+        for (at, call) in handoffs.chain(pending) {
+            if self.handover.is_cancelled() {
+                break;
+            }
+            runner.refuse(at, call, "not run: the response handed the turn off").await;
+        }
+        (answer, Vec::new())
+    }
+
+    /// Makes the calls of the final report, until one is accepted.
+    async fn run_reports(&self, runner: &CallRunner<'_>, reports: Vec<(usize, &CallEntry)>) {
+        let mut is_given = false;
+        for (at, call) in reports {
+            if self.should_stop(runner) {
+                return;
+            }
+            if is_given {
+                runner.refuse(at, call, "the report was given already").await;
+            } else {
+                runner.call(at, call).await;
+                is_given = runner.ended().succeeded.contains(&at);
+            }
+        }
     }
 
     /// Records the results of calls that were not started.
@@ -110,14 +163,8 @@ impl Turn<'_> {
             if text.is_none() {
                 *text = Some(skipped.to_owned());
                 entries.push(ConversationEntry::Result(ResultEntry {
-                    call: call.call.clone(),
-                    text: skipped.to_owned(),
                     executed: Executed::No,
-                    error: None,
-                    media: 0,
-                    ms: 0,
-                    child: Spending::default(),
-                    mcp: None,
+                    ..ResultEntry::succeeded(call.call.clone(), skipped.to_owned())
                 }));
             }
         }

@@ -6,7 +6,7 @@ use rockbot_contracts::{Executed, user::TurnOutcome};
 use rockbot_llm::{AssembledAnswer, ChatError, FinishReason};
 use rockbot_tools::BudgetError;
 
-use super::calls::TimedOutCall;
+use super::{calls::TimedOutCall, handoff::HandedOff};
 use crate::{conversation::ConversationError, event::TurnAnswer};
 
 /// Why a turn ended.
@@ -18,6 +18,8 @@ pub(super) enum StopReason {
     IterationLimit(AssembledAnswer),
     /// The budget is used up. Has the answer of the model, if one could be requested.
     BudgetExceeded(BudgetError, Option<AssembledAnswer>),
+    /// Another agent answered.
+    HandedOff(HandedOff),
     /// Too many consecutive tool calls timed out.
     ToolTimeouts(Vec<TimedOutCall>),
     /// The user cancelled the turn, or the agent is shutting down.
@@ -69,6 +71,7 @@ impl StopReason {
                             tools did is not undone. Ask for less at once, or ask me to continue.";
                 (TurnOutcome::BudgetExceeded, text.to_owned())
             }
+            Self::HandedOff(HandedOff { outcome, text, .. }) => (outcome, text),
             Self::ToolTimeouts(calls) => (TurnOutcome::ToolTimeouts, timeouts_text(&calls)),
             Self::Cancelled => (TurnOutcome::Cancelled, "Cancelled.".to_owned()),
             Self::TimedOut { after, in_tools } => {
@@ -110,6 +113,7 @@ impl StopReason {
             Self::BudgetExceeded(_, None) => {
                 "(no answer: the budget of the message was used up)".to_owned()
             }
+            Self::HandedOff(handed_off) => handed_off.kept.clone(),
             Self::ToolTimeouts(calls) => timeouts_text(calls),
             Self::Cancelled => "(the user cancelled the turn)".to_owned(),
             Self::TimedOut { .. } => "(the turn exceeded its time limit)".to_owned(),

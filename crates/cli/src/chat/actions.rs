@@ -55,7 +55,7 @@ pub(super) async fn run(target: Target<'_>, command: SlashCommand) -> Result<(),
             None => note!("no turn has reported its usage yet"),
         },
         SlashCommand::Export(file) => export(conversation, file.as_deref()).await?,
-        SlashCommand::Image(_) | SlashCommand::Retry => {}
+        SlashCommand::Image(_) | SlashCommand::Prompt | SlashCommand::Retry => {}
     }
     Ok(())
 }

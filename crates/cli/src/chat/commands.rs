@@ -17,6 +17,8 @@ pub(super) enum SlashCommand {
     /// The file, or none for one that is named after the conversation.
     Export(Option<String>),
     Image(String),
+    /// The whole line is read by the prompts of MCP servers.
+    Prompt,
 }
 
 /// The entry of a command in the help and the completion.
@@ -27,7 +29,7 @@ pub(super) struct Entry {
 }
 
 /// All commands.
-pub(super) const TABLE: [Entry; 9] = [
+pub(super) const TABLE: [Entry; 10] = [
     entry("/help", "", "show these commands"),
     entry("/new", "", "start a new conversation"),
     entry("/agent", "[NAME]", "start a new conversation with this agent, or show the present one"),
@@ -37,6 +39,7 @@ pub(super) const TABLE: [Entry; 9] = [
     entry("/retry", "", "send the last message again"),
     entry("/export", "[FILE]", "write the conversation as JSON lines to a new file"),
     entry("/image", "FILE", "send an image with the next message"),
+    entry("/prompt", "[SERVER PROMPT]", "list the prompts of MCP servers, or send one"),
 ];
 
 const fn entry(name: &'static str, argument: &'static str, description: &'static str) -> Entry {
@@ -79,6 +82,7 @@ pub(super) fn parse(line: &str) -> Option<Result<SlashCommand, String>> {
         "/help" | "/new" | "/tools" | "/cost" | "/retry" if optional.is_some() => {
             return Some(Err(format!("{name} has no argument; /help lists the commands")));
         }
+        "/prompt" => SlashCommand::Prompt,
         "/help" => SlashCommand::Help,
         "/new" => SlashCommand::New,
         "/tools" => SlashCommand::Tools,

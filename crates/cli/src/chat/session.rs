@@ -25,6 +25,7 @@ use crate::{
     fleet::Fleet,
     images::Images,
     print::note,
+    prompts::{self, Prompts},
     render, scheduled_result,
 };
 
@@ -35,6 +36,8 @@ const MAX_HELD: usize = 64;
 pub(super) struct Session<'a> {
     fleet: &'a Fleet,
     conversation: &'a mut Conversation,
+    /// Prompts of MCP servers.
+    prompts: Prompts<'a>,
     /// Images for the next message.
     images: Images,
     /// The last message with its images.
@@ -70,6 +73,7 @@ impl<'a> Session<'a> {
         Self {
             fleet,
             conversation,
+            prompts: Prompts::new(fleet),
             images,
             last_message: None,
             last_usage: None,
@@ -159,6 +163,13 @@ impl<'a> Session<'a> {
                 }
                 Ok(Next::Continue)
             }
+            Some(Ok(SlashCommand::Prompt)) => match self.prompts.read(line).await {
+                prompts::Input::Message(text) => self.send_new(&text, interrupts).await,
+                prompts::Input::Notice(text) => {
+                    note!("{text}");
+                    Ok(Next::Continue)
+                }
+            },
             Some(Ok(SlashCommand::Retry)) => match self.last_message.clone() {
                 Some((text, images)) => self.send(&text, images, interrupts).await,
                 None => {
@@ -180,12 +191,15 @@ impl<'a> Session<'a> {
                 Ok(Next::Continue)
             }
             None if line.is_empty() => Ok(Next::Continue),
-            None => {
-                let images = std::mem::take(&mut self.images).into_blocks();
-                self.last_message = Some((line.to_owned(), images.clone()));
-                self.send(line, images, interrupts).await
-            }
+            None => self.send_new(line, interrupts).await,
         }
+    }
+
+    /// Sends a message with the images that were added for it.
+    async fn send_new(&mut self, text: &str, interrupts: &mut Interrupts) -> Result<Next, Failure> {
+        let images = std::mem::take(&mut self.images).into_blocks();
+        self.last_message = Some((text.to_owned(), images.clone()));
+        self.send(text, images, interrupts).await
     }
 
     async fn send(

@@ -1,17 +1,29 @@
 //! Findings about the health of a fleet, with their severity.
 
+use rockbot_contracts::mcp::{McpConnection, McpServerState};
 use rockbot_monitor::findings::{self, Finding, FleetState, Severity};
 use rockbot_service::exit;
+use rockbot_tool_rpc::mcp::McpServerReport;
 
 use super::diagnosis::Diagnosis;
-use crate::failure::Failure;
+use crate::{failure::Failure, render};
 
 /// Returns the findings about a fleet and about this process.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
-    let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, scripts, .. } =
-        diagnosis;
+    let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, .. } = diagnosis;
+    let Diagnosis { servers, scripts, .. } = diagnosis;
     let mut findings = findings::findings(FleetState { queues, handlers, conflicts, operator });
+    if servers.has_bridge {
+        // A fleet may have the tools of MCP servers only. Without handlers it is not unusable then.
+        let unusable = findings.iter_mut().filter(|one| one.severity == Severity::Unusable);
+        unusable.for_each(|finding| finding.severity = Severity::Warning);
+    }
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
+    for report in &servers.states {
+        if let Some(finding) = server_finding(report) {
+            find(finding.severity, finding.message);
+        }
+    }
     if let Some(rejection) = rejection {
         find(Severity::Unusable, rejection.clone());
     }
@@ -36,6 +48,22 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     findings
 }
 
+/// Returns the finding about an MCP server whose tools cannot be called.
+fn server_finding(report: &McpServerReport) -> Option<Finding> {
+    let McpServerState { name, connection, reason, required, .. } = &report.state;
+    let state = match connection {
+        McpConnection::Failed => "is not connected",
+        McpConnection::Invalid => "has an invalid configuration",
+        _ => return None,
+    };
+    let severity = if *required { Severity::Suspicious } else { Severity::Warning };
+    let kind = if *required { "required MCP server" } else { "MCP server" };
+    let bridge = report.bridge.as_ref().map(|bridge| format!(" at {bridge}")).unwrap_or_default();
+    let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let message = render::clean(&format!("{kind} {name} {state}{bridge}{reason}"));
+    Some(Finding::new(severity, message))
+}
+
 /// Returns the failure of the command: its exit code is that of the worst finding. Warnings do not
 /// fail it.
 pub(super) fn verdict(findings: &[Finding]) -> Option<Failure> {
@@ -58,7 +86,10 @@ mod tests {
     use rockbot_monitor::WorkQueue;
     use rockbot_scripts::Isolation;
 
-    use super::{super::round_trip::RoundTrip, *};
+    use super::{
+        super::{diagnosis::KnownServers, round_trip::RoundTrip},
+        *,
+    };
 
     fn fleet(ready: u32, consumers: u32, dead_letters: u32, readers: u32) -> Diagnosis {
         Diagnosis {
@@ -70,7 +101,7 @@ mod tests {
             }],
             handlers: Vec::new(),
             conflicts: Vec::new(),
-            servers: Vec::new(),
+            servers: KnownServers::default(),
             rejection: None,
             operator: "rockbot.operator".to_owned(),
             round_trip: RoundTrip {
@@ -131,6 +162,39 @@ mod tests {
         let scripts = Some(Err("no Python".to_owned()));
         let diagnosis = Diagnosis { scripts, ..fleet(0, 1, 0, 1) };
         check(&diagnosis, &[(Severity::Warning, "no Python")]);
+    }
+
+    #[test]
+    fn fleet_of_bridges_is_usable() {
+        let servers = KnownServers { has_bridge: true, ..KnownServers::default() };
+        let found = findings(&Diagnosis { servers, ..fleet(0, 1, 0, 1) });
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].is_warning() && found[0].message.contains("no tool handler"), "{found:?}");
+        assert!(verdict(&found).is_none());
+    }
+
+    #[test]
+    fn missing_servers_are_found() {
+        let report = |connection, required| McpServerReport {
+            bridge: rockbot_contracts::InstanceId::new("b-1").ok(),
+            state: McpServerState {
+                name: "git".to_owned(),
+                connection,
+                reason: Some("no such program".to_owned()),
+                required,
+                ..McpServerState::default()
+            },
+        };
+        let failed = server_finding(&report(McpConnection::Failed, false)).unwrap();
+        assert_eq!(failed.severity, Severity::Warning);
+        assert_eq!(failed.message, "MCP server git is not connected at b-1: no such program");
+        let invalid = server_finding(&report(McpConnection::Invalid, true)).unwrap();
+        assert_eq!(invalid.severity, Severity::Suspicious);
+        for usable in
+            [McpConnection::Connected, McpConnection::Connecting, McpConnection::OwnedElsewhere]
+        {
+            assert_eq!(server_finding(&report(usable, true)), None);
+        }
     }
 
     #[test]

@@ -33,6 +33,30 @@ fn demo_shows_every_call() {
 }
 
 #[test]
+fn team_demo_shows_sub_agents_and_their_spending() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["demo", "--team"], 0);
+    assert_contains(
+        &output.out,
+        &[
+            // The calls of the batch.
+            "→ list_files ",
+            "← read_file ran on tool-handler/",
+            "→ spawn_subagent ",
+            "] reading todo.txt",
+            // Results of the sub-agents, with those of their tools.
+            "] completed: Word counts: ",
+            "] completed: Lines about the bus: bus.md:1: # The bus",
+            "] completed: Open work: ",
+            "All three parts are done",
+            "2 model calls, ",
+        ],
+    );
+    assert_eq!(output.out.matches("2 model calls, ").count(), 3, "{}", output.out);
+    assert_eq!(output.err, "");
+}
+
+#[test]
 fn demo_removes_its_files() {
     let sandbox = Sandbox::new();
     sandbox.check(&["demo"], 0);

@@ -5,7 +5,7 @@ use std::{fmt::Write, fs, path::Path, sync::Arc};
 
 use rockbot_agent::{
     AgentMemory, Conversations, Delegation, DelegationOptions, MemorySection, Schedule,
-    ScheduleSection, ServiceSearch, mcp::management_tools,
+    ScheduleSection, ServiceSearch, internal_tools, mcp::management_tools,
 };
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
@@ -45,6 +45,7 @@ async fn tools() -> Vec<ToolRegistration> {
     tools.extend(Schedule::new(&conversations, ScheduleSection::default(), Some(&memory)).tools());
     let mut all: Vec<_> = tools.iter().map(|tool| tool.registration().clone()).collect();
     all.extend(management_tools());
+    all.extend(internal_tools::registrations());
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }

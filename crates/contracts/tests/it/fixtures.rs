@@ -329,6 +329,16 @@ fn user_messages_match_golden_json() {
                 usage: None,
             },
         ),
+        (
+            "task-status",
+            ReplyBody::TaskStatus {
+                status: "in-progress".to_owned(),
+                done: "2 of 3 read".to_owned(),
+                pending: "the third proposal".to_owned(),
+                now: "reading it".to_owned(),
+            },
+        ),
+        ("handed-off", ReplyBody::HandedOff { to: "librarian".to_owned() }),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });

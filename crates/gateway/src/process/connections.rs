@@ -1,8 +1,8 @@
 //! The connections of the process: to the bus, once for each broker user, and to the store.
 
-use std::{fmt::Display, sync::Arc};
+use std::sync::Arc;
 
-use rockbot_bus::{Bus, Observed, readiness_check};
+use rockbot_bus::{Bus, Observed, QueueGauge, readiness_check};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::user_response};
 use rockbot_fleet::{FleetConnection, join};
@@ -11,12 +11,12 @@ use rockbot_service::{Health, ServeError, Shutdown};
 use rockbot_store::{Clock, reachable};
 use rockbot_store_sql::connect_with_retry;
 
-use super::settings::Settings;
+use super::{settings::Settings, unavailable_error};
 
 /// The open connections.
 pub(crate) struct Connections {
     parts: GatewayParts,
-    queue: rockbot_bus::QueueGauge,
+    queue: QueueGauge,
 }
 
 impl Connections {
@@ -49,6 +49,8 @@ impl Connections {
         let letters = settings.rabbit(&section.letters, &format!("{name} letters"));
         parts.watch = further(watch, "bus-watch", health)?;
         parts.letters = further(letters, "bus-letters", health)?;
+        let calls = settings.rabbit(&section.calls, &format!("{name} calls"));
+        parts.calls = further(calls, "bus-calls", health)?;
         Ok(Some(Self { parts, queue }))
     }
 
@@ -60,8 +62,8 @@ impl Connections {
     pub(crate) async fn close(self) {
         let Self { parts, queue } = self;
         drop(queue);
-        let GatewayParts { bus, watch, letters, store, .. } = parts;
-        for bus in [Some(bus), watch, letters].into_iter().flatten() {
+        let GatewayParts { bus, watch, letters, calls, store, .. } = parts;
+        for bus in [Some(bus), watch, letters, calls].into_iter().flatten() {
             bus.close().await;
         }
         store.close().await;
@@ -81,8 +83,4 @@ fn further(
     let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
     health.needs(name, readiness_check(bus.clone()));
     Ok(Some(bus))
-}
-
-fn unavailable_error(error: impl Display) -> ServeError {
-    ServeError::Unavailable(error.to_string())
 }

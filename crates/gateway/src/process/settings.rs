@@ -20,8 +20,10 @@ impl Settings {
             gateway: configuration.section("gateway"),
         };
         let production = settings.service.is_production();
-        let further = [&settings.gateway.watch, &settings.gateway.letters];
-        let further = further.into_iter().filter_map(|connection| settings.rabbit(connection, ""));
+        let GatewaySection { watch, letters, calls, .. } = &settings.gateway;
+        let further = [watch, letters, calls]
+            .into_iter()
+            .filter_map(|connection| settings.rabbit(connection, ""));
         let rabbit = RabbitConfig::from_section(&settings.bus, "");
         let problems =
             further.chain([rabbit]).flat_map(|rabbit| rabbit.validation_errors(production));

@@ -1,1 +1,14 @@
-//! Tests of the gateway over HTTP.
+//! Tests of the gateway over HTTP, with an agent on the in-memory bus.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod connections;
+mod fleet;
+mod guard_table;
+mod http;
+mod login;
+mod openai;
+mod openai_approvals;
+mod openai_conversations;
+mod openai_repetition;
+mod tokens;

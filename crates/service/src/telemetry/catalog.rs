@@ -137,6 +137,25 @@ pub const CATALOG: &[Metric] = &[
         "Conversations taken from processes that died, by how they were found.",
     ),
     gauge("rockbot_agent_unowned_turns", &[], "Open turns that no process continues."),
+    counter("rockbot_agent_delegations_started_total", &["kind"], "Sub-agents that were started."),
+    counter(
+        "rockbot_agent_delegations_ended_total",
+        &["state"],
+        "Sub-agents that ended, by state.",
+    ),
+    gauge("rockbot_agent_delegations_running", &[], "Sub-agents that run in this process."),
+    counter("rockbot_agent_delegations_tokens_total", &[], "Tokens that ended sub-agents spent."),
+    counter("rockbot_agent_folds_total", &[], "Turns that passed results of sub-agents on."),
+    histogram(
+        "rockbot_agent_fold_seconds",
+        &[],
+        "Time of turns that passed results of sub-agents on, with the wait for the conversation.",
+    ),
+    counter(
+        "rockbot_agent_handoffs_total",
+        &["outcome"],
+        "Messages that were handed off to another agent, by the outcome of its turn.",
+    ),
     gauge("rockbot_schedule_tasks", &[], "Scheduled tasks of the agent."),
     counter(
         "rockbot_schedule_fires_total",

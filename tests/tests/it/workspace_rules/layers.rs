@@ -32,6 +32,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-web", 4),
     ("rockbot-agent", 5),
     ("rockbot-mcp-bridge", 5),
+    ("rockbot-mcp-server", 5),
     ("rockbot-openrouter-mcp", 5),
     ("rockbot-scripts-manager", 5),
     ("rockbot-tool-handler", 5),

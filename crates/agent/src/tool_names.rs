@@ -1,0 +1,16 @@
+//! Names of the agent's own tools that steer a turn.
+
+/// Ends the turn with its content as the answer.
+pub(crate) const FINAL_REPORT: &str = "agent__final_report";
+/// Shows the user how far the task is.
+pub(crate) const TASK_STATUS: &str = "agent__task_status";
+/// Makes several tool calls in one.
+pub(crate) const BATCH: &str = "agent__batch";
+
+/// Hands the message of the user off to another agent.
+pub(crate) const HANDOFF: &str = "router__handoff-to";
+
+/// Returns `true` for the name of an internal tool. Other tools of this prefix are agents.
+pub(crate) fn is_internal(name: &str) -> bool {
+    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF].contains(&name)
+}

@@ -1,0 +1,198 @@
+//! Calls of several tools in one call of the model. Each runs through all layers, with an id, a permission and an
+//! approval of its own.
+
+use std::time::Duration;
+
+use rockbot_contracts::{Executed, Spending};
+use rockbot_llm::Media;
+use rockbot_memory::MemoryOwner;
+use rockbot_tools::ToolFailure;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::calls::{CallRunner, MAX_RESULT_MEDIA, result_media};
+use crate::{
+    conversation::{BatchItem, CallEntry, SPAWN_SUBAGENT, batch_items},
+    strategy::Steering,
+    tool_names::is_internal,
+};
+
+/// Shortest output that is kept when the results of a batch are too long together, in bytes.
+const MIN_OUTPUT_BYTES: usize = 64;
+
+/// Results of a batch.
+pub(super) struct BatchResults {
+    /// The results as the model reads them.
+    pub(super) text: String,
+    pub(super) media: Vec<Media>,
+    /// Spending of turns that the calls started.
+    pub(super) spent: Spending,
+    /// Number of calls.
+    pub(super) calls: u64,
+}
+
+/// The result of one call of a batch.
+struct ItemResult {
+    id: Value,
+    tool: String,
+    elapsed: Duration,
+    outcome: Result<String, (&'static str, String)>,
+    media: Vec<Media>,
+    spent: Spending,
+}
+
+impl ItemResult {
+    fn refused(item: &BatchItem, code: &'static str, message: &str) -> Self {
+        Self {
+            id: item.id.clone(),
+            tool: item.call.name.clone(),
+            elapsed: Duration::ZERO,
+            outcome: Err((code, message.to_owned())),
+            media: Vec::new(),
+            spent: Spending::default(),
+        }
+    }
+
+    /// Returns the result for the model, with the text cut at `most` bytes.
+    fn to_json(&self, most: usize) -> Value {
+        let elapsed = u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX);
+        let (id, tool) = (&self.id, &self.tool);
+        match &self.outcome {
+            Ok(output) => json!({"id": id, "tool": tool, "ok": true, "elapsedMs": elapsed,
+                "output": cut(output, most)}),
+            Err((code, message)) => json!({"id": id, "tool": tool, "ok": false,
+                "elapsedMs": elapsed, "error": {"code": code, "message": cut(message, most)}}),
+        }
+    }
+}
+
+impl CallRunner<'_> {
+    /// Makes the calls of a batch under the agent's strategy.
+    pub(super) async fn run_batch(&self, outer: &CallEntry) -> Result<BatchResults, ToolFailure> {
+        let items = batch_items(outer).map_err(|error| ToolFailure::invalid(error.to_string()))?;
+        let context = self.context(outer);
+        self.run_attempt(outer, context).await?;
+        let turn = self.turn;
+        let steer = || {
+            let is_over = turn.cancellation.is_cancelled()
+                || turn.handover.is_cancelled()
+                || Instant::now() >= turn.deadline;
+            if is_over { Steering::Stop } else { Steering::Continue }
+        };
+        let strategy = turn.setup.definition.strategy;
+        let ran = strategy.run(items.iter().collect(), |item| self.run_item(item), steer).await;
+        let not_run = |item| ItemResult::refused(item, "EXECUTION_ERROR", "(tool skipped)");
+        let results: Vec<_> = ran
+            .into_iter()
+            .zip(&items)
+            .map(|(result, item)| result.unwrap_or_else(|| not_run(item)))
+            .collect();
+        Ok(collected(results, turn.setup.limits.result_bytes))
+    }
+
+    async fn run_item(&self, item: &BatchItem) -> ItemResult {
+        let BatchItem { id, call } = item;
+        let may_not = is_internal(&call.name) || call.name == SPAWN_SUBAGENT;
+        if may_not {
+            return ItemResult::refused(
+                item,
+                "INTERNAL_NOT_ALLOWED",
+                "this tool cannot be called in a batch; call it alone",
+            );
+        }
+        let call = CallEntry {
+            tool: self.turn.setup.called_tool(&self.turn.names, &call.name),
+            ..call.clone()
+        };
+        let started = Instant::now();
+        let context = self.context(&call);
+        let owner = MemoryOwner::from_context(&context);
+        let tool_name = context.tool_name.clone();
+        let result = self.run_attempt(&call, context).await;
+        let spent = self.child_spending(&call.call, result.as_ref().ok()).await;
+        let mut media = Vec::new();
+        let outcome = match result {
+            Ok(result) => {
+                let (readable, notes) = result_media(&result, &self.turn.setup.capabilities);
+                media = readable;
+                let text = self.render(&tool_name, &call.call, &owner, &result).await;
+                let text = notes.into_iter().fold(text, |text, note| text + "\n" + &note);
+                if result.is_error { Err(("EXECUTION_ERROR", text)) } else { Ok(text) }
+            }
+            Err(failure) => Err((code_of(&failure), failure.model_text())),
+        };
+        let (id, tool, elapsed) = (id.clone(), call.name, started.elapsed());
+        ItemResult { id, tool, elapsed, outcome, media, spent }
+    }
+}
+
+fn code_of(failure: &ToolFailure) -> &'static str {
+    match failure {
+        ToolFailure::NotFound { .. } if failure.executed() == Executed::No => "UNKNOWN_TOOL",
+        _ => "EXECUTION_ERROR",
+    }
+}
+
+/// Returns the results in the order of the calls, in at most `limit` bytes.
+fn collected(results: Vec<ItemResult>, limit: usize) -> BatchResults {
+    let calls = results.len();
+    let mut spent = Spending::default();
+    results.iter().for_each(|result| spent += result.spent);
+    let mut most = usize::MAX;
+    let text = loop {
+        let shown: Vec<_> = results.iter().map(|result| result.to_json(most)).collect();
+        let text = json!({"results": shown}).to_string();
+        if text.len() <= limit || most <= MIN_OUTPUT_BYTES {
+            break text;
+        }
+        // Escaped characters need more bytes in JSON than in the text.
+        most = (most / 2).min(limit / calls.max(1)).max(MIN_OUTPUT_BYTES);
+    };
+    let media = results.into_iter().flat_map(|result| result.media);
+    let media = media.take(MAX_RESULT_MEDIA).collect();
+    BatchResults { text, media, spent, calls: calls as u64 }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let cut = text.floor_char_boundary(most);
+    format!("{}\n(truncated: {} bytes omitted)", &text[..cut], text.len() - cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(text: &str) -> ItemResult {
+        ItemResult {
+            id: json!(1),
+            tool: "read".to_owned(),
+            elapsed: Duration::from_millis(5),
+            outcome: Ok(text.to_owned()),
+            media: Vec::new(),
+            spent: Spending { model_calls: 1, ..Spending::default() },
+        }
+    }
+
+    #[test]
+    fn results_share_the_limit_of_one_result() {
+        let long = "\u{1}".repeat(100_000);
+        let results = collected(vec![result("short"), result(&long), result(&long)], 30_000);
+        assert!(results.text.len() <= 30_000, "{}", results.text.len());
+        assert_eq!((results.calls, results.spent.model_calls), (3, 3));
+        let parsed: Value = serde_json::from_str(&results.text).unwrap();
+        assert_eq!(parsed["results"][0]["output"], "short");
+        let cut = parsed["results"][2]["output"].as_str().unwrap();
+        assert!(cut.contains("(truncated: "), "{cut}");
+    }
+
+    #[test]
+    fn error_has_a_code() {
+        let failed = ItemResult { outcome: Err(("UNKNOWN_TOOL", "no".to_owned())), ..result("") };
+        let expected = json!({"id": 1, "tool": "read", "ok": false, "elapsedMs": 5,
+            "error": {"code": "UNKNOWN_TOOL", "message": "no"}});
+        assert_eq!(failed.to_json(usize::MAX), expected);
+    }
+}
