@@ -114,6 +114,9 @@ impl<'a> Session<'a> {
                 // No turn runs that could be cancelled, so either interrupt exits.
                 _ = interrupts.recv() => break,
             };
+            if read == Input::Paused && !self.held.is_empty() {
+                clear_line();
+            }
             self.print_held().await?;
             let next = match read {
                 Input::Paused => Next::Continue,
@@ -247,4 +250,10 @@ async fn next_result(results: &mut Option<ScheduledResults>) -> Option<Scheduled
         Some(results) => results.next().await,
         None => pending().await,
     }
+}
+
+/// Clears the line of the editor. The sequence is not a color, which may be off.
+fn clear_line() {
+    let mut stderr = std::io::stderr().lock();
+    let _ = write!(stderr, "\r\u{1b}[J").and_then(|()| stderr.flush());
 }
