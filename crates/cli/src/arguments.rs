@@ -166,6 +166,20 @@ pub(crate) enum Command {
         letters are reported as warnings and do not change the exit code."
     )]
     Doctor,
+    /// Show whether a call ran, as the journal has it
+    ///
+    /// Reads the store of the handlers in store.url, and in an embedded fleet that of the conversations too.
+    /// An entry is kept for store.keep. Calls of read-only tools are not recorded.
+    #[command(after_help = "Examples:
+  rockbot call 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f
+  ROCKBOT_STORE__URL_FILE=store-url.txt rockbot call 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --json
+
+Exit codes: 0 the journal has the call, 1 it does not, 64 invalid usage, 69 the store is unavailable")]
+    Call {
+        /// Id of the call, as shown by watch, in logs and in errors
+        #[arg(value_name = "CALL_ID")]
+        id: String,
+    },
     /// Measure the rate and the latencies of the bus, or of a read-only tool
     ///
     /// Without --tool, it sends messages over the bus to itself. It prints the rate, the percentiles of the

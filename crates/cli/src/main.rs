@@ -27,6 +27,7 @@ mod gateway;
 mod host;
 mod images;
 mod init;
+mod journaled_call;
 mod man;
 mod markdown;
 mod mcp;
@@ -164,6 +165,7 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Script(command) => script::run(&settings, command, common.json).await,
             Command::Up(arguments) => up::run(&settings, &arguments).await,
             Command::Gateway(command) => gateway::run(&settings, command, common.json),
+            Command::Call { id } => journaled_call::run(&settings, &id, common.json).await,
             Command::Bench(options) => bench::run(&settings, options, common.json).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,

@@ -21,8 +21,7 @@ use super::{
 };
 use crate::render;
 
-const HELP: &str =
-    "q quit  space pause  ↑↓ select  Enter details  Esc back  t by tool  / filter";
+const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  t by tool  / filter";
 const HELP_TYPING: &str = "Enter apply  Esc discard   agent:TEXT tool:TEXT state:STATE or any text";
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);

@@ -5,6 +5,8 @@ mod admin;
 #[cfg(test)]
 mod approve;
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod chat;
 #[cfg(test)]
 mod chat_terminal;
