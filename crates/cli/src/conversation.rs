@@ -115,6 +115,7 @@ impl Conversation {
         let mut log = self.log.lock().await;
         let mut turn = RunningTurn::new(self);
         loop {
+            let exit_at = turn.exit_at;
             let reply = tokio::select! {
                 reply = replies.next() => reply,
                 reply = background.next() => {
@@ -126,7 +127,7 @@ impl Conversation {
                     turn.draw_status();
                     continue;
                 }
-                interrupt = next_interrupt(interrupts, turn.exit_at) => {
+                interrupt = next_interrupt(interrupts, exit_at) => {
                     if turn.interrupt(interrupt).await? {
                         return Ok(turn.end(None));
                     }

@@ -41,8 +41,10 @@ impl KeyLine {
                 let kept = self.0.trim_end().rfind(' ').map_or(0, |space| space + 1);
                 self.0.truncate(kept);
             }
-            KeyCode::Backspace => drop(self.0.pop()),
-            KeyCode::Char(c) if !is_control => drop(self.insert(c.encode_utf8(&mut [0; 4]))),
+            KeyCode::Backspace => {
+                self.0.pop();
+            }
+            KeyCode::Char(c) if !is_control => return self.insert(c.encode_utf8(&mut [0; 4])),
             _ => {}
         }
         Pressed::More

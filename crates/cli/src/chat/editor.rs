@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    path::PathBuf,
+    path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -100,7 +100,7 @@ fn open_history() -> Result<Option<FileBackedHistory>, String> {
     history.map(Some).map_err(|error| failed(error.to_string()))
 }
 
-fn prepare(file: &PathBuf) -> anyhow::Result<()> {
+fn prepare(file: &Path) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         private_file::create_folder(folder)?;
     }

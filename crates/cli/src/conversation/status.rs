@@ -55,7 +55,9 @@ impl StatusLine {
     /// Cancel-safe.
     pub(super) async fn next_frame(&mut self) {
         match &mut self.frames {
-            Some(frames) => drop(frames.tick().await),
+            Some(frames) => {
+                frames.tick().await;
+            }
             None => pending().await,
         }
     }

@@ -122,7 +122,7 @@ impl<'a> RunningTurn<'a> {
                 answered.or_exit(exit::UNAVAILABLE)
             }
             Decided::Interrupted if self.cancelling.is_none() => {
-                self.interrupt(Interrupt::Cancel).await.map(drop)
+                self.interrupt(Interrupt::Cancel).await.map(|_| ())
             }
             Decided::Interrupted | Decided::Nothing => Ok(()),
         }
