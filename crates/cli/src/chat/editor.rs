@@ -173,8 +173,8 @@ impl Prompt for ChatPrompt {
 
     fn get_prompt_color(&self) -> Color {
         match &self.name {
-            Some(PromptName { is_production: true, .. }) => Color::Red,
-            _ => Color::Green,
+            Some(PromptName { is_production: true, .. }) => Color::LightRed,
+            _ => Color::LightGreen,
         }
     }
 }
