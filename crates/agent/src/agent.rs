@@ -390,7 +390,7 @@ impl TaskHost for Host {
                 let (answer, answered) = oneshot::channel();
                 let _ = answer.send(match rejection {
                     Rejection::Closed => TurnAnswer::put_down(),
-                    rejection => rejection.of_recorded(),
+                    rejection => rejection.deferred(),
                 });
                 answered
             }

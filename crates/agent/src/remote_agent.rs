@@ -186,7 +186,9 @@ fn result(
     conversation: &str,
 ) -> Result<ToolResult, ToolFailure> {
     let mut result = match outcome {
-        TurnOutcome::Completed | TurnOutcome::IterationLimit => ToolResult::text(text),
+        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
+            ToolResult::text(text)
+        }
         TurnOutcome::Overloaded | TurnOutcome::Expired => {
             return Err(ToolFailure::Overloaded { message: text });
         }

@@ -104,6 +104,7 @@ impl Output {
             }
             TurnOutcome::Completed
             | TurnOutcome::IterationLimit
+            | TurnOutcome::BudgetExceeded
             | TurnOutcome::ToolTimeouts
             | TurnOutcome::Cancelled
             | TurnOutcome::Other => {}

@@ -52,6 +52,7 @@ impl Servers {
             title: None,
             description: description.to_owned(),
             parameters: json!({"type": "object"}),
+            output_schema: None,
             hints: ToolHints::default(),
             timeout_ms: None,
         };
@@ -63,6 +64,8 @@ impl Servers {
             tool_names: tools.to_vec(),
             rejected_tools: Vec::new(),
             has_instructions: false,
+            has_resources: false,
+            prompts: Vec::new(),
             exposure: None,
             fingerprint: format!("{}{description}", tools.join(",")),
         };
