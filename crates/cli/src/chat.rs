@@ -12,6 +12,7 @@ use rockbot_agent::AgentClient;
 use rockbot_contracts::{
     AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
 };
+use rockbot_llm::LlmConfigError;
 use rockbot_service::{Interrupts, exit};
 
 use crate::{
@@ -42,6 +43,9 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     let (fleet, host, stores) = if settings.embeds() {
         let definition = settings.agent.definition().map_err(Failure::usage)?;
         let resolved = rockbot_llm::resolve(&settings.llm, &|name| std::env::var(name).ok());
+        if matches!(resolved, Err(LlmConfigError::NotConfigured)) && !json {
+            note!("`rockbot init` searches for a model, and writes the configuration file");
+        }
         let resolved = resolved.or_exit(exit::USAGE)?;
         let model_name = resolved.model.name().to_owned();
         let definition_model = definition.model.clone();

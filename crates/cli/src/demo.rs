@@ -56,6 +56,7 @@ const FILES: [(&str, &str); 3] = [
 const NEXT: &str = "\
 The model was scripted; the tools, the bus and the results were real.
 Next, use a real model:
+  cargo run -- init           finds a key or a local server, tries it, and writes the configuration file
   OPENAI_API_KEY=…                                      cargo run -- chat
   OPENROUTER_API_KEY=…                                  cargo run -- chat
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b  cargo run -- chat

@@ -2,6 +2,7 @@
 
 mod candidate;
 mod local_servers;
+mod models;
 mod section;
 mod trial;
 
@@ -34,7 +35,7 @@ pub(crate) async fn run(arguments: Init) -> Outcome {
     }
     let environment = |name: &str| std::env::var(name).ok();
     let mut found = match &arguments.base_url {
-        Some(base_url) => vec![Candidate::at(base_url, &environment).await?],
+        Some(base_url) => vec![Candidate::at(base_url, &environment)?],
         None => {
             let mut found = candidate::of_environment(&environment);
             found.extend(local_servers::find().await);
@@ -54,8 +55,9 @@ pub(crate) async fn run(arguments: Init) -> Outcome {
             found.iter().map(|one| one.label.as_str()).collect::<Vec<_>>().join(", ")
         )));
     }
-    let chosen = if asks { choose(&found)? } else { 0 };
-    let candidate = found.swap_remove(chosen);
+    let chosen = if asks && found.len() > 1 { choose(&found)? } else { 0 };
+    let mut candidate = found.swap_remove(chosen);
+    candidate.complete().await;
     let model = match arguments.model {
         Some(model) => Some(model),
         None if asks => choose_model(&candidate)?,

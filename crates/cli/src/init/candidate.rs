@@ -4,7 +4,7 @@ use rockbot_llm::OpenAiSettings;
 use rockbot_service::exit;
 use secrecy::SecretString;
 
-use super::local_servers;
+use super::models;
 use crate::failure::{Failure, OrExit};
 
 const OPENROUTER_URL: &str = "https://openrouter.ai/api/v1";
@@ -29,8 +29,8 @@ pub(super) struct FoundKey {
 }
 
 impl Candidate {
-    /// Returns the server at a URL, with its models if it lists them.
-    pub(super) async fn at(
+    /// Returns the server at a URL.
+    pub(super) fn at(
         base_url: &str,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Failure> {
@@ -42,14 +42,21 @@ impl Candidate {
         if let Some(known) = known {
             return Ok(known);
         }
-        let is_local = matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]"));
-        let models = if is_local { local_servers::models(&url).await } else { None };
         Ok(Self {
             label: base_url.to_owned(),
             base_url: base_url.to_owned(),
-            models: models.unwrap_or_default(),
+            models: Vec::new(),
             key: None,
         })
+    }
+
+    /// Asks a server on this machine for its models, if they are not known.
+    pub(super) async fn complete(&mut self) {
+        let Ok(url) = url::Url::parse(&self.base_url) else { return };
+        let is_local = matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]"));
+        if is_local && self.models.is_empty() {
+            self.models = models::listed_at(&url).await.unwrap_or_default();
+        }
     }
 }
 

@@ -106,7 +106,7 @@ fn commands_work_between_messages() {
         ("/tools", "read_file"),
         ("/export conversation.jsonl", "conversation.jsonl written"),
         ("/export conversation.jsonl", "cannot create conversation.jsonl"),
-        ("/agent missing", "missing"),
+        ("/agent missing", "is not available"),
         ("/agent", "assistant"),
         ("/new", "a new conversation starts"),
         ("/last", "no tool was called"),

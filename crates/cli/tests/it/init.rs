@@ -87,11 +87,11 @@ fn written_file_is_found_by_chat() {
 #[test]
 fn questions_are_asked_on_a_terminal() {
     let (sandbox, url) = (Sandbox::new(), start_server());
-    let mut command = command(&sandbox, &["init", "--base-url", &url]);
-    command.env("OPENAI_API_KEY", "sk-hunter2");
+    let mut command = command(&sandbox, &["init"]);
+    command.env("OPENAI_BASE_URL", &url).env("OPENROUTER_API_KEY", "sk-hunter2");
     let mut terminal = Terminal::start(command);
     terminal.wait_for("which one? [1]: ");
-    terminal.type_text("2\n");
+    terminal.type_text("99\n");
     terminal.wait_for("expected a number");
     terminal.type_text("\n");
     terminal.wait_for("which model? [small]: ");
