@@ -74,6 +74,7 @@ impl OpenApprovals {
             approval_id: id.clone(),
             call_hash,
             decision: known,
+            reason: None,
         };
         let sent = parts.client.answer_approval(&agent, &answer).await;
         let outcome = if sent.is_ok() { decision.as_str() } else { "not sent" };
