@@ -34,20 +34,7 @@ pub(crate) async fn run(arguments: Init) -> Outcome {
         return Err(Failure::usage(format!("{shown} exists; edit it, or replace it with --force")));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let mut found = match &arguments.base_url {
-        Some(base_url) => vec![Candidate::at(base_url, &environment)?],
-        None => {
-            let mut found = candidate::of_environment(&environment);
-            found.extend(local_servers::find().await);
-            found
-        }
-    };
-    if found.is_empty() {
-        return Err(Failure::usage(
-            "no model was found: set OPENAI_API_KEY or OPENROUTER_API_KEY, start Ollama or llama.cpp on this \
-             machine, or name a server with --base-url URL; then run `rockbot init` again",
-        ));
-    }
+    let mut found = find(arguments.base_url.as_deref(), &environment).await?;
     let asks = !arguments.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !arguments.yes && !asks {
         return Err(Failure::usage(format!(
@@ -63,16 +50,8 @@ pub(crate) async fn run(arguments: Init) -> Outcome {
         None if asks => choose_model(&candidate)?,
         None => candidate.models.first().cloned(),
     };
-    let config = LlmConfig {
-        base_url: Some(candidate.base_url.clone()),
-        model: model.clone(),
-        ..LlmConfig::default()
-    };
     if !arguments.no_trial {
-        let resolved = rockbot_llm::resolve(&config, &environment).or_exit(exit::USAGE)?;
-        note!("trying {} …", render::clean(&resolved.origin));
-        let trial = trial::run(resolved.model.as_ref()).await?;
-        note!("it answered in {}: {}", render::duration(trial.elapsed), trial.answer);
+        try_model(&candidate, model.clone(), &environment).await?;
     }
     let key = match &candidate.key {
         Some(key) if arguments.save_key || (asks && saves_key(key.variable)?) => {
@@ -87,6 +66,40 @@ pub(crate) async fn run(arguments: Init) -> Outcome {
     }
     outln!("{shown} written; `rockbot chat` uses it")?;
     Ok(exit::OK)
+}
+
+/// Returns the server at a URL, or all that are found.
+async fn find(
+    base_url: Option<&str>,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<Candidate>, Failure> {
+    if let Some(base_url) = base_url {
+        return Ok(vec![Candidate::at(base_url, environment)?]);
+    }
+    let mut found = candidate::of_environment(environment);
+    found.extend(local_servers::find().await);
+    if found.is_empty() {
+        return Err(Failure::usage(
+            "no model was found: set OPENAI_API_KEY or OPENROUTER_API_KEY, start Ollama or llama.cpp on this \
+             machine, or name a server with --base-url URL; then run `rockbot init` again",
+        ));
+    }
+    Ok(found)
+}
+
+/// Sends a request to the model, as `rockbot chat` will.
+async fn try_model(
+    candidate: &Candidate,
+    model: Option<String>,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Failure> {
+    let base_url = Some(candidate.base_url.clone());
+    let config = LlmConfig { base_url, model, ..LlmConfig::default() };
+    let resolved = rockbot_llm::resolve(&config, environment).or_exit(exit::USAGE)?;
+    note!("trying {} …", render::clean(&resolved.origin));
+    let trial = trial::run(resolved.model.as_ref()).await?;
+    note!("it answered in {}: {}", render::duration(trial.elapsed), trial.answer);
+    Ok(())
 }
 
 /// Asks which server to use.

@@ -125,7 +125,14 @@ impl<'a> Session<'a> {
                     Next::Continue
                 }
                 Input::TooLong => return Err(Failure::usage(input::too_long())),
-                Input::Line(line) => self.process(line.trim(), interrupts).await?,
+                Input::Line(line) => {
+                    let agent = self.conversation.agent.clone();
+                    let next = self.process(line.trim(), interrupts).await?;
+                    if self.conversation.agent != agent {
+                        results = self.listen().await;
+                    }
+                    next
+                }
             };
             if next == Next::Exit {
                 break;
