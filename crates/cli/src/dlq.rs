@@ -86,6 +86,9 @@ async fn list(
     json: bool,
 ) -> Outcome {
     let (_, queues) = work_queues::inspect(bus, names).await?;
+    let existing = queues.iter().filter(|queue| queue.state != QueueState::Missing);
+    let names = existing.map(|queue| queue.name.to_string()).collect();
+    Names { queues: names, ..Names::default() }.keep();
     if json {
         outln!("{}", to_pretty(&queues.iter().map(to_json).collect()))?;
     } else {

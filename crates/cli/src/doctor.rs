@@ -69,6 +69,9 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
     for finding in findings.iter().filter(|finding| finding.is_warning()) {
         outln!("\n{}", render::dim(&format!("warning: {}", finding.message)))?;
     }
+    if findings.is_empty() {
+        outln!("\n{}", render::good("no problem found"))?;
+    }
     Ok(())
 }
 

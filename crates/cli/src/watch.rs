@@ -6,6 +6,7 @@ mod fixture;
 mod json_lines;
 mod screen;
 mod style;
+mod summary;
 mod terminal;
 mod view;
 

@@ -1,7 +1,10 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{HandlerPool, topology::USER_MESSAGE};
+use rockbot_contracts::{
+    HandlerPool, QueueSpec,
+    topology::{USER_MESSAGE, tool_invoke_mcp},
+};
 use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict, mismatched_tools};
 
 use crate::{mismatch, queues::WorkQueue, wording::count};
@@ -129,13 +132,15 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
         depth.map_or((0, 0), |depth| (depth.ready as usize, depth.consumers as usize));
     if ready > 0 && consumers == 0 {
         let waiting = count(ready, "message");
-        let message = format!("{waiting} in {name}, but it has no consumer");
+        let remedy = remedy(queue);
+        let message = format!("{waiting} in {name}, but it has no consumer; {remedy}");
         findings.push(Finding::new(Severity::Suspicious, message));
     }
     let is_inbox =
         name.as_str().strip_prefix(USER_MESSAGE).is_some_and(|rest| rest.starts_with('.'));
     if depth.is_some() && consumers == 0 && is_inbox && ready == 0 {
-        let message = format!("{name} has no consumer: its agent is not running");
+        let remedy = remedy(queue);
+        let message = format!("{name} has no consumer: its agent is not running; {remedy}");
         findings.push(Finding::new(Severity::Warning, message));
     }
     findings.extend(handlers_finding(queue, handlers));
@@ -146,6 +151,25 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
         findings.push(Finding::new(Severity::Warning, message));
     }
     findings
+}
+
+/// Returns the command that starts a consumer of a queue.
+fn remedy(queue: &WorkQueue) -> String {
+    let name = queue.name.as_str();
+    let agent = name.strip_prefix(USER_MESSAGE).and_then(|rest| rest.strip_prefix('.'));
+    if let Some(agent) = agent {
+        return format!("start it with `ROCKBOT_AGENT__NAME={agent} rockbot-agent`");
+    }
+    match queue.pool() {
+        Some(HandlerPool::Named(pool)) => {
+            format!("start one with `ROCKBOT_HANDLER__POOL={pool} rockbot-tool-handler`")
+        }
+        Some(HandlerPool::Unnamed) => "start one with `rockbot-tool-handler`".to_owned(),
+        None if name == QueueSpec::work(&tool_invoke_mcp()).name.as_str() => {
+            "start one with `rockbot-mcp-bridge`".to_owned()
+        }
+        None => "start the service that consumes it".to_owned(),
+    }
 }
 
 /// Compares the consumers of a pool's queue with the handlers that announced themselves.
@@ -161,12 +185,17 @@ fn handlers_finding(queue: &WorkQueue, handlers: &[KnownHandler]) -> Option<Find
     if consumers != announced {
         let consumers = count(consumers, "consumer");
         let handlers = count(announced, "handler");
-        let message = format!("{name} has {consumers}, but {handlers} announced tools");
+        let message = format!(
+            "{name} has {consumers}, but {handlers} announced tools; restart the processes that consume it, \
+             then run `rockbot doctor`"
+        );
         return Some(Finding::new(Severity::Suspicious, message));
     }
     let is_idle = depth.is_none_or(|depth| depth.ready == 0);
     (consumers == 0 && is_idle && pool != HandlerPool::Unnamed).then(|| {
-        let message = format!("{name} has no consumer: no handler of its pool is running");
+        let remedy = remedy(queue);
+        let message =
+            format!("{name} has no consumer: no handler of its pool is running; {remedy}");
         Finding::new(Severity::Warning, message)
     })
 }
@@ -181,6 +210,25 @@ fn clock_difference(ahead_seconds: i64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queue_without_consumer_names_the_command_to_start_one() {
+        for (name, command) in [
+            ("user.message.writer", "`ROCKBOT_AGENT__NAME=writer rockbot-agent`"),
+            ("tool.invoke", "`rockbot-tool-handler`"),
+            ("tool.invoke.pool.web", "`ROCKBOT_HANDLER__POOL=web rockbot-tool-handler`"),
+            ("tool.invoke.mcp", "`rockbot-mcp-bridge`"),
+        ] {
+            let depth = rockbot_bus::report::QueueDepth { ready: 1, consumers: 0 };
+            let queue = WorkQueue {
+                name: rockbot_contracts::QueueName::new(name).unwrap(),
+                state: QueueState::Present(depth),
+                dead_letters: QueueState::Missing,
+            };
+            let found = queue_findings(&queue, &[]);
+            assert!(found[0].message.ends_with(command), "{found:?}");
+        }
+    }
 
     #[test]
     fn different_clock_is_described() {

@@ -12,8 +12,9 @@ use rockbot_contracts::{PoolName, definitions::Fleet};
 
 use super::{
     broker_users::{DEFINITIONS, definitions},
-    passwords, private_file,
+    passwords,
 };
+use crate::private_file;
 
 /// Services of Compose and the ends of their broker users' names.
 const SERVICES: [(&str, &str); 8] = [

@@ -24,6 +24,8 @@ pub(super) struct View {
     selected: Option<ToolCallId>,
     /// Show the details of the selected call.
     pub(super) details: bool,
+    /// Show one row per tool.
+    pub(super) by_tool: bool,
     /// The number of lines by which the details are scrolled down.
     pub(super) scrolled: u16,
     unreadable: u64,
@@ -56,6 +58,7 @@ impl View {
             paused: None,
             selected: None,
             details: false,
+            by_tool: false,
             scrolled: 0,
             unreadable: 0,
             ended: 0,
@@ -153,6 +156,7 @@ impl View {
         match key.code {
             KeyCode::Char('q') => return Flow::Quit,
             KeyCode::Char(' ') => self.toggle_pause(now),
+            KeyCode::Char('t') => self.by_tool = !self.by_tool,
             KeyCode::Char('/') => {
                 let (line, previous) = (self.filter.to_line(), self.filter.clone());
                 self.typing = Some(Typing { line, previous });

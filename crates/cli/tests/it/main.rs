@@ -5,11 +5,17 @@ mod admin;
 #[cfg(test)]
 mod approve;
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod chat;
+#[cfg(test)]
+mod chat_terminal;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod configuration;
+#[cfg(test)]
+mod contexts;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
@@ -17,6 +23,8 @@ mod dlq;
 #[cfg(test)]
 mod gateway;
 mod home;
+#[cfg(test)]
+mod init;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]

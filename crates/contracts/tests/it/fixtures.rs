@@ -5,8 +5,8 @@ use std::{fmt::Debug, path::Path};
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome,
     ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId,
-    PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId, ToolCancel,
-    ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
+    PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
+    ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
     ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
     UserMessage,
     json::Limits,

@@ -5,6 +5,7 @@ mod call_metrics;
 mod cancellations;
 mod holders;
 mod journal;
+mod journal_lookup;
 mod journal_options;
 mod liveness;
 mod options;
@@ -52,6 +53,7 @@ use self::{
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key},
     journal::CallJournal,
+    journal_lookup::{JournaledCall, JournaledState, look_up},
     journal_options::JournalOptions,
     options::{InvokeOptions, ToolResolver},
     protocol::CallProtocol,
