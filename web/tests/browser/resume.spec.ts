@@ -142,6 +142,7 @@ test("lost stream is reported with the next attempt", async ({ page, gateway }) 
 test("shared conversation shows its own events only", async ({ context, page, gateway }) => {
   const other = "0199b1c2-0000-7000-8000-0000000000a2";
   await page.goto(`${gateway.url}/#/shared/${TALK}`);
+  await expect.poll(() => gateway.streams).toBe(1);
   const tab = await context.newPage();
   await tab.goto(`${gateway.url}/#/talk/${other}`);
   await expect.poll(() => gateway.opened).toBeGreaterThan(1);
