@@ -28,6 +28,7 @@ target "images" {
     program = [
       "rockbot",
       "rockbot-agent",
+      "rockbot-gateway",
       "rockbot-mcp-bridge",
       "rockbot-openrouter-mcp",
       "rockbot-scripts-manager",

@@ -17,7 +17,8 @@ use fleet::Fleet;
 
 /// Debian's package of Docker Compose, and the name of its program.
 const PACKAGE: &str = "docker-compose";
-const PROFILES: [&str; 5] = ["observability", "local-llm", "openrouter", "kubernetes", "cli"];
+const PROFILES: [&str; 6] =
+    ["observability", "local-llm", "gateway", "openrouter", "kubernetes", "cli"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -16,9 +16,10 @@ use crate::{console, process, workspace};
 use engine::{Build, Engine};
 
 /// The programs. Each is a target of docker/Dockerfile and has an image of the same name.
-pub(crate) const PROGRAMS: [&str; 6] = [
+pub(crate) const PROGRAMS: [&str; 7] = [
     "rockbot",
     "rockbot-agent",
+    "rockbot-gateway",
     "rockbot-mcp-bridge",
     "rockbot-openrouter-mcp",
     "rockbot-scripts-manager",

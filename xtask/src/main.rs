@@ -26,6 +26,7 @@ mod mcp_peers;
 mod newer_servers;
 mod node;
 mod observability;
+mod openai_clients;
 mod openapi_peers;
 mod postgresql;
 mod process;

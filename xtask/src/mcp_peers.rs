@@ -1,4 +1,4 @@
-//! Third-party MCP servers and the protocol's conformance suite, from npm and PyPI.
+//! Third-party MCP servers and clients, and the protocol's conformance suite, from npm and PyPI.
 //!
 //! All programs are in one folder, whose path is in [`VARIABLE`]. Their names are in `testkit`'s
 //! `mcp_peers`.
@@ -24,9 +24,18 @@ const FROM_NPM: [(&str, &str); 5] = [
 ];
 const FROM_PYPI: [(&str, &str); 2] =
     [("time", "mcp-server-time==2026.10.19"), ("git", "mcp-server-git==2026.10.19")];
+/// Brings the official SDK, which is a dependency.
 const FASTMCP: &str = "fastmcp==4.1.2";
+/// The official SDK in both versions, and the inspector.
+const CLIENTS_FROM_NPM: [&str; 3] = [
+    "@modelcontextprotocol/sdk@1.32.2",
+    "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/inspector@2.12.0",
+];
+const INSPECTOR: &str =
+    "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
 
-/// Installs the servers if needed, and returns the folder of their programs.
+/// Installs the servers and clients if needed, and returns the folder of their programs.
 pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let peers = workspace::peers_folder()?;
     let programs = peers.join("mcp");
@@ -37,7 +46,10 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let packages = FROM_NPM.map(|(name, package)| format!("{name}@{package}"));
     let from_npm = peers.join("mcp-npm");
     node.packages(&from_npm, &packages)?;
+    let clients = peers.join("mcp-clients-npm");
+    node.packages(&clients, &CLIENTS_FROM_NPM.map(str::to_owned))?;
     let node = path(process::stdout(node.node().args(["-p", "process.execPath"])))?;
+    install_npm_clients(&programs, &clients, &node)?;
     for (name, _) in FROM_NPM {
         let script = from_npm.join("node_modules").join(name).join("dist").join("index.js");
         let preload = workspace::peer_file("loopback.cjs");
@@ -58,7 +70,21 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let python = python::program(&environment, "python");
     let server = workspace::peer_file("fastmcp_server.py");
     wrapper::write(&programs.join("fastmcp"), &[&python, &server])?;
+    let client = workspace::peer_file("mcp_client.py");
+    wrapper::write(&programs.join("client-python"), &[&python, &client])?;
     Ok(programs)
+}
+
+fn install_npm_clients(programs: &Path, packages: &Path, node: &Path) -> Result<()> {
+    let script = packages.join("mcp_client.cjs");
+    // A script finds the packages of its own folder.
+    fs::copy(workspace::peer_file("mcp_client.cjs"), &script)
+        .with_context(|| format!("cannot write {}", script.display()))?;
+    wrapper::write(&programs.join("client-typescript"), &[node, &script])?;
+    wrapper::write(
+        &programs.join("inspector"),
+        &[node, &packages.join(INSPECTOR), Path::new("--cli")],
+    )
 }
 
 /// Installs the servers and prints the variable for the tests.

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    aimock, apt, console, cron_peers, docker, mcp_peers, openapi_peers, postgresql, process,
-    rabbitmq, smollm2, worker_examples,
+    aimock, apt, console, cron_peers, docker, mcp_peers, openai_clients, openapi_peers, postgresql,
+    process, rabbitmq, smollm2, worker_examples,
 };
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
@@ -63,6 +63,10 @@ impl Starting {
             service(mcp_peers::VARIABLE, &names, move || {
                 let programs = mcp_peers::install(may_install)?;
                 Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
+            })?,
+            service(openai_clients::VARIABLE, &names, move || {
+                let programs = openai_clients::install(may_install)?;
+                Ok((vec![(openai_clients::VARIABLE, programs.display().to_string())], None))
             })?,
             service(openapi_peers::VARIABLE, &names, move || {
                 let folder = openapi_peers::install(may_install)?;

@@ -28,7 +28,7 @@ use crate::{
     delegation::{Delegation, TaskHost, is_task_session},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection, ResumeRequest},
-    message_media::{check_media, media_data},
+    message_media::{check_media, check_recorded_size, media_data},
     origin::TurnOrigin,
     parts::AgentParts,
     session::{Session, SessionRegistry, ShutdownSignal},
@@ -196,9 +196,9 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel, media, after: _ } = message;
+        let UserMessage { session_id, text, cancel, media, after: _, detail: _ } = message;
         let media = media.into_iter().filter_map(media_data).collect();
-        let sent = origin.message.clone();
+        let (sent, entry) = (origin.message.clone(), origin.entry);
         let id = sent.clone().unwrap_or_else(MessageId::generate);
         let message = PendingMessage { id, text, media, origin, progress, requester, answer };
         let inbound = if cancel { Inbound::Cancel(message) } else { Inbound::Message(message) };
@@ -206,6 +206,10 @@ impl Agent {
             Ok(()) => {}
             Err(Rejection::Closed) if self.conversations().is_durable() => {
                 return TurnAnswer::put_down();
+            }
+            // Its scheduler sends it again.
+            Err(rejection) if rejection.is_temporary() && entry == EntryPoint::ScheduledTask => {
+                return rejection.deferred();
             }
             Err(rejection) => return self.rejected(rejection, &session_id, sent.as_ref()).await,
         }
@@ -289,13 +293,12 @@ impl Agent {
         session: &SessionId,
         id: Option<&MessageId>,
     ) -> TurnAnswer {
-        let is_temporary = matches!(rejection, Rejection::Full | Rejection::Busy);
-        if is_temporary
+        if rejection.is_temporary()
             && self.conversations().is_durable()
             && let Some(id) = id
             && !matches!(self.conversations().message(session, id).await, Ok(None))
         {
-            return rejection.of_recorded();
+            return rejection.deferred();
         }
         rejection.into()
     }
@@ -327,7 +330,8 @@ impl Agent {
             );
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
-        if let Err(problem) = check_media(&message.media) {
+        let media = check_media(&message.media).and_then(|()| check_recorded_size(message));
+        if let Err(problem) = media {
             let text = format!("{problem} Nothing was done.");
             return Some(TurnAnswer::new(TurnOutcome::Overloaded, text));
         }
@@ -388,7 +392,7 @@ impl TaskHost for Host {
                 let (answer, answered) = oneshot::channel();
                 let _ = answer.send(match rejection {
                     Rejection::Closed => TurnAnswer::put_down(),
-                    rejection => rejection.of_recorded(),
+                    rejection => rejection.deferred(),
                 });
                 answered
             }

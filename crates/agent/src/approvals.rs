@@ -10,7 +10,7 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId, SessionId};
+use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome, SessionId};
 use rockbot_tools::{
     ApprovalPolicy, ApprovalRequest, ApprovalSection, Approver, EntryPoint, ToolSource, Verdict,
 };
@@ -64,7 +64,24 @@ struct PendingApproval {
     session: SessionId,
     call_hash: String,
     expires: Instant,
-    answer: oneshot::Sender<ApprovalDecision>,
+    answer: oneshot::Sender<Decided>,
+}
+
+/// A user's decision, with the reason of a denial.
+struct Decided {
+    decision: ApprovalDecision,
+    reason: Option<String>,
+}
+
+impl From<&ApprovalAnswer> for Decided {
+    fn from(answer: &ApprovalAnswer) -> Self {
+        let reason = answer.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+        let reason = reason.map(|reason| {
+            let end = reason.floor_char_boundary(ApprovalAnswer::MAX_REASON_BYTES);
+            reason[..end].to_owned()
+        });
+        Self { decision: answer.decision, reason }
+    }
 }
 
 /// A response to a request that is not open in this process.
@@ -93,14 +110,14 @@ impl State {
         approval_id: &ApprovalId,
         session: &SessionId,
         call_hash: &str,
-    ) -> Option<ApprovalDecision> {
+    ) -> Option<Decided> {
         let now = Instant::now();
         let matches = |early: &EarlyAnswer| {
             let ApprovalAnswer { approval_id: id, session_id, call_hash: hash, .. } = &early.answer;
             early.expires > now && id == approval_id && session_id == session && hash == call_hash
         };
         let position = self.early.iter().position(matches)?;
-        self.early.remove(position).map(|early| early.answer.decision)
+        self.early.remove(position).map(|early| Decided::from(&early.answer))
     }
 }
 
@@ -132,7 +149,7 @@ impl Approvals {
         }
         let open = if matches { state.open.remove(&answer.approval_id) } else { None };
         drop(state);
-        let accepted = open.is_some_and(|open| open.answer.send(answer.decision).is_ok());
+        let accepted = open.is_some_and(|open| open.answer.send(answer.into()).is_ok());
         if !accepted {
             warn!(approval_id = %answer.approval_id, "approval response for an unknown or closed request");
         }
@@ -199,7 +216,7 @@ impl Approvals {
         self.state().allowed.remove(session);
     }
 
-    async fn request(&self, question: ApprovalRequest<'_>) -> Verdict {
+    async fn request(&self, question: ApprovalRequest<'_>, rule: String) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
         let Some(listener) = self.state().listeners.get(&question.context.session_id).cloned()
@@ -218,10 +235,15 @@ impl Approvals {
         let Ok((approval_id, recorded)) = asked else { return unrecorded() };
         match recorded {
             RecordedOutcome::Open => {}
-            RecordedOutcome::Expired => return verdict(None),
-            RecordedOutcome::Decided(decision) => return verdict(Some(decision)),
+            RecordedOutcome::Expired => return verdict(None, None),
+            RecordedOutcome::Decided(decision) => return verdict(Some(decision), None),
         }
-        let decision = self.wait_for_user(&question, &listener, &approval_id, call_hash).await;
+        let shown = approval_event(&question, approval_id.clone(), call_hash, &self.section, rule);
+        let decided = self.wait_for_user(shown, &question, &listener, &approval_id).await;
+        let (decision, reason) = match decided {
+            Some(Decided { decision, reason }) => (Some(decision), reason),
+            None => (None, None),
+        };
         let allowed = (decision == Some(ApprovalDecision::AllowInSession)).then_some(tool);
         if listener.log.decide(approval_id, decision, allowed.clone()).await.is_err() {
             return unrecorded();
@@ -229,36 +251,43 @@ impl Approvals {
         if let Some(tool) = allowed {
             self.state().allowed.entry(listener.user_session).or_default().insert(tool);
         }
-        verdict(decision)
+        verdict(decision, reason.as_deref())
     }
 
     /// Shows a request to the user and waits for the decision; `None` if it expires. A response
     /// that arrived before this process opened the request counts.
     async fn wait_for_user(
         &self,
+        shown: ShownRequest,
         question: &ApprovalRequest<'_>,
         listener: &Listener,
         approval_id: &ApprovalId,
-        call_hash: String,
-    ) -> Option<ApprovalDecision> {
+    ) -> Option<Decided> {
+        let ShownRequest { event, call_hash } = shown;
         let (answer, answered) = oneshot::channel();
         let session = listener.user_session.clone();
         let expiry = self.section.expiry;
         {
             let mut state = self.state();
-            if let Some(decision) = state.take_early(approval_id, &session, &call_hash) {
-                return Some(decision);
+            if let Some(decided) = state.take_early(approval_id, &session, &call_hash) {
+                return Some(decided);
             }
-            let (call_hash, expires) = (call_hash.clone(), Instant::now() + expiry);
+            let expires = Instant::now() + expiry;
             let pending = PendingApproval { session, call_hash, expires, answer };
             state.open.insert(approval_id.clone(), pending);
         }
-        let _guard = OpenGuard { approvals: self, id: approval_id };
+        let progress = &listener.progress;
+        let outcome = ApprovalOutcome::Cancelled;
+        let mut guard = OpenGuard { approvals: self, id: approval_id, progress, outcome };
         info!(%approval_id, tool = %question.name, "approval requested");
-        (listener.progress)(approval_event(question, approval_id.clone(), call_hash, expiry));
-        let decision = timeout(expiry, answered).await;
+        progress(event);
+        let denied = Decided { decision: ApprovalDecision::Deny, reason: None };
+        let decided = timeout(expiry, answered).await.ok();
+        let decided = decided.map(|decided| decided.unwrap_or(denied));
+        let decision = decided.as_ref().map(|decided| decided.decision);
+        guard.outcome = decision.map_or(ApprovalOutcome::Expired, Into::into);
         info!(%approval_id, ?decision, "approval request closed");
-        decision.ok().map(|decided| decided.unwrap_or(ApprovalDecision::Deny))
+        decided
     }
 
     fn is_allowed(&self, session: &SessionId, tool: &(String, String)) -> bool {
@@ -276,28 +305,38 @@ impl Approver for Approvals {
             let ApprovalRequest { context, name, source, hints, announced_for, .. } = question;
             let hints = self.section.hints(hints, announced_for);
             let mut policy = self.section.policy_for(name, source, hints);
+            let mut rule = self.section.describe_policy_for(name, source, hints);
             // The policy of the gateway also applies to the tools that it calls.
             if &*context.tool_name == GATEWAY && name != GATEWAY {
-                let gateway = self.section.named(GATEWAY, &ToolSource::McpManagement, hints);
-                policy = policy.max(gateway.unwrap_or_default());
+                let management = &ToolSource::McpManagement;
+                let gateway = self.section.named(GATEWAY, management, hints).unwrap_or_default();
+                if gateway > policy {
+                    policy = gateway;
+                    rule = self.section.describe_policy_for(GATEWAY, management, hints);
+                }
             }
             match policy {
                 ApprovalPolicy::Allow => Verdict::Allow,
                 ApprovalPolicy::Ask if *source == ToolSource::McpManagement && name == GATEWAY => {
                     Verdict::Allow
                 }
-                ApprovalPolicy::Ask => self.request(question).await,
+                ApprovalPolicy::Ask => self.request(question, rule).await,
                 ApprovalPolicy::Deny => deny("this call is denied by the policy of the operator"),
             }
         })
     }
 }
 
-fn verdict(decision: Option<ApprovalDecision>) -> Verdict {
-    match decision {
-        Some(ApprovalDecision::Allow | ApprovalDecision::AllowInSession) => Verdict::Allow,
-        Some(_) => deny("the user denied this call; do not repeat it without being asked"),
-        None => deny("this call was not approved in time; do not repeat it without being asked"),
+fn verdict(decision: Option<ApprovalDecision>, reason: Option<&str>) -> Verdict {
+    match (decision, reason) {
+        (Some(ApprovalDecision::Allow | ApprovalDecision::AllowInSession), _) => Verdict::Allow,
+        (Some(_), Some(reason)) => deny(&format!(
+            "the user denied this call; do not repeat it without being asked. Their reason: {reason}"
+        )),
+        (Some(_), None) => deny("the user denied this call; do not repeat it without being asked"),
+        (None, _) => {
+            deny("this call was not approved in time; do not repeat it without being asked")
+        }
     }
 }
 
@@ -322,17 +361,24 @@ fn hash(question: &ApprovalRequest<'_>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// An approval request as its user sees it.
+struct ShownRequest {
+    event: TurnEvent,
+    call_hash: String,
+}
+
 fn approval_event(
     question: &ApprovalRequest<'_>,
     approval_id: ApprovalId,
     call_hash: String,
-    expiry: Duration,
-) -> TurnEvent {
+    section: &ApprovalSection,
+    rule: String,
+) -> ShownRequest {
     let mut arguments = question.arguments.to_string();
     let shown = arguments.floor_char_boundary(MAX_ARGUMENT_BYTES);
     let omitted = arguments.len() - shown;
     arguments.truncate(shown);
-    TurnEvent::ApprovalAsked {
+    let event = TurnEvent::ApprovalAsked {
         approval_id,
         asking_agent: question.context.agent.clone(),
         tool_call_id: question.context.tool_call_id.clone(),
@@ -340,9 +386,12 @@ fn approval_event(
         tool_source: question.source.to_string(),
         arguments,
         arguments_left_out: omitted,
-        call_hash,
-        expiry,
-    }
+        call_hash: call_hash.clone(),
+        expiry: section.expiry,
+        hints: section.hints(question.hints, question.announced_for),
+        rule,
+    };
+    ShownRequest { event, call_hash }
 }
 
 /// Registration of a turn that can request approvals.
@@ -357,15 +406,19 @@ impl Drop for ListenerGuard {
     }
 }
 
-/// Closes a request when it is dropped.
+/// Closes a request when it is dropped, and reports how.
 struct OpenGuard<'a> {
     approvals: &'a Approvals,
     id: &'a ApprovalId,
+    progress: &'a ProgressSink,
+    outcome: ApprovalOutcome,
 }
 
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         self.approvals.state().open.remove(self.id);
+        let (approval_id, decision) = (self.id.clone(), self.outcome);
+        (self.progress)(TurnEvent::ApprovalClosed { approval_id, decision });
     }
 }
 

@@ -119,6 +119,28 @@ impl AgentClient {
         self.send_as(agent, &message, MessageId::generate()).await
     }
 
+    /// Sends a message under an id that the caller chose, like [`send`](Self::send). The agent runs one turn for
+    /// all messages of the same id and text in a conversation, whichever processes sent them, and replies to
+    /// each sender: with the progress of the turn from then on, and with its answer. Within this client, a
+    /// message replaces the reader of an earlier one with the same id.
+    ///
+    /// # Errors
+    /// See [`SendError`]. After [`PublishError::Unconfirmed`] the agent may have received the message.
+    pub async fn send_with_id(
+        &self,
+        agent: &AgentName,
+        message: &UserMessage,
+        message_id: MessageId,
+    ) -> Result<Replies, SendError> {
+        let mut message = message.clone();
+        if message.after.is_none() && !message.cancel {
+            let last = self.pending.last_in(agent, &message.session_id);
+            // A message that is repeated must not wait for itself.
+            message.after = last.filter(|last| *last != message_id);
+        }
+        self.send_as(agent, &message, message_id).await
+    }
+
     /// Receives the replies to a message that was sent before, also by another process: progress of its
     /// turn from now on, and its answer. The answer of an answered message is repeated; no turn is run twice.
     ///
@@ -140,17 +162,20 @@ impl AgentClient {
         };
         // The agent recognizes the message by its id and text, and replies to the new address.
         let message = UserMessage::new(session_id.clone(), text);
-        Ok(self.send_as(agent, &message, message_id.clone()).await?)
+        Ok(self.send_as(agent, &message, message_id.clone(), 2).await?)
     }
 
+    /// Sends a message. `attempt` is above 1 if it was sent before.
     async fn send_as(
         &self,
         agent: &AgentName,
         message: &UserMessage,
         message_id: MessageId,
+        attempt: u32,
     ) -> Result<Replies, SendError> {
         let envelope = Envelope {
             message_id: message_id.clone(),
+            attempt,
             ..self.envelope(message, self.idle_timeout.min(MESSAGE_TTL))
         };
         // Registered before the publish: the first reply may arrive before the confirm.

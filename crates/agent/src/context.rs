@@ -24,7 +24,7 @@ mod clock;
 mod static_text;
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{AgentName, SessionId};
+use rockbot_contracts::{AgentName, MessageId, SessionId};
 use rockbot_tools::EntryPoint;
 
 pub use self::{
@@ -82,6 +82,8 @@ pub struct ContextRequest<'a> {
     pub agent: &'a AgentName,
     /// The conversation.
     pub session: &'a SessionId,
+    /// Id of the message that started the turn.
+    pub id: &'a MessageId,
     /// The user message.
     pub message: &'a str,
     /// The reason for the turn.

@@ -7,14 +7,15 @@ use std::{
 };
 
 use rockbot_contracts::{
-    AgentName, ApprovalId, Executed, InstanceId, ReplyBody, ToolCallId, ToolErrorCode, TurnUsage,
-    user::TurnOutcome,
+    AgentName, ApprovalId, ApprovalOutcome, Executed, InstanceId, ReplyBody, ToolCallId,
+    ToolErrorCode, ToolHints, TurnUsage,
+    user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
 
 use crate::conversation::ConversationError;
 
-/// Longest arguments in an event, in characters.
+/// Longest arguments in a brief reply, and longest name of a tool, in characters.
 const MAX_ARGUMENT_CHARS: usize = 200;
 /// Longest id of a conversation with a sub-agent, in characters.
 const MAX_ID_CHARS: usize = 128;
@@ -45,8 +46,10 @@ pub enum TurnEvent {
         tool_call_id: ToolCallId,
         /// The tool name that the model used.
         tool_name: String,
-        /// The arguments, at most 200 characters.
+        /// The arguments, at most 16 KiB.
         arguments: String,
+        /// Number of omitted bytes of the arguments.
+        arguments_left_out: usize,
     },
     /// A tool call needs approval. The response goes to [`Approvals::answer`](crate::Approvals::answer).
     ApprovalAsked {
@@ -68,6 +71,17 @@ pub enum TurnEvent {
         call_hash: String,
         /// Time until the request expires.
         expiry: Duration,
+        /// The hints that the rules consider.
+        hints: ToolHints,
+        /// The rule that asks.
+        rule: String,
+    },
+    /// An approval request was closed.
+    ApprovalClosed {
+        /// Id of the approval request.
+        approval_id: ApprovalId,
+        /// How it was closed.
+        decision: ApprovalOutcome,
     },
     /// Progress of a running call.
     ToolProgressed {
@@ -110,6 +124,10 @@ pub enum TurnEvent {
         executed: Executed,
         /// Conversation with a sub-agent that the call ran, at most 128 characters.
         child_loop_id: Option<String>,
+        /// The result or the error as text, at most 16 KiB.
+        result: String,
+        /// Number of omitted bytes of the result.
+        result_left_out: usize,
     },
 }
 
@@ -139,6 +157,10 @@ pub enum TurnEnd {
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
     /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
+    /// With an answer that says that the store does not tell whether the message is recorded. A message that
+    /// its queue can deliver again is to be returned to it, and nothing is to be published; otherwise as
+    /// [`Unrecorded`](Self::Unrecorded).
+    Undecided,
     /// Another process continues the turn and answers the message. Nothing is to be published.
     Fenced,
     /// This process has no capacity for the message, which is recorded. Nothing is to be published; the
@@ -150,10 +172,10 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    /// Returns `true` if the answer is to be published.
+    /// Returns `true` if there is an answer to be published.
     #[must_use]
     pub fn is_answer(self) -> bool {
-        matches!(self, Self::Answered | Self::Unrecorded)
+        matches!(self, Self::Answered | Self::Unrecorded | Self::Undecided)
     }
 }
 
@@ -218,16 +240,41 @@ impl From<TurnAnswer> for ReplyBody {
     }
 }
 
-impl From<TurnEvent> for ReplyBody {
-    fn from(event: TurnEvent) -> Self {
-        match event {
-            TurnEvent::Steered => Self::Steered {},
-            TurnEvent::Resumed { attempt, on } => Self::Resumed { on, attempt },
-            TurnEvent::TextDelta { text } => Self::TextDelta { text },
-            TurnEvent::ToolStarted { tool_call_id, tool_name, arguments } => {
-                Self::ToolStarted { tool_call_id, tool_name, arguments }
+impl TurnEvent {
+    /// Returns the event with one line of arguments, and without a result.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        match &mut self {
+            Self::ToolStarted { arguments, arguments_left_out, .. } => {
+                if let Some((end, _)) = arguments.char_indices().nth(MAX_ARGUMENT_CHARS) {
+                    *arguments_left_out += arguments.len() - end;
+                }
+                *arguments = display_line(arguments, MAX_ARGUMENT_CHARS);
             }
-            TurnEvent::ApprovalAsked {
+            Self::ToolFinished { result, result_left_out, .. } => {
+                *result_left_out += std::mem::take(result).len();
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Returns the reply that reports the event with this detail.
+    #[must_use]
+    pub fn into_reply(self, detail: ReplyDetail) -> ReplyBody {
+        let is_full = detail == ReplyDetail::Full;
+        match if is_full { self } else { self.brief() } {
+            Self::Steered => ReplyBody::Steered {},
+            Self::Resumed { attempt, on } => ReplyBody::Resumed { on, attempt },
+            Self::TextDelta { text } => ReplyBody::TextDelta { text },
+            Self::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out } => {
+                let arguments_left_out = arguments_left_out as u64;
+                ReplyBody::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out }
+            }
+            Self::ApprovalClosed { approval_id, decision } => {
+                ReplyBody::ApprovalClosed { approval_id, decision }
+            }
+            Self::ApprovalAsked {
                 approval_id,
                 asking_agent,
                 tool_call_id,
@@ -237,7 +284,9 @@ impl From<TurnEvent> for ReplyBody {
                 arguments_left_out,
                 call_hash,
                 expiry,
-            } => Self::ApprovalAsked {
+                hints,
+                rule,
+            } => ReplyBody::ApprovalAsked {
                 approval_id,
                 asking_agent,
                 tool_call_id,
@@ -247,15 +296,17 @@ impl From<TurnEvent> for ReplyBody {
                 arguments_left_out: arguments_left_out as u64,
                 call_hash,
                 expires_in_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
+                hints: Some(hints),
+                rule: Some(rule),
             },
-            TurnEvent::ToolProgressed { tool_call_id, text } => {
-                Self::ToolProgressed { tool_call_id, text }
+            Self::ToolProgressed { tool_call_id, text } => {
+                ReplyBody::ToolProgressed { tool_call_id, text }
             }
-            TurnEvent::HandedOff { to } => Self::HandedOff { to },
-            TurnEvent::TaskStatus { status, done, pending, now } => {
-                Self::TaskStatus { status, done, pending, now }
+            Self::HandedOff { to } => ReplyBody::HandedOff { to },
+            Self::TaskStatus { status, done, pending, now } => {
+                ReplyBody::TaskStatus { status, done, pending, now }
             }
-            TurnEvent::ToolFinished {
+            Self::ToolFinished {
                 tool_call_id,
                 tool_name,
                 ran_on,
@@ -264,7 +315,9 @@ impl From<TurnEvent> for ReplyBody {
                 error,
                 executed,
                 child_loop_id,
-            } => Self::ToolFinished {
+                result,
+                result_left_out,
+            } => ReplyBody::ToolFinished {
                 tool_call_id,
                 tool_name,
                 ran_on,
@@ -273,6 +326,8 @@ impl From<TurnEvent> for ReplyBody {
                 error,
                 executed,
                 child_loop_id,
+                result: is_full.then_some(result),
+                result_left_out: if is_full { result_left_out as u64 } else { 0 },
             },
         }
     }
@@ -305,8 +360,13 @@ impl CallEvents {
             progress(match event {
                 ToolEvent::Started { arguments, .. } => {
                     let _ = started.set(Instant::now());
-                    let arguments = display_line(&arguments, MAX_ARGUMENT_CHARS);
-                    TurnEvent::ToolStarted { tool_call_id, tool_name, arguments }
+                    let shown = arguments.floor_char_boundary(ReplyDetail::MAX_DETAIL_BYTES);
+                    TurnEvent::ToolStarted {
+                        tool_call_id,
+                        tool_name,
+                        arguments: arguments[..shown].to_owned(),
+                        arguments_left_out: arguments.len() - shown,
+                    }
                 }
                 ToolEvent::Updated { update, .. } => TurnEvent::ToolProgressed {
                     tool_call_id,
@@ -317,7 +377,7 @@ impl CallEvents {
                         }
                     },
                 },
-                ToolEvent::Finished { end, .. } => TurnEvent::ToolFinished {
+                ToolEvent::Finished { end, text, text_left_out, .. } => TurnEvent::ToolFinished {
                     tool_call_id,
                     tool_name,
                     ran_on: end.ran_on,
@@ -326,6 +386,8 @@ impl CallEvents {
                     error: end.error,
                     executed: end.executed,
                     child_loop_id: end.child_loop_id.map(|id| display_line(&id, MAX_ID_CHARS)),
+                    result: text,
+                    result_left_out: text_left_out,
                 },
             });
         })
@@ -343,6 +405,8 @@ impl CallEvents {
             error: Some(failure.code()),
             executed: failure.executed(),
             child_loop_id: None,
+            result: failure.model_text(),
+            result_left_out: 0,
         });
     }
 }

@@ -101,9 +101,14 @@ pub(crate) enum Rejection {
 }
 
 impl Rejection {
-    /// Returns the answer to a message that may be recorded. It is not published: the message is processed
-    /// later, and keeps its marker.
-    pub(crate) fn of_recorded(self) -> TurnAnswer {
+    /// Returns `true` if the agent may accept the message later.
+    pub(crate) fn is_temporary(self) -> bool {
+        matches!(self, Self::Closed | Self::Full | Self::Busy)
+    }
+
+    /// Returns the answer to a message that is sent again, because it is recorded or its sender tries again.
+    /// It is not published: the message is processed later, and keeps its marker.
+    pub(crate) fn deferred(self) -> TurnAnswer {
         TurnAnswer::from(self).with_end(TurnEnd::Deferred)
     }
 }

@@ -2,6 +2,10 @@
 
 use rockbot_contracts::{ContentBlock, UserMessage};
 use rockbot_llm::{ChatMessage, Media};
+use rockbot_store::MAX_LOG_ENTRY_BYTES;
+
+/// Size of an entry that is left for addresses, traces and the context of a turn, in bytes.
+const RESERVED_BYTES: usize = 128 * 1024;
 
 /// Checks the images and recordings of a message. Returns the problem, for the user.
 pub(crate) fn check_media(media: &[ContentBlock]) -> Result<(), String> {
@@ -30,6 +34,37 @@ pub(crate) fn check_media(media: &[ContentBlock]) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that a message fits into an entry of the log. Returns the problem, for the user.
+pub(crate) fn check_recorded_size(message: &UserMessage) -> Result<(), String> {
+    let media: usize = message.media.iter().map(media_bytes).sum();
+    let bytes = media.saturating_add(escaped_bytes(&message.text));
+    let limit = MAX_LOG_ENTRY_BYTES - RESERVED_BYTES;
+    if bytes > limit {
+        return Err(format!(
+            "The message has {bytes} bytes as JSON, over the limit of {limit} with its images and \
+             recordings. Send less at once."
+        ));
+    }
+    Ok(())
+}
+
+fn media_bytes(block: &ContentBlock) -> usize {
+    match block {
+        ContentBlock::Image { data, .. } | ContentBlock::Audio { data, .. } => data.len(),
+        ContentBlock::Text { .. } | ContentBlock::Resource { .. } => 0,
+    }
+}
+
+/// Returns the length of a text in JSON, in bytes.
+fn escaped_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}
+
 /// Returns the data of an image or a recording, in base64.
 pub(crate) fn media_data(block: ContentBlock) -> Option<String> {
     match block {
@@ -50,6 +85,24 @@ mod tests {
 
     fn image(data: &str) -> ContentBlock {
         ContentBlock::Image { data: data.to_owned(), mime_type: "image/png".to_owned() }
+    }
+
+    #[test]
+    fn message_that_exceeds_an_entry_is_refused() {
+        let message = |text: String, images: Vec<String>| UserMessage {
+            media: images.iter().map(|data| image(data)).collect(),
+            ..UserMessage::new(rockbot_contracts::SessionId::generate(), text)
+        };
+        for text in ["\u{1}\"\\\n\u{7f}ü", "\u{8}\u{c}\t\r"] {
+            let encoded = serde_json::to_string(text).unwrap();
+            assert_eq!(escaped_bytes(text), encoded.len() - 2, "{text:?}");
+        }
+        let data = "A".repeat(UserMessage::MAX_MEDIA_BYTES);
+        let plain = message("x".repeat(100 * 1024), vec![data.clone()]);
+        assert_eq!(check_recorded_size(&plain), Ok(()));
+        let escaped = message("\u{1}".repeat(100 * 1024), vec![data]);
+        let problem = check_recorded_size(&escaped).unwrap_err();
+        assert!(problem.contains("as JSON"), "{problem}");
     }
 
     #[test]

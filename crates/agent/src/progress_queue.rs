@@ -12,22 +12,32 @@ use crate::event::TurnEvent;
 /// Maximum number of queued optional items.
 const MAX_OPTIONAL: usize = 1024;
 /// Maximum number of queued essential items: the starts and ends of 16 answers with the maximum of 128
-/// calls, with an approval request for each.
-const MAX_ESSENTIAL: usize = 6 * 1024;
+/// calls, with an approval request and its end for each.
+const MAX_ESSENTIAL: usize = 8 * 1024;
 /// Queued text is joined up to this size, in bytes.
 const MAX_JOINED_BYTES: usize = 8 * 1024;
 
+/// Number of queued items from which further ones are queued without arguments and results of calls.
+const MAX_DETAILED: usize = 256;
+
 /// Progress of a turn.
-pub(crate) trait Progress {
+pub(crate) trait Progress: Sized {
     /// Returns `true` if a reader can do without the item: text, which the answer repeats, and progress
     /// lines of tools. Starts, ends and approval requests of calls are essential.
     fn is_optional(&self) -> bool;
 
     /// Joins a later item to this one if both are text and the result has at most `max_bytes`.
     fn join(&mut self, later: &Self, max_bytes: usize) -> bool;
+
+    /// Leaves out arguments and results of calls.
+    fn brief(self) -> Self;
 }
 
 impl Progress for TurnEvent {
+    fn brief(self) -> Self {
+        Self::brief(self)
+    }
+
     fn is_optional(&self) -> bool {
         matches!(self, Self::TextDelta { .. } | Self::ToolProgressed { .. })
     }
@@ -43,6 +53,19 @@ impl Progress for TurnEvent {
 }
 
 impl Progress for AgentReply {
+    fn brief(mut self) -> Self {
+        match &mut self.body {
+            ReplyBody::ToolStarted { arguments, arguments_left_out, .. } => {
+                *arguments_left_out += std::mem::take(arguments).len() as u64;
+            }
+            ReplyBody::ToolFinished { result: Some(result), result_left_out, .. } => {
+                *result_left_out += std::mem::take(result).len() as u64;
+            }
+            _ => {}
+        }
+        self
+    }
+
     fn is_optional(&self) -> bool {
         matches!(self.body, ReplyBody::TextDelta { .. } | ReplyBody::ToolProgressed { .. })
     }
@@ -106,7 +129,8 @@ impl<T: Progress> ProgressQueue<T> {
         let joined = state.lost == 0
             && state.items.back_mut().is_some_and(|last| last.item.join(&item, MAX_JOINED_BYTES));
         if !joined {
-            state.push(item);
+            let is_long = state.items.len() >= MAX_DETAILED;
+            state.push(if is_long { item.brief() } else { item });
         }
         drop(state);
         self.changed.notify_one();

@@ -107,8 +107,9 @@ impl Session {
             let is_single = match next {
                 Inbound::Message(message) => {
                     let TurnOrigin { parent, entry, .. } = &message.origin;
-                    // A conversation that a call started has a single turn.
-                    let is_single = parent.is_some() && *entry == EntryPoint::Subagent;
+                    // A conversation that a call or a fire started has a single turn.
+                    let is_single = parent.is_some() && *entry == EntryPoint::Subagent
+                        || is_durable && *entry == EntryPoint::ScheduledTask;
                     self.message(message).await;
                     is_single
                 }
@@ -361,7 +362,8 @@ fn unprocessed(error: &ConversationError) -> TurnAnswer {
         "The message was not processed: {error}. If it was recorded before, its turn continues when the \
          conversation can be read and recorded again."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 /// Answers a message whose recorded answer cannot be read. It stays marked.
@@ -382,7 +384,8 @@ fn not_begun(error: &ConversationError) -> TurnAnswer {
         "The message could not be recorded: {error}. If the store has recorded it without confirming it, \
          its turn runs when the store is available again. Check the conversation before you send it again."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_unconfirmed() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 fn failure(error: &ConversationError) -> TurnOutcome {

@@ -16,7 +16,7 @@ mod wisps;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use rockbot_contracts::{SessionId, Spending, ToolCallId};
+use rockbot_contracts::{MessageId, SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
 use rockbot_tools::{Budget, BudgetError, ToolScope};
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ use crate::{
     tool_list::ToolNames,
 };
 
-/// Processes that may be lost on one step; the turn then ends as failed.
+/// Processes that may be lost after they acted on one step; the turn then ends as failed.
 const MAX_LOST_PROCESSES: u32 = 3;
 
 /// A running turn.
@@ -93,6 +93,8 @@ pub(crate) struct Turn<'a> {
 
 /// The point at which a turn begins in this process.
 struct TurnStart {
+    /// Id of the message.
+    id: MessageId,
     text: String,
     /// Images and recordings of the message, in base64.
     media: Vec<String>,
@@ -104,6 +106,8 @@ struct TurnStart {
     attempt: u32,
     /// Another process ran the turn before.
     is_resumed: bool,
+    /// This process started the turn, or recorded that it acts on it.
+    has_acted: bool,
     /// Processes that were lost on the same step.
     lost: u32,
     /// Calls of the step that no process has run, because an approval was missing.
@@ -176,6 +180,7 @@ impl<'a> Turn<'a> {
             .as_ref()
             .map(|approvals| approvals.listen(session_id, origin, &progress, log));
         let start = TurnStart {
+            id: open.message.id,
             text: open.message.text,
             media: open.message.media,
             is_started: open.is_started,
@@ -183,6 +188,7 @@ impl<'a> Turn<'a> {
             step: open.step,
             attempt: open.attempt,
             is_resumed: open.attempt > 1,
+            has_acted: open.attempt == 1,
             lost: open.lost_on_step,
             unapproved,
         };
@@ -268,6 +274,7 @@ impl<'a> Turn<'a> {
         let request = ContextRequest {
             agent,
             session: self.session_id,
+            id: &self.start.id,
             message: &text,
             entry: self.origin.entry,
             user: self.origin.sender.as_deref(),
@@ -297,12 +304,18 @@ impl<'a> Turn<'a> {
         }
         if let Some(step) = step {
             self.find_tools(&step).await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
             if let Some(reason) = self.run_step(step).await {
                 return reason;
             }
         }
         if self.start.is_resumed {
             self.find_called_tools().await;
+            if let Err(error) = self.record_acts().await {
+                return error.into();
+            }
         }
         for iteration in self.start.iterations..self.max_iterations {
             if let Some(reason) = self.end_step().await {

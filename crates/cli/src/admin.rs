@@ -2,7 +2,6 @@
 
 mod broker_users;
 mod passwords;
-mod private_file;
 mod secrets;
 
 use std::path::PathBuf;

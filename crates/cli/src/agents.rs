@@ -15,6 +15,7 @@ use serde_json::json;
 use self::access::AgentAccess;
 pub(crate) use self::tools::list_tools;
 use crate::{
+    completion::names::Names,
     failure::{Failure, OrExit, Outcome},
     print::{note, outln},
     render,
@@ -55,6 +56,8 @@ pub(crate) async fn run(settings: Settings, json: bool) -> Outcome {
     let rows = rows(&access, names, &defined).await;
     access.close().await;
     let rows = rows?;
+    let agents = rows.iter().map(|row| row.name.to_string()).collect();
+    Names { agents, ..Names::default() }.keep();
     if json {
         let entries: Vec<_> = rows.iter().map(Row::to_json).collect();
         outln!("{}", render::json(&json!(entries)))?;

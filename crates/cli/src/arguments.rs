@@ -1,6 +1,10 @@
 //! Command-line arguments.
 
 mod admin;
+mod bench;
+mod context;
+mod gateway;
+mod init;
 mod mcp;
 mod schedule;
 mod sessions;
@@ -11,15 +15,21 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use rockbot_contracts::{PoolName, SessionId, identity::User};
+use rockbot_monitor::letters::MAX_LETTERS;
 
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
-    mcp::Mcp,
+    bench::Bench,
+    context::ContextCommand,
+    gateway::{Gateway, NewToken, Token as TokenCommand, TokensFile},
+    init::Init,
+    mcp::{Mcp, ServeMcp},
     schedule::Schedule,
     sessions::Sessions,
     tasks::Tasks,
 };
+use crate::conversation::Show;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +70,11 @@ pub(crate) struct Common {
     /// Connect to a running fleet (amqp://…) instead of embedding one (memory) [env: ROCKBOT_BUS__URL]
     #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
     pub(crate) bus: Option<String>,
-    /// Configuration file in TOML; overrides the built-in defaults
+    /// Connect to the fleet of this context, see "rockbot context"
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "bus")]
+    pub(crate) context: Option<String>,
+    /// Configuration file in TOML; overrides the built-in defaults [default: rockbot.toml in
+    /// $XDG_CONFIG_HOME/rockbot, if it exists]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Root directory of the embedded file tools [default: the current directory]
@@ -88,10 +102,21 @@ pub(crate) enum Command {
         #[arg(long)]
         team: bool,
     },
+    /// Find a model, try it, and write the configuration file
+    ///
+    /// Considers OPENAI_API_KEY, OPENAI_BASE_URL and OPENROUTER_API_KEY, Ollama at port 11434 and llama.cpp at
+    /// port 8080 of this machine. Writes rockbot.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can
+    /// read, and which all commands then use without --config.
+    #[command(after_help = "Examples:
+  rockbot init
+  rockbot init --yes --save-key
+  rockbot init --base-url http://127.0.0.1:11434/v1 --model qwen3:8b --yes")]
+    Init(Init),
     /// Chat with an agent
     ///
     /// Embeds a fleet with the configured model, or uses an agent of a running fleet with --bus. Without
-    /// a prompt it starts an interactive session: Ctrl-C cancels a turn, Ctrl-D exits.
+    /// a prompt it starts an interactive session: /help lists its commands, Ctrl-C cancels a turn, Ctrl-D
+    /// exits.
     Chat(Chat),
     /// List, show, export, delete and resume stored conversations
     ///
@@ -131,19 +156,45 @@ pub(crate) enum Command {
     /// exports traces, like the services of a fleet.
     #[command(after_help = "Examples:
   rockbot up
+  rockbot up --web
   ROCKBOT_ADMIN__ADDRESS=127.0.0.1:9090 rockbot up
   ROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://127.0.0.1:4317 rockbot --bus amqp://… up")]
-    Up,
+    Up(Up),
     /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
     #[command(
         after_help = "Exit codes: 0 healthy, 1 a check failed, 69 the fleet cannot be used. Dead \
         letters are reported as warnings and do not change the exit code."
     )]
     Doctor,
+    /// Show whether a call ran, as the journal has it
+    ///
+    /// Reads the store of the handlers in store.url, and in an embedded fleet that of the conversations too.
+    /// An entry is kept for store.keep. Calls of read-only tools are not recorded.
+    #[command(after_help = "Examples:
+  rockbot call 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f
+  ROCKBOT_STORE__URL_FILE=store-url.txt rockbot call 018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f --json
+
+Exit codes: 0 the journal has the call, 1 it does not, 64 invalid usage, 69 the store is unavailable")]
+    Call {
+        /// Id of the call, as shown by watch, in logs and in errors
+        #[arg(value_name = "CALL_ID")]
+        id: String,
+    },
+    /// Measure the rate and the latencies of the bus, or of a read-only tool
+    ///
+    /// Without --tool, it sends messages over the bus to itself. It prints the rate, the percentiles of the
+    /// latencies, and the failures; Ctrl-C ends it early.
+    #[command(after_help = "Examples:
+  rockbot bench --calls 1000 --concurrency 32
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f bench
+  rockbot bench --calls 200 --tool read_file path=README.md
+
+Exit codes: 0 all succeeded, 1 some failed, 64 invalid usage, 69 no handler or broker is available")]
+    Bench(Bench),
     /// Watch the tool calls of a running fleet
     ///
     /// Shows a table of calls with caller, tool, state, latency and handler. Keys: q quits, space pauses
-    /// the display, the arrow keys select a call, Enter shows its details, / filters. With --json, or
+    /// the display, the arrow keys select a call, Enter shows its details, t groups by tool, / filters. With --json, or
     /// when the output is not a terminal, it prints one JSON event per line. It receives copies of the
     /// messages and does not affect the fleet.
     #[command(after_help = "Examples:
@@ -162,13 +213,43 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// for a week in the dead-letter queue of its work queue.
     #[command(subcommand)]
     Dlq(Dlq),
+    /// Manage who may use a gateway
+    #[command(subcommand)]
+    Gateway(Gateway),
     /// Generate and check the broker users of a fleet, their passwords and URLs
     #[command(subcommand)]
     Admin(Admin),
+    /// Add, select, list and remove named broker connections
+    ///
+    /// They are kept in contexts.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can read. --bus and
+    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet.
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Print a shell completion script
+    ///
+    /// The script also completes the names of tools, agents and queues that commands have discovered.
+    #[command(after_help = "Examples:
+  rockbot completions bash > ~/.local/share/bash-completion/completions/rockbot
+  rockbot completions zsh > ~/.zfunc/_rockbot
+  rockbot completions fish > ~/.config/fish/completions/rockbot.fish")]
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages
+    #[command(after_help = "Examples:
+  rockbot man ~/.local/share/man/man1")]
+    Man {
+        /// Folder for the pages; created if missing
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+    /// Print the names that complete the last word, for the completion scripts
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words of the command line
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }
 
@@ -190,10 +271,17 @@ impl Command {
         match self {
             Self::Watch(_) => Some(User::Monitor),
             Self::Dlq(_) => Some(User::Operator),
-            Self::Up => None,
+            Self::Up(_) => None,
             _ => Some(User::Cli),
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Serve the web console and the OpenAI-compatible API, at http://127.0.0.1:8420, and print a login link
+    #[arg(long)]
+    pub(crate) web: bool,
 }
 
 #[derive(Debug, Args)]
@@ -216,6 +304,9 @@ pub(crate) struct Chat {
     /// Show the usage of each turn: model calls, tokens, tool calls, bytes, cost
     #[arg(long)]
     pub(crate) stats: bool,
+    /// How much of the tool calls is shown
+    #[arg(long, value_enum, value_name = "DETAIL", default_value_t)]
+    pub(crate) show: Show,
     /// Return after the interrupted turn of `session`.
     #[arg(skip)]
     pub(crate) only_resumes: bool,
@@ -231,6 +322,7 @@ impl Chat {
             session: Some(session),
             images: Vec::new(),
             stats: false,
+            show: Show::default(),
             only_resumes: true,
         }
     }
@@ -296,14 +388,18 @@ pub(crate) enum Tools {
     },
     /// Call a tool
     #[command(after_help = "Examples:
+  rockbot tools call read_file path=README.md
+  rockbot tools call search query=bus 'paths=[\"docs\"]'
   rockbot tools call read_file '{\"path\":\"README.md\"}'
   rockbot tools call write_file @arguments.json
   echo '{\"command\":\"ls\"}' | rockbot tools call bash -")]
     Call {
         /// Name of the tool
         name: String,
-        /// Arguments: a JSON object, @FILE, or - for standard input [default: {}]
-        arguments: Option<String>,
+        /// Arguments: KEY=VALUE by the tool's schema, repeated for lists, or one JSON object, @FILE, or - for
+        /// standard input [default: none]
+        #[arg(value_name = "ARGUMENTS")]
+        arguments: Vec<String>,
         /// Time limit of the call, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
@@ -512,6 +608,3 @@ pub(crate) struct LetterSelection {
 fn letter_limit() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MAX_LETTERS))
 }
-
-/// The largest number of dead letters held at once; each may have 4 MiB.
-pub(crate) const MAX_LETTERS: u32 = 1000;

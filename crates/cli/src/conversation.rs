@@ -1,25 +1,34 @@
 //! A chat conversation: sends a message to an agent and prints its replies as they arrive.
 
-use std::{future::pending, io::Write, pin::pin, time::Duration};
+mod calls;
+mod display;
+mod printer;
+mod status;
+mod turn;
+
+use std::{future::pending, time::Duration};
 
 use rockbot_agent::{AgentClient, Replies};
 use rockbot_contracts::{
-    AgentName, ContentBlock, MessageId, ReplyBody, SessionId, UserMessage, user::TurnOutcome,
+    AgentName, AgentReply, ContentBlock, MessageId, ReplyBody, SessionId, TurnUsage, UserMessage,
+    user::TurnOutcome,
 };
 use rockbot_service::{Interrupt, Interrupts, exit};
-use serde_json::json;
 use tokio::{
     sync::Mutex,
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
 
+use self::turn::RunningTurn;
+pub(crate) use self::{
+    calls::CallLog,
+    display::{Display, Show},
+};
 use crate::{
-    approval,
+    approval::{self, Closing, Decided},
     failure::{Failure, OrExit},
     follow_ups::{self, Background},
-    print::note,
-    render,
 };
 
 /// The time limit for cancelling a turn when the process is about to exit.
@@ -30,11 +39,11 @@ pub(crate) struct Conversation {
     pub(crate) client: AgentClient,
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
-    pub(crate) json: bool,
-    /// Show the usage of each turn.
-    pub(crate) stats: bool,
+    pub(crate) display: Display,
     /// Replies that answer no message.
-    pub(crate) background: Mutex<Background>,
+    background: Mutex<Background>,
+    /// The last calls of this process.
+    pub(crate) log: Mutex<CallLog>,
 }
 
 /// The result of one message.
@@ -45,9 +54,29 @@ pub(crate) struct TurnResult {
     pub(crate) calls: usize,
     /// Set when a signal asked the process to exit.
     pub(crate) exit_requested: bool,
+    /// What was spent, if the agent reported it.
+    pub(crate) usage: Option<TurnUsage>,
 }
 
 impl Conversation {
+    pub(crate) fn new(
+        client: AgentClient,
+        agent: AgentName,
+        session: SessionId,
+        display: Display,
+    ) -> Self {
+        let background = Mutex::new(Background::new(&client, session.clone()));
+        Self { client, agent, session, display, background, log: Mutex::default() }
+    }
+
+    /// Continues with a new conversation. Replies to the earlier one are no longer shown.
+    pub(crate) async fn restart(&mut self, agent: AgentName) {
+        self.agent = agent;
+        self.session = SessionId::generate();
+        self.background.lock().await.restart(self.session.clone());
+        *self.log.lock().await = CallLog::default();
+    }
+
     /// Sends a message with these images, prints the replies, and returns when the answer is complete. Ctrl-C cancels the
     /// turn and waits for its answer; a second Ctrl-C stops waiting. A signal to exit waits for 10 s.
     pub(crate) async fn send(
@@ -56,7 +85,11 @@ impl Conversation {
         images: Vec<ContentBlock>,
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
-        let message = UserMessage { media: images, ..UserMessage::new(self.session.clone(), text) };
+        let message = UserMessage {
+            media: images,
+            detail: self.display.detail(),
+            ..UserMessage::new(self.session.clone(), text)
+        };
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
         self.follow(replies, interrupts).await
     }
@@ -78,35 +111,25 @@ impl Conversation {
         mut replies: Replies,
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
-        let mut printer =
-            TurnPrinter { json: self.json, stats: self.stats, ..TurnPrinter::default() };
-        let mut cancelling: Option<JoinHandle<()>> = None;
-        let mut exit_requested = false;
-        let mut exit_at = None;
         let mut background = self.background.lock().await;
+        let mut log = self.log.lock().await;
+        let mut turn = RunningTurn::new(self);
         loop {
+            let exit_at = turn.exit_at;
             let reply = tokio::select! {
                 reply = replies.next() => reply,
                 reply = background.next() => {
+                    turn.end_line()?;
                     self.show(&reply.body).await?;
                     continue;
                 }
+                () = turn.next_frame() => {
+                    turn.draw_status();
+                    continue;
+                }
                 interrupt = next_interrupt(interrupts, exit_at) => {
-                    exit_requested |= interrupt == Interrupt::Leave;
-                    if let Some(task) = cancelling {
-                        task.abort();
-                        note!("no answer yet; the turn is being cancelled and may be partly done");
-                        return Ok(TurnResult {
-                            outcome: None,
-                            calls: printer.calls,
-                            exit_requested,
-                        });
-                    }
-                    cancelling = Some(self.cancel().await?);
-                    if exit_requested {
-                        exit_at = Some(Instant::now() + EXIT_GRACE);
-                    } else if !self.json {
-                        note!("{}", render::dim("cancelling; press Ctrl-C again to stop waiting"));
+                    if turn.interrupt(interrupt).await? {
+                        return Ok(turn.end(None));
                     }
                     continue;
                 }
@@ -115,62 +138,36 @@ impl Conversation {
                 return Err(Failure::unavailable("the agent stopped before it answered"));
             };
             let reply = reply.or_exit(exit::TEMPORARY)?;
-            printer.report_lost(replies.lost())?;
-            printer.print(&reply.body)?;
+            turn.print(&reply.body, replies.lost(), &mut log)?;
             background.count_start(&reply.body);
-            if let ReplyBody::ApprovalAsked { .. } = reply.body {
-                let mut deciding = pin!(approval::request_decision(&reply.body, &self.session));
-                let decision = loop {
-                    tokio::select! {
-                        decision = &mut deciding => break decision,
-                        interrupt = interrupts.recv(), if cancelling.is_none() => {
-                            exit_requested = interrupt == Interrupt::Leave;
-                            cancelling = Some(self.cancel().await?);
-                            if exit_requested {
-                                exit_at = Some(Instant::now() + EXIT_GRACE);
-                                break None;
-                            }
-                            approval::show_expired();
-                        }
-                    }
-                };
-                if let Some(decision) = decision {
-                    self.client
-                        .answer_approval(&self.agent, &decision)
-                        .await
-                        .or_exit(exit::UNAVAILABLE)?;
-                }
-            }
-            if let ReplyBody::Answer { outcome, .. } = reply.body {
-                if let Some(task) = cancelling {
-                    task.abort();
-                }
-                return Ok(TurnResult {
-                    outcome: Some(outcome),
-                    calls: printer.calls,
-                    exit_requested,
-                });
+            match &reply.body {
+                ReplyBody::ApprovalAsked { .. } => turn.decide(&reply.body, interrupts).await?,
+                ReplyBody::Answer { outcome, .. } => return Ok(turn.end(Some(*outcome))),
+                _ => {}
             }
         }
     }
 
     /// Prints a reply that answers no message, and asks the user for a decision that it requests.
-    async fn show(&self, body: &ReplyBody) -> Result<(), Failure> {
-        follow_ups::print(body, self.json)?;
-        if let Some(decision) = approval::request_decision(body, &self.session).await {
+    pub(crate) async fn show(&self, body: &ReplyBody) -> Result<(), Failure> {
+        follow_ups::print(body, self.display.json)?;
+        let files = self.display.files.as_deref();
+        let decided =
+            approval::request_decision(body, &self.session, files, &Closing::default()).await;
+        // Ctrl-C leaves the request open: it expires, and the call is denied.
+        if let Decided::Answer(decision) = decided {
             let answered = self.client.answer_approval(&self.agent, &decision).await;
             answered.or_exit(exit::UNAVAILABLE)?;
         }
         Ok(())
     }
 
-    /// Waits for the next reply that answers no message, and prints it.
+    /// Waits for the next reply that answers no message.
     ///
     /// # Cancellation
-    /// A reply that is being printed is printed in part.
-    pub(crate) async fn show_background(&self) -> Result<(), Failure> {
-        let reply = self.background.lock().await.next().await;
-        self.show(&reply.body).await
+    /// Cancel-safe.
+    pub(crate) async fn next_background(&self) -> AgentReply {
+        self.background.lock().await.next().await
     }
 
     /// Prints replies until no further results of handed over work are expected, or an interrupt.
@@ -180,7 +177,7 @@ impl Conversation {
     ) -> Result<(), Failure> {
         while self.background.lock().await.is_open() {
             tokio::select! {
-                shown = self.show_background() => shown?,
+                reply = self.next_background() => self.show(&reply.body).await?,
                 _ = interrupts.recv() => return Ok(()),
             }
         }
@@ -208,87 +205,5 @@ async fn next_interrupt(interrupts: &mut Interrupts, exit_at: Option<Instant>) -
     tokio::select! {
         interrupt = interrupts.recv() => interrupt,
         () = expired => Interrupt::Leave,
-    }
-}
-
-/// Prints the replies of one turn: streamed text, with lines for tool calls in between.
-#[derive(Default)]
-struct TurnPrinter {
-    json: bool,
-    stats: bool,
-    in_text: bool,
-    printed_text: String,
-    calls: usize,
-    lost: u64,
-}
-
-impl TurnPrinter {
-    /// Prints how many replies were lost since the last one, when there are any.
-    fn report_lost(&mut self, lost: u64) -> Result<(), Failure> {
-        let missing = lost - std::mem::replace(&mut self.lost, lost);
-        if missing == 0 {
-            return Ok(());
-        }
-        let mut stdout = anstream::stdout().lock();
-        if self.json {
-            writeln!(stdout, "{}", json!({"kind": "replies_lost", "count": missing}))?;
-            return Ok(());
-        }
-        self.end_line(&mut stdout)?;
-        // The whole answer is printed at the end, because a part of it may be missing.
-        self.printed_text.clear();
-        writeln!(stdout, "{}", render::dim(&render::lost(missing)))?;
-        Ok(())
-    }
-
-    fn print(&mut self, body: &ReplyBody) -> Result<(), Failure> {
-        let mut stdout = anstream::stdout().lock();
-        if let ReplyBody::ToolFinished { ran_on: Some(_), .. } = body {
-            self.calls += 1;
-        }
-        if self.json {
-            writeln!(stdout, "{}", render::json_line(&json!(body)))?;
-            return Ok(());
-        }
-        match body {
-            ReplyBody::TextDelta { text } => {
-                self.printed_text.push_str(text);
-                self.in_text = true;
-                write!(stdout, "{}", render::clean(text))?;
-            }
-            ReplyBody::Answer { text, usage, .. } => {
-                // Text of the model has been streamed already; text of the agent itself has not.
-                let rest = text.strip_prefix(self.printed_text.as_str());
-                let streamed = self.printed_text.ends_with(text.as_str());
-                match rest {
-                    _ if streamed => {}
-                    Some(rest) => write!(stdout, "{}", render::clean(rest))?,
-                    None => {
-                        self.end_line(&mut stdout)?;
-                        write!(stdout, "{}", render::clean(text))?;
-                    }
-                }
-                writeln!(stdout)?;
-                if let Some(usage) = usage.filter(|_| self.stats) {
-                    writeln!(stdout, "{}", render::dim(&render::usage(&usage)))?;
-                }
-            }
-            other => {
-                if let Some(line) = render::call_line(other) {
-                    self.end_line(&mut stdout)?;
-                    self.printed_text.clear();
-                    writeln!(stdout, "{line}")?;
-                }
-            }
-        }
-        stdout.flush()?;
-        Ok(())
-    }
-
-    fn end_line(&mut self, stdout: &mut impl Write) -> std::io::Result<()> {
-        if std::mem::take(&mut self.in_text) {
-            writeln!(stdout)?;
-        }
-        Ok(())
     }
 }

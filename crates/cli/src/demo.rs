@@ -11,13 +11,11 @@ use rockbot_llm::ScriptedModel;
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
 use tempfile::TempDir;
-use tokio::sync::Mutex;
 
 use crate::{
-    conversation::Conversation,
+    conversation::{Conversation, Display},
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
-    follow_ups::Background,
     host::Host,
     print::outln,
     render,
@@ -58,6 +56,7 @@ const FILES: [(&str, &str); 3] = [
 const NEXT: &str = "\
 The model was scripted; the tools, the bus and the results were real.
 Next, use a real model:
+  cargo run -- init           finds a key or a local server, tries it, and writes the configuration file
   OPENAI_API_KEY=…                                      cargo run -- chat
   OPENROUTER_API_KEY=…                                  cargo run -- chat
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b  cargo run -- chat
@@ -83,9 +82,8 @@ pub(crate) async fn run(mut settings: Settings, is_team: bool) -> Outcome {
     let client =
         AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
     let session = SessionId::generate();
-    let background = Mutex::new(Background::new(&client, session.clone()));
-    let (json, stats) = (false, is_team);
-    let conversation = Conversation { client, agent, session, json, stats, background };
+    let display = Display { stats: is_team, ..Display::default() };
+    let conversation = Conversation::new(client, agent, session, display);
     print_introduction(folder.path(), prompt)?;
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let turn = conversation.send(prompt, Vec::new(), &mut interrupts).await;

@@ -1,17 +1,20 @@
 //! `rockbot dlq`: inspects, replays and purges dead letters.
 
-mod dead_letters;
+mod failure;
 mod purge;
 mod replay;
-mod sender;
 mod show;
 
 use rockbot_bus::{Bus, QueueState, report::QueueDepth};
 use rockbot_contracts::{QueueName, identity::User};
+use rockbot_monitor::{
+    WorkQueue,
+    letters::{LetterError, SenderCheck},
+};
 use rockbot_service::exit;
 use serde_json::json;
 
-use self::sender::SenderCheck;
+use self::failure::failure_of;
 use crate::{
     arguments::Dlq,
     confirm::require_confirmation,
@@ -20,7 +23,7 @@ use crate::{
     print::{note, outln},
     render::{json as to_pretty, table},
     settings::Settings,
-    work_queues::{self, WorkQueue},
+    work_queues,
 };
 
 pub(crate) async fn run(settings: &Settings, command: Dlq, json: bool) -> Outcome {
@@ -83,6 +86,9 @@ async fn list(
     json: bool,
 ) -> Outcome {
     let (_, queues) = work_queues::inspect(bus, names).await?;
+    let existing = queues.iter().filter(|queue| queue.state != QueueState::Missing);
+    let names = existing.map(|queue| queue.name.to_string()).collect();
+    Names { queues: names, ..Names::default() }.keep();
     if json {
         outln!("{}", to_pretty(&queues.iter().map(to_json).collect()))?;
     } else {
@@ -93,7 +99,9 @@ async fn list(
         }
     }
     match queues.iter().find(|queue| queue.dead_letters == QueueState::Missing) {
-        Some(missing) if must_exist => Err(dead_letters::no_such_queue(&missing.name)),
+        Some(missing) if must_exist => {
+            Err(failure_of(LetterError::NoSuchQueue { queue: missing.name.clone() }))
+        }
         _ => Ok(exit::OK),
     }
 }

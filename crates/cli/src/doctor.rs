@@ -8,13 +8,14 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rockbot_bus::report::QueueDepth;
 use rockbot_contracts::{HandlerLoad, HandlerPool};
+use rockbot_monitor::Finding;
 use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::KnownHandler;
 use serde_json::json;
 
 use self::{
     diagnosis::Diagnosis,
-    findings::{Finding, findings, verdict},
+    findings::{findings, verdict},
     round_trip::PINGS,
 };
 use crate::{dlq, failure::Outcome, fleet::Fleet, print::outln, render, settings::Settings};
@@ -58,14 +59,18 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
         .iter()
         .map(|(tool, handlers)| vec![render::clean(tool), render::clean(&handlers.join(", "))]);
     outln!("{}", render::table(&["tool", "handlers"], rows))?;
-    if !servers.is_empty() {
+    if !servers.index.is_empty() {
         let rows = servers
-            .iter()
+            .index
+            .servers()
             .map(|server| vec![render::clean(&server.name), server.tool_count.to_string()]);
         outln!("\n{}", render::table(&["mcp server", "tools"], rows))?;
     }
     for finding in findings.iter().filter(|finding| finding.is_warning()) {
         outln!("\n{}", render::dim(&format!("warning: {}", finding.message)))?;
+    }
+    if findings.is_empty() {
+        outln!("\n{}", render::good("no problem found"))?;
     }
     Ok(())
 }
@@ -133,8 +138,11 @@ fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
         "queues": queues.iter().map(dlq::to_json).collect::<Vec<_>>(),
         "handlers": handler_reports,
         "tools": handlers_by_tool(handlers),
-        "mcpServers": servers.iter()
+        "mcpServers": servers.index.servers()
             .map(|server| json!({"name": server.name, "tools": server.tool_count}))
+            .collect::<Vec<_>>(),
+        "mcpStates": servers.states.iter()
+            .map(|report| json!({"bridge": report.bridge, "state": report.state}))
             .collect::<Vec<_>>(),
         "replyQueue": {"name": round_trip.reply_queue,
             "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},

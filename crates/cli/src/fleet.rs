@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rockbot_agent::SendError;
 use rockbot_bus::{
     Bus, MemoryBus, Observed, QueueGauge, QueueState, Requester, connected_gauge, readiness_check,
@@ -210,6 +211,12 @@ impl Fleet {
         health.refresh_with(connected_gauge(self.bus.clone()));
         health.refresh_with(handler.handler().gauges());
         health.refresh_with(bridge.gauges());
+        let required = bridge.clone();
+        health.needs("required_servers", move || {
+            let missing = required.missing_required();
+            let status = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+            Box::pin(std::future::ready(status))
+        });
         Some(QueueGauge::start(self.bus.clone(), self.work_queue.clone()))
     }
 
@@ -320,6 +327,17 @@ impl Fleet {
     /// Returns the MCP servers of this process, if it embeds a fleet.
     pub(crate) fn embedded_servers(&self) -> Option<Arc<dyn McpGateway>> {
         self.embedded.as_ref().map(|embedded| embedded.bridge.clone() as Arc<dyn McpGateway>)
+    }
+
+    /// Returns a future that ends when the MCP servers of an embedded fleet have connected or failed, after 15 s at
+    /// most.
+    pub(crate) fn servers_settled(&self) -> BoxFuture<'static, ()> {
+        let bridge = self.embedded.as_ref().map(|embedded| embedded.bridge.clone());
+        Box::pin(async move {
+            if let Some(bridge) = bridge {
+                bridge.wait_until_settled(SERVERS_TIMEOUT).await;
+            }
+        })
     }
 
     /// Discovers the MCP servers of the fleet. In an embedded fleet, waits up to 60 s for `server`, or for

@@ -28,6 +28,13 @@ impl Background {
         Self { replies: client.follow_ups(), session, started: 0, ended: HashSet::new() }
     }
 
+    /// Continues with another conversation.
+    pub(crate) fn restart(&mut self, session: SessionId) {
+        self.session = session;
+        self.started = 0;
+        self.ended.clear();
+    }
+
     /// Waits for the next reply. Never returns when the client is closed.
     ///
     /// # Cancellation

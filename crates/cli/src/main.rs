@@ -5,10 +5,17 @@ mod agent_memory;
 mod agents;
 mod approval;
 mod arguments;
+mod bench;
 mod call_failure;
+mod call_view;
 mod chat;
+mod completion;
+mod config_folder;
 mod confirm;
+mod context_command;
+mod contexts;
 mod conversation;
+mod conversation_history;
 mod conversation_summary;
 mod demo;
 mod dlq;
@@ -16,11 +23,17 @@ mod doctor;
 mod failure;
 mod fleet;
 mod follow_ups;
+mod gateway;
 mod host;
 mod images;
+mod init;
+mod journaled_call;
+mod man;
+mod markdown;
 mod mcp;
-mod mismatch;
 mod print;
+mod private_file;
+mod prompts;
 mod render;
 mod rest;
 mod schedule;
@@ -28,11 +41,14 @@ mod scheduled_result;
 mod script;
 mod sessions;
 mod settings;
+mod similar_names;
 mod stored_conversations;
 mod tasks;
+mod terminal_width;
 mod tools;
 mod up;
 mod watch;
+mod web;
 mod work_queues;
 mod worker;
 
@@ -91,12 +107,13 @@ fn report(outcome: Outcome) -> ExitCode {
 
 fn run(arguments: Arguments) -> Outcome {
     let Arguments { common, command } = arguments;
-    if let Some(Command::Completions { shell }) = command {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Arguments::command(), "rockbot", &mut script);
-        std::io::stdout().write_all(&script)?;
-        return Ok(exit::OK);
-    }
+    let command = match command {
+        Some(command) => match run_without_settings(command, &common)? {
+            Ran::Ended(code) => return Ok(code),
+            Ran::NeedsSettings(command) => Some(*command),
+        },
+        None => None,
+    };
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut settings = Settings::read(&common, environment).or_exit(exit::USAGE)?;
@@ -116,7 +133,7 @@ fn run(arguments: Arguments) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().or_exit(exit::SOFTWARE)?;
     let traces = match command {
-        Command::Up => {
+        Command::Up(_) => {
             // The exporter's connection is driven by the runtime.
             let _entered = runtime.enter();
             up::start_traces(&settings)?
@@ -146,13 +163,20 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Mcp(command) => mcp::run(&settings, command, common.json).await,
             Command::Rest(command) => rest::run(&settings, command, common.json).await,
             Command::Script(command) => script::run(&settings, command, common.json).await,
-            Command::Up => up::run(&settings).await,
+            Command::Up(arguments) => up::run(&settings, &arguments).await,
+            Command::Gateway(command) => gateway::run(&settings, command, common.json),
+            Command::Call { id } => journaled_call::run(&settings, &id, common.json).await,
+            Command::Bench(options) => bench::run(&settings, options, common.json).await,
             Command::Doctor => doctor::run(&settings, common.json).await,
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Worker(command) => worker::run(&settings, command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,
             Command::Admin(command) => admin::run(&settings, command),
-            Command::Completions { .. } => Ok(exit::OK),
+            Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. }
+            | Command::Context(_)
+            | Command::Init(_) => Ok(exit::OK),
         }
     });
     // The last export blocks this thread for 1 s at most and needs the runtime.
@@ -167,12 +191,36 @@ fn run(arguments: Arguments) -> Outcome {
     })
 }
 
+/// What [`run_without_settings`] did.
+enum Ran {
+    /// The exit code of the command.
+    Ended(u8),
+    NeedsSettings(Box<Command>),
+}
+
+/// Runs a command that needs no configuration, which may be invalid.
+fn run_without_settings(command: Command, common: &Common) -> Result<Ran, Failure> {
+    let outcome = match command {
+        Command::Completions { shell } => completion::print_script(shell),
+        Command::Complete { words } => completion::print_names(&words),
+        Command::Man { folder } => man::write(&folder),
+        Command::Context(command) => context_command::run(command, common),
+        Command::Init(arguments) => {
+            install_tls_provider();
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            runtime.or_exit(exit::SOFTWARE)?.block_on(init::run(arguments))
+        }
+        command => return Ok(Ran::NeedsSettings(Box::new(command))),
+    };
+    outcome.map(Ran::Ended)
+}
+
 /// Returns a warning if `--mcp` has no effect: a running fleet has the servers of its bridges.
 fn unused_servers(common: &Common, settings: &Settings, command: &Command) -> Option<String> {
     let file = common.mcp.as_ref().filter(|_| !settings.embeds())?;
     let uses_file = matches!(
         command,
-        Command::Demo { .. } | Command::Up | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
+        Command::Demo { .. } | Command::Up(_) | Command::Mcp(Mcp::Check { .. } | Mcp::Login { .. })
     );
     (!uses_file).then(|| {
         format!(

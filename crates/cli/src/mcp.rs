@@ -1,9 +1,15 @@
 //! `rockbot mcp`: lists MCP servers, calls their tools, adds and removes servers.
 
+mod add;
 mod check;
 mod client_locations;
+mod content;
 mod import;
+mod list;
 mod login;
+mod search;
+mod serve;
+mod servers_file;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,62 +45,67 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
         Mcp::Login { server, scopes } => {
             return login::run(settings, server, scopes, json).await;
         }
+        Mcp::Serve(options) => return Box::pin(serve::run(settings, options)).await,
         Mcp::Call { arguments, .. } => tools::read_arguments(arguments.as_deref())?,
-        Mcp::Add { .. } | Mcp::Remove { .. } if settings.embeds() => {
+        Mcp::Search { words } => return search::run(settings, words, json).await,
+        Mcp::Add { server, url, command, name, into, dry_run, yes }
+            if settings.embeds() || into.is_some() =>
+        {
+            let (server, url, command) = (server.clone(), url.clone(), command.clone());
+            let source = add::Source { server, url, command, name: name.clone() };
+            let options = add::Options { into: into.clone(), dry_run: *dry_run, yes: *yes };
+            return add::run(settings, source, options, json).await;
+        }
+        Mcp::Add { url: None, command, .. } if command.is_empty() => {
             return Err(Failure::usage(
-                "an embedded fleet ends with this command; name a running fleet with --bus, or add the \
-                 server to the server file",
+                "a running fleet needs --url or a command; to write a server file, name it with --into",
+            ));
+        }
+        Mcp::Remove { .. } if settings.embeds() => {
+            return Err(Failure::usage(
+                "an embedded fleet ends with this command; name a running fleet with --bus, or remove \
+                 the server from the server file",
             ));
         }
         _ => String::new(),
     };
     let fleet = Fleet::open(settings).await?;
     let one = match &command {
-        Mcp::Describe { server, .. } | Mcp::Call { server, .. } => Some(server.as_str()),
+        Mcp::Describe { server, .. }
+        | Mcp::Call { server, .. }
+        | Mcp::Resources { server, .. }
+        | Mcp::Read { server, .. }
+        | Mcp::Prompt { server, .. } => Some(server.as_str()),
         _ => None,
     };
     let servers = fleet.mcp_servers(CALLER, one).await?;
     let outcome = match command {
-        Mcp::List => list(&servers, json),
+        Mcp::List => list::run(&servers, json),
         Mcp::Describe { server, tool } => describe(&servers, &server, tool, json).await,
         Mcp::Call { server, tool, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
             call(&servers, &server, &tool, arguments, timeout, json).await
         }
-        Mcp::Add { server, url, command } => add(&servers, server, url, command, json).await,
+        Mcp::Resources { server, templates } => {
+            content::list_resources(&servers, server, templates, json).await
+        }
+        Mcp::Read { server, uri } => content::read(&servers, server, uri, json).await,
+        Mcp::Prompt { server, prompt, arguments } => {
+            content::prompt(&servers, &server, prompt, &arguments, json).await
+        }
+        Mcp::Add { server, url, command, .. } => {
+            register(&servers, server, url, command, json).await
+        }
         Mcp::Remove { server } => remove(&servers, &server, json).await,
-        Mcp::Check { .. } | Mcp::Import { .. } | Mcp::Login { .. } => Ok(exit::OK),
+        Mcp::Check { .. }
+        | Mcp::Import { .. }
+        | Mcp::Login { .. }
+        | Mcp::Search { .. }
+        | Mcp::Serve(_) => Ok(exit::OK),
     };
     drop(servers);
     fleet.close().await;
     outcome
-}
-
-fn list(servers: &McpServers, json: bool) -> Outcome {
-    let index = servers.gateway.index().borrow().clone();
-    if json {
-        let all: Vec<_> = index.servers().collect();
-        outln!("{}", render::json(&json!(all)))?;
-        return Ok(exit::OK);
-    }
-    if index.is_empty() {
-        return Err(Failure::unavailable(
-            "no MCP server is connected; set mcp.config to a server file, or start rockbot-mcp-bridge \
-             on this bus",
-        ));
-    }
-    let rows = index.servers().map(|server| {
-        vec![
-            render::clean(&server.name),
-            server.tool_count.to_string(),
-            render::clean(&server.summary),
-        ]
-    });
-    outln!("{}", render::table(&["server", "tools", "description"], rows))?;
-    for server in index.servers() {
-        print_rejected(&server.name, &server.rejected_tools)?;
-    }
-    Ok(exit::OK)
 }
 
 /// Prints a line for each tool that a server lists and that cannot be offered.
@@ -175,7 +186,7 @@ async fn call(
     tools::invoke(registry, registration, caller, arguments, timeout, json).await
 }
 
-async fn add(
+async fn register(
     servers: &McpServers,
     server: String,
     url: Option<String>,

@@ -186,9 +186,11 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         ReplyBody::TextDelta { .. }
         | ReplyBody::Answer { .. }
         | ReplyBody::ApprovalAsked { .. }
+        | ReplyBody::ApprovalClosed { .. }
         | ReplyBody::DelegationProgressed { .. }
         | ReplyBody::DelegationEnded { .. }
-        | ReplyBody::FollowUp { .. } => None,
+        | ReplyBody::FollowUp { .. }
+        | ReplyBody::Other => None,
     }
 }
 
@@ -355,6 +357,8 @@ mod tests {
                 error,
                 executed,
                 child_loop_id: None,
+                result: None,
+                result_left_out: 0,
             });
             let line = line.unwrap();
             assert!(line.contains(expected), "{line}");

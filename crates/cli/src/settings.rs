@@ -1,17 +1,23 @@
 //! The command's configuration: defaults, file, environment and options.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rockbot_agent::{MemorySection, ModelBehaviors, PinsSection, ScheduleSection};
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::PoolName;
+use rockbot_gateway::GatewaySection;
 use rockbot_hooks::HookSettings;
 use rockbot_llm::{ChatModel, LlmConfig, ModelTier};
 use rockbot_mcp_bridge::McpSection;
+use rockbot_mcp_server::McpServerSection;
 use rockbot_rest::RestSection;
 use rockbot_scripts::{RunnerName, ScriptsSection};
 use rockbot_service::{
-    AdminSection, ConfigProblems, Configuration, LogSection, ServiceSection, TelemetrySection, exit,
+    AdminSection, ConfigProblems, Configuration, LogSection, Profile, ServiceSection,
+    TelemetrySection, exit,
 };
 use rockbot_store::StoreSection;
 use rockbot_tool_handler::families;
@@ -24,6 +30,8 @@ use serde::Deserialize;
 
 use crate::{
     arguments::Common,
+    config_folder,
+    contexts::{Contexts, SelectedContext},
     failure::{Failure, OrExit},
 };
 
@@ -51,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) fleet: FleetSection,
     pub(crate) files: FilesConfig,
     pub(crate) mcp: McpSection,
+    pub(crate) mcp_server: McpServerSection,
     pub(crate) web: WebSection,
     pub(crate) rest: RestSection,
     pub(crate) schedule: ScheduleSection,
@@ -64,6 +73,9 @@ pub(crate) struct Settings {
     pub(crate) pins: PinsSection,
     pub(crate) approval: ApprovalSection,
     pub(crate) hooks: HookSettings,
+    pub(crate) gateway: GatewaySection,
+    /// The context whose broker is used.
+    pub(crate) context: Option<SelectedContext>,
 }
 
 impl Settings {
@@ -71,7 +83,18 @@ impl Settings {
         options: &Common,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigProblems> {
-        let mut layers = Configuration::layered(DEFAULTS, options.config.as_deref(), environment);
+        let environment: Vec<_> = environment.into_iter().collect();
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let folder = config_folder::locate(variable);
+        let file = options.config.clone().or_else(|| {
+            let file = folder.as_ref()?.join(config_folder::CONFIG_FILE);
+            file.is_file().then_some(file)
+        });
+        let context = select_context(options, folder.as_deref(), &environment);
+        let mut layers = Configuration::layered(DEFAULTS, file.as_deref(), environment);
         let mut settings = Self {
             service: layers.section("service"),
             bus: layers.section("bus"),
@@ -82,6 +105,7 @@ impl Settings {
             fleet: layers.section("fleet"),
             files: layers.section("files"),
             mcp: layers.section("mcp"),
+            mcp_server: layers.section("mcp_server"),
             web: layers.section("web"),
             rest: layers.section("rest"),
             schedule: layers.section("schedule"),
@@ -95,7 +119,13 @@ impl Settings {
             pins: layers.section("pins"),
             approval: layers.section("approval"),
             hooks: HookSettings::read(&mut layers),
+            gateway: layers.section("gateway"),
+            context: None,
         };
+        match context {
+            Ok(context) => settings.apply_context(context),
+            Err(problem) => layers.problem(problem),
+        }
         if let Some(url) = &options.bus {
             settings.bus.url = SecretString::from(url.clone());
         }
@@ -114,6 +144,7 @@ impl Settings {
             .into_iter()
             .chain(settings.outputs.validate())
             .chain(settings.mcp.validate())
+            .chain(settings.mcp_server.validate())
             .chain(settings.rest.validate())
             .chain(settings.scripts.validate(
                 &[RunnerName::Local, RunnerName::Docker],
@@ -126,6 +157,7 @@ impl Settings {
             .chain(settings.agent.conversations.validate())
             .chain(settings.approval.validate())
             .chain(settings.schedule.validate())
+            .chain(settings.gateway.validate(settings.service.is_production()))
         {
             layers.problem(problem);
         }
@@ -152,6 +184,19 @@ impl Settings {
         }
         layers.finish()?;
         Ok(settings)
+    }
+
+    /// Uses the broker of a context.
+    fn apply_context(&mut self, context: Option<SelectedContext>) {
+        let Some(selected) = context else { return };
+        self.bus.url = selected.context.bus.clone();
+        if let Some(namespace) = &selected.context.namespace {
+            self.bus.namespace.clone_from(namespace);
+        }
+        if selected.is_production() {
+            self.service.profile = Profile::Production;
+        }
+        self.context = Some(selected);
     }
 
     /// Returns a redactor for the secrets of this process.
@@ -208,5 +253,26 @@ impl Settings {
     /// Returns whether the fleet is embedded in this process.
     pub(crate) fn embeds(&self) -> bool {
         self.bus.url.expose_secret() == "memory"
+    }
+}
+
+/// Returns the context to use: that of `--context`, or the selected one unless the options or the environment
+/// have a bus.
+fn select_context(
+    options: &Common,
+    folder: Option<&Path>,
+    environment: &[(String, String)],
+) -> Result<Option<SelectedContext>, String> {
+    const VARIABLES: [&str; 2] = ["ROCKBOT_BUS__URL", "ROCKBOT_BUS__URL_FILE"];
+    let has_bus = environment.iter().any(|(name, _)| VARIABLES.contains(&name.as_str()));
+    if options.context.is_none() && (options.bus.is_some() || has_bus) {
+        return Ok(None);
+    }
+    match (folder, &options.context) {
+        (Some(folder), name) => Contexts::read(folder)?.select(name.as_deref()),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err("--context: no configuration folder, because neither \
+                                XDG_CONFIG_HOME nor HOME is set"
+            .to_owned()),
     }
 }

@@ -1,6 +1,7 @@
 //! `rockbot tools`: lists, describes and calls the tools of the fleet.
 
 mod approve;
+mod call_arguments;
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +20,17 @@ use rockbot_tools::{
 };
 use serde_json::json;
 
+pub(crate) use self::call_arguments::GivenArguments;
 use crate::{
     arguments::Tools,
     call_failure,
+    completion::names::Names,
     failure::{Failure, OrExit, Outcome, exit_code},
     fleet::{Discovered, Fleet},
-    mismatch,
     print::{note, outln},
     render,
     settings::Settings,
-    work_queues,
+    similar_names, work_queues,
 };
 
 /// The caller name of the command on the bus.
@@ -46,7 +48,7 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
     }
     // Validated before anything starts.
     let call = match &command {
-        Tools::Call { arguments, .. } => Some(read_arguments(arguments.as_deref())?),
+        Tools::Call { arguments, .. } => Some(GivenArguments::parse(arguments, read_arguments)?),
         _ => None,
     };
     let fleet = Fleet::open(settings).await?;
@@ -57,20 +59,31 @@ pub(crate) async fn run(settings: &Settings, command: Tools, json: bool) -> Outc
         Tools::Call { ref name, .. } => fleet.discover_tool(CALLER, name).await?,
         Tools::Approve { .. } => fleet.discover(CALLER).await?,
     };
+    keep_names(&discovered);
     let outcome = match command {
         Tools::List { .. } | Tools::Approve { .. } => list(&discovered, json),
         Tools::Describe { name } => describe(&discovered, &name, json),
         Tools::Call { name, timeout, .. } => {
             let timeout = Duration::from_secs(timeout);
             let tool = find(&discovered, &name)?;
+            let arguments = match call {
+                Some(call) => call.for_tool(&tool)?,
+                None => "{}".to_owned(),
+            };
             fleet.require_caller(&discovered.directory.handlers())?;
             let Discovered { registry, name: caller, .. } = &discovered;
             let (registry, caller) = (registry.clone(), caller.clone());
-            invoke(registry, tool, caller, call.unwrap_or_default(), timeout, json).await
+            invoke(registry, tool, caller, arguments, timeout, json).await
         }
     };
     fleet.close().await;
     outcome
+}
+
+/// Keeps the names of the tools for completion.
+fn keep_names(discovered: &Discovered) {
+    let tools = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
+    Names { tools, ..Names::default() }.keep();
 }
 
 fn list(discovered: &Discovered, json: bool) -> Outcome {
@@ -109,10 +122,10 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
     });
     outln!("{}", render::table(&["tool", "source", "effect", "description"], rows))?;
     if !mismatched.is_empty() {
-        note!("* {}", mismatch::describe(&mismatched));
+        note!("* {}", rockbot_monitor::describe_mismatched(&mismatched));
     }
     if !conflicts.is_empty() {
-        note!("! {}", mismatch::describe_conflicts(&conflicts));
+        note!("! {}", rockbot_monitor::describe_conflicts(&conflicts));
     }
     for (name, reason) in rejected(discovered) {
         outln!("{} tool {name} is announced and cannot be called: {reason}", render::bad("!"))?;
@@ -163,17 +176,26 @@ pub(crate) fn hints(hints: ToolHints) -> &'static str {
     }
 }
 
-fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure> {
+/// Returns the definition of a tool.
+///
+/// # Errors
+/// When no handler announces it.
+pub(crate) fn find(discovered: &Discovered, name: &str) -> Result<ToolRegistration, Failure> {
     discovered.registry.get(name).map(|tool| tool.registration().clone()).ok_or_else(|| {
         let known: Vec<_> = discovered.registry.list().into_iter().map(|tool| tool.name).collect();
         match known.as_slice() {
             [] => Failure::unavailable(format!(
                 "no handler is available for tool {name}: no tool handler is connected to this bus"
             )),
-            known => Failure::unavailable(format!(
-                "no handler is available for tool {name}; available tools: {}",
-                known.join(", ")
-            )),
+            known => {
+                let similar = similar_names::closest(name, known);
+                let advice = similar.map(|similar| format!("did you mean {similar}? "));
+                Failure::unavailable(format!(
+                    "no handler is available for tool {name}; {}available tools: {}",
+                    advice.unwrap_or_default(),
+                    known.join(", ")
+                ))
+            }
         }
     })
 }

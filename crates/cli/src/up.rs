@@ -12,12 +12,14 @@ use rockbot_service::{
 };
 
 use crate::{
+    arguments::Up,
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
     host::Host,
     print::note,
     settings::Settings,
     stored_conversations::ConversationStores,
+    web::Web,
 };
 
 /// Name of the process in metrics and traces.
@@ -51,7 +53,7 @@ impl Monitored {
     }
 }
 
-pub(crate) async fn run(settings: &Settings) -> Outcome {
+pub(crate) async fn run(settings: &Settings, arguments: &Up) -> Outcome {
     let shutdown = Shutdown::on_signal().or_exit(exit::SOFTWARE)?;
     let monitored = Monitored::start(settings.admin.address, &shutdown).await?;
     let definition = settings.agent.definition().map_err(Failure::usage)?;
@@ -65,6 +67,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
         None => None,
     };
     let fleet = Fleet::embed(settings, stores.as_ref()).await?;
+    let agent = definition.name.clone();
     let _queue = fleet.monitor(&monitored.health);
     note!("tool handler: file tools work in {}", settings.files.root.display());
     let host = match model.zip(stores.as_ref()) {
@@ -86,9 +89,19 @@ pub(crate) async fn run(settings: &Settings) -> Outcome {
     if settings.embeds() {
         note!("bus: in memory, for this process only; use --bus amqp://… to connect to a broker");
     }
+    let web = if arguments.web {
+        let agent = host.as_ref().map(|_| &agent);
+        let servers = fleet.embedded_servers();
+        Some(Web::start(fleet.bus.clone(), settings, stores.as_ref(), agent, servers).await?)
+    } else {
+        None
+    };
     monitored.health.serving();
     note!("ready; stop with Ctrl-C or SIGTERM");
     shutdown.requested().await;
+    if let Some(web) = web {
+        web.stop().await;
+    }
     if let Some(host) = host {
         host.stop(settings.service.drain()).await;
     }

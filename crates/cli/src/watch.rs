@@ -1,13 +1,12 @@
 //! `rockbot watch`: shows the tool calls of a fleet as they cross its bus.
 
-mod calls;
 mod details;
-mod feed;
-mod filter;
+#[cfg(test)]
+mod fixture;
 mod json_lines;
-mod message;
 mod screen;
 mod style;
+mod summary;
 mod terminal;
 mod view;
 
@@ -20,12 +19,11 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use rockbot_bus::BusReport;
+use rockbot_monitor::{Feed, Filter};
 use rockbot_service::{Interrupts, exit};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use self::{
-    feed::Feed,
-    filter::Filter,
     json_lines::JsonLines,
     screen::Header,
     terminal::TerminalGuard,

@@ -23,10 +23,46 @@ pub struct ApprovalAnswer {
     pub call_hash: String,
     /// The decision.
     pub decision: ApprovalDecision,
+    /// Reason of a denial, which the model reads: at most [`MAX_REASON_BYTES`](Self::MAX_REASON_BYTES) of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl ApprovalAnswer {
+    /// Maximum size of a reason in bytes.
+    pub const MAX_REASON_BYTES: usize = 1024;
 }
 
 impl Message for ApprovalAnswer {
     const TYPE: &'static str = "ApprovalAnswer";
+}
+
+/// How an approval request was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalOutcome {
+    /// The call may run, once.
+    Allow,
+    /// The call may run, and so may later calls of the same tool in this conversation.
+    AllowInSession,
+    /// The call may not run.
+    Deny,
+    /// No decision arrived in time; the call may not run.
+    Expired,
+    /// The call no longer waits: its turn was cancelled, or another process continues it. Unknown outcomes
+    /// parse as this one.
+    #[serde(other)]
+    Cancelled,
+}
+
+impl From<ApprovalDecision> for ApprovalOutcome {
+    fn from(decision: ApprovalDecision) -> Self {
+        match decision {
+            ApprovalDecision::Allow => Self::Allow,
+            ApprovalDecision::AllowInSession => Self::AllowInSession,
+            ApprovalDecision::Deny => Self::Deny,
+        }
+    }
 }
 
 /// Decision on a tool call.

@@ -305,6 +305,9 @@ pub struct HandlerLoad {
     /// Age of the oldest received call in milliseconds; `None` without calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<u64>,
+    /// Maximum number of calls that run at once; absent from older handlers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
 }
 
 impl ToolCatalog {

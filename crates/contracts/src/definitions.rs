@@ -238,7 +238,7 @@ mod tests {
     use regex::Regex;
 
     use super::*;
-    use crate::{ids::InstanceId, topology::ReplyAddress};
+    use crate::{ids::InstanceId, permissions::MAX_PERMISSION_BYTES, topology::ReplyAddress};
 
     fn agents(names: &[&str]) -> Vec<AgentName> {
         names.iter().map(|name| AgentName::new(*name).unwrap()).collect()
@@ -271,6 +271,17 @@ mod tests {
         assert_eq!((count("queues"), count("bindings")), (8, 8));
         let table = fleet.table();
         assert!(names.iter().all(|name| table.contains(name)), "{table}");
+    }
+
+    #[test]
+    fn permissions_of_the_longest_names_fit_the_limit_of_the_broker() {
+        let namespace = "n".repeat(200);
+        let fleet = Fleet::new(&namespace, "/", agents(&[&".".repeat(255)])).unwrap();
+        let fleet = fleet.with_pools([PoolName::new(&"p".repeat(32)).unwrap()]);
+        for user in &fleet.users {
+            let bytes = Grants::for_user(user).permissions(&namespace).longest();
+            assert!(bytes <= MAX_PERMISSION_BYTES, "{user}: {bytes}");
+        }
     }
 
     #[test]

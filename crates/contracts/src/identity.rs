@@ -23,6 +23,8 @@ const OPERATOR: &str = "operator";
 
 const MONITOR: &str = "monitor";
 
+const GATEWAY: &str = "gateway";
+
 const AGENT: &str = "agent";
 
 const TOOL_HANDLER: &str = "tool-handler";
@@ -47,17 +49,20 @@ pub enum User {
     Operator,
     /// A read-only observer of requests, replies and cancels.
     Monitor,
+    /// Sends the messages of people and programs, which reach it over HTTP, to agents. It calls no tools.
+    Gateway,
 }
 
 impl User {
     /// All services, without the agents and the named pools.
-    pub const SERVICES: [Self; 6] = [
+    pub const SERVICES: [Self; 7] = [
         Self::ToolHandler,
         Self::McpBridge,
         Self::ScriptsManager,
         Self::Cli,
         Self::Operator,
         Self::Monitor,
+        Self::Gateway,
     ];
 
     /// Returns the user name at the broker.
@@ -95,6 +100,7 @@ impl fmt::Display for User {
             Self::Cli => CLI,
             Self::Operator => OPERATOR,
             Self::Monitor => MONITOR,
+            Self::Gateway => GATEWAY,
         })
     }
 }
@@ -161,7 +167,7 @@ pub fn may_reply_as(user: Option<&str>, agent: &AgentName) -> bool {
 }
 
 /// Returns whether the broker user `user` may read and change conversations with agents: the command line
-/// program, and users that are no service, agent or handler of a fleet. `None` means that the bus validates
+/// program, the gateway, and users that are no service, agent or handler of a fleet. `None` means that the bus validates
 /// no users.
 #[must_use]
 pub fn may_use_conversations(user: Option<&str>) -> bool {
@@ -171,7 +177,8 @@ pub fn may_use_conversations(user: Option<&str>) -> bool {
         Some(user) => match Origin::parse(user) {
             Some(Origin::Agent(_) | Origin::Pool(_)) => false,
             Some(Origin::Service(_)) => {
-                User::service_of(user).is_none_or(|service| service == User::Cli)
+                let is_client = |service| matches!(service, User::Cli | User::Gateway);
+                User::service_of(user).is_none_or(is_client)
             }
             None => true,
         },

@@ -44,7 +44,7 @@ pub mod topology;
 pub mod trace;
 pub mod user;
 
-pub use approval::{ApprovalAnswer, ApprovalDecision};
+pub use approval::{ApprovalAnswer, ApprovalDecision, ApprovalOutcome};
 pub use catalog::{
     HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolGuide, ToolHints,
     ToolRegistration, ToolSource,

@@ -3,6 +3,10 @@
 //! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) with the server's
 //! name in the envelope and the tool's name on the server in the payload.
 
+mod prompt;
+mod resource;
+mod state;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -11,6 +15,18 @@ use crate::{
     ids::InstanceId,
     message::Message,
     tool::null_is_default,
+};
+
+pub use self::{
+    prompt::{
+        McpGetPromptRequest, McpPrompt, McpPromptArgument, McpPromptMessage, McpPromptMessages,
+        McpPromptRole,
+    },
+    resource::{
+        McpListResourcesRequest, McpReadResourceRequest, McpResource, McpResourceContent,
+        McpResourcePage,
+    },
+    state::{McpConnection, McpServerState},
 };
 
 /// Index of the MCP servers of a bridge process: announced on start, on changes, on request, and every
@@ -26,6 +42,10 @@ pub struct McpServersIndexed {
     /// Names of removed servers.
     #[serde(default, deserialize_with = "null_is_default")]
     pub removed: Vec<String>,
+    /// States of all servers that the process is configured with, connected or not; unchanged since the
+    /// last announcement when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<Vec<McpServerState>>,
     /// Set when `servers` contains all servers of the process.
     #[serde(default, deserialize_with = "null_is_default")]
     pub is_complete: bool,
@@ -33,7 +53,7 @@ pub struct McpServersIndexed {
     /// another fingerprint has missed a delta and requests the complete index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Hash of the complete index. Receivers compare it and don't compute it, since they may not know all
+    /// Hash of the complete index and all states. Receivers compare it and don't compute it, since they may not know all
     /// fields of a server.
     pub fingerprint: String,
 }
@@ -71,6 +91,16 @@ pub struct McpServerSummary {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub has_instructions: bool,
+    /// Set when it has resources, which can be listed and read.
+    #[serde(
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub has_resources: bool,
+    /// Its prompts, at most [`McpPrompt::MAX_LISTED`].
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<McpPrompt>,
     /// Selection of its tools for agents whose definition has none.
     #[serde(default, deserialize_with = "known_exposure", skip_serializing_if = "Option::is_none")]
     pub exposure: Option<McpExposure>,
@@ -190,6 +220,9 @@ pub struct McpToolDefinition {
     pub description: String,
     /// JSON Schema of the arguments. A schema of another dialect is rewritten.
     pub parameters: Value,
+    /// JSON Schema of the structured content of its results, if the server has one that is usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
     /// Possible effects of a call. A server's hints never remove a restriction.
     #[serde(default, deserialize_with = "null_is_default")]
     pub hints: ToolHints,

@@ -4,6 +4,11 @@
 //! queue, *read* to consume or to bind to an exchange. On a topic exchange it also checks the routing
 //! keys of publishes and bindings. Everything not listed here is refused.
 
+#[cfg(test)]
+pub(crate) use pattern::MAX_BYTES as MAX_PERMISSION_BYTES;
+use pattern::any_of;
+pub(crate) use pattern::expression;
+
 use crate::{
     identity::{CLI, User},
     pool::HandlerPool,
@@ -47,6 +52,15 @@ pub struct Permissions {
     pub topic_write: String,
     /// Routing keys it may bind on it.
     pub topic_read: String,
+}
+
+#[cfg(test)]
+impl Permissions {
+    /// Returns the length in bytes of the longest expression; see [`MAX_PERMISSION_BYTES`].
+    pub(crate) fn longest(&self) -> usize {
+        let all = [&self.configure, &self.write, &self.read, &self.topic_write, &self.topic_read];
+        all.map(String::len).into_iter().max().unwrap_or_default()
+    }
 }
 
 impl Grants {
@@ -119,6 +133,25 @@ impl Grants {
                 work_queues: Vec::new(),
                 inspects: Vec::new(),
             },
+            User::Gateway => {
+                let (announce, mcp) = (tool_catalog_announce(), tool_meta_mcp());
+                let mut queues =
+                    vec![each(USER_RESPONSE), each(announce.as_str()), each(mcp.as_str())];
+                queues.push(BindingPattern::new(&format!("{USER_NOTICE}.*.*")));
+                Self {
+                    publishes: vec![
+                        each(USER_MESSAGE),
+                        each(USER_APPROVAL),
+                        each(USER_CONVERSATION),
+                        one(&tool_catalog_refresh()),
+                        one(&tool_meta_mcp_refresh()),
+                    ],
+                    binds: vec![each(USER_RESPONSE), one(&announce), one(&mcp), each(USER_NOTICE)],
+                    queues,
+                    work_queues: Vec::new(),
+                    inspects: vec![each(USER_MESSAGE)],
+                }
+            }
             User::ToolHandler => Self::handler().with_call_queue(tool_invoke()),
             User::PoolHandler(name) => {
                 let key = HandlerPool::Named(name.clone()).invoke_key();
@@ -213,33 +246,26 @@ impl Grants {
     /// Returns the permissions at RabbitMQ.
     #[must_use]
     pub fn permissions(&self, namespace: &str) -> Permissions {
-        let queues: Vec<_> = self
-            .queues
-            .iter()
-            .map(|queue| expression(&format!("{namespace}.{}", queue.as_str())))
-            .collect();
-        let exchange = expression(namespace);
+        let named = |bare: &BindingPattern| format!("{namespace}.{}", bare.as_str());
+        let queues: Vec<_> = self.queues.iter().map(named).collect();
         let mut write = Vec::new();
         if !self.publishes.is_empty() {
-            write.push(exchange.clone());
+            write.push(namespace.to_owned());
         }
         if !self.work_queues.is_empty() {
             // Required to declare a queue with a dead-letter exchange, and to dead-letter a message.
-            write.push(expression(&dead_letter_exchange(namespace)));
+            write.push(dead_letter_exchange(namespace));
         }
         write.extend(queues.iter().cloned());
         // From 4.2.7 and 4.3.1 on, this is the least right that RabbitMQ requires to inspect a queue. A
         // user that may publish to a queue gains nothing by binding it.
-        let inspected = self.inspects.iter().map(BindingPattern::as_str);
-        write.extend(inspected.map(|queue| expression(&format!("{namespace}.{queue}"))));
-        let read = std::iter::once(exchange).chain(queues.iter().cloned()).collect::<Vec<_>>();
-        let keys = |keys: &[BindingPattern]| {
-            any_of(&keys.iter().map(|key| expression(key.as_str())).collect::<Vec<_>>())
-        };
+        write.extend(self.inspects.iter().map(named));
+        let read = std::iter::once(namespace).chain(queues.iter().map(String::as_str));
+        let keys = |keys: &[BindingPattern]| any_of(keys.iter().map(BindingPattern::as_str));
         Permissions {
             configure: any_of(&queues),
             write: any_of(&write),
-            read: any_of(&read),
+            read: any_of(read),
             topic_write: keys(&self.publishes),
             topic_read: keys(&self.binds),
         }
@@ -269,28 +295,6 @@ fn each_caller_instance(family: &str) -> BindingPattern {
     BindingPattern::new(&format!("{family}.*.*"))
 }
 
-/// A segment as encoded by [`key_segment`]. It excludes wildcards, so that the right to bind one name is
-/// not a right to bind all names.
-const SEGMENT: &str = "[A-Za-z0-9_%~-]+";
-
-/// Returns a regular expression for the names that match `pattern`.
-pub(crate) fn expression(pattern: &str) -> String {
-    let segments = pattern.split('.').map(|segment| match segment {
-        "*" => SEGMENT.to_owned(),
-        literal => literal.chars().map(escaped).collect(),
-    });
-    segments.collect::<Vec<_>>().join("\\.")
-}
-
-fn escaped(character: char) -> String {
-    let plain = character.is_alphanumeric() || matches!(character, '_' | '-' | '%' | '~');
-    if plain { character.to_string() } else { format!("\\{character}") }
-}
-
-fn any_of(expressions: &[String]) -> String {
-    // `\z` rather than `$`, which also matches before a line break at the end.
-    format!("\\A(?:{})\\z", expressions.join("|"))
-}
-
+mod pattern;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    approval::ApprovalOutcome,
+    catalog::ToolHints,
     ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, TaskId, ToolCallId},
     message::Message,
     spending::TurnUsage,
@@ -33,6 +35,36 @@ pub struct UserMessage {
     /// An agent takes that one first, also if another process received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<MessageId>,
+    /// Detail of the replies.
+    #[serde(
+        default,
+        deserialize_with = "crate::tool::null_is_default",
+        skip_serializing_if = "ReplyDetail::is_brief"
+    )]
+    pub detail: ReplyDetail,
+}
+
+/// Detail of the replies to a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyDetail {
+    /// Up to [`MAX_DETAIL_BYTES`](Self::MAX_DETAIL_BYTES) of the arguments and of the result of each call.
+    Full,
+    /// One line of the arguments, and no results. Unknown values parse as this one.
+    #[default]
+    #[serde(other)]
+    Brief,
+}
+
+impl ReplyDetail {
+    /// Maximum size of arguments and results in a reply, in bytes of each.
+    pub const MAX_DETAIL_BYTES: usize = 16 * 1024;
+
+    // The parameter is a reference for `skip_serializing_if`.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    fn is_brief(&self) -> bool {
+        *self == Self::Brief
+    }
 }
 
 impl UserMessage {
@@ -46,7 +78,14 @@ impl UserMessage {
     /// Creates a message of text.
     #[must_use]
     pub fn new(session_id: SessionId, text: impl Into<String>) -> Self {
-        Self { session_id, text: text.into(), cancel: false, media: Vec::new(), after: None }
+        Self {
+            session_id,
+            text: text.into(),
+            cancel: false,
+            media: Vec::new(),
+            after: None,
+            detail: ReplyDetail::Brief,
+        }
     }
 
     /// Creates a message that cancels the running turn.
@@ -116,6 +155,13 @@ pub enum ReplyBody {
         tool_name: String,
         /// The arguments as sent, truncated.
         arguments: String,
+        /// Number of truncated bytes.
+        #[serde(
+            default,
+            deserialize_with = "crate::tool::null_is_default",
+            skip_serializing_if = "is_zero"
+        )]
+        arguments_left_out: u64,
     },
     /// Progress of a running call.
     ToolProgressed {
@@ -145,6 +191,16 @@ pub enum ReplyBody {
         /// Conversation with a sub-agent that the call ran, at most 128 characters.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child_loop_id: Option<String>,
+        /// The result as text, truncated; only with [`ReplyDetail::Full`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<String>,
+        /// Number of truncated bytes of the result.
+        #[serde(
+            default,
+            deserialize_with = "crate::tool::null_is_default",
+            skip_serializing_if = "is_zero"
+        )]
+        result_left_out: u64,
     },
     /// A request for approval of a call, which waits for an
     /// [`ApprovalAnswer`](crate::ApprovalAnswer) at `user.approval.<agent>`.
@@ -168,6 +224,19 @@ pub enum ReplyBody {
         call_hash: String,
         /// Time until the request expires in milliseconds; an expired request counts as denied.
         expires_in_ms: u64,
+        /// Possible effects of the tool; those that the rules of the operator consider.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hints: Option<ToolHints>,
+        /// The rule of the operator that asks, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+    },
+    /// An approval request was closed.
+    ApprovalClosed {
+        /// The approval request.
+        approval_id: ApprovalId,
+        /// How it was closed.
+        decision: ApprovalOutcome,
     },
     /// The message was added to the running turn, whose answer follows.
     Steered {},
@@ -235,6 +304,15 @@ pub enum ReplyBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<TurnUsage>,
     },
+    /// A reply that this build does not know.
+    #[serde(other)]
+    Other,
+}
+
+// The parameter is a reference for `skip_serializing_if`.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Outcome of a turn.

@@ -1,24 +1,22 @@
 //! The MCP servers of a process, behind the [`McpGateway`] port.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+mod registration;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rockbot_contracts::{
     InstanceId,
     mcp::{
-        McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetails,
-        McpServerDetailsRequest, McpServerSummary,
+        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
+        McpPromptMessages, McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent,
+        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerSummary,
     },
 };
 use rockbot_llm::ChatModel;
 use rockbot_store::Store;
-use rockbot_tool_rpc::mcp::{McpGateway, McpIndex};
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex, McpServerReport};
 use rockbot_tools::{
     Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
     ToolRegistry, ToolResult, limits::queue::Queue,
@@ -32,30 +30,25 @@ use tracing::{info, warn};
 
 use crate::{
     catalog::Catalog,
-    config::{MAX_SERVERS, OAuthClient, Program, Remote, ServerConfig, ServersFile, Transport},
+    config::{InvalidServer, MAX_SERVERS, ServerConfig, ServersFile},
     connect::DialSettings,
+    content::{BoundedContent, ContentFailure, ResourceList},
     oauth::{Login, OAuthError},
     ownership::Ownership,
     queue::BridgeQueues,
     server::{BridgeContext, Server},
-    state::ServerState,
+    state::{ActiveSession, ServerState},
+    states::ServerStates,
     status::ServerStatus,
     telemetry::ServerMetrics,
     tool_caller::SESSION_TIMEOUT,
     transport::DialPolicy,
 };
 
-/// The time limit for connecting a server that is added at run time.
-const REGISTER_TIMEOUT: Duration = Duration::from_secs(45);
-/// The maximum number of servers that are awaited or stopped concurrently: all of them.
-const MAX_CONCURRENT: usize = MAX_SERVERS + MAX_ADDED;
-/// The maximum number of servers that are added at run time.
-const MAX_ADDED: usize = 32;
-/// The maximum number of arguments of a program that is added at run time.
-const MAX_ARGUMENTS: usize = 64;
-/// The longest such argument, in bytes.
-const MAX_ARGUMENT_BYTES: usize = 4096;
+pub use self::registration::RegistrationPolicy;
 
+/// The maximum number of servers that are awaited or stopped concurrently: all of them.
+const MAX_CONCURRENT: usize = MAX_SERVERS + registration::MAX_ADDED;
 /// The default capacity of the result cache, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -81,21 +74,14 @@ pub struct BridgeOptions {
     pub layers: LayerOptions,
 }
 
-/// Servers that callers may add at run time. Default: none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistrationPolicy {
-    /// Allows callers to add servers.
-    pub allowed: bool,
-    /// Programs that may be started, as named in a request.
-    pub commands: BTreeSet<String>,
-}
-
 /// The servers of this process. As a [`McpGateway`], it is usable without a bus.
 pub struct Bridge {
     context: Arc<BridgeContext>,
     executor: Arc<ToolExecutor>,
     registration: RegistrationPolicy,
     servers: RwLock<BTreeMap<String, ServerEntry>>,
+    /// The servers that the applied file does not define validly; `None` before the first file.
+    invalid: RwLock<Option<Vec<InvalidServer>>>,
 }
 
 #[derive(Clone)]
@@ -116,6 +102,7 @@ impl Bridge {
         let concurrency = if init_concurrency == 0 { 8 } else { init_concurrency };
         let context = BridgeContext {
             catalog: Catalog::new(),
+            states: ServerStates::new(layers.redactor.clone()),
             queues: BridgeQueues::new(queues),
             dial: DialSettings { policy: Arc::new(dial), tokens, apis: Arc::default() },
             ownership,
@@ -130,6 +117,7 @@ impl Bridge {
             executor: Arc::new(ToolExecutor::with_layers(registry, layers)),
             registration,
             servers: RwLock::default(),
+            invalid: RwLock::default(),
         })
     }
 
@@ -140,7 +128,8 @@ impl Bridge {
         for problem in file.queue_problems(|name| queues.is_configured(name)) {
             warn!(problem, "servers file has an invalid queue");
         }
-        let ServersFile { servers: mut wanted, queues: in_file, errors, warnings } = file;
+        let ServersFile { servers: mut wanted, queues: in_file, errors, mut invalid, warnings } =
+            file;
         for warning in &warnings {
             warn!(warning, "servers file entry has parts without effect");
         }
@@ -148,8 +137,14 @@ impl Bridge {
             warn!(error, "servers file entry rejected");
         }
         queues.apply(&in_file);
-        wanted.retain(|_, config| {
-            config.queue.as_ref().is_none_or(|queue| queues.get(queue).is_some())
+        wanted.retain(|_, ServerConfig { name, queue, required, .. }| {
+            let is_known = queue.as_ref().is_none_or(|queue| queues.get(queue).is_some());
+            if !is_known {
+                let (name, required) = (name.clone(), *required);
+                let reason = "its queue is not defined".to_owned();
+                invalid.push(InvalidServer { name, reason, required });
+            }
+            is_known
         });
         let mut removed = Vec::new();
         {
@@ -179,6 +174,8 @@ impl Bridge {
                 self.start(config, false)
             });
         }
+        self.context.states.publish_invalid(&invalid);
+        *self.invalid.write() = Some(invalid);
         info!(stopped = removed.len(), added, unchanged, "servers file applied");
     }
 
@@ -208,7 +205,15 @@ impl Bridge {
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
         let catalog = &self.context.catalog;
-        self.read().values().map(|entry| status(&entry.server, catalog)).collect()
+        let servers = self.read();
+        let servers = servers.values().map(|entry| &entry.server);
+        servers.map(|server| ServerStatus::new(server.config(), &server.state(), catalog)).collect()
+    }
+
+    /// Returns `true` once a servers file was applied.
+    #[must_use]
+    pub fn has_applied_file(&self) -> bool {
+        self.invalid.read().is_some()
     }
 
     /// Waits until every server has either connected and published its tools, or failed once; at most
@@ -288,11 +293,35 @@ impl Bridge {
         }
     }
 
-    /// Returns the names of required servers that are not connected.
+    /// Returns the names of required servers that are not connected, or whose entries are invalid.
     #[must_use]
     pub fn missing_required(&self) -> Vec<String> {
         let missing = |server: &ServerStatus| server.required && !server.ready;
-        self.servers().into_iter().filter(missing).map(|server| server.name).collect()
+        let missing = self.servers().into_iter().filter(missing).map(|server| server.name);
+        let invalid = self.invalid.read();
+        let invalid = invalid.iter().flatten().filter(|server| server.required);
+        missing.chain(invalid.map(|server| server.name.clone())).collect()
+    }
+
+    /// Returns the open session with a server. `permits` returns whether its configuration permits the
+    /// request.
+    fn session(
+        &self,
+        server: &str,
+        what: &str,
+        permits: fn(&ServerConfig) -> bool,
+    ) -> Result<Arc<ActiveSession>, McpManageError> {
+        let entry = self.find(server).ok_or_else(|| not_found(server))?;
+        if !permits(entry.server.config()) {
+            return Err(content_error(server, ContentFailure::not_offered(what)));
+        }
+        match entry.server.state() {
+            ServerState::Ready(active) => Ok(active),
+            _ => {
+                let message = format!("server {server} is not connected here; try again later");
+                Err(manage_error(server, McpManageErrorCode::Unavailable, message))
+            }
+        }
     }
 
     /// Returns a function that updates the gauges of the servers.
@@ -311,107 +340,6 @@ impl Bridge {
         self.read().get(&server.to_lowercase()).cloned()
     }
 
-    async fn add(
-        &self,
-        request: McpRegisterServerRequest,
-    ) -> Result<McpServerSummary, McpManageError> {
-        let name = request.server_name.clone();
-        let fail = |code, message: String| manage_error(&name, code, message);
-        if !self.registration.allowed {
-            let message = "adding servers at run time is disabled; ask an operator to set \
-                           mcp.allow_registration";
-            return Err(fail(McpManageErrorCode::NotPermitted, message.to_owned()));
-        }
-        let config = self.server_config(request)?;
-        let server = {
-            let mut servers = self.write();
-            if servers.contains_key(&name.to_lowercase()) {
-                let message = format!("server {name} already exists; choose another name");
-                return Err(fail(McpManageErrorCode::Conflict, message));
-            }
-            if servers.values().filter(|entry| entry.added).count() >= MAX_ADDED {
-                let message =
-                    format!("the limit of {MAX_ADDED} added servers is reached; remove one first");
-                return Err(fail(McpManageErrorCode::NotPermitted, message));
-            }
-            let entry = self.start(config, true);
-            let server = entry.server.clone();
-            servers.insert(name.to_lowercase(), entry);
-            server
-        };
-        let settled = timeout(REGISTER_TIMEOUT, self.server_settled(&server)).await.is_ok();
-        if let Some(summary) = self.context.catalog.summary(&name) {
-            return Ok(summary);
-        }
-        // A server that never connected is not kept. An operator may have taken its name meanwhile.
-        {
-            let mut servers = self.write();
-            let current = servers.get(&name.to_lowercase());
-            if current.is_some_and(|entry| Arc::ptr_eq(&entry.server, &server)) {
-                servers.remove(&name.to_lowercase());
-            }
-        }
-        server.stop().await;
-        let reason = if settled { "it cannot be connected" } else { "it did not connect in time" };
-        Err(fail(McpManageErrorCode::Unavailable, format!("server {name} was not added: {reason}")))
-    }
-
-    /// Converts a request to a configuration, without the settings reserved for operators.
-    fn server_config(
-        &self,
-        request: McpRegisterServerRequest,
-    ) -> Result<ServerConfig, McpManageError> {
-        let McpRegisterServerRequest { server_name, command, arguments, url } = request;
-        let fail = |code, message: &str| Err(manage_error(&server_name, code, message.to_owned()));
-        let too_long = arguments.iter().any(|argument| argument.len() > MAX_ARGUMENT_BYTES);
-        if arguments.len() > MAX_ARGUMENTS || too_long {
-            let message = format!(
-                "at most {MAX_ARGUMENTS} arguments of {MAX_ARGUMENT_BYTES} bytes are allowed"
-            );
-            return fail(McpManageErrorCode::InvalidRequest, &message);
-        }
-        let transport = match (command, url) {
-            (Some(command), None) if !self.registration.commands.contains(&command) => {
-                let message =
-                    "the program is not allowed; ask an operator to add it to mcp.allowed_commands";
-                return fail(McpManageErrorCode::NotPermitted, message);
-            }
-            (Some(command), None) => {
-                let (args, env) = (arguments, BTreeMap::new());
-                Transport::Stdio(Program { command, args, env, cwd: None })
-            }
-            (None, Some(url)) if arguments.is_empty() => {
-                let oauth = OAuthClient::default();
-                Transport::for_url(Remote { url, headers: BTreeMap::new(), oauth })
-            }
-            _ => {
-                let message = "specify either a command with arguments or a url";
-                return fail(McpManageErrorCode::InvalidRequest, message);
-            }
-        };
-        ServerConfig::added_at_run_time(&server_name, transport)
-            .map_err(|error| manage_error(&server_name, McpManageErrorCode::InvalidRequest, error))
-    }
-
-    async fn remove(&self, name: &str) -> Result<(), McpManageError> {
-        let server = {
-            let mut servers = self.write();
-            match servers.get(&name.to_lowercase()) {
-                None => return Err(not_found(name)),
-                Some(entry) if !entry.added => {
-                    let message =
-                        format!("server {name} is configured by an operator and cannot be removed");
-                    return Err(manage_error(name, McpManageErrorCode::NotPermitted, message));
-                }
-                Some(_) => servers.remove(&name.to_lowercase()),
-            }
-        };
-        if let Some(entry) = server {
-            entry.server.stop().await;
-        }
-        Ok(())
-    }
-
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, ServerEntry>> {
         self.servers.read()
     }
@@ -426,43 +354,14 @@ async fn stop_all(servers: impl Iterator<Item = &Arc<Server>>) {
     stream::iter(servers).for_each_concurrent(MAX_CONCURRENT, |server| server.stop()).await;
 }
 
-fn status(server: &Server, catalog: &Catalog) -> ServerStatus {
-    let ServerConfig { name, required, transport, .. } = server.config();
-    let mut status = ServerStatus {
-        name: name.clone(),
-        transport: transport.name(),
-        required: *required,
-        ready: false,
-        tools: 0,
-        rejected_tools: Vec::new(),
-        protocol_version: None,
-        reason: None,
-    };
-    match server.state() {
-        ServerState::Ready(serving) => {
-            status.ready = true;
-            if let Some(summary) = catalog.summary(&status.name) {
-                status.tools = summary.tool_count as usize;
-                status.rejected_tools = summary.rejected_tools;
-            }
-            status.reason = serving.outdated.as_ref().map(ToString::to_string);
-            status.protocol_version = Some(serving.session.info().protocol_version.clone());
-        }
-        ServerState::OwnedElsewhere { owner } => {
-            status.ready = true;
-            status.reason = Some(format!("it is owned by bridge {owner}"));
-        }
-        ServerState::Connecting { reason, .. } => {
-            status.reason = reason.map(|reason| reason.to_string());
-        }
-        ServerState::Stopped => {}
-    }
-    status
-}
-
 fn manage_error(server: &str, code: McpManageErrorCode, message: String) -> McpManageError {
     let server_name = server.chars().take(128).collect();
     McpManageError { server_name, code, message }
+}
+
+fn content_error(server: &str, failure: ContentFailure) -> McpManageError {
+    let ContentFailure { code, message } = failure;
+    manage_error(server, code, message)
 }
 
 fn not_found(server: &str) -> McpManageError {
@@ -474,6 +373,10 @@ fn not_found(server: &str) -> McpManageError {
 impl McpGateway for Bridge {
     fn index(&self) -> watch::Receiver<McpIndex> {
         self.context.catalog.index()
+    }
+
+    fn states(&self) -> watch::Receiver<Vec<McpServerReport>> {
+        self.context.states.reports()
     }
 
     fn details(
@@ -524,6 +427,47 @@ impl McpGateway for Bridge {
             let context = ToolContext { tool_name: name.into(), ..context.clone() };
             let arguments = arguments.to_string().into();
             self.executor.execute(ToolCall { context, arguments }).await
+        })
+    }
+
+    fn resources(
+        &self,
+        request: McpListResourcesRequest,
+    ) -> BoxFuture<'_, Result<McpResourcePage, McpManageError>> {
+        Box::pin(async move {
+            let McpListResourcesRequest { server_name, templates, after } = request;
+            let active = self.session(&server_name, "resources", |config| config.resources)?;
+            let listed = active.session.resources(templates, after).await;
+            let listed = listed.map_err(|failure| content_error(&server_name, failure))?;
+            let ResourceList { resources, next } = listed;
+            Ok(McpResourcePage { server_name, resources, next })
+        })
+    }
+
+    fn read_resource(
+        &self,
+        request: McpReadResourceRequest,
+    ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
+        Box::pin(async move {
+            let McpReadResourceRequest { server_name, uri } = request;
+            let active = self.session(&server_name, "resources", |config| config.resources)?;
+            let read = active.session.read_resource(&uri).await;
+            let read = read.map_err(|failure| content_error(&server_name, failure))?;
+            let BoundedContent { content, is_truncated } = read;
+            Ok(McpResourceContent { server_name, content, is_truncated })
+        })
+    }
+
+    fn prompt(
+        &self,
+        request: McpGetPromptRequest,
+    ) -> BoxFuture<'_, Result<McpPromptMessages, McpManageError>> {
+        Box::pin(async move {
+            let McpGetPromptRequest { server_name, prompt_name, arguments } = request;
+            let active = self.session(&server_name, "prompts", |config| config.prompts)?;
+            let messages = active.session.prompt(&prompt_name, arguments).await;
+            let messages = messages.map_err(|failure| content_error(&server_name, failure))?;
+            Ok(McpPromptMessages { server_name, messages })
         })
     }
 

@@ -19,7 +19,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{server_session::ServerInfo, summary, tool_caller::ToolCaller};
+use crate::{
+    definitions::{Definitions, Offers},
+    server_session::ServerInfo,
+    summary,
+    tool_caller::ToolCaller,
+};
 
 /// The longest instructions that are passed on, in characters.
 const MAX_INSTRUCTIONS_CHARS: usize = 16_000;
@@ -44,6 +49,8 @@ struct CatalogEntry {
     details: McpServerDetails,
     /// Registry names by the tools' names on the server.
     names: BTreeMap<String, String>,
+    /// The number of tools that it lists and that cannot be offered.
+    left_out: usize,
 }
 
 impl Catalog {
@@ -93,15 +100,20 @@ impl Catalog {
         Some(self.servers().get(&server.to_lowercase())?.details.server.clone())
     }
 
-    /// Replaces the tools of a server. `rejected` are those that it lists in addition.
+    /// Returns the number of tools that a server lists and that cannot be offered.
+    pub(crate) fn left_out(&self, server: &str) -> usize {
+        self.servers().get(&server.to_lowercase()).map_or(0, |entry| entry.left_out)
+    }
+
+    /// Replaces the tools of a server, and its other offers.
     pub(crate) fn update(
         &self,
         server: &str,
         info: &ServerInfo,
-        tools: &BTreeMap<String, McpToolDefinition>,
-        mut rejected: Vec<McpRejectedTool>,
+        definitions: Definitions,
         caller: &ToolCaller,
     ) {
+        let Definitions { tools, mut rejected, offers } = definitions;
         let mut servers = self.servers();
         let key = server.to_lowercase();
         let before = servers.remove(&key).map(|entry| entry.details.tools).unwrap_or_default();
@@ -114,7 +126,7 @@ impl Catalog {
         for old in &obsolete {
             self.registry.unregister(&old.model_name);
         }
-        for (tool, definition) in tools {
+        for (tool, definition) in &tools {
             if let Some(old) = unchanged.iter().find(|old| old.name == *tool) {
                 names.insert(tool.clone(), old.model_name.clone());
                 definitions.push(old.clone());
@@ -134,16 +146,20 @@ impl Catalog {
                 }
             }
         }
+        let left_out = rejected.len();
         let rejected = listed(rejected);
         for McpRejectedTool { name, reason } in &rejected {
             warn!(%server, tool = %name, %reason, "tool rejected");
         }
         let mut details = details(server, info, definitions);
+        let Offers { has_resources, prompts } = offers;
+        details.server.has_resources = has_resources;
+        details.server.prompts = prompts;
         details.server.rejected_tools = rejected;
         details.server.exposure = caller.config().exposure;
         limit_entry(&mut details.server);
         let summary = details.server.clone();
-        servers.insert(key, CatalogEntry { details, names });
+        servers.insert(key, CatalogEntry { details, names, left_out });
         drop(servers);
         self.index.send_if_modified(|index| {
             let old = index.get(server);
@@ -152,6 +168,8 @@ impl Catalog {
                 old.fingerprint == summary.fingerprint
                     && old.rejected_tools == summary.rejected_tools
                     && old.has_instructions == summary.has_instructions
+                    && old.has_resources == summary.has_resources
+                    && old.prompts == summary.prompts
             });
             if same_tools {
                 return false;
@@ -236,6 +254,8 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         tool_names: names,
         rejected_tools: Vec::new(),
         has_instructions: instructions.is_some(),
+        has_resources: false,
+        prompts: Vec::new(),
         exposure: None,
         fingerprint: server_fingerprint(&tools),
     };

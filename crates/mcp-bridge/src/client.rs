@@ -44,7 +44,7 @@ impl Client {
         ProgressGuard { client: self.clone(), token }
     }
 
-    /// Completes when the server has announced changed tools; coalesces announcements.
+    /// Completes when the server has announced changed tools or prompts; coalesces announcements.
     pub(crate) async fn tools_changed(&self) {
         self.0.tools_changed.notified().await;
     }
@@ -99,6 +99,11 @@ impl ClientHandler for Client {
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.notify_tools_changed();
+    }
+
+    /// Prompts are listed together with the tools.
+    async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
         self.notify_tools_changed();
     }
 }

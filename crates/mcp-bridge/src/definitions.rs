@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use rmcp::model::Tool;
 use rockbot_contracts::{
     ToolHints,
-    mcp::{McpRejectedTool, McpToolDefinition},
+    mcp::{McpPrompt, McpRejectedTool, McpToolDefinition},
     outside_text::is_name,
 };
 use rockbot_tools::{
+    ArgumentSchema,
     names::{DEFAULT_NAME_BYTES, namespaced, with_hash},
     schema,
 };
@@ -29,13 +30,22 @@ const MAX_REJECTED_NAME_CHARS: usize = 80;
 /// The largest schema of a tool, in bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 48 * 1024;
 
-/// The permitted and usable tools of a server.
+/// The permitted and usable tools of a server, and its prompts.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Definitions {
     /// Definitions by the tools' names on the server.
     pub(crate) tools: BTreeMap<String, McpToolDefinition>,
     /// Rejected tools with the reason.
     pub(crate) rejected: Vec<McpRejectedTool>,
+    /// Offers besides tools.
+    pub(crate) offers: Offers,
+}
+
+/// Offers of a server besides tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Offers {
+    pub(crate) has_resources: bool,
+    pub(crate) prompts: Vec<McpPrompt>,
 }
 
 /// The limits of a kind of server.
@@ -91,6 +101,8 @@ impl Definitions {
                 }
                 Ok(definition) => {
                     bytes += definition.description.len() + definition.parameters.to_string().len();
+                    let output = definition.output_schema.as_ref();
+                    bytes += output.map_or(0, |schema| schema.to_string().len());
                     definitions.tools.insert(definition.name.clone(), definition);
                 }
                 Err(reason) => definitions.reject(&name, reason),
@@ -155,11 +167,23 @@ fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, St
         title,
         description: description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
         parameters,
+        output_schema: tool
+            .output_schema
+            .and_then(|schema| usable_output_schema(Value::Object(schema.as_ref().clone()))),
         hints,
         timeout_ms: config
             .request_timeout
             .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
     })
+}
+
+/// Returns a schema that results can be validated against; `None` if it is too large or unusable, which
+/// costs only the validation.
+fn usable_output_schema(mut output: Value) -> Option<Value> {
+    schema::repair(&mut output);
+    let is_usable =
+        output.to_string().len() <= MAX_SCHEMA_BYTES && ArgumentSchema::compile(&output).is_ok();
+    is_usable.then_some(output)
 }
 
 #[cfg(test)]
@@ -202,6 +226,27 @@ mod tests {
         assert_eq!(tool.parameters["additionalProperties"], false);
         assert_eq!(tool.hints, ToolHints::default(), "a server cannot lift restrictions");
         assert_eq!(tool.title.as_deref(), Some("T"));
+    }
+
+    #[test]
+    fn unusable_output_schema_costs_only_the_validation() {
+        let server = config(&json!({"command": "x"}));
+        let with_output = |name: &str, output: Value| {
+            let mut tool = tool(name);
+            tool.output_schema = Some(std::sync::Arc::new(output.as_object().unwrap().clone()));
+            tool
+        };
+        let usable = json!({"type": "object", "required": ["n"]});
+        let listed = vec![
+            with_output("usable", usable.clone()),
+            with_output("reference", json!({"type": "object", "$ref": "https://example.com/s"})),
+            with_output("large", json!({"type": "object", "title": "x".repeat(60_000)})),
+        ];
+        let definitions = Definitions::from_listed(&server, listed);
+        assert_eq!(definitions.tools["usable"].output_schema, Some(usable));
+        assert_eq!(definitions.tools["reference"].output_schema, None);
+        assert_eq!(definitions.tools["large"].output_schema, None);
+        assert!(definitions.rejected.is_empty());
     }
 
     #[test]

@@ -8,15 +8,18 @@ mod catalog;
 mod client;
 mod config;
 mod connect;
+mod content;
 mod definitions;
 mod era;
 mod frame;
 mod loopback;
 pub mod oauth;
 mod openapi;
+mod output_check;
 mod ownership;
 mod probe;
 mod queue;
+pub mod registry;
 mod result;
 mod section;
 mod server;
@@ -24,6 +27,7 @@ mod server_session;
 mod service;
 mod session;
 mod state;
+mod states;
 mod status;
 mod summary;
 mod telemetry;
@@ -33,8 +37,8 @@ pub mod transport;
 
 pub use bridge::{Bridge, BridgeOptions, RegistrationPolicy};
 pub use config::{
-    ClientFile, ClientServer, OAuthClient, Program, Protocol, Remote, ServerConfig, ServersFile,
-    ServersFileError, Transport,
+    ClientFile, ClientServer, InvalidServer, OAuthClient, OutputViolations, Program, Protocol,
+    Remote, ServerConfig, ServersFile, ServersFileError, Transport,
 };
 pub use queue::QueueConfig;
 pub use section::McpSection;

@@ -109,6 +109,7 @@ fn definition(config: &ServerConfig, tool: &ApiTool) -> McpToolDefinition {
         title: registration.label.clone(),
         description: registration.description.clone(),
         parameters: registration.parameters.clone(),
+        output_schema: None,
         hints,
         timeout_ms: registration.timeout_ms,
     }

@@ -40,7 +40,8 @@ pub(crate) fn readable_result(mut result: Value) -> Option<ToolResult> {
     serde_json::from_value(result).ok().map(tool_result)
 }
 
-fn convert_block(block: Block) -> ContentBlock {
+/// Converts a content block.
+pub(crate) fn convert_block(block: Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::Text { text: text.text },
         Block::Image(image) => ContentBlock::Image { data: image.data, mime_type: image.mime_type },
@@ -53,16 +54,21 @@ fn convert_block(block: Block) -> ContentBlock {
             let text = Some(format!("{text} <{uri}>"));
             ContentBlock::Resource { uri, mime_type, text }
         }
-        Block::Resource(embedded) => match embedded.resource {
-            ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
-                ContentBlock::Resource { uri, mime_type, text: Some(text) }
-            }
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                convert_bytes(uri, mime_type, blob)
-            }
-            _ => ContentBlock::Text { text: "[resource of an unsupported kind]".to_owned() },
-        },
+        Block::Resource(embedded) => convert_resource(embedded.resource),
         _ => ContentBlock::Text { text: "[content of an unsupported kind]".to_owned() },
+    }
+}
+
+/// Converts the content of a resource.
+pub(crate) fn convert_resource(resource: ResourceContents) -> ContentBlock {
+    match resource {
+        ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
+            ContentBlock::Resource { uri, mime_type, text: Some(text) }
+        }
+        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+            convert_bytes(uri, mime_type, blob)
+        }
+        _ => ContentBlock::Text { text: "[resource of an unsupported kind]".to_owned() },
     }
 }
 

@@ -30,6 +30,9 @@ pub struct McpSection {
     pub allow_registration: bool,
     /// The programs that such servers may start. Default: none.
     pub allowed_commands: BTreeSet<String>,
+    /// The registry that `rockbot mcp search` and `rockbot mcp add` use: the URL of an API, or a file.
+    /// Default: none.
+    pub registry: Option<String>,
     /// Summarizes each server with the model of `[llm]`. Default: false.
     pub summaries: bool,
 }
@@ -44,6 +47,7 @@ impl Default for McpSection {
             tokens: None,
             allow_registration: false,
             allowed_commands: BTreeSet::new(),
+            registry: None,
             summaries: false,
         }
     }

@@ -25,7 +25,6 @@ use crate::{
     client::Client,
     config::ServerConfig,
     connect::{self, ConnectFailure, Opened},
-    definitions::Definitions,
     era::Era,
     oauth::{Grant, OAuthTokens},
     openapi::ApiSession,
@@ -34,6 +33,8 @@ use crate::{
     server_session::ServerSession,
     session::Session,
     state::{ActiveSession, ServerState},
+    states::ServerStates,
+    status::ServerStatus,
     summary,
     telemetry::ServerMetrics,
     tool_caller::ToolCaller,
@@ -59,6 +60,7 @@ const WITHDRAW_AFTER_FAILURES: u32 = 3;
 /// State shared by all servers of a bridge.
 pub(crate) struct BridgeContext {
     pub(crate) catalog: Catalog,
+    pub(crate) states: ServerStates,
     pub(crate) queues: BridgeQueues,
     pub(crate) dial: connect::DialSettings,
     pub(crate) ownership: Option<Ownership>,
@@ -73,6 +75,7 @@ pub(crate) struct BridgeContext {
 pub(crate) struct Server {
     caller: ToolCaller,
     tokens: Option<OAuthTokens>,
+    context: Arc<BridgeContext>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -90,14 +93,16 @@ impl Server {
             caller: caller.clone(),
             tokens: tokens.clone(),
             state: sender,
-            context,
+            context: context.clone(),
             stop: stop.clone(),
             era,
             ownership: None,
             backoff: Backoff::new(),
+            restarts: 0,
         };
+        task.publish_state();
         let task = Mutex::new(Some(tokio::spawn(task.run())));
-        Self { caller, tokens, stop, task }
+        Self { caller, tokens, context, stop, task }
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
@@ -140,6 +145,7 @@ impl Server {
             warn!(server = %self.config().name, "server shutdown timed out; aborting its task");
             task.abort();
         }
+        self.context.states.remove(&self.config().name);
     }
 }
 
@@ -185,6 +191,8 @@ struct ConnectionTask {
     era: Era,
     ownership: Option<OwnershipGuard>,
     backoff: Backoff,
+    /// Sessions that ended unexpectedly.
+    restarts: u32,
 }
 
 /// The reason why a session ended.
@@ -224,6 +232,7 @@ impl ConnectionTask {
                 }
                 SessionEnd::Lost => {
                     info!(server = %name, lasted = ?opened_at.elapsed(), "session ended");
+                    self.restarts = self.restarts.saturating_add(1);
                     let metrics = &self.context.metrics;
                     counter!("rockbot_mcp_server_restarts_total", "server" => metrics.label(&name).to_owned())
                         .increment(1);
@@ -249,7 +258,7 @@ impl ConnectionTask {
                 );
                 ServerState::Connecting { failures, reason: Some(reason.into()) }
             };
-            self.state.send_replace(state);
+            self.set_state(state);
         }
         self.context.catalog.withdraw(&self.name());
         self.state.send_replace(ServerState::Stopped);
@@ -260,6 +269,18 @@ impl ConnectionTask {
 
     fn name(&self) -> String {
         self.caller.config().name.clone()
+    }
+
+    fn set_state(&self, state: ServerState) {
+        self.state.send_replace(state);
+        self.publish_state();
+    }
+
+    /// Publishes the current state for people.
+    fn publish_state(&self) {
+        let config = self.caller.config();
+        let status = ServerStatus::new(config, &self.state.borrow(), &self.context.catalog);
+        self.context.states.publish(status.announced(self.restarts));
     }
 
     /// Waits for the back-off and for a permit to start, then connects. Returns `None` if connecting fails.
@@ -302,10 +323,11 @@ impl ConnectionTask {
         }
         let owned = ownership.acquire(&config.name, |owner| {
             self.context.catalog.withdraw(&config.name);
-            self.state.send_replace(ServerState::OwnedElsewhere { owner: owner.into() });
+            self.set_state(ServerState::OwnedElsewhere { owner: owner.into() });
         });
-        self.ownership = Some(owned.await);
-        self.state.send_replace(ServerState::Connecting { failures: 0, reason: None });
+        let owned = owned.await;
+        self.ownership = Some(owned);
+        self.set_state(ServerState::Connecting { failures: 0, reason: None });
     }
 
     fn record_failure(&mut self, reason: &str) {
@@ -321,7 +343,7 @@ impl ConnectionTask {
             self.context.catalog.withdraw(&name);
         }
         let reason = Some(reason.into());
-        self.state.send_replace(ServerState::Connecting { failures, reason });
+        self.set_state(ServerState::Connecting { failures, reason });
     }
 
     /// Serves a session until it ends.
@@ -440,10 +462,11 @@ impl ConnectionTask {
         self.state.send_modify(|state| {
             if let ServerState::Ready(active) = state {
                 let (session, tools) = (active.session.clone(), active.tools.clone());
-                let outdated = Some(reason.into());
-                *active = Arc::new(ActiveSession { session, tools, outdated });
+                let (outputs, outdated) = (active.outputs.clone(), Some(reason.into()));
+                *active = Arc::new(ActiveSession { session, tools, outputs, outdated });
             }
         });
+        self.publish_state();
     }
 
     async fn refresh_tools(&self, session: Arc<dyn ServerSession>) -> Result<(), String> {
@@ -451,14 +474,15 @@ impl ConnectionTask {
         let trace = RequestTrace::start(config, "tools/list");
         let listed = session.list(config).await;
         trace.ended(listed.is_ok());
-        let Definitions { tools, rejected } = listed?;
-        debug!(server = %config.name, tools = tools.len(), "server tools updated");
+        let definitions = listed?;
+        debug!(server = %config.name, tools = definitions.tools.len(), "server tools updated");
         // Ready before the catalog is updated, so that every announced tool can be called.
-        let tools = Arc::new(tools);
-        let active = Arc::new(ActiveSession { session, tools, outdated: None });
+        let (tools, outputs) = (Arc::new(definitions.tools.clone()), Arc::default());
+        let active = Arc::new(ActiveSession { session, tools, outputs, outdated: None });
         let before = self.state.send_replace(ServerState::Ready(active.clone()));
         let info = active.session.info();
-        self.context.catalog.update(&config.name, info, &active.tools, rejected, &self.caller);
+        self.context.catalog.update(&config.name, info, definitions, &self.caller);
+        self.publish_state();
         if !matches!(before, ServerState::Ready(_)) {
             info!(server = %config.name, protocol = %info.protocol_version, "server connected");
         }
@@ -476,7 +500,7 @@ impl ConnectionTask {
     }
 }
 
-/// The stream of tool change notifications from a server whose protocol has no handshake. Other servers send
+/// The stream of tool and prompt change notifications from a server whose protocol has no handshake. Other servers send
 /// them over the session.
 struct ToolChanges(Option<Subscription>);
 
@@ -485,7 +509,9 @@ impl ToolChanges {
         if session.has_handshake {
             return Self(None);
         }
-        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        let filter = SubscriptionFilter::builder().tools_list_changed();
+        let filter = if session.has_prompts { filter.prompts_list_changed() } else { filter };
+        let filter = filter.build();
         let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
         Self(opened.ok().and_then(Result::ok))
     }

@@ -1,6 +1,7 @@
 //! Sessions with servers: listing and calling tools.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -18,17 +19,21 @@ use rmcp::{
     },
     service::{ClientCacheConfig, Peer, PeerRequestOptions, ServiceError},
 };
-use rockbot_contracts::{Executed, mcp::McpToolDefinition};
+use rockbot_contracts::{
+    Executed,
+    mcp::{McpPromptMessage, McpToolDefinition},
+};
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::Instrument;
+use tracing::{Instrument, warn};
 
 use crate::{
     call_error::{CallError, failure, is_gone},
     client::Client,
     config::ServerConfig,
-    definitions::{Definitions, MAX_TOOLS},
+    content::{self, BoundedContent, ContentFailure, ResourceList},
+    definitions::{Definitions, MAX_TOOLS, Offers},
     result::{readable_result, tool_result},
     server_session::{ServerInfo, ServerSession},
     telemetry,
@@ -52,6 +57,10 @@ pub(crate) struct Session {
     client: Client,
     calls: Arc<AtomicUsize>,
     info: ServerInfo,
+    /// The server declares resources.
+    has_resources: bool,
+    /// The server declares prompts.
+    pub(crate) has_prompts: bool,
     /// The session began with a handshake, as before 2026-07-28.
     pub(crate) has_handshake: bool,
 }
@@ -63,6 +72,7 @@ impl Session {
         let info = peer.peer_info();
         let info = info.as_deref();
         let version = info.map(|info| info.protocol_version.clone()).unwrap_or_default();
+        let capabilities = info.map(|info| info.capabilities.clone()).unwrap_or_default();
         let server_info = ServerInfo {
             display_name: info
                 .and_then(|info| info.server_info.as_ref())
@@ -72,6 +82,8 @@ impl Session {
         };
         Self {
             info: server_info,
+            has_resources: capabilities.resources.is_some(),
+            has_prompts: capabilities.prompts.is_some(),
             has_handshake: version.has_initialize(),
             peer,
             client,
@@ -108,6 +120,20 @@ impl Session {
             }
         }
         Ok(tools)
+    }
+
+    /// Returns the offers of the server besides tools that its configuration permits. A list of prompts that
+    /// fails is empty: the tools do not depend on it.
+    async fn offers(&self, config: &ServerConfig) -> Offers {
+        let mut offers =
+            Offers { has_resources: self.has_resources && config.resources, prompts: Vec::new() };
+        if self.has_prompts && config.prompts {
+            match content::list_prompts(&self.peer).await {
+                Ok(prompts) => offers.prompts = prompts,
+                Err(error) => warn!(server = %config.name, error, "prompt listing failed"),
+            }
+        }
+        offers
     }
 
     /// Returns whether the server replies, even with an error.
@@ -241,7 +267,8 @@ impl ServerSession for Session {
     fn list<'a>(&'a self, config: &'a ServerConfig) -> BoxFuture<'a, Result<Definitions, String>> {
         Box::pin(async move {
             let listed = self.tools().await.map_err(|error| describe_request(&error))?;
-            Ok(Definitions::from_listed(config, listed))
+            let offers = self.offers(config).await;
+            Ok(Definitions { offers, ..Definitions::from_listed(config, listed) })
         })
     }
 
@@ -253,6 +280,44 @@ impl ServerSession for Session {
         idle: Duration,
     ) -> BoxFuture<'a, Result<ToolResult, CallError>> {
         Box::pin(self.traced_call(tool, arguments, context, idle))
+    }
+
+    fn resources(
+        &self,
+        templates: bool,
+        after: Option<String>,
+    ) -> BoxFuture<'_, Result<ResourceList, ContentFailure>> {
+        Box::pin(async move {
+            if !self.has_resources {
+                return Err(ContentFailure::not_offered("resources"));
+            }
+            content::list_resources(&self.peer, templates, after).await
+        })
+    }
+
+    fn read_resource<'a>(
+        &'a self,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<BoundedContent, ContentFailure>> {
+        Box::pin(async move {
+            if !self.has_resources {
+                return Err(ContentFailure::not_offered("resources"));
+            }
+            content::read_resource(&self.peer, uri).await
+        })
+    }
+
+    fn prompt<'a>(
+        &'a self,
+        name: &'a str,
+        arguments: BTreeMap<String, String>,
+    ) -> BoxFuture<'a, Result<Vec<McpPromptMessage>, ContentFailure>> {
+        Box::pin(async move {
+            if !self.has_prompts {
+                return Err(ContentFailure::not_offered("prompts"));
+            }
+            content::get_prompt(&self.peer, name, arguments).await
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::mcp::McpToolDefinition;
 
-use crate::server_session::ServerSession;
+use crate::{output_check::OutputSchemas, server_session::ServerSession};
 
 /// The state of a server.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub(crate) struct ActiveSession {
     pub(crate) session: Arc<dyn ServerSession>,
     /// Definitions by the tools' names on the server.
     pub(crate) tools: Arc<BTreeMap<String, McpToolDefinition>>,
+    /// Schemas of the tools' results.
+    pub(crate) outputs: Arc<OutputSchemas>,
     /// Why the tools are not up to date, if so.
     pub(crate) outdated: Option<Arc<str>>,
 }

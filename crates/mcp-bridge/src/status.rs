@@ -1,6 +1,12 @@
 //! The status of a server.
 
-use rockbot_contracts::mcp::McpRejectedTool;
+use rockbot_contracts::mcp::{McpConnection, McpRejectedTool, McpServerState};
+
+use crate::{
+    catalog::Catalog,
+    config::ServerConfig,
+    state::{ActiveSession, ServerState},
+};
 
 /// The status of a server, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,14 +17,84 @@ pub struct ServerStatus {
     pub transport: &'static str,
     /// The bridge is not ready without this server.
     pub required: bool,
+    /// The state of the connection.
+    pub connection: McpConnection,
     /// It is connected, here or at another bridge.
     pub ready: bool,
-    /// The number of offered tools; 0 while it is not connected here.
+    /// The number of offered tools; 0 while they cannot be called here.
     pub tools: usize,
     /// Tools that it lists and that cannot be offered.
     pub rejected_tools: Vec<McpRejectedTool>,
+    /// The number of those tools, of which at most 20 are in `rejected_tools`.
+    pub tools_left_out: usize,
     /// The protocol revision, or the version of an OpenAPI document, while it is connected here.
     pub protocol_version: Option<String>,
     /// Why it is not connected here, or why its tools are not up to date, if known.
     pub reason: Option<String>,
+}
+
+impl ServerStatus {
+    pub(crate) fn new(config: &ServerConfig, state: &ServerState, catalog: &Catalog) -> Self {
+        let connection = match state {
+            ServerState::Ready(_) => McpConnection::Connected,
+            ServerState::OwnedElsewhere { .. } => McpConnection::OwnedElsewhere,
+            ServerState::Connecting { failures: 0, .. } => McpConnection::Connecting,
+            ServerState::Connecting { .. } => McpConnection::Failed,
+            ServerState::Stopped => McpConnection::Unknown,
+        };
+        let (protocol_version, reason) = match state {
+            ServerState::Ready(active) => {
+                let ActiveSession { session, outdated, .. } = active.as_ref();
+                let version = session.info().protocol_version.clone();
+                (Some(version), outdated.as_ref().map(ToString::to_string))
+            }
+            ServerState::OwnedElsewhere { owner } => {
+                (None, Some(format!("it is owned by bridge {owner}")))
+            }
+            ServerState::Connecting { reason, .. } => {
+                (None, reason.as_ref().map(ToString::to_string))
+            }
+            ServerState::Stopped => (None, None),
+        };
+        let offered = match connection {
+            McpConnection::Connected => catalog.summary(&config.name),
+            _ => None,
+        };
+        let (tools, rejected_tools) = offered.map_or((0, Vec::new()), |summary| {
+            (summary.tool_count as usize, summary.rejected_tools)
+        });
+        Self {
+            name: config.name.clone(),
+            transport: config.transport.name(),
+            required: config.required,
+            connection,
+            ready: connection.is_usable(),
+            tools,
+            rejected_tools,
+            tools_left_out: if connection == McpConnection::Connected {
+                catalog.left_out(&config.name)
+            } else {
+                0
+            },
+            protocol_version,
+            reason,
+        }
+    }
+
+    /// Returns the state to announce. Its publisher sets the time.
+    pub(crate) fn announced(self, restarts: u32) -> McpServerState {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        McpServerState {
+            tools_offered: number(self.tools),
+            tools_left_out: number(self.tools_left_out),
+            name: self.name,
+            connection: self.connection,
+            reason: self.reason,
+            since_ms: 0,
+            restarts,
+            transport: self.transport.to_owned(),
+            protocol_version: self.protocol_version,
+            required: self.required,
+        }
+    }
 }

@@ -92,7 +92,9 @@ impl ToolCaller {
         let outcome = active.session.call(definition, arguments, call, idle).await;
         let sent = if self.config.trace { arguments.to_string().len() } else { 0 };
         trace.call_ended(tool, sent, &outcome);
-        outcome.map(ToolResult::without_hidden_text).map_err(CallError::without_hidden_text)
+        let result = outcome.map_err(CallError::without_hidden_text)?.without_hidden_text();
+        let treatment = self.config.output_violations;
+        Ok(active.outputs.check(definition, treatment, result, call).await?)
     }
 
     /// Returns the session; waits up to [`SESSION_TIMEOUT`] for one that is being opened.

@@ -1,19 +1,29 @@
 //! A listener with a bounded number of HTTP/1 connections and timeouts.
 //!
-//! A connection must send the head of a request within 5 s, however slowly its bytes arrive. When the
-//! number of connections is reached, a further one replaces the connection that has waited longest for
-//! the head of a request, so that half-sent requests cannot keep others out.
+//! A connection must send the head of a request within 5 s, however slowly its bytes arrive, and within
+//! 64 KiB. When the number of connections is reached, a further one replaces the connection that has waited
+//! longest for the head of a request, so that half-sent requests cannot keep others out. A connection that
+//! takes no bytes of a response for 30 s is closed.
+//!
+//! Bytes do not show where a response ends. A server with long responses or streams marks a connection as in
+//! use with [`Peer::begin`], until the response has ended.
 
 use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use axum::serve::Listener;
+use axum::{
+    extract::connect_info::Connected,
+    serve::{IncomingStream, Listener},
+};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -25,6 +35,12 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Largest head of a request, in bytes.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// Time limit for the other side to take bytes of a response.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time that a connection may wait for the head of a request before another can replace it.
 const REPLACEABLE_AFTER: Duration = Duration::from_millis(500);
@@ -59,7 +75,9 @@ impl BoundedListener {
                 return permit.ok();
             }
             let now = Instant::now();
-            let waiting = self.open.iter().filter_map(Weak::upgrade).filter_map(|waiting| {
+            let unused = self.open.iter().filter_map(Weak::upgrade);
+            let unused = unused.filter(|open| open.requests.load(Ordering::Acquire) == 0);
+            let waiting = unused.filter_map(|waiting| {
                 let since = *waiting.since.lock();
                 since
                     .filter(|since| now - *since >= REPLACEABLE_AFTER)
@@ -88,6 +106,7 @@ impl Listener for BoundedListener {
         };
         let waiting = Arc::new(Waiting {
             since: Mutex::new(Some(Instant::now())),
+            requests: AtomicUsize::new(0),
             replaced: CancellationToken::new(),
         });
         self.open.retain(|open| open.strong_count() > 0);
@@ -95,8 +114,9 @@ impl Listener for BoundedListener {
         let connection = Connection {
             stream,
             idle_timeout: self.idle_timeout,
-            phase: Phase::Head { matched: 0 },
+            phase: Phase::Head { matched: 0, bytes: 0 },
             timer: Box::pin(sleep(HEAD_TIMEOUT)),
+            stalled: None,
             replaced: Box::pin(waiting.replaced.clone().cancelled_owned()),
             waiting,
             _permit: permit,
@@ -114,14 +134,57 @@ impl Listener for BoundedListener {
 struct Waiting {
     /// Time since when the connection waits for a request; `None` during a request.
     since: Mutex<Option<Instant>>,
+    /// Number of requests that are being processed or answered.
+    requests: AtomicUsize,
     replaced: CancellationToken,
+}
+
+/// The other side of a connection. A server that is given the type for the connection's info has it in the
+/// extensions of each request, as `ConnectInfo<Peer>`.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    address: SocketAddr,
+    waiting: Arc<Waiting>,
+}
+
+impl Peer {
+    /// Returns the address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Marks the connection as in use until the value is dropped. Until then another connection does not
+    /// replace it, and it is not closed as idle.
+    #[must_use]
+    pub fn begin(&self) -> InUse {
+        self.waiting.requests.fetch_add(1, Ordering::AcqRel);
+        InUse(self.waiting.clone())
+    }
+}
+
+impl Connected<IncomingStream<'_, BoundedListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
+        Self { address: *stream.remote_addr(), waiting: stream.io().waiting.clone() }
+    }
+}
+
+/// A connection in use, until dropped.
+#[derive(Debug)]
+pub struct InUse(Arc<Waiting>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        *self.0.since.lock() = Some(Instant::now());
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Phase of the exchange on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The head of a request is being received; `matched` bytes of its end have been.
-    Head { matched: usize },
+    /// The head of a request is being received: `bytes` so far, of which the last `matched` begin its end.
+    Head { matched: usize, bytes: usize },
     /// A request is being received or processed.
     Request,
     /// The response is being sent, or has been.
@@ -135,6 +198,8 @@ pub struct Connection {
     idle_timeout: Duration,
     phase: Phase,
     timer: Pin<Box<Sleep>>,
+    /// Runs while the other side takes no bytes.
+    stalled: Option<Pin<Box<Sleep>>>,
     replaced: Pin<Box<WaitForCancellationFutureOwned>>,
     waiting: Arc<Waiting>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -146,17 +211,17 @@ impl Connection {
             return;
         }
         if self.phase == Phase::Response {
-            self.phase = Phase::Head { matched: 0 };
+            self.phase = Phase::Head { matched: 0, bytes: 0 };
             self.wait(HEAD_TIMEOUT);
         }
-        if let Phase::Head { matched } = self.phase {
+        if let Phase::Head { matched, bytes: before } = self.phase {
             let matched = bytes.iter().fold(matched, |matched, byte| match (matched, byte) {
                 (HEAD_END_BYTES, _) => matched,
                 (0 | 2, b'\r') | (1 | 3, b'\n') => matched + 1,
                 (_, b'\r') => 1,
                 _ => 0,
             });
-            self.phase = Phase::Head { matched };
+            self.phase = Phase::Head { matched, bytes: before + bytes.len() };
             if matched < HEAD_END_BYTES {
                 return;
             }
@@ -198,6 +263,9 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
             this.received(&buffer.filled()[before..]);
+            if matches!(this.phase, Phase::Head { bytes, .. } if bytes > MAX_HEAD_BYTES) {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             // A head that arrives byte by byte must not postpone the end.
             if matches!(this.phase, Phase::Head { .. })
                 && this.timer.as_mut().poll(context).is_ready()
@@ -206,8 +274,13 @@ impl AsyncRead for Connection {
             }
             return Poll::Ready(read);
         }
-        ready!(this.timer.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        loop {
+            ready!(this.timer.as_mut().poll(context));
+            if this.waiting.requests.load(Ordering::Acquire) == 0 {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            this.timer.as_mut().reset(Instant::now() + this.idle_timeout);
+        }
     }
 }
 
@@ -219,8 +292,17 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        if let Poll::Ready(Ok(_)) = written {
-            this.sent(bytes);
+        match written {
+            Poll::Ready(Ok(_)) => {
+                this.stalled = None;
+                this.sent(bytes);
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                let stalled = this.stalled.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+                ready!(stalled.as_mut().poll(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
         }
         written
     }
@@ -303,6 +385,68 @@ mod tests {
         let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(start.elapsed().as_secs(), MINUTE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_in_use_is_neither_replaced_nor_idle() {
+        let (mut listener, address) = listener(1).await;
+        let _stream = connect(address, REQUEST).await;
+        let (mut stream, _) = listener.accept().await;
+        read(&mut stream, REQUEST.len()).await;
+        let in_use = Peer { address, waiting: stream.waiting.clone() }.begin();
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        let _second = connect(address, REQUEST).await;
+        assert_never("a second connection", async {
+            tokio::select! {
+                _ = listener.accept() => {}
+                _ = stream.read_u8() => {}
+            }
+        })
+        .await;
+        tokio::time::advance(3 * MINUTE).await;
+        drop(in_use);
+        let replaced = tokio::join!(listener.accept(), async {
+            let error = stream.read_u8().await.unwrap_err();
+            drop(stream);
+            error
+        });
+        assert_eq!(replaced.1.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn response_that_is_not_taken_ends_the_connection() {
+        let (mut listener, address) = listener(1).await;
+        let _reads_nothing = connect(address, REQUEST).await;
+        let (mut connection, _) = listener.accept().await;
+        read(&mut connection, REQUEST.len()).await;
+        let start = Instant::now();
+        let chunk = vec![b'x'; 1 << 20];
+        let error = loop {
+            match connection.write_all(&chunk).await {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed().as_secs(), WRITE_TIMEOUT.as_secs());
+    }
+
+    #[tokio::test]
+    async fn head_over_its_limit_ends_the_connection() {
+        let (mut listener, address) = listener(1).await;
+        let mut client = connect(address, "GET / HTTP/1.1\r\n").await;
+        let (mut connection, _) = listener.accept().await;
+        let header = format!("a: {}\r\n", "x".repeat(1000));
+        let sending =
+            tokio::spawn(async move { while client.write_all(header.as_bytes()).await.is_ok() {} });
+        let error = loop {
+            match connection.read_u8().await {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        sending.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,6 +37,9 @@ pub struct Document<T> {
     pub expires_at: Option<Timestamp>,
 }
 
+/// Name and version of an entry that is not a document of the expected type, and why.
+pub type UnreadableDocument = (Vec<String>, Version, StoreError);
+
 /// The outcome of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutOutcome<T> {
@@ -83,6 +86,14 @@ impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
         Ok(found.map(read).transpose()?)
     }
 
+    /// Returns the entry with this name, also if it is not a document of this type.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    pub async fn entry<S: AsRef<str>>(&self, name: &[S]) -> Result<Option<Entry>, DocumentError> {
+        Ok(self.store.get(&self.key(name)?).await?)
+    }
+
     /// Writes a document if the current one meets `expected`. Without a `ttl` it does not expire.
     ///
     /// # Errors
@@ -127,23 +138,43 @@ impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
         below: &[S],
         limit: usize,
     ) -> Result<Vec<(Vec<String>, Document<T>)>, DocumentError> {
+        let (found, unreadable) = self.list_all(below, limit).await?;
+        for (_, _, error) in unreadable {
+            warn!(%error, "unreadable document skipped");
+        }
+        Ok(found)
+    }
+
+    /// Returns up to `limit` documents whose names start with the segments of `below`, ordered by key, and
+    /// the names and versions of entries among them that are not documents of this type, up to `limit` too.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    pub async fn list_all<S: AsRef<str>>(
+        &self,
+        below: &[S],
+        limit: usize,
+    ) -> Result<(Vec<(Vec<String>, Document<T>)>, Vec<UnreadableDocument>), DocumentError> {
         let prefix = Prefix::new(self.segments(below))?;
-        let (mut found, mut after) = (Vec::new(), None);
+        let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
         while found.len() < limit {
             let page_limit = (limit - found.len()).min(MAX_PAGE_ENTRIES);
             let page = self.store.list(&prefix, after.as_ref(), page_limit).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.clone());
             for (key, entry) in page {
+                let (name, version) =
+                    (key.segments().skip(self.prefix.len()).collect(), entry.version);
                 match read(entry) {
-                    Ok(document) => {
-                        found.push((key.segments().skip(self.prefix.len()).collect(), document));
+                    Ok(document) => found.push((name, document)),
+                    Err(error) if unreadable.len() < limit => {
+                        unreadable.push((name, version, error));
                     }
-                    Err(error) => warn!(%error, "unreadable document skipped"),
+                    Err(_) => {}
                 }
             }
         }
-        Ok(found)
+        Ok((found, unreadable))
     }
 
     fn key<S: AsRef<str>>(&self, name: &[S]) -> Result<Key, InvalidKey> {

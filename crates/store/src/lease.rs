@@ -10,7 +10,9 @@ use tracing::warn;
 use crate::{
     clock::Timestamp,
     key::Key,
-    port::{Entry, Expected, Store, StoreError, Version, Write, Written},
+    port::{
+        Entry, Expected, Extension, MAX_EXTENSIONS, Store, StoreError, Version, Write, Written,
+    },
 };
 
 /// The default interval of renewals.
@@ -175,29 +177,101 @@ impl Lease {
             // Stays set if the caller drops the future.
             let was_unconfirmed = std::mem::replace(&mut self.unconfirmed, true);
             match self.store.write(write).await {
-                Ok(Written::Done(version)) => {
-                    self.version = version;
-                    self.unconfirmed = false;
-                    return Ok(());
+                Ok(written) => {
+                    if let Some(renewed) = self.renewed(written, was_unconfirmed) {
+                        return renewed;
+                    }
                 }
-                // The unconfirmed renewal had been made.
-                Ok(Written::Conflict(Some(entry)))
-                    if was_unconfirmed && entry.value == self.owner =>
-                {
-                    self.version = entry.version;
-                    self.unconfirmed = false;
-                }
-                Ok(Written::Conflict(_)) => {
-                    self.unconfirmed = false;
-                    return Err(LeaseError::Lost { key: self.key.clone() });
+                Err(error) => return Err(self.not_renewed(error, was_unconfirmed)),
+            }
+        }
+    }
+
+    /// Extends several leases to their time to live from now, with one change of the store. All must be of
+    /// the same store and have the same time to live. Returns the outcomes in the order of `leases`.
+    ///
+    /// More than [`MAX_EXTENSIONS`] leases are extended with several changes, one after the other.
+    ///
+    /// # Errors
+    /// For each lease as for [`renew`](Self::renew).
+    ///
+    /// # Cancellation
+    /// As for [`renew`](Self::renew).
+    pub async fn renew_all(leases: &mut [&mut Self]) -> Vec<Result<(), LeaseError>> {
+        let mut outcomes = Vec::with_capacity(leases.len());
+        for chunk in leases.chunks_mut(MAX_EXTENSIONS) {
+            outcomes.extend(Self::renew_chunk(chunk).await);
+        }
+        outcomes
+    }
+
+    async fn renew_chunk(leases: &mut [&mut Self]) -> Vec<Result<(), LeaseError>> {
+        let mut outcomes: Vec<Option<Result<(), LeaseError>>> =
+            leases.iter().map(|_| None).collect();
+        // The second pass renews those whose unconfirmed renewal had been made.
+        for _ in 0..2 {
+            let open: Vec<_> = leases
+                .iter_mut()
+                .zip(&mut outcomes)
+                .filter(|(_, outcome)| outcome.is_none())
+                .map(|(lease, outcome)| {
+                    // Stays set if the caller drops the future.
+                    let was_unconfirmed = std::mem::replace(&mut lease.unconfirmed, true);
+                    (lease, outcome, was_unconfirmed)
+                })
+                .collect();
+            let Some((first, ..)) = open.first() else { break };
+            let (store, ttl) = (first.store.clone(), first.ttl);
+            let extensions = open
+                .iter()
+                .map(|(lease, ..)| Extension { key: lease.key.clone(), version: lease.version });
+            match store.extend(extensions.collect(), ttl).await {
+                Ok(written) => {
+                    for ((lease, outcome, was_unconfirmed), written) in
+                        open.into_iter().zip(written)
+                    {
+                        *outcome = lease.renewed(written, was_unconfirmed);
+                    }
                 }
                 Err(error) => {
-                    self.unconfirmed =
-                        was_unconfirmed || matches!(error, StoreError::Unconfirmed { .. });
-                    return Err(error.into());
+                    for (lease, outcome, was_unconfirmed) in open {
+                        *outcome = Some(Err(lease.not_renewed(error.clone(), was_unconfirmed)));
+                    }
                 }
             }
         }
+        let lost = |lease: &&mut Self| Err(LeaseError::Lost { key: lease.key.clone() });
+        leases
+            .iter()
+            .zip(outcomes)
+            .map(|(lease, outcome)| outcome.unwrap_or_else(|| lost(lease)))
+            .collect()
+    }
+
+    /// Applies the outcome of a renewal. Returns `None` if an earlier one, which was not confirmed, had been
+    /// made: the lease is to be renewed again then.
+    fn renewed(
+        &mut self,
+        written: Written,
+        was_unconfirmed: bool,
+    ) -> Option<Result<(), LeaseError>> {
+        self.unconfirmed = false;
+        match written {
+            Written::Done(version) => {
+                self.version = version;
+                Some(Ok(()))
+            }
+            Written::Conflict(Some(entry)) if was_unconfirmed && entry.value == self.owner => {
+                self.version = entry.version;
+                None
+            }
+            Written::Conflict(_) => Some(Err(LeaseError::Lost { key: self.key.clone() })),
+        }
+    }
+
+    fn not_renewed(&mut self, error: StoreError, was_unconfirmed: bool) -> LeaseError {
+        self.unconfirmed = was_unconfirmed || matches!(error, StoreError::Unconfirmed { .. });
+        error.into()
     }
 
     /// Renews the lease until `stop` is cancelled, and returns it then.
@@ -272,188 +346,4 @@ fn owner_of(entry: &Entry) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        future::pending,
-        sync::atomic::{AtomicBool, Ordering},
-    };
-
-    use futures_util::future::BoxFuture;
-
-    use super::*;
-    use crate::{Clock, ManualClock, MemoryStore, Prefix};
-
-    const TTL: Duration = Duration::from_secs(10);
-    const GIVE_UP: Duration = Duration::from_secs(8);
-
-    /// A store that makes writes, but does not confirm them while it is silent.
-    struct SilentStore {
-        store: MemoryStore,
-        silent: AtomicBool,
-    }
-
-    impl Store for SilentStore {
-        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
-            self.store.get(key)
-        }
-
-        fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
-            Box::pin(async {
-                let written = self.store.write(write).await;
-                if self.silent.load(Ordering::Relaxed) { pending().await } else { written }
-            })
-        }
-
-        fn remove<'a>(
-            &'a self,
-            key: &'a Key,
-            expected: Expected,
-        ) -> BoxFuture<'a, Result<bool, StoreError>> {
-            self.store.remove(key, expected)
-        }
-
-        fn list<'a>(
-            &'a self,
-            prefix: &'a Prefix,
-            after: Option<&'a Key>,
-            limit: usize,
-        ) -> BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>> {
-            self.store.list(prefix, after, limit)
-        }
-
-        fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-            self.store.sweep(limit)
-        }
-
-        fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-            self.store.now()
-        }
-
-        fn close(&self) -> BoxFuture<'_, ()> {
-            self.store.close()
-        }
-    }
-
-    struct Fixture {
-        store: Arc<SilentStore>,
-        clock: ManualClock,
-        start: Instant,
-        stop: CancellationToken,
-        renewal: tokio::task::JoinHandle<Option<Lease>>,
-    }
-
-    impl Fixture {
-        /// Starts to renew a new lease.
-        async fn start() -> Self {
-            Self::start_with(TTL, LeaseRenewal::new(GIVE_UP)).await
-        }
-
-        async fn start_with(ttl: Duration, intervals: LeaseRenewal) -> Self {
-            let clock = ManualClock::new();
-            let store = MemoryStore::new(Clock::from(&clock));
-            let store = Arc::new(SilentStore { store, silent: AtomicBool::new(false) });
-            let lease = Lease::acquire(store.clone(), key(), "one", ttl).await.unwrap();
-            let stop = CancellationToken::new();
-            let stopped = stop.clone();
-            let renewal =
-                tokio::spawn(async move { lease.keep_alive_at(intervals, &stopped).await });
-            Self { store, clock, start: Instant::now(), stop, renewal }
-        }
-
-        /// Advances the time, also that of the store.
-        async fn advance(&self, seconds: u64) {
-            for _ in 0..seconds {
-                sleep(Duration::from_secs(1)).await;
-                self.clock.advance(Duration::from_secs(1));
-            }
-        }
-
-        /// Returns the time after which the lease was lost.
-        async fn lost_after(self) -> Duration {
-            assert!(self.renewal.await.unwrap().is_none());
-            self.start.elapsed()
-        }
-    }
-
-    fn key() -> Key {
-        Key::new(["lease"]).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn renewed_lease_outlives_its_ttl() {
-        let fixture = Fixture::start().await;
-        fixture.advance(60).await;
-        fixture.stop.cancel();
-        let lease = fixture.renewal.await.unwrap().expect("the lease");
-        assert!(lease.release().await.unwrap(), "the lease was still held");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn expired_lease_is_lost_at_next_renewal() {
-        let fixture = Fixture::start().await;
-        fixture.clock.advance(TTL);
-        Lease::acquire(fixture.store.clone(), key(), "two", TTL).await.expect("it has expired");
-        assert_eq!(fixture.lost_after().await, RENEWAL_INTERVAL);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn short_lease_is_renewed_in_time() {
-        let ttl = Duration::from_secs(2);
-        let fixture = Fixture::start_with(ttl, LeaseRenewal::from_ttl(ttl)).await;
-        fixture.advance(20).await;
-        fixture.stop.cancel();
-        let lease = fixture.renewal.await.unwrap().expect("the lease");
-        assert!(lease.release().await.unwrap(), "the lease was still held");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn short_lease_is_lost_before_it_expires() {
-        let ttl = Duration::from_secs(2);
-        let fixture = Fixture::start_with(ttl, LeaseRenewal::from_ttl(ttl)).await;
-        fixture.store.silent.store(true, Ordering::Relaxed);
-        assert_eq!(fixture.lost_after().await, Duration::from_millis(1500));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failing_store_is_retried_until_give_up() {
-        let fixture = Fixture::start().await;
-        fixture.store.close().await;
-        assert_eq!(fixture.lost_after().await, GIVE_UP);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silent_store_loses_lease_at_give_up() {
-        let fixture = Fixture::start().await;
-        fixture.store.silent.store(true, Ordering::Relaxed);
-        assert_eq!(fixture.lost_after().await, GIVE_UP);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn unconfirmed_renewal_keeps_lease() {
-        let fixture = Fixture::start().await;
-        fixture.store.silent.store(true, Ordering::Relaxed);
-        fixture.advance(4).await;
-        fixture.store.silent.store(false, Ordering::Relaxed);
-        fixture.advance(20).await;
-        fixture.stop.cancel();
-        assert!(fixture.renewal.await.unwrap().is_some());
-    }
-
-    #[tokio::test]
-    async fn taken_lease_is_lost_to_its_holder() {
-        let store = Arc::new(MemoryStore::new(Clock::System));
-        let mut first = Lease::acquire(store.clone(), key(), "one", TTL).await.unwrap();
-        let held = async |owner| match Lease::acquire(store.clone(), key(), owner, TTL).await {
-            Err(LeaseError::HeldBy { version: Some(version), .. }) => version,
-            _ => panic!("the lease is held"),
-        };
-        let stale = held("two").await;
-        first.renew().await.unwrap();
-        let late = Lease::take_over(store.clone(), key(), "two", TTL, stale).await;
-        assert!(matches!(late, Err(LeaseError::HeldBy { .. })), "the holder lives");
-        let current = held("two").await;
-        let second = Lease::take_over(store.clone(), key(), "two", TTL, current).await.unwrap();
-        assert!(second.token() > first.token());
-        assert!(matches!(first.renew().await, Err(LeaseError::Lost { .. })));
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ pub mod sweeper;
 pub mod url;
 
 pub use clock::{Clock, ManualClock, Timestamp};
-pub use document::{Document, DocumentError, DocumentStore, PutOutcome};
+pub use document::{Document, DocumentError, DocumentStore, PutOutcome, UnreadableDocument};
 pub use key::{InvalidKey, Key, MAX_KEY_BYTES, Prefix};
 pub use lease::{Lease, LeaseError, LeaseRenewal};
 pub use log::{
@@ -37,8 +37,8 @@ pub use log::{
 };
 pub use memory::{MemoryLimits, MemoryStore};
 pub use port::{
-    Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES, Store, StoreError, Version,
-    Write, Written,
+    Entry, Expected, Extension, MAX_EXTENSIONS, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_VALUE_BYTES,
+    Store, StoreError, Version, Write, Written,
 };
 pub use reachable::reachable;
 pub use section::{StoreSection, state_folder};

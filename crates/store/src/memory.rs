@@ -1,6 +1,6 @@
 //! The in-memory store.
 
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -13,8 +13,8 @@ use crate::{
     clock::{Clock, Timestamp},
     key::{Key, Prefix},
     port::{
-        Entry, Expected, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, Store, StoreError, Version, Write,
-        Written,
+        Entry, Expected, Extension, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, Store, StoreError, Version,
+        Write, Written,
     },
 };
 
@@ -98,6 +98,26 @@ impl MemoryStore {
         Ok(Written::Done(version))
     }
 
+    fn renew(&self, extensions: Vec<Extension>, ttl: Duration) -> Result<Vec<Written>, StoreError> {
+        Extension::check_number(&extensions)?;
+        let mut state = self.lock()?;
+        let now = self.clock.now();
+        let extend = |Extension { key, version }| {
+            let present = state.live(&key, now).cloned();
+            match present {
+                Some(entry) if entry.version == version => {
+                    state.last_version += 1;
+                    let version = Version::from_number(state.last_version);
+                    let expires_at = Some(now.after(ttl));
+                    state.insert(key, Entry { version, expires_at, ..entry });
+                    Written::Done(version)
+                }
+                present => Written::Conflict(present),
+            }
+        };
+        Ok(extensions.into_iter().map(extend).collect())
+    }
+
     fn delete(&self, key: &Key, expected: Expected) -> Result<bool, StoreError> {
         let mut state = self.lock()?;
         let present = state.live(key, self.clock.now());
@@ -179,6 +199,14 @@ impl Store for MemoryStore {
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
         ready(self.put(write)).boxed()
+    }
+
+    fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Written>, StoreError>> {
+        ready(self.renew(extensions, ttl)).boxed()
     }
 
     fn remove<'a>(

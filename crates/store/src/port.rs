@@ -16,6 +16,8 @@ pub const MAX_VALUE_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_PAGE_ENTRIES: usize = 1000;
 /// The size at which a page ends, in bytes of its values: 8 MiB.
 pub const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum number of entries of [`Store::extend`].
+pub const MAX_EXTENSIONS: usize = 256;
 
 /// A key-value store that several processes share.
 ///
@@ -49,6 +51,51 @@ pub trait Store: Send + Sync + 'static {
         key: &'a Key,
         expected: Expected,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Extends the time to live of entries to `ttl` from now, each if its current entry has the named version
+    /// and has not expired. An extended entry keeps its value and gets a new version, as by a write. Returns
+    /// the outcomes in the order of `extensions`; a conflict of one does not affect the others.
+    ///
+    /// Meant for many small entries, such as leases: a store extends all of them with one commit. The
+    /// default reads and writes one after the other. Each key may be named once.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyEntries`] above [`MAX_EXTENSIONS`]. After [`StoreError::Unconfirmed`] each entry
+    /// may have been extended.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves each entry either extended or not.
+    fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Written>, StoreError>> {
+        Box::pin(async move {
+            Extension::check_number(&extensions)?;
+            let (mut outcomes, mut is_changed) = (Vec::with_capacity(extensions.len()), false);
+            for Extension { key, version } in extensions {
+                let extended = async {
+                    let expected = Expected::Version(version);
+                    match self.get(&key).await? {
+                        Some(entry) if entry.version == version => {
+                            let write = Write::new(key, entry.value).with_ttl(ttl);
+                            self.write(write.with_expected(expected)).await
+                        }
+                        present => Ok(Written::Conflict(present)),
+                    }
+                };
+                let outcome = extended.await.map_err(|error| match error {
+                    StoreError::Unavailable { reason } if is_changed => {
+                        StoreError::Unconfirmed { reason }
+                    }
+                    error => error,
+                })?;
+                is_changed |= matches!(outcome, Written::Done(_));
+                outcomes.push(outcome);
+            }
+            Ok(outcomes)
+        })
+    }
 
     /// Returns a page of the entries below the prefix, ordered by key, after the key `after`.
     ///
@@ -212,6 +259,26 @@ impl fmt::Debug for Write {
     }
 }
 
+/// An entry whose time to live is to be extended. See [`Store::extend`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extension {
+    /// The key.
+    pub key: Key,
+    /// The version that the current entry must have.
+    pub version: Version,
+}
+
+impl Extension {
+    /// Validates the number of extensions. Every store calls it before it extends.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyEntries`] above [`MAX_EXTENSIONS`].
+    pub fn check_number(extensions: &[Self]) -> Result<(), StoreError> {
+        let (entries, limit) = (extensions.len(), MAX_EXTENSIONS);
+        if entries > limit { Err(StoreError::TooManyEntries { entries, limit }) } else { Ok(()) }
+    }
+}
+
 /// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
@@ -246,8 +313,8 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// An append exceeds the limit on its entries.
-    #[error("the append has {entries} entries, over the limit of {limit}; split it")]
+    /// A change exceeds the limit on its entries.
+    #[error("the change has {entries} entries, over the limit of {limit}; split it")]
     TooManyEntries {
         /// The number of entries.
         entries: usize,

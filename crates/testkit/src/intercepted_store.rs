@@ -1,9 +1,11 @@
 //! A store of which a test replaces some operations.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_store::{Entry, Expected, Key, Prefix, Store, StoreError, Timestamp, Write, Written};
+use rockbot_store::{
+    Entry, Expected, Extension, Key, Prefix, Store, StoreError, Timestamp, Write, Written,
+};
 
 /// The outcome of [`Store::list`].
 pub type Listed<'a> = BoxFuture<'a, Result<Vec<(Key, Entry)>, StoreError>>;
@@ -26,6 +28,16 @@ pub trait StoreInterceptor: Send + Sync + 'static {
         write: Write,
     ) -> BoxFuture<'a, Result<Written, StoreError>> {
         store.write(write)
+    }
+
+    /// Replaces [`Store::extend`].
+    fn extend<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Written>, StoreError>> {
+        store.extend(extensions, ttl)
     }
 
     /// Replaces [`Store::remove`].
@@ -71,6 +83,14 @@ impl<I: StoreInterceptor> Store for InterceptedStore<I> {
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
         self.interceptor.write(self.store.as_ref(), write)
+    }
+
+    fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Written>, StoreError>> {
+        self.interceptor.extend(self.store.as_ref(), extensions, ttl)
     }
 
     fn remove<'a>(

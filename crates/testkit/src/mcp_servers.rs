@@ -1,4 +1,4 @@
-//! Real MCP servers and the protocol's conformance suite, installed by `cargo xtask mcp-peers`.
+//! Real MCP servers and clients, and the protocol's conformance suite, installed by `cargo xtask mcp-peers`.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -30,6 +30,14 @@ pub enum McpPeer {
     /// `xtask/peers/fastmcp_server.py` on PyPI's `fastmcp`, for revision 2026-07-28 and older ones:
     /// the tools `echo`, `add`, `slow`, `fail`, `image` and `long_text`.
     FastMcp,
+    /// `xtask/peers/mcp_client.py`, a client on PyPI's `mcp` or `fastmcp`; its arguments are library, era, target
+    /// and steps.
+    ClientPython,
+    /// `xtask/peers/mcp_client.cjs`, a client on npm's `@modelcontextprotocol/sdk` or
+    /// `@modelcontextprotocol/client`, with the same arguments.
+    ClientTypeScript,
+    /// npm's `@modelcontextprotocol/inspector` with `--cli`.
+    Inspector,
     /// The conformance suite up to revision 2025-11-25: `list`, `server …`, `client …`.
     Conformance,
     /// The conformance suite that includes revision 2026-07-28.
@@ -51,6 +59,9 @@ impl McpPeer {
             Self::Time => ("time", &[]),
             Self::Git => ("git", &[]),
             Self::FastMcp => ("fastmcp", &[]),
+            Self::ClientPython => ("client-python", &[]),
+            Self::ClientTypeScript => ("client-typescript", &[]),
+            Self::Inspector => ("inspector", &[]),
             Self::Conformance => ("conformance", &[]),
             Self::ConformanceNext => ("conformance-next", &[]),
         };

@@ -107,6 +107,23 @@ impl Default for ApprovalSection {
 }
 
 impl ApprovalRule {
+    /// Returns the conditions as they are configured.
+    fn conditions(&self) -> String {
+        let text = |name: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!("{name} = {value:?}"))
+        };
+        let flag = |name: &str, value: Option<bool>| value.map(|value| format!("{name} = {value}"));
+        let conditions = [
+            text("tool", &self.tool),
+            text("source", &self.source),
+            flag("destructive", self.destructive),
+            flag("read_only", self.read_only),
+            flag("open_world", self.open_world),
+        ];
+        let given: Vec<_> = conditions.into_iter().flatten().collect();
+        if given.is_empty() { "every call".to_owned() } else { given.join(", ") }
+    }
+
     fn matches_tool(&self, name: &str, source: &ToolSource, hints: ToolHints) -> bool {
         let pattern = |pattern: &Option<String>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| matches(pattern, text))
@@ -136,6 +153,17 @@ impl ApprovalSection {
     pub fn policy_for(&self, name: &str, source: &ToolSource, hints: ToolHints) -> ApprovalPolicy {
         let rule = self.rules.iter().find(|rule| rule.matches_tool(name, source, hints));
         rule.map_or(self.policy, |rule| rule.policy)
+    }
+
+    /// Describes what decides about calls of this tool: the first matching rule by its number and conditions, or
+    /// the default policy.
+    #[must_use]
+    pub fn describe_policy_for(&self, name: &str, source: &ToolSource, hints: ToolHints) -> String {
+        let mut rules = self.rules.iter().zip(1..);
+        match rules.find(|(rule, _)| rule.matches_tool(name, source, hints)) {
+            Some((rule, number)) => format!("rule {number}: {}", rule.conditions()),
+            None => "default policy".to_owned(),
+        }
     }
 
     /// Returns the policy of the first matching rule, if that rule names the tool or its source.

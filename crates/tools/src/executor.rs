@@ -130,7 +130,8 @@ impl ToolExecutor {
         events(ToolEvent::Started { context: context.clone(), arguments: call.arguments.clone() });
         let result = self.call(call).await;
         let end = hooked.finish(&result).await;
-        events(ToolEvent::Finished { context, end });
+        let (text, text_left_out) = bounded_text(&result);
+        events(ToolEvent::Finished { context, end, text, text_left_out });
         result
     }
 }
@@ -231,6 +232,16 @@ impl Drop for HookedCall<'_> {
             self.hooks.iter().for_each(|hook| hook.abandoned(&call));
         }
     }
+}
+
+/// Returns the text of a result or an error for an event, and the number of truncated bytes.
+fn bounded_text(result: &Result<ToolResult, ToolFailure>) -> (String, usize) {
+    let whole = match result {
+        Ok(result) => result.to_text(),
+        Err(failure) => failure.model_text().into(),
+    };
+    let end = whole.floor_char_boundary(ToolEvent::MAX_TEXT_BYTES);
+    (whole[..end].to_owned(), whole.len() - end)
 }
 
 fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> CallEnd {

@@ -112,7 +112,16 @@ pub enum ToolEvent {
         context: ToolContext,
         /// The outcome.
         end: CallEnd,
+        /// The result or the error as text, truncated to [`MAX_TEXT_BYTES`](Self::MAX_TEXT_BYTES).
+        text: String,
+        /// Number of truncated bytes.
+        text_left_out: usize,
     },
+}
+
+impl ToolEvent {
+    /// Largest text of a result, in bytes.
+    pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 }
 
 /// Receives events. Must not block.

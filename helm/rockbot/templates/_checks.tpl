@@ -36,6 +36,7 @@
 {{- $problems = append $problems "scriptsManager.namespace.name: scripts need a separate namespace, because its pods have no network" -}}
 {{- end -}}
 {{- $problems = concat $problems (include "rockbot.checks.handlers" . | fromJsonArray) -}}
+{{- $problems = concat $problems (include "rockbot.checks.gateway" . | fromJsonArray) -}}
 {{- with include "rockbot.checks.model" . -}}
 {{- $problems = append $problems . -}}
 {{- end -}}

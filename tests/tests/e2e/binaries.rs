@@ -8,9 +8,10 @@ use std::{
     sync::LazyLock,
 };
 
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "rockbot",
     "rockbot-agent",
+    "rockbot-gateway",
     "rockbot-mcp-bridge",
     "rockbot-openrouter-mcp",
     "rockbot-tool-handler",

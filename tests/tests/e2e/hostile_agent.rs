@@ -193,7 +193,7 @@ async fn full_queue_rejects_calls_that_do_not_run() {
     wait_until("running calls", || agent.lines().len() == RUNNING).await;
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     within_timeout("an empty queue", async {
-        while agent.secured.waiting(agent.bus.as_ref(), "tool.invoke").await > 0 {
+        while agent.secured.waiting("tool.invoke").await > 0 {
             ticks.tick().await;
         }
     })
@@ -292,7 +292,7 @@ async fn unreadable_requests_do_not_displace_dead_letters() {
     }
     work.cancel().await;
     drop(work);
-    let waiting = || secured.waiting(agent.bus.as_ref(), "tool.invoke.dlq");
+    let waiting = || secured.waiting("tool.invoke.dlq");
     let mut ticks = tokio::time::interval(Duration::from_millis(20));
     within_timeout("a dead letter", async {
         while waiting().await == 0 {

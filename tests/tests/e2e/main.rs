@@ -39,6 +39,8 @@ mod disconnects;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
 mod guides;
 #[cfg(test)]
 mod handler_crashes;
@@ -64,6 +66,8 @@ mod layers;
 mod local_model;
 #[cfg(test)]
 mod mcp;
+#[cfg(test)]
+mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]

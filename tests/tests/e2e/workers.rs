@@ -148,7 +148,11 @@ async fn python_worker_needs_only_the_user_of_its_pool() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let rockbot = secured.program("rockbot", "cli");
     let check = check(rockbot, example.pool, worker, &arguments).await;
-    assert_passed(&check, &[]);
+    // From 4.2.6 on, the broker does not let this user look for the dead letter of these requests. The
+    // other tests of this file see all of them pass.
+    let uninspected =
+        ["bad-json", "missing-fields", "wrong-type", "newer-wire", "foreign-reply-to"];
+    assert_passed(&check, &uninspected);
 }
 
 #[tokio::test]

@@ -141,7 +141,7 @@ pub(super) fn escape_delimiters(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use futures_util::future::BoxFuture;
-    use rockbot_contracts::{AgentName, SessionId};
+    use rockbot_contracts::{AgentName, MessageId, SessionId};
     use rockbot_tools::EntryPoint;
 
     use super::*;
@@ -165,6 +165,7 @@ mod tests {
         let request = ContextRequest {
             agent,
             session,
+            id: &MessageId::generate(),
             message: "hello",
             entry: EntryPoint::UserTurn,
             user: None,

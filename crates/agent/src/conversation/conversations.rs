@@ -115,6 +115,11 @@ impl Conversations {
         self.inner.options.patience
     }
 
+    /// Returns the time that a conversation is kept after its last entry.
+    pub(crate) fn retention(&self) -> Duration {
+        self.inner.options.retention
+    }
+
     /// Returns the id of this process in the logs.
     #[must_use]
     pub fn instance(&self) -> &InstanceId {

@@ -72,7 +72,8 @@ pub(crate) enum ConversationEntry {
     Checkpoint(Box<CheckpointEntry>),
     /// A user's feedback on an answer.
     Feedback(FeedbackEntry),
-    /// Another process continues the turn.
+    /// Another process continues the turn. Written before it does anything, and again before it makes a call or
+    /// requests the model.
     Takeover(TakeoverEntry),
     /// The process stopped the turn between two steps, for another one to continue.
     PutDown(PutDownEntry),
@@ -373,6 +374,9 @@ pub(crate) struct TakeoverEntry {
     pub(crate) instance: InstanceId,
     /// Number of the process that runs the turn, from 1.
     pub(crate) attempt: u32,
+    /// The process is about to make a call or to request the model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) acts: bool,
 }
 
 /// See [`ConversationEntry::PutDown`].

@@ -87,8 +87,13 @@ impl ConversationError {
     }
 
     /// Returns `true` if the store was unavailable: a retry may succeed.
-    pub(super) fn is_temporary(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. }))
+    }
+
+    /// Returns `true` if the change may have been made.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unconfirmed { .. }))
     }
 
     /// Returns `true` if the stored conversation itself is unusable: a retry does not help.

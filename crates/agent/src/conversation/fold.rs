@@ -157,7 +157,7 @@ impl Folded {
                 self.add_mcp_tools(&model.calls);
                 if let Some(open) = &mut self.open {
                     open.model_answered(model);
-                    open.lost_on_step = 0;
+                    open.progressed();
                 }
             }
             ConversationEntry::Result(mut result) => {
@@ -165,7 +165,7 @@ impl Folded {
                 if let Some(open) = &mut self.open
                     && open.call_finished(result)
                 {
-                    open.lost_on_step = 0;
+                    open.progressed();
                 }
             }
             ConversationEntry::Steer(steer) => {
@@ -173,6 +173,7 @@ impl Folded {
                 self.add_message(steer.id, &steer.text, steer.reply_to);
                 if let Some(open) = &mut self.open {
                     open.user_texts.push(steer.text.clone());
+                    open.acted();
                 }
                 self.history.push(ChatMessage::User(steer.text), 0);
                 if let Some(media) = media_message(&steer.media) {
@@ -184,11 +185,13 @@ impl Folded {
                 self.add_message(cancel.id, "", cancel.reply_to);
                 if let Some(open) = &mut self.open {
                     open.is_cancelled = true;
+                    open.acted();
                 }
             }
             ConversationEntry::Question(question) => {
                 if let Some(open) = &mut self.open {
                     open.approval_asked(question);
+                    open.acted();
                 }
             }
             ConversationEntry::Decision(decision) => self.decided(decision),
@@ -203,14 +206,14 @@ impl Folded {
                 let (spent, turns) = (checkpoint.spent, checkpoint.turns);
                 self.totals = Totals { spent, turns, title, created, since_user };
             }
-            ConversationEntry::Takeover(takeover) => {
-                if let Some(open) = &mut self.open {
-                    open.taken_over(takeover.attempt);
-                }
-            }
+            ConversationEntry::Takeover(takeover) => match &mut self.open {
+                Some(open) if takeover.acts => open.acted(),
+                Some(open) => open.taken_over(takeover.attempt),
+                None => {}
+            },
             ConversationEntry::PutDown(_) => {
                 if let Some(open) = &mut self.open {
-                    open.lost_on_step = 0;
+                    open.put_down();
                 }
             }
             ConversationEntry::Feedback(_) => {}
@@ -267,7 +270,7 @@ impl Folded {
     fn decided(&mut self, decision: DecisionEntry) {
         self.allowed.extend(decision.allowed);
         let Some(open) = &mut self.open else { return };
-        open.lost_on_step = 0;
+        open.progressed();
         let asked = open.approvals.values_mut().find(|asked| asked.id == decision.approval);
         if let Some(asked) = asked {
             asked.outcome =

@@ -101,6 +101,8 @@ impl HistoryItems {
                 rating: feedback.rating,
                 comment: feedback.comment,
             },
+            // It follows the takeover itself.
+            ConversationEntry::Takeover(takeover) if takeover.acts => return None,
             ConversationEntry::Takeover(takeover) => {
                 HistoryBody::Resumed { on: takeover.instance, attempt: takeover.attempt }
             }

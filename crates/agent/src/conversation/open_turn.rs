@@ -43,8 +43,10 @@ pub(crate) struct OpenTurn {
     pub(crate) is_cancelled: bool,
     /// Number of the process that ran it last, from 1.
     pub(crate) attempt: u32,
-    /// Processes that took it over since its last step.
+    /// Processes that recorded, called or requested something since its last step, and were lost.
     pub(crate) lost_on_step: u32,
+    /// The process that ran it last recorded, called or requested something.
+    has_acted: bool,
     /// Number of the process that started the last step.
     step_attempt: u32,
     /// Time of its first entry in Unix milliseconds.
@@ -106,14 +108,36 @@ impl OpenTurn {
             is_cancelled: false,
             attempt: 1,
             lost_on_step: 0,
+            has_acted: true,
             step_attempt: 1,
             started,
         }
     }
 
-    /// Records a takeover. The model call that may have been under way is unmetered.
+    /// Records that a process acts on the turn.
+    pub(super) fn acted(&mut self) {
+        self.has_acted = true;
+    }
+
+    /// Records that the step makes progress: losses are those of the next one.
+    pub(super) fn progressed(&mut self) {
+        self.lost_on_step = 0;
+        self.has_acted = true;
+    }
+
+    /// Records that a process left the turn, which is not a loss.
+    pub(super) fn put_down(&mut self) {
+        self.lost_on_step = 0;
+        self.has_acted = false;
+    }
+
+    /// Records a takeover. A process that did nothing does not count as lost: it may have waited for the
+    /// store. The model call that may have been under way in one that did is unmetered.
     pub(crate) fn taken_over(&mut self, attempt: u32) {
         self.attempt = attempt;
+        if !std::mem::take(&mut self.has_acted) {
+            return;
+        }
         self.lost_on_step += 1;
         if self.step.as_ref().is_none_or(OpenStep::is_complete) {
             self.spent.turn += Spending {

@@ -193,7 +193,9 @@ impl Writer {
                 matches!(error, ConversationError::Store(StoreError::Unconfirmed { .. }));
             if !backoff.wait_after(&error).await {
                 warn!(session_id = %session, %error, "recording a conversation failed");
-                return Err(error);
+                let reason = error.to_string();
+                let unconfirmed = ConversationError::Store(StoreError::Unconfirmed { reason });
+                return Err(if may_be_appended { unconfirmed } else { error });
             }
         }
     }

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use metrics::{counter, gauge};
-use rockbot_contracts::{ReplyBody, TaskId, TaskState, UserMessage, user::TurnOutcome};
+use rockbot_contracts::{
+    ReplyBody, TaskId, TaskState, UserMessage,
+    user::{ReplyDetail, TurnOutcome},
+};
 use rockbot_store::StoreError;
 use rockbot_tools::{Budget, BudgetGrant, EntryPoint};
 use tokio::{sync::oneshot, time::sleep};
@@ -282,7 +285,9 @@ impl Delegation {
                 let Some(attached) = delegation.attached() else { return };
                 if let Ok(Some(record)) = attached.store.get(&task).await {
                     // Without an answer the request expires, and the call is denied.
-                    let _ = delegation.tell(&record.root, message, event.into()).await;
+                    let _ = delegation
+                        .tell(&record.root, message, event.into_reply(ReplyDetail::Brief))
+                        .await;
                 }
             }));
         }))

@@ -1,28 +1,30 @@
-//! Guides of MCP servers: their instructions.
+//! Guides of MCP servers: their instructions and prompts.
 
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    AgentName, Executed, ToolGuide,
-    mcp::{McpServerDetailsRequest, McpServerSummary},
+    AgentName, ToolGuide,
+    mcp::{McpGetPromptRequest, McpPrompt, McpServerDetailsRequest, McpServerSummary},
     outside_text::{is_name, plain},
 };
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::{GuideEntry, GuideSource, ToolContext, ToolFailure};
-use tokio::time::timeout;
 
 use super::quote;
 use crate::{
     definition::{AgentDefinition, McpRules},
-    mcp,
+    mcp::within_call,
 };
 
 /// Prefix of the names of these guides.
 const PREFIX: &str = "mcp-";
+/// Maximum number of prompts of a server that are guides.
+const MAX_PROMPTS: usize = 20;
 
-/// The instructions of the MCP servers that one agent may use, each as the guide `mcp-<server>`. The
-/// permissions of other agents are unknown here.
+/// The instructions of the MCP servers that one agent may use, each as the guide `mcp-<server>`, and their
+/// prompts without required arguments, each as the guide `mcp-<server>:<prompt>`. The permissions of other
+/// agents are unknown here.
 pub struct ServerGuides {
     agent: AgentName,
     gateway: Arc<dyn McpGateway>,
@@ -41,10 +43,25 @@ impl ServerGuides {
             return Vec::new();
         }
         let index = self.gateway.index().borrow().clone();
-        let permitted = index.servers().filter(|server| {
-            server.has_instructions && is_name(&server.name) && self.rules.permits(&server.name)
-        });
+        let permitted = index
+            .servers()
+            .filter(|server| is_name(&server.name) && self.rules.permits(&server.name));
         permitted.cloned().collect()
+    }
+
+    async fn prompt(
+        &self,
+        server: &str,
+        prompt: &str,
+        context: &ToolContext,
+    ) -> Result<Option<String>, ToolFailure> {
+        let request = McpGetPromptRequest {
+            server_name: server.to_owned(),
+            prompt_name: prompt.to_owned(),
+            ..McpGetPromptRequest::default()
+        };
+        let messages = within_call(self.gateway.prompt(request), context).await?;
+        Ok(quoted_text(server, &messages.to_text()))
     }
 
     async fn instructions(
@@ -57,31 +74,46 @@ impl ServerGuides {
             tool_name: None,
             after: Some(String::new()),
         };
-        let after = context.remaining();
-        let details = tokio::select! {
-            biased;
-            () = context.cancellation.cancelled() => {
-                return Err(ToolFailure::Cancelled { executed: Executed::No });
-            }
-            details = timeout(after, self.gateway.details(request)) => details,
-        };
-        let timed_out = ToolFailure::TimedOut { after, executed: Executed::No, repeatable: true };
-        let details = details.map_err(|_| timed_out)?.map_err(mcp::failure)?;
-        let text = details.instructions.unwrap_or_default();
-        let text = plain(&text, ToolGuide::MAX_MARKDOWN);
-        let text = text.trim();
-        let tools = format!("MCP server {server}");
-        Ok((!text.is_empty()).then(|| quote(&tools, "that server", text)))
+        let details = within_call(self.gateway.details(request), context).await?;
+        Ok(quoted_text(server, &details.instructions.unwrap_or_default()))
     }
+}
+
+/// Returns a text of a server as a guide; `None` if it is empty.
+fn quoted_text(server: &str, text: &str) -> Option<String> {
+    let text = plain(text, ToolGuide::MAX_MARKDOWN);
+    let text = text.trim();
+    (!text.is_empty()).then(|| quote(&format!("MCP server {server}"), "that server", text))
+}
+
+/// Returns the prompts of a server that are guides, with their names as guides.
+fn prompt_guides(server: &McpServerSummary) -> impl Iterator<Item = (String, &McpPrompt)> {
+    let usable = server.prompts.iter().filter(|prompt| prompt.needs_no_arguments());
+    usable.take(MAX_PROMPTS).map(|prompt| {
+        let name = format!("{PREFIX}{}:{}", server.name, prompt.name);
+        (name, prompt)
+    })
 }
 
 impl GuideSource for ServerGuides {
     fn list(&self, context: &ToolContext) -> Vec<GuideEntry> {
-        let entry = |server: McpServerSummary| GuideEntry {
-            summary: format!("Instructions of the MCP server {}", server.name),
-            name: format!("{PREFIX}{}", server.name),
-        };
-        self.servers(context).into_iter().map(entry).collect()
+        let mut entries = Vec::new();
+        for server in self.servers(context) {
+            if server.has_instructions {
+                entries.push(GuideEntry {
+                    summary: format!("Instructions of the MCP server {}", server.name),
+                    name: format!("{PREFIX}{}", server.name),
+                });
+            }
+            entries.extend(prompt_guides(&server).map(|(name, prompt)| GuideEntry {
+                name,
+                summary: format!(
+                    "Prompt of the MCP server {}: {}",
+                    server.name, prompt.description
+                ),
+            }));
+        }
+        entries
     }
 
     fn read<'a>(
@@ -90,12 +122,17 @@ impl GuideSource for ServerGuides {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Option<String>, ToolFailure>> {
         Box::pin(async move {
-            let Some(server) = name.strip_prefix(PREFIX) else { return Ok(None) };
-            let servers = self.servers(context);
-            let Some(server) = servers.iter().find(|one| one.name == server) else {
-                return Ok(None);
-            };
-            self.instructions(&server.name, context).await
+            let Some(wanted) = name.strip_prefix(PREFIX) else { return Ok(None) };
+            for server in self.servers(context) {
+                if server.has_instructions && server.name == wanted {
+                    return self.instructions(&server.name, context).await;
+                }
+                let found = prompt_guides(&server).find(|(guide, _)| guide == name);
+                if let Some((_, prompt)) = found {
+                    return self.prompt(&server.name, &prompt.name, context).await;
+                }
+            }
+            Ok(None)
         })
     }
 }

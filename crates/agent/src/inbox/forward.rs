@@ -13,7 +13,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{incoming::Incoming, leases::Holder, ownership::Ownership};
+use super::{incoming::Incoming, leases::Holder, order::Unpassed, ownership::Ownership};
 
 /// Pause before a message is published again that the bus did not accept.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
@@ -58,7 +58,7 @@ impl Forwarder {
     }
 
     /// Passes a message on to `holder`, and waits until it is answered, the lease of `holder` ends, or
-    /// `stop` is cancelled.
+    /// `stop` is cancelled. Drops `unpassed` once the bus has the message.
     ///
     /// # Cancellation
     /// `holder` may have received the message.
@@ -67,6 +67,7 @@ impl Forwarder {
         incoming: &Incoming<'_>,
         holder: &Holder,
         ownership: &Ownership,
+        unpassed: &mut Option<Unpassed<'_>>,
         stop: &CancellationToken,
     ) -> Forwarded {
         let id: Arc<str> = MessageId::generate().as_str().into();
@@ -101,6 +102,7 @@ impl Forwarder {
                 return Forwarded::Returned;
             }
         }
+        drop(unpassed.take());
         let lease_ended = async {
             loop {
                 sleep(self.check_interval).await;

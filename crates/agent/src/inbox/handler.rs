@@ -6,7 +6,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use futures_util::{future::BoxFuture, poll};
 use metrics::counter;
 use rockbot_bus::{Bus, Delivery, Handler, PublishError, Settlement};
-use rockbot_contracts::user::TurnOutcome;
+use rockbot_contracts::user::{ReplyDetail, TurnOutcome};
 use rockbot_tools::EntryPoint;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -16,22 +16,22 @@ use super::{
     forward::{Forwarded, Forwarder},
     incoming::Incoming,
     leases::Holder,
-    order::MessageOrder,
+    order::{MessageOrder, Unpassed},
     ownership::{Claim, ClaimOrder, Ownership},
     replies::{ReplyPublisher, ReplyTarget},
 };
 use crate::{
     agent::Agent,
-    conversation::StoredMessage,
     dedup::{Admission, Deduplicator, ProcessingGuard},
-    event::{ProgressSink, TurnAnswer, TurnEnd},
+    event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     origin::TurnOrigin,
     progress_queue::ProgressQueue,
 };
 
 /// Pause before a conversation is claimed again.
 const CLAIM_RETRY: Duration = Duration::from_millis(100);
-/// A message whose conversation cannot be claimed for this long is answered as not processed.
+/// A message whose conversation cannot be claimed for this long is returned to its queue, or answered as not
+/// processed if it is not recorded.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The common state of the consumers of a process.
@@ -101,7 +101,11 @@ impl InboxHandler {
         guard: ProcessingGuard,
         replicas: &Replicas,
     ) -> Processed {
-        let session = &incoming.message.session_id;
+        if self.is_resumed_without_delivery(incoming).await {
+            return Processed::Answered;
+        }
+        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
+        let mut unpassed = Some(replicas.order.receive(id));
         // The process that forwarded a message has waited.
         if incoming.forwarded_by.is_none() {
             let (order, conversations) = (&replicas.order, self.agent.conversations());
@@ -109,8 +113,9 @@ impl InboxHandler {
         }
         let started = Instant::now();
         let mut dead: Option<Holder> = None;
-        let mut was_fenced = false;
+        let (mut was_fenced, mut was_run) = (false, false);
         while !self.stop.is_cancelled() {
+            unpassed = unpassed.or_else(|| Some(replicas.order.receive(id)));
             let claim = match dead.take() {
                 Some(dead) => replicas.ownership.take_over(session, &dead).await,
                 None => replicas.ownership.claim(session).await,
@@ -124,14 +129,16 @@ impl InboxHandler {
                         guard.answered();
                         return Processed::Answered;
                     }
-                    let (answer, replies) = self.answer(incoming, Some(order)).await;
+                    let (answer, replies) =
+                        self.answer(incoming, Some((order, unpassed.take()))).await;
+                    was_run = true;
                     match answer.ended {
                         TurnEnd::Answered | TurnEnd::Unrecorded => {
                             let processed = self.finish(guard, replies, answer).await;
                             hold.release().await;
                             return processed;
                         }
-                        TurnEnd::PutDown => {
+                        TurnEnd::PutDown | TurnEnd::Undecided => {
                             hold.release().await;
                             return Processed::Returned;
                         }
@@ -150,18 +157,23 @@ impl InboxHandler {
                 Ok(Claim::Held(_)) if incoming.forwarded_by.is_some() => {
                     return Processed::Returned;
                 }
-                Ok(Claim::Held(holder)) => match self.forward(incoming, replicas, holder).await {
-                    Passed::Answered => {
-                        guard.answered();
-                        return Processed::Answered;
+                Ok(Claim::Held(holder)) => {
+                    match self.forward(incoming, replicas, holder, &mut unpassed).await {
+                        Passed::Answered => {
+                            guard.answered();
+                            return Processed::Answered;
+                        }
+                        Passed::Open { dead: found } => dead = found,
                     }
-                    Passed::Open { dead: found } => dead = found,
-                },
+                }
                 Err(error) if started.elapsed() < CLAIM_TIMEOUT => {
                     debug!(session_id = %session, %error, "conversation not claimed; retrying");
                 }
                 Err(error) => {
                     warn!(session_id = %session, %error, "conversation not claimed");
+                    if was_run || self.may_be_recorded(incoming).await {
+                        return Processed::Returned;
+                    }
                     return self.finish(guard, self.replies(incoming.target()), unclaimed()).await;
                 }
             }
@@ -173,16 +185,17 @@ impl InboxHandler {
         Processed::Returned
     }
 
-    /// Passes a message on to `holder`.
+    /// Passes a message on to `holder`, and drops `unpassed` once the bus has it.
     async fn forward(
         &self,
         incoming: &Incoming<'_>,
         replicas: &Replicas,
         holder: Holder,
+        unpassed: &mut Option<Unpassed<'_>>,
     ) -> Passed {
         let Replicas { ownership, forwarder, .. } = replicas;
         let session = &incoming.message.session_id;
-        match forwarder.forward(incoming, &holder, ownership, &self.stop).await {
+        match forwarder.forward(incoming, &holder, ownership, unpassed, &self.stop).await {
             Forwarded::Answered => Passed::Answered,
             Forwarded::Returned | Forwarded::Stopped => Passed::Open { dead: None },
             Forwarded::HolderGone => {
@@ -201,10 +214,10 @@ impl InboxHandler {
     async fn answer(
         &self,
         incoming: &Incoming<'_>,
-        order: Option<ClaimOrder>,
+        order: Option<(ClaimOrder, Option<Unpassed<'_>>)>,
     ) -> (TurnAnswer, ReplyPublisher) {
         let mut replies = self.replies(incoming.target());
-        if incoming.is_redelivered && !self.agent.conversations().is_durable() {
+        if incoming.is_redelivered() && !self.agent.conversations().is_durable() {
             return (lost(), replies);
         }
         if incoming.is_expired() && !self.is_recorded(incoming).await {
@@ -212,8 +225,12 @@ impl InboxHandler {
         }
         let queue = Arc::new(ProgressQueue::default());
         let sink: ProgressSink = {
-            let queue = queue.clone();
-            Arc::new(move |event| queue.push(event))
+            let (queue, detail) = (queue.clone(), incoming.message.detail);
+            // A queue of many events keeps no detail that is not published.
+            Arc::new(move |event: TurnEvent| match detail {
+                ReplyDetail::Full => queue.push(event),
+                ReplyDetail::Brief => queue.push(event.brief()),
+            })
         };
         let mut origin = TurnOrigin::new(EntryPoint::UserTurn)
             .with_message(incoming.envelope.message_id.clone())
@@ -239,28 +256,6 @@ impl InboxHandler {
         (answer, replies)
     }
 
-    /// Returns whether a process has recorded the message. One whose record cannot be read was.
-    async fn is_recorded(&self, incoming: &Incoming<'_>) -> bool {
-        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
-        let recorded = self.agent.conversations().message(session, id).await;
-        recorded.map_or(true, |message| message.is_some())
-    }
-
-    /// Returns whether the answer to the message is recorded and was published to its sender. A client that
-    /// asks for the answer at another address has not received it.
-    async fn is_published(&self, incoming: &Incoming<'_>) -> bool {
-        let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
-        let conversations = self.agent.conversations();
-        let recorded = conversations.message(session, id).await;
-        let Ok(Some(StoredMessage { is_answered: true, reply_to, .. })) = recorded else {
-            return false;
-        };
-        if reply_to.as_ref() != Some(incoming.reply_to) {
-            return false;
-        }
-        conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
-    }
-
     pub(super) fn replies(&self, target: ReplyTarget) -> ReplyPublisher {
         ReplyPublisher::new(self.bus.clone(), self.agent.name().clone(), target)
     }
@@ -281,7 +276,9 @@ impl InboxHandler {
                 return Processed::Returned;
             }
         }
-        if answer.ended == TurnEnd::Unrecorded && self.agent.conversations().is_durable() {
+        if matches!(answer.ended, TurnEnd::Unrecorded | TurnEnd::Undecided)
+            && self.agent.conversations().is_durable()
+        {
             // Its turn may be open. The answer of that turn is published too.
             drop(guard);
             return Processed::Answered;
@@ -321,10 +318,9 @@ fn expired() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
-/// Answers a message whose conversation is unavailable. Another process may have recorded it, so it stays
-/// marked.
+/// Answers a message that is not recorded, and whose conversation is unavailable.
 fn unclaimed() -> TurnAnswer {
-    let text = "The agent's store of conversations is unavailable. If the message was recorded before, its \
-                turn continues when the store is available again. Try again later.";
+    let text =
+        "The agent's store of conversations is unavailable. Nothing was done. Try again later.";
     TurnAnswer::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Unrecorded)
 }

@@ -53,7 +53,8 @@ impl LeaseFactory {
     }
 
     /// Returns whether `holder` renews its lease. Waits until its last renewal is older than the interval
-    /// between renewals, and half of it more.
+    /// between renewals, and half of it more; at least for one interval, because the holder may have been
+    /// unable to renew it while the store was unavailable.
     pub(super) async fn is_renewed(
         &self,
         session: &SessionId,
@@ -70,7 +71,7 @@ impl LeaseFactory {
         };
         let since_renewal = self.ttl.saturating_sub(left);
         let patience = interval + interval / 2;
-        sleep(patience.saturating_sub(since_renewal)).await;
+        sleep(patience.saturating_sub(since_renewal).max(interval)).await;
         Ok(self.store.get(&key).await?.is_none_or(|entry| is_renewed(&entry)))
     }
 

@@ -1,6 +1,6 @@
 //! The order of messages that one client sends without waiting, and that several processes receive.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use parking_lot::Mutex;
 use rockbot_contracts::MessageId;
@@ -21,11 +21,18 @@ const PAUSES_BETWEEN_READS: u32 = 10;
 /// Delays messages until the ones before them were taken.
 #[derive(Debug, Default)]
 pub(super) struct MessageOrder {
-    /// Messages of this process that are delayed.
-    delayed: Mutex<HashSet<MessageId>>,
+    /// Messages of this process that were not passed to their conversations yet, and the numbers of their
+    /// deliveries.
+    unpassed: Mutex<HashMap<MessageId, usize>>,
 }
 
 impl MessageOrder {
+    /// Notes that a message is not passed to its conversation yet, until the result is dropped.
+    pub(super) fn receive(&self, id: &MessageId) -> Unpassed<'_> {
+        *self.unpassed.lock().entry(id.clone()).or_default() += 1;
+        Unpassed { unpassed: &self.unpassed, id: id.clone() }
+    }
+
     /// Waits until the message that the sender sent before this one was taken by a process: at most 2 s, and
     /// until `stop`. Does not wait for a cancel: it applies to the messages before it, in whatever order
     /// they arrive.
@@ -40,13 +47,12 @@ impl MessageOrder {
         else {
             return;
         };
-        let _delayed = Delayed::new(&self.delayed, &incoming.envelope.message_id);
         let deadline = Instant::now() + PREDECESSOR_WAIT;
         let mut pauses = 0_u32;
         loop {
-            // In this process, messages are taken in the order in which they leave this function.
+            // In this process, it may still wait for the one before, or for the lease on the conversation.
             let is_here = dedup.knows(after, incoming.reply_to);
-            if is_here && !self.delayed.lock().contains(after) {
+            if is_here && !self.unpassed.lock().contains_key(after) {
                 return;
             }
             let session = &incoming.message.session_id;
@@ -67,21 +73,21 @@ impl MessageOrder {
     }
 }
 
-/// Notes that a message is delayed, until it is dropped.
-struct Delayed<'a> {
-    delayed: &'a Mutex<HashSet<MessageId>>,
-    id: &'a MessageId,
+/// Notes that a message is not passed to its conversation yet, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Unpassed<'a> {
+    unpassed: &'a Mutex<HashMap<MessageId, usize>>,
+    id: MessageId,
 }
 
-impl<'a> Delayed<'a> {
-    fn new(delayed: &'a Mutex<HashSet<MessageId>>, id: &'a MessageId) -> Self {
-        delayed.lock().insert(id.clone());
-        Self { delayed, id }
-    }
-}
-
-impl Drop for Delayed<'_> {
+impl Drop for Unpassed<'_> {
     fn drop(&mut self) {
-        self.delayed.lock().remove(self.id);
+        let mut unpassed = self.unpassed.lock();
+        if let Some(deliveries) = unpassed.get_mut(&self.id) {
+            *deliveries -= 1;
+            if *deliveries == 0 {
+                unpassed.remove(&self.id);
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_contracts::{
     AgentName, AgentReply, ContentTrust, Envelope, MessageId, ReplyBody, RoutingKey, SessionId,
+    user::ReplyDetail,
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,7 @@ pub(super) struct ReplyTarget {
     pub(super) session_id: SessionId,
     pub(super) in_reply_to: MessageId,
     pub(super) reply_to: RoutingKey,
+    pub(super) detail: ReplyDetail,
 }
 
 /// Publishes the replies to one message, in order.
@@ -83,7 +85,7 @@ impl ReplyPublisher {
             // Replies of the process before have smaller numbers, however many it published.
             self.sequence = self.sequence.max(AgentReply::sequence_base(attempt));
         }
-        let envelope = self.reply(item.into(), false).transient();
+        let envelope = self.reply(item.into_reply(self.target.detail), false).transient();
         loop {
             let key = self.target.reply_to.clone();
             let publication = Publication::mandatory(key, envelope.clone());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metrics::counter;
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{SessionId, user::ReplyDetail};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -104,6 +104,8 @@ impl InboxHandler {
                         session_id: session.clone(),
                         in_reply_to: id.clone(),
                         reply_to: reply_to.clone(),
+                        // It is not recorded. A client that adopts the turn names it again.
+                        detail: ReplyDetail::Brief,
                     };
                     let replies = ReplyPublisher::new(bus.clone(), agent.clone(), target);
                     Recipient::Sender(guard, replies)

@@ -1,6 +1,6 @@
 //! Continues turns whose process is gone: a search at the start of the process and at intervals.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use metrics::gauge;
 use rockbot_contracts::SessionId;
@@ -14,11 +14,12 @@ use tracing::{debug, warn};
 
 use super::{
     handler::{InboxHandler, Replicas},
+    jitter::jittered,
     ownership::{Claim, Ownership},
 };
 
-/// Share of the interval that is random, so that the processes of an agent do not search together.
-const JITTER: f64 = 0.25;
+/// Shortest and longest time between two searches, in intervals.
+const JITTER: Range<f64> = 0.875..1.125;
 /// Time until a conversation that could not be continued is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Conversations remembered as not continued.
@@ -73,7 +74,7 @@ impl Scanner {
                     break;
                 }
             }
-            if stop.run_until_cancelled(sleep(jittered(interval))).await.is_none() {
+            if stop.run_until_cancelled(sleep(jittered(interval, JITTER))).await.is_none() {
                 break;
             }
         }
@@ -132,13 +133,4 @@ impl Scanner {
             }
         }
     }
-}
-
-fn jittered(interval: Duration) -> Duration {
-    // The low digits of the clock differ enough between processes.
-    let nanos = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.subsec_nanos());
-    let random = f64::from(nanos % 1_000_000) / 1_000_000.0;
-    interval.mul_f64(1.0 - JITTER / 2.0 + JITTER * random)
 }

@@ -1,6 +1,6 @@
 //! Access of an agent to MCP servers, within its rules.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use rockbot_contracts::{
@@ -64,6 +64,19 @@ impl McpAccess {
         index.servers().filter(|server| self.rules.permits(&server.name)).cloned().collect()
     }
 
+    /// Returns the names of the permitted servers that are configured and that no bridge has connected.
+    pub(super) fn unconnected(&self) -> Vec<String> {
+        let index = self.gateway.index().borrow().clone();
+        let states = self.gateway.states();
+        let states = states.borrow();
+        let names = states.iter().map(|report| &report.state.name);
+        let names: BTreeSet<_> = names
+            .filter(|name| self.rules.permits(name) && index.get(name).is_none())
+            .cloned()
+            .collect();
+        names.into_iter().collect()
+    }
+
     /// Returns a server if its current definition is loaded.
     pub(super) fn loaded(&self, summary: &McpServerSummary) -> Option<Arc<CachedServer>> {
         self.cache.get(&summary.name, &summary.fingerprint)
@@ -123,7 +136,8 @@ impl McpAccess {
         })
     }
 
-    fn summary(&self, name: &str) -> Result<McpServerSummary, ToolFailure> {
+    /// Returns the index entry of a permitted server.
+    pub(super) fn summary(&self, name: &str) -> Result<McpServerSummary, ToolFailure> {
         if !self.rules.permits(name) {
             let reason = "this agent may not use that MCP server".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
@@ -278,7 +292,7 @@ impl McpAccess {
 }
 
 /// Converts an error of a bridge.
-pub(crate) fn failure(error: McpManageError) -> ToolFailure {
+pub(super) fn failure(error: McpManageError) -> ToolFailure {
     let McpManageError { code, message, .. } = error;
     match code {
         McpManageErrorCode::NotPermitted => ToolFailure::NotPermitted { reason: message },
@@ -289,4 +303,21 @@ pub(crate) fn failure(error: McpManageError) -> ToolFailure {
         | McpManageErrorCode::InvalidRequest
         | McpManageErrorCode::Conflict => ToolFailure::invalid(message),
     }
+}
+
+/// Waits for the reply of a bridge until the call is cancelled or its deadline has passed.
+pub(crate) async fn within_call<T>(
+    reply: impl Future<Output = Result<T, McpManageError>>,
+    context: &ToolContext,
+) -> Result<T, ToolFailure> {
+    let after = context.remaining();
+    let reply = tokio::select! {
+        biased;
+        () = context.cancellation.cancelled() => {
+            return Err(ToolFailure::Cancelled { executed: Executed::No });
+        }
+        reply = timeout(after, reply) => reply,
+    };
+    let timed_out = ToolFailure::TimedOut { after, executed: Executed::No, repeatable: true };
+    reply.map_err(|_| timed_out)?.map_err(failure)
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     access::{McpAccess, failure},
+    content_tools,
     server_cache::CachedTool,
 };
 use crate::definition::offers_found;
@@ -61,10 +62,14 @@ pub(super) fn tools(access: &Arc<McpAccess>, may_manage_servers: bool) -> Vec<Ar
     actions.into_iter().map(tool).collect()
 }
 
-/// Returns the definitions of all management tools.
+/// Returns the definitions of all management tools, and of those for resources and prompts.
 #[must_use]
 pub fn management_tools() -> Vec<ToolRegistration> {
-    Action::ALL.map(Action::registration).into()
+    Action::ALL
+        .map(Action::registration)
+        .into_iter()
+        .chain(content_tools::registrations())
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -214,11 +219,23 @@ fn list(access: &McpAccess) -> ToolResult {
     let services: Vec<_> = index
         .servers()
         .map(|server| {
-            json!({"name": server.name, "displayName": plain(&server.display_name, 128),
-                "summary": plain(&server.summary, 1000), "toolCount": server.tool_count})
+            let mut shown = json!({"name": server.name,
+                "displayName": plain(&server.display_name, 128),
+                "summary": plain(&server.summary, 1000), "toolCount": server.tool_count});
+            if server.has_resources {
+                shown["hasResources"] = json!(true);
+            }
+            if !server.prompts.is_empty() {
+                shown["prompts"] = json!(server.prompts);
+            }
+            shown
         })
         .collect();
-    let services = json!({"note": UNTRUSTED_NOTE, "services": services});
+    let mut services = json!({"note": UNTRUSTED_NOTE, "services": services});
+    let unconnected = access.unconnected();
+    if !unconnected.is_empty() {
+        services["notConnected"] = json!(unconnected);
+    }
     ToolResult::text(format!("{}\n{services}", GUIDE.markdown))
 }
 
@@ -242,6 +259,9 @@ async fn details(
         let mut shown = json!({"name": tool.definition.name, "description": tool.description()});
         if with_schemas {
             shown["arguments"] = tool.definition.parameters.clone();
+        }
+        if let (Some(_), Some(schema)) = (&arguments.tool_name, &tool.definition.output_schema) {
+            shown["structuredResult"] = schema.clone();
         }
         shown
     };

@@ -4,6 +4,7 @@
 //! definition.
 
 mod access;
+mod content_tools;
 mod instructions;
 mod management;
 mod provider;
@@ -15,7 +16,7 @@ use std::{fmt, sync::Arc};
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::ToolPins;
 
-pub(crate) use self::access::failure;
+pub(crate) use self::access::within_call;
 pub use self::management::{GUIDE, management_tools};
 pub(crate) use self::provider::McpToolProvider;
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{SessionId, ToolRegistration};
+use rockbot_tool_rpc::mcp::McpIndex;
 use rockbot_tools::{
     Approver, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult, ToolScope,
 };
@@ -19,6 +20,7 @@ use tracing::{debug, warn};
 use super::{
     McpParts,
     access::McpAccess,
+    content_tools::{self, ContentTool},
     instructions::McpInstructions,
     management,
     server_cache::{CachedServer, CachedTool},
@@ -37,6 +39,7 @@ pub(crate) struct McpToolProvider {
     access: Arc<McpAccess>,
     registry: Arc<ToolRegistry>,
     management: Vec<Arc<dyn Tool>>,
+    content: Vec<Arc<ContentTool>>,
     may_manage_servers: bool,
     /// Tools in the registry, by name.
     offered: Mutex<BTreeMap<String, Arc<CachedTool>>>,
@@ -55,7 +58,16 @@ impl McpToolProvider {
         let may_manage_servers = parts.may_manage_servers;
         let access = Arc::new(McpAccess::new(parts, definition, others, approver, max_activated));
         let management = management::tools(&access, may_manage_servers);
-        Self { access, registry, management, may_manage_servers, offered: Mutex::default() }
+        let content = content_tools::tools(&access);
+        let offered = Mutex::default();
+        Self { access, registry, management, content, may_manage_servers, offered }
+    }
+
+    /// Returns the tools that manage servers, and those for resources and prompts that a server needs.
+    fn own_tools(&self, index: &McpIndex) -> Vec<Arc<dyn Tool>> {
+        let useful = self.content.iter().filter(|tool| tool.is_useful(index));
+        let useful = useful.map(|tool| tool.clone() as Arc<dyn Tool>);
+        self.management.iter().cloned().chain(useful).collect()
     }
 
     /// Returns at most `limit` tools for a conversation within a scope, management tools first. They are
@@ -76,7 +88,8 @@ impl McpToolProvider {
         if index.is_empty() && !self.may_manage_servers {
             return Vec::new();
         }
-        let management = self.management.iter().map(|tool| tool.registration().clone());
+        let own_tools = self.own_tools(&index);
+        let management = own_tools.iter().map(|tool| tool.registration().clone());
         let mut usable: Vec<_> = management.filter(|tool| scope.permits(tool)).collect();
         let rules = &self.access.rules;
         let exposed =
@@ -102,7 +115,7 @@ impl McpToolProvider {
             return Vec::new();
         }
         let mut offered = Vec::new();
-        for tool in &self.management {
+        for tool in self.own_tools(&index) {
             let registration = tool.registration();
             if self.registry.get(&registration.name).is_none()
                 && let Err(error) = self.registry.register(tool.clone())

@@ -5,7 +5,10 @@ use rockbot_contracts::user::TurnOutcome;
 use rockbot_tools::EntryPoint;
 use tracing::debug;
 
-use super::{handle::Schedule, notices::Notice};
+use super::{
+    handle::Schedule,
+    notices::{Notice, ShowingTurn},
+};
 use crate::context::{ContextPart, ContextRequest, ContextSource};
 
 /// Maximum number of results in one turn.
@@ -25,7 +28,9 @@ impl ContextSource for Schedule {
             {
                 return None;
             }
-            match self.notices.take(request.user, MAX_RESULTS).await {
+            let (session, message) = (request.session.clone(), request.id.clone());
+            let turn = ShowingTurn { session, message };
+            match self.notices.show(request.user, &turn, MAX_RESULTS).await {
                 Ok((results, _)) if results.is_empty() => None,
                 Ok((results, others)) => Some(self.describe(&results, others).await),
                 Err(error) => {

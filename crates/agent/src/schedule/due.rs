@@ -19,6 +19,8 @@ const GRACE: Duration = Duration::from_secs(60);
 const MAX_COUNTED: u64 = 10_000;
 /// Time in which the newest of more occurrences is searched.
 const LAST_HOUR: Duration = Duration::from_secs(3600);
+/// A single fire that is further away is a mistake: its time is over.
+pub(super) const MAX_SINGLE_AHEAD: Duration = Duration::from_secs(300 * 24 * 3600);
 /// Longest part of a task's name in the id of a conversation, in bytes.
 const MAX_SLUG_BYTES: usize = 40;
 
@@ -39,8 +41,6 @@ pub(super) struct Change {
     pub(super) overlapped: u64,
     /// The task fired: [`ScheduledTask::running`] is new.
     pub(super) has_fired: bool,
-    /// The only fire of the task was missed, so that it is to be removed.
-    pub(super) is_over: bool,
 }
 
 impl From<&ScheduleSection> for DueRules {
@@ -60,13 +60,7 @@ impl DueRules {
         now: Timestamp,
     ) -> Option<Change> {
         let cron = CronExpression::parse(&task.cron).ok()?;
-        let mut change = Change {
-            task: task.clone(),
-            missed: 0,
-            overlapped: 0,
-            has_fired: false,
-            is_over: false,
-        };
+        let mut change = Change { task: task.clone(), missed: 0, overlapped: 0, has_fired: false };
         if let Some(at) = task.requested
             && task.running.is_none()
         {
@@ -82,6 +76,10 @@ impl DueRules {
             // Nothing is made up for a change of the zone.
             change.task.due_zone.clone_from(&zone.name);
             change.task.due = cron.next_after(now, &zone.zone);
+            let is_near = |next: Timestamp| next.since(now) <= MAX_SINGLE_AHEAD;
+            if task.run_once && !change.task.due.is_some_and(is_near) {
+                change.miss(due);
+            }
             return Some(change);
         }
         let delay = self.delay(task, &cron);
@@ -104,10 +102,9 @@ impl DueRules {
             change.missed = missed;
         } else {
             change.missed = count;
-            change.is_over = task.run_once;
-            if change.is_over {
-                // The notice names the fire that was missed.
-                change.task.due = Some(newest);
+            if task.run_once {
+                change.miss(newest);
+                return Some(change);
             }
         }
         change.task.counts.missed += change.missed;
@@ -149,6 +146,13 @@ struct FireTime {
 }
 
 impl Change {
+    /// Notes that the only fire of the task was missed.
+    fn miss(&mut self, at: Timestamp) {
+        self.missed = self.missed.max(1);
+        self.task.counts.missed += self.missed;
+        (self.task.due, self.task.missed) = (None, Some(at));
+    }
+
     fn fire(&mut self, time: FireTime, zone: &Zone) {
         let FireTime { at, is_requested, .. } = time;
         let task = &mut self.task;

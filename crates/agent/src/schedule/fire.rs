@@ -8,6 +8,7 @@ use rockbot_contracts::{
     ContentTrust, Envelope, MessageId, ScheduledEnded, UserMessage, topology::user_notice,
     user::TurnOutcome,
 };
+use rockbot_store::Timestamp;
 use rockbot_tools::EntryPoint;
 use tracing::{debug, info, warn};
 
@@ -29,6 +30,9 @@ use crate::{
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// Answer of a turn that has nothing to report.
 const NOTHING: &str = "NOTHING";
+/// Answer of a fire that is older than the retention of its conversation.
+const EXPIRED: &str = "The conversation of this fire has expired before its turn had an answer. The turn may \
+    have run; it is not run again. Check what was done.";
 /// Time limit of an announcement.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -84,8 +88,7 @@ impl FireRunner {
                 return FireEnd::Open;
             }
         };
-        debug!(session_id = %session, task = %pending.task, "turn of a scheduled task starts");
-        let answer = self.turn(pending).await;
+        let answer = self.answer(pending).await;
         let end = if answer.ended == TurnEnd::Answered {
             match self.finish(pending, answer).await {
                 Ok(()) => FireEnd::Answered,
@@ -100,6 +103,30 @@ impl FireRunner {
         };
         hold.release().await;
         end
+    }
+
+    /// Returns the answer of the turn, or that of a turn that cannot run any more.
+    async fn answer(&self, pending: &PendingFire) -> TurnAnswer {
+        let Fire { at, session, message, .. } = &pending.fire;
+        let conversations = self.agent.conversations();
+        let Ok(now) = self.schedule.tasks.now().await else {
+            return TurnAnswer::new(TurnOutcome::Overloaded, "").with_end(TurnEnd::Unrecorded);
+        };
+        if now.since(*at) >= conversations.retention()
+            && !matches!(conversations.message(session, message).await, Ok(Some(_)))
+        {
+            return TurnAnswer::new(TurnOutcome::ModelFailed, EXPIRED);
+        }
+        debug!(session_id = %session, task = %pending.task, "turn of a scheduled task starts");
+        let answer = self.turn(pending).await;
+        if answer.ended == TurnEnd::Unrecorded
+            && let Err(error) = conversations.message(session, message).await
+            && error.is_unreadable()
+        {
+            let text = format!("The turn ended, and what it did is not undone: {error}.");
+            return TurnAnswer::new(TurnOutcome::ModelFailed, text);
+        }
+        answer
     }
 
     async fn turn(&self, pending: &PendingFire) -> TurnAnswer {
@@ -129,6 +156,7 @@ impl FireRunner {
                 user: user.clone(),
                 outcome,
                 text: text.clone(),
+                turn: None,
             };
             self.schedule.notices.add(notice).await?;
         }
@@ -181,12 +209,16 @@ impl FireRunner {
     }
 
     /// Adds the notice that the only fire of a task was missed.
-    pub(super) async fn report_missed(&self, task: &ScheduledTask) -> Result<(), EditError> {
-        let due = task.due.unwrap_or(task.created.at);
+    pub(super) async fn report_missed(
+        &self,
+        task: &ScheduledTask,
+        due: Timestamp,
+    ) -> Result<(), EditError> {
         // The id is the same for every process that notices it.
         let id = format!("missed-{}", task.revision);
         let message = MessageId::new(id).unwrap_or_else(|_| MessageId::generate());
-        let text = "It did not run: no process of the agent ran at its time. The task was removed.";
+        let text = "It did not run: no process of the agent ran at its time, or a new time zone moved its \
+                    time to the past. The task was removed.";
         let notice = Notice {
             message,
             task: task.name.clone(),
@@ -195,6 +227,7 @@ impl FireRunner {
             user: task.created.user.clone(),
             outcome: TurnOutcome::Expired,
             text: text.to_owned(),
+            turn: None,
         };
         self.schedule.notices.add(notice).await
     }

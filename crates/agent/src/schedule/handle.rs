@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::{
     cron::{CronExpression, InvalidCron},
-    due::DueRules,
+    due::{DueRules, MAX_SINGLE_AHEAD},
     notices::{NoticeStore, is_visible},
     section::ScheduleSection,
     task::{Creation, InvalidTaskName, ScheduledTask, TaskName},
@@ -26,8 +26,6 @@ use crate::{
 /// Fires that are compared with the shortest interval, and those that are shown of a new task.
 const COMPARED_FIRES: usize = 32;
 const SHOWN_FIRES: usize = 2;
-/// A single fire that is further away is a mistake: its time is over.
-const MAX_SINGLE_AHEAD: std::time::Duration = std::time::Duration::from_secs(300 * 24 * 3600);
 /// Maximum number of tasks that the turns of one task, and of tasks that they created, may create.
 const MAX_DESCENDANTS: usize = 10;
 
@@ -113,11 +111,11 @@ impl Schedule {
         let cron = CronExpression::parse(&new.cron)?;
         let first = self.check(&new, &cron, &zone, now)?;
         let all = self.tasks.list().await?;
-        let user = creator.user.clone();
+        let owner = creator.user.clone();
+        let user = owner.as_deref();
         let replaced = all.iter().find(|task| task.value.name == name);
-        if replaced.is_some_and(|one| !is_owned(&one.value, user.as_deref())) {
-            let text = format!("another user has a scheduled task '{name}'; use another name");
-            return Err(ScheduleError::Refused(text));
+        if replaced.is_some_and(|one| !is_owned(&one.value, user)) {
+            return Err(owned_by_other(&name));
         }
         let root = self.check_number(&all, &name, creator.session.as_ref())?;
         let task = ScheduledTask {
@@ -126,17 +124,28 @@ impl Schedule {
             zone: own_zone,
             description: new.description.trim().to_owned(),
             run_once: new.run_once,
-            created: Creation { at: now, session: creator.session, user, root },
+            created: Creation { at: now, session: creator.session, user: owner.clone(), root },
             revision: MessageId::generate().to_string(),
             due: Some(first),
             due_zone: zone.name.clone(),
             requested: None,
+            missed: None,
+            cancelled: false,
             running: replaced.and_then(|one| one.value.running.clone()),
             last: replaced.and_then(|one| one.value.last.clone()),
             counts: replaced.map(|one| one.value.counts).unwrap_or_default(),
         };
-        let expected = replaced.map_or(Expected::Absent, |one| Expected::Version(one.version));
-        if !self.tasks.put(&task, expected).await? {
+        let expected = match replaced {
+            Some(one) => Expected::Version(one.version),
+            None => match self.tasks.unreadable(&name).await? {
+                Some(one) if !is_visible(user, one.user.as_deref()) => {
+                    return Err(owned_by_other(&name));
+                }
+                Some(one) => Expected::Version(one.version),
+                None => Expected::Absent,
+            },
+        };
+        if self.tasks.put(&task, expected).await?.is_none() {
             return Err(EditError::Contended.into());
         }
         self.changed.notify_one();
@@ -157,23 +166,29 @@ impl Schedule {
     }
 
     /// Removes a task. Returns a description, or `None` for an unknown task. A running turn continues: the task
-    /// is removed when it has ended.
+    /// is removed when it has ended, or when it is cancelled again.
     pub(super) async fn cancel(
         &self,
         name: &str,
         user: Option<&str>,
     ) -> Result<Option<String>, ScheduleError> {
         let name = TaskName::new(name)?;
+        if let Some(unreadable) = self.tasks.unreadable(&name).await? {
+            let is_removed = is_visible(user, unreadable.user.as_deref())
+                && self.tasks.remove(&name, unreadable.version).await?;
+            let text = format!("Removed scheduled task '{name}', which could not be read.");
+            return Ok(is_removed.then_some(text));
+        }
         let mut is_running = false;
         let cancelled = self.tasks.edit(&name, |task| {
             if !is_owned(task, user) {
                 return Edit::Keep;
             }
             is_running = task.running.is_some();
-            if !is_running {
+            if !is_running || task.cancelled {
                 return Edit::Remove;
             }
-            (task.due, task.requested, task.run_once) = (None, None, true);
+            (task.due, task.requested, task.run_once, task.cancelled) = (None, None, true, true);
             Edit::Put
         });
         let Some(cancelled) = cancelled.await? else { return Ok(None) };
@@ -354,6 +369,11 @@ impl Schedule {
         }
         answer
     }
+}
+
+fn owned_by_other(name: &TaskName) -> ScheduleError {
+    let text = format!("another user has a scheduled task '{name}'; use another name");
+    ScheduleError::Refused(text)
 }
 
 /// Returns `true` if the user may see and change the task.

@@ -3,7 +3,9 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use rockbot_contracts::{AgentName, MessageId, SessionId, user::TurnOutcome};
-use rockbot_store::{DocumentStore, Expected, PutOutcome, Store, Timestamp};
+use rockbot_store::{
+    DocumentError, DocumentStore, Expected, PutOutcome, Store, StoreError, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
 
 /// First segment of the key, `schedule-notices/<agent>`.
 const SPACE: &str = "schedule-notices";
-/// Maximum number of results that wait. The oldest are dropped.
+/// Maximum number of results that wait.
 const MAX_PENDING: usize = 20;
 /// Number of results remembered as shown, so that a process that records one again does not show it twice.
 const MAX_SHOWN: usize = 64;
@@ -51,6 +53,17 @@ pub(super) struct Notice {
     pub(super) user: Option<String>,
     pub(super) outcome: TurnOutcome,
     pub(super) text: String,
+    /// The turn that shows it. It may still have to record that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) turn: Option<ShowingTurn>,
+}
+
+/// A turn that shows results.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ShowingTurn {
+    pub(super) session: SessionId,
+    /// The message of the turn.
+    pub(super) message: MessageId,
 }
 
 impl NoticeStore {
@@ -64,64 +77,105 @@ impl NoticeStore {
         let add = |notices: &mut Notices| {
             let is_known = notices.shown.contains(&notice.message)
                 || notices.pending.iter().any(|one| one.message == notice.message);
-            if is_known {
-                return None;
+            if !is_known {
+                notices.pending.push_back(notice.clone());
+                notices.bound();
             }
-            notices.pending.push_back(notice.clone());
-            if notices.pending.len() > MAX_PENDING {
-                notices.pending.pop_front();
-            }
-            Some(())
         };
-        self.edit(add).await.map(drop)
+        self.edit(add).await
     }
 
-    /// Removes and returns up to `limit` results for a user, oldest first, and the number of the others.
-    /// Each result is returned once.
-    pub(super) async fn take(
+    /// Returns up to `limit` results for a user, oldest first, and the number of the others. Each is returned
+    /// to one turn only: to the process that continues the turn too, because the first one may have died
+    /// before it recorded them.
+    pub(super) async fn show(
         &self,
         user: Option<&str>,
+        turn: &ShowingTurn,
         limit: usize,
     ) -> Result<(Vec<Notice>, usize), EditError> {
-        let take = |notices: &mut Notices| {
-            let (mut taken, mut others, mut kept) = (Vec::new(), 0, VecDeque::new());
-            for notice in std::mem::take(&mut notices.pending) {
-                let is_own = is_visible(user, notice.user.as_deref());
-                if is_own && taken.len() < limit {
-                    notices.shown.push_back(notice.message.clone());
-                    taken.push(notice);
-                } else {
-                    others += usize::from(is_own);
-                    kept.push_back(notice);
-                }
-            }
-            notices.pending = kept;
-            while notices.shown.len() > MAX_SHOWN {
-                notices.shown.pop_front();
-            }
-            (!taken.is_empty()).then_some((taken, others))
-        };
-        Ok(self.edit(take).await?.unwrap_or_default())
+        self.edit(|notices| notices.show(user, turn, limit)).await
     }
 
-    /// Changes the results. Nothing is written if `change` returns `None`.
-    async fn edit<T>(
-        &self,
-        change: impl Fn(&mut Notices) -> Option<T>,
-    ) -> Result<Option<T>, EditError> {
+    /// Changes the results. `change` is called again if others change them at the same time, or the store did
+    /// not confirm it.
+    async fn edit<T>(&self, change: impl Fn(&mut Notices) -> T) -> Result<T, EditError> {
         let name = [self.agent.as_str()];
+        let mut unconfirmed = None;
         for _ in 0..ATTEMPTS {
-            let (mut notices, expected) = match self.documents.get(&name).await? {
+            let (before, expected) = match self.documents.get(&name).await? {
                 Some(found) => (found.value, Expected::Version(found.version)),
                 None => (Notices::default(), Expected::Absent),
             };
-            let Some(result) = change(&mut notices) else { return Ok(None) };
-            let written = self.documents.put(&name, &notices, None, expected).await;
-            if let PutOutcome::Done(_) = written? {
-                return Ok(Some(result));
+            let mut notices = before.clone();
+            let result = change(&mut notices);
+            if notices == before {
+                return Ok(result);
+            }
+            match self.documents.put(&name, &notices, None, expected).await {
+                Ok(PutOutcome::Done(_)) => return Ok(result),
+                Ok(PutOutcome::Conflict(_)) => {}
+                Err(error @ DocumentError::Store(StoreError::Unconfirmed { .. })) => {
+                    unconfirmed = Some(error);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(EditError::Contended)
+        Err(unconfirmed.map_or(EditError::Contended, EditError::from))
+    }
+}
+
+impl Notices {
+    fn show(
+        &mut self,
+        user: Option<&str>,
+        turn: &ShowingTurn,
+        limit: usize,
+    ) -> (Vec<Notice>, usize) {
+        let (mut shown, mut others, mut kept) = (Vec::new(), 0, VecDeque::new());
+        for mut notice in std::mem::take(&mut self.pending) {
+            let is_own = is_visible(user, notice.user.as_deref());
+            match &notice.turn {
+                Some(before) if before == turn => shown.push(notice.clone()),
+                // Its turn has ended, because the turns of a conversation run one after the other.
+                Some(before) if before.session == turn.session => {
+                    self.remember(notice.message);
+                    continue;
+                }
+                Some(_) => {}
+                None if is_own && shown.len() < limit => {
+                    notice.turn = Some(turn.clone());
+                    shown.push(notice.clone());
+                }
+                None => others += usize::from(is_own),
+            }
+            kept.push_back(notice);
+        }
+        self.pending = kept;
+        (shown, others)
+    }
+
+    /// Drops a result if too many wait: one that a turn shows, or else the oldest of the user with the most.
+    fn bound(&mut self) {
+        if self.pending.len() <= MAX_PENDING {
+            return;
+        }
+        let of =
+            |user: &Option<String>| self.pending.iter().filter(|one| one.user == *user).count();
+        let most = self.pending.iter().map(|one| of(&one.user)).max().unwrap_or_default();
+        let showing = self.pending.iter().position(|one| one.turn.is_some());
+        let oldest = || self.pending.iter().position(|one| of(&one.user) == most);
+        let dropped = showing.or_else(oldest).and_then(|at| self.pending.remove(at));
+        if let Some(dropped) = dropped {
+            self.remember(dropped.message);
+        }
+    }
+
+    fn remember(&mut self, message: MessageId) {
+        self.shown.push_back(message);
+        if self.shown.len() > MAX_SHOWN {
+            self.shown.pop_front();
+        }
     }
 }
 
@@ -160,35 +214,61 @@ mod tests {
             user: user.map(str::to_owned),
             outcome: TurnOutcome::Completed,
             text: "ü".repeat(2000),
+            turn: None,
         }
     }
 
-    fn ids(taken: &(Vec<Notice>, usize)) -> (Vec<String>, usize) {
-        (taken.0.iter().map(|one| one.message.to_string()).collect(), taken.1)
+    fn turn(session: &str, message: &str) -> ShowingTurn {
+        let (session, message) = (SessionId::new(session), MessageId::new(message));
+        ShowingTurn { session: session.unwrap(), message: message.unwrap() }
+    }
+
+    async fn shown(
+        notices: &NoticeStore,
+        user: Option<&str>,
+        turn: ShowingTurn,
+        limit: usize,
+    ) -> (Vec<String>, usize) {
+        let (shown, others) = notices.show(user, &turn, limit).await.unwrap();
+        (shown.iter().map(|one| one.message.to_string()).collect(), others)
+    }
+
+    fn ids<const N: usize>(ids: [&str; N]) -> Vec<String> {
+        ids.map(str::to_owned).to_vec()
     }
 
     #[tokio::test]
-    async fn result_added_twice_is_shown_once() {
+    async fn result_added_twice_is_shown_to_one_turn() {
         let notices = store();
         for id in [1, 2, 1] {
             notices.add(notice(id, None)).await.unwrap();
         }
-        let (first, others) = notices.take(None, 1).await.unwrap();
+        let (first, others) = notices.show(None, &turn("s", "one"), 1).await.unwrap();
         assert_eq!((first.len(), others), (1, 1));
         assert!(first[0].text.len() <= MAX_TEXT_BYTES && first[0].text.ends_with('…'));
         notices.add(notice(1, None)).await.unwrap();
-        assert_eq!(ids(&notices.take(None, 3).await.unwrap()), (vec!["m2".to_owned()], 0));
-        assert_eq!(ids(&notices.take(None, 3).await.unwrap()), (vec![], 0));
+        // Another process continues the turn.
+        assert_eq!(shown(&notices, None, turn("s", "one"), 1).await, (ids(["m1"]), 1));
+        assert_eq!(shown(&notices, None, turn("t", "other"), 3).await, (ids(["m2"]), 0));
+        assert_eq!(shown(&notices, None, turn("s", "two"), 3).await, (ids([]), 0));
+        notices.add(notice(1, None)).await.unwrap();
+        assert_eq!(shown(&notices, None, turn("s", "two"), 3).await, (ids([]), 0));
     }
 
     #[tokio::test]
     async fn results_wait_for_their_user_in_a_bounded_number() {
         let notices = store();
+        notices.add(notice(100, Some("bob"))).await.unwrap();
         for id in 0..MAX_PENDING + 2 {
             notices.add(notice(id, Some("alice"))).await.unwrap();
         }
-        assert_eq!(ids(&notices.take(Some("bob"), 3).await.unwrap()), (vec![], 0));
-        let (taken, others) = ids(&notices.take(Some("alice"), 1).await.unwrap());
-        assert_eq!((taken[0].as_str(), others), ("m2", MAX_PENDING - 1));
+        assert_eq!(shown(&notices, Some("bob"), turn("b", "one"), 3).await, (ids(["m100"]), 0));
+        let (alice, others) = shown(&notices, Some("alice"), turn("a", "one"), 1).await;
+        assert_eq!((alice, others), (ids(["m3"]), MAX_PENDING - 2));
+        // Those that turns show are dropped first.
+        notices.add(notice(200, Some("alice"))).await.unwrap();
+        assert_eq!(shown(&notices, Some("bob"), turn("b", "one"), 3).await, (ids([]), 0));
+        let (alice, _) = shown(&notices, Some("alice"), turn("a", "one"), 1).await;
+        assert_eq!(alice, ids(["m3"]));
     }
 }

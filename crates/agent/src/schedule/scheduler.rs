@@ -175,6 +175,10 @@ impl TaskScanner {
         let (mut found, mut fires, mut next) =
             (ScanResult::default(), Vec::new(), None::<Timestamp>);
         for Document { value: task, version, .. } in documents {
+            if let Some(due) = task.missed {
+                self.end_missed(&task, due, version).await?;
+                continue;
+            }
             let zone = Schedule::zone_of(&task, agent_zone.as_ref());
             let task = match self.rules.change(&task, &zone, now) {
                 None => task,
@@ -196,17 +200,11 @@ impl TaskScanner {
     }
 
     async fn write(&self, change: Change, version: Version) -> Result<Written, EditError> {
-        let Change { task, missed, overlapped, has_fired, is_over } = change;
+        let Change { task, missed, overlapped, has_fired } = change;
         let tasks = &self.runner.schedule.tasks;
-        let is_written = if is_over {
-            self.runner.report_missed(&task).await?;
-            tasks.remove(&task.name, version).await?
-        } else {
-            tasks.put(&task, Expected::Version(version)).await?
-        };
-        if !is_written {
+        let Some(version) = tasks.put(&task, Expected::Version(version)).await? else {
             return Ok(Written::Conflict);
-        }
+        };
         if missed > 0 {
             counter!("rockbot_schedule_missed_total").increment(missed);
             warn!(missed, "fires of a scheduled task were missed");
@@ -218,7 +216,24 @@ impl TaskScanner {
         if has_fired {
             debug!(task = %task.name, "scheduled task fired");
         }
-        Ok(if is_over { Written::Removed } else { Written::Done(Box::new(task)) })
+        if let Some(due) = task.missed {
+            self.end_missed(&task, due, version).await?;
+            return Ok(Written::Removed);
+        }
+        Ok(Written::Done(Box::new(task)))
+    }
+
+    /// Notifies the user of a task whose only fire was missed, and removes it. A process that dies in between
+    /// leaves that to the next scan.
+    async fn end_missed(
+        &self,
+        task: &ScheduledTask,
+        due: Timestamp,
+        version: Version,
+    ) -> Result<(), EditError> {
+        self.runner.report_missed(task, due).await?;
+        self.runner.schedule.tasks.remove(&task.name, version).await?;
+        Ok(())
     }
 
     /// Runs fires that no process runs, up to the limit of this process.

@@ -97,6 +97,12 @@ pub(crate) struct ScheduledTask {
     /// Time of a fire besides the schedule, which a person requested.
     #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
     pub(crate) requested: Option<Timestamp>,
+    /// The only fire of the task, which was missed. The task is removed once its user was notified.
+    #[serde(default, with = "optional_millis", skip_serializing_if = "Option::is_none")]
+    pub(crate) missed: Option<Timestamp>,
+    /// A user cancelled the task, which ends with its running turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) cancelled: bool,
     /// The fire whose turn has no answer yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) running: Option<Fire>,

@@ -1,11 +1,14 @@
 //! The stored tasks of an agent.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
+use parking_lot::Mutex;
 use rockbot_contracts::AgentName;
 use rockbot_store::{
     Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, Timestamp, Version,
 };
+use serde::Deserialize;
+use tracing::warn;
 
 use super::task::{ScheduledTask, TaskName};
 
@@ -20,6 +23,15 @@ const ATTEMPTS: usize = 8;
 pub(super) struct TaskStore {
     documents: DocumentStore<ScheduledTask>,
     store: Arc<dyn Store>,
+    /// The unreadable tasks that were reported.
+    reported: Mutex<HashSet<Version>>,
+}
+
+/// A stored task that this program cannot read: it is damaged, or another version wrote it.
+pub(super) struct UnreadableTask {
+    pub(super) version: Version,
+    /// The broker user of the task, if it can be read.
+    pub(super) user: Option<String>,
 }
 
 /// A change of a task.
@@ -42,7 +54,8 @@ pub(super) enum EditError {
 
 impl TaskStore {
     pub(super) fn new(store: Arc<dyn Store>, agent: &AgentName) -> Self {
-        Self { documents: DocumentStore::new(store.clone(), [SPACE, agent.as_str()]), store }
+        let documents = DocumentStore::new(store.clone(), [SPACE, agent.as_str()]);
+        Self { documents, store, reported: Mutex::default() }
     }
 
     /// Returns the time of the store, which all processes share.
@@ -50,9 +63,40 @@ impl TaskStore {
         Ok(self.store.now().await?)
     }
 
+    /// Returns the tasks. Those that cannot be read are skipped, with a warning for each version.
     pub(super) async fn list(&self) -> Result<Vec<Document<ScheduledTask>>, DocumentError> {
-        let tasks = self.documents.list::<&str>(&[], MAX_LISTED).await?;
+        let (tasks, unreadable) = self.documents.list_all::<&str>(&[], MAX_LISTED).await?;
+        let mut reported = self.reported.lock();
+        for (name, version, error) in &unreadable {
+            if !reported.contains(version) {
+                let task = name.join("/");
+                warn!(task, %error, "scheduled task skipped; cancel it, or schedule it again");
+            }
+        }
+        *reported = unreadable.into_iter().map(|(_, version, _)| version).collect();
         Ok(tasks.into_iter().map(|(_, task)| task).collect())
+    }
+
+    /// Returns the stored task if this program cannot read it.
+    pub(super) async fn unreadable(
+        &self,
+        name: &TaskName,
+    ) -> Result<Option<UnreadableTask>, DocumentError> {
+        #[derive(Deserialize)]
+        struct Owned {
+            created: Creator,
+        }
+        #[derive(Deserialize)]
+        struct Creator {
+            user: Option<String>,
+        }
+        let Some(entry) = self.documents.entry(&[name.key()]).await? else { return Ok(None) };
+        if serde_json::from_slice::<ScheduledTask>(&entry.value).is_ok() {
+            return Ok(None);
+        }
+        let owned = serde_json::from_slice::<Owned>(&entry.value);
+        let user = owned.ok().and_then(|owned| owned.created.user);
+        Ok(Some(UnreadableTask { version: entry.version, user }))
     }
 
     pub(super) async fn get(
@@ -62,14 +106,17 @@ impl TaskStore {
         self.documents.get(&[name.key()]).await
     }
 
-    /// Writes a task. Returns `false` if the stored one is not as expected.
+    /// Writes a task. Returns its version; `None` if the stored one is not as expected.
     pub(super) async fn put(
         &self,
         task: &ScheduledTask,
         expected: Expected,
-    ) -> Result<bool, DocumentError> {
+    ) -> Result<Option<Version>, DocumentError> {
         let written = self.documents.put(&[task.name.key()], task, None, expected).await?;
-        Ok(matches!(written, PutOutcome::Done(_)))
+        Ok(match written {
+            PutOutcome::Done(version) => Some(version),
+            PutOutcome::Conflict(_) => None,
+        })
     }
 
     /// Removes a task of this version. Returns `true` if it was removed.
@@ -94,7 +141,7 @@ impl TaskStore {
             };
             let is_done = match edit(&mut task) {
                 Edit::Keep => return Ok(None),
-                Edit::Put => self.put(&task, Expected::Version(version)).await?,
+                Edit::Put => self.put(&task, Expected::Version(version)).await?.is_some(),
                 Edit::Remove => self.remove(name, version).await?,
             };
             if is_done {

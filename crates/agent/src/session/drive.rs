@@ -94,7 +94,7 @@ impl Arrivals<'_> {
                 self.copies.push_back(message);
             } else {
                 // It is recorded, so this does not answer it.
-                message.answer(Rejection::Busy.of_recorded());
+                message.answer(Rejection::Busy.deferred());
             }
         } else if self.latest_cancel.covers(&message.id)
             || self.registry.is_cancelled(self.id, &message.origin)
@@ -298,7 +298,9 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Deferred => output.answer,
+            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Undecided | TurnEnd::Deferred => {
+                output.answer
+            }
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;

@@ -8,7 +8,9 @@ use tracing::{info, warn};
 
 use super::Turn;
 use crate::{
-    conversation::{CallEntry, OpenStep, batch_items},
+    conversation::{
+        CallEntry, ConversationEntry, ConversationError, OpenStep, TakeoverEntry, batch_items,
+    },
     tool_names::{BATCH, SPAWN_WISPS},
     wisps::{StepWork, WispRequest},
 };
@@ -24,6 +26,20 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OFFERED_WITHIN: Duration = Duration::from_secs(3);
 
 impl Turn<'_> {
+    /// Records that this process is about to make a call or to request the model. A process that is lost
+    /// before did nothing to the step.
+    pub(super) async fn record_acts(&mut self) -> Result<(), ConversationError> {
+        // Model answers and results show it too.
+        let acts_already = std::mem::replace(&mut self.start.has_acted, true);
+        if acts_already || self.handover.is_cancelled() {
+            return Ok(());
+        }
+        let instance = self.setup.conversations.instance().clone();
+        let takeover = TakeoverEntry { instance, attempt: self.start.attempt, acts: true };
+        self.recorder.record(&mut ConversationEntry::Takeover(takeover)).await?;
+        Ok(())
+    }
+
     /// Waits until the tools of the calls without a result are available, for a few seconds. A call of a
     /// tool that is not would not reach the handler that may have its result.
     pub(super) async fn find_tools(&mut self, step: &OpenStep) {

@@ -8,7 +8,7 @@ use rockbot_agent::{
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{
-    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, InstanceId, ReplyBody,
+    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome, InstanceId, ReplyBody,
 };
 use rockbot_llm::{ChatModel, ScriptedTurn};
 use rockbot_tools::EntryPoint;
@@ -127,6 +127,63 @@ async fn response_counts_once_and_for_its_call_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reason_of_a_denial_reaches_the_model() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (_agent, model, turn, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    let request = only(&events);
+    let answer = request.answer("s", ApprovalDecision::Deny);
+    let reason = Some(" Ask Ada first. ".to_owned());
+    assert!(approvals.answer(&ApprovalAnswer { reason, ..answer }));
+    turn.await.unwrap();
+    let results = model.tool_results();
+    assert!(results[0].contains("Their reason: Ask Ada first."), "{results:?}");
+    assert_eq!(closed(&events), [(request.id, ApprovalOutcome::Deny)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_a_request_is_reported() {
+    let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
+    let (_agent, _, expired, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    assert!(closed(&events).is_empty());
+    tokio::time::advance(Duration::from_secs(121)).await;
+    expired.await.unwrap();
+    assert_eq!(closed(&events), [(only(&events).id, ApprovalOutcome::Expired)]);
+    let (agent, _, cancelled, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    agent.send(cancel("s"), EventLog::default().sink()).await;
+    cancelled.await.unwrap();
+    assert_eq!(closed(&events), [(only(&events).id, ApprovalOutcome::Cancelled)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_names_the_rule_and_the_hints() {
+    let approvals = rules(json!({"rules": [
+        {"tool": "other", "policy": "deny"}, {"tool": "e*", "destructive": true, "policy": "ask"}]}));
+    let echo = ProbeTool::new("echo", Behavior::Echo);
+    let (_agent, _, turn, events) = turn(&approvals, &echo, 1);
+    settle().await;
+    let asked = events.events().into_iter().find_map(|event| match event {
+        TurnEvent::ApprovalAsked { rule, hints, .. } => Some((rule, hints)),
+        _ => None,
+    });
+    let (rule, hints) = asked.unwrap();
+    assert_eq!(rule, "rule 2: tool = \"e*\", destructive = true");
+    assert!(hints.destructive);
+    turn.abort();
+}
+
+/// Returns the reported ends of approval requests.
+fn closed(events: &EventLog) -> Vec<(ApprovalId, ApprovalOutcome)> {
+    let closed = |event| match event {
+        TurnEvent::ApprovalClosed { approval_id, decision } => Some((approval_id, decision)),
+        _ => None,
+    };
+    events.events().into_iter().filter_map(closed).collect()
+}
+
+#[tokio::test(start_paused = true)]
 async fn session_approval_covers_tool_in_conversation() {
     let (approvals, echo) = (ask_for_all(), ProbeTool::new("echo", Behavior::Echo));
     let (agent, _, first, events) = turn(&approvals, &echo, 2);
@@ -241,7 +298,8 @@ async fn request_and_response_cross_the_bus() {
         requests += 1;
         assert_eq!(expires_in_ms, 120_000);
         let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
-        let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
+        let reason = None;
+        let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason };
         client.answer_approval(&reply.agent, &answer).await.unwrap();
     }
     assert_eq!((requests, echo.calls()), (1, 1));

@@ -441,6 +441,7 @@ impl ApprovalRequest {
             approval_id: self.id.clone(),
             call_hash: self.hash.clone(),
             decision,
+            reason: None,
         }
     }
 }

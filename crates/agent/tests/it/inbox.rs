@@ -9,7 +9,7 @@ use rockbot_contracts::{
     ToolErrorCode, UserMessage,
     json::Limits,
     topology::{user_message, user_response},
-    user::TurnOutcome,
+    user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_llm::{FinishReason, ScriptedTurn};
 use serde_json::json;
@@ -136,6 +136,39 @@ async fn replies_are_ordered_and_end_with_the_answer() {
     assert_eq!(ended, [("echo", None), ("broken", Some(ToolErrorCode::ExecutionFailed))]);
     assert!(replies.iter().all(|reply| reply.agent == tester()));
     assert!(inbox.drain(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn detail_of_calls_is_sent_on_request() {
+    let long = "x".repeat(20 * 1024);
+    for (detail, shown, result_left_out) in [
+        (ReplyDetail::Brief, 201, None),
+        (ReplyDetail::Full, ReplyDetail::MAX_DETAIL_BYTES, Some(long.len() + 8 - 16 * 1024)),
+    ] {
+        let fixture = BusFixture::new();
+        let echo = ProbeTool::new("echo", Behavior::Echo);
+        let call = ScriptedTurn::default().call("echo", json!({"n": long}));
+        let model = RecordingModel::script([call, ScriptedTurn::text("Done.")]);
+        let _inbox = fixture.serve(AgentFixture::new().with(&echo).agent(&model)).await;
+        let client = fixture.client("proxy").await;
+        let replies = conversation(&client, UserMessage { detail, ..message("s", "go") }).await;
+        let started = replies.iter().find_map(|reply| match &reply.body {
+            ReplyBody::ToolStarted { arguments, arguments_left_out, .. } => {
+                Some((arguments.chars().count(), *arguments_left_out))
+            }
+            _ => None,
+        });
+        let whole = long.len() + 8;
+        let kept = if detail == ReplyDetail::Full { shown } else { shown - 1 };
+        assert_eq!(started, Some((shown, (whole - kept) as u64)));
+        let finished = replies.iter().find_map(|reply| match &reply.body {
+            ReplyBody::ToolFinished { result, result_left_out, .. } => {
+                Some(result.as_ref().map(|_| *result_left_out as usize))
+            }
+            _ => None,
+        });
+        assert_eq!(finished, Some(result_left_out));
+    }
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ async fn later_message_continues_the_open_turn_first() {
     let agent = storage.agent(tools.fixture(ExecutionStrategy::Parallel), &model);
     let answer = send_as(&agent, &MessageId::generate(), "and then?").await;
     assert_eq!(answer.outcome, TurnOutcome::Completed);
-    assert_eq!(storage.kinds().await[4..6], ["takeover", "steer"]);
+    assert_eq!(storage.kinds().await[4..7], ["takeover", "acts", "steer"]);
     // The first message gets the same answer.
     assert_eq!(send_as(&agent, &id, "go").await, answer);
 }
@@ -208,8 +208,8 @@ async fn third_process_lost_on_a_step_fails_the_turn() {
     let (storage, tools, id) = (Storage::new(), Tools::remote(), MessageId::generate());
     crash_after(&storage, tools.fixture(ExecutionStrategy::Parallel), 2, &id).await;
     for _ in 0..2 {
-        // Records its takeover, and nothing else.
-        let log = CrashingLog::new(&storage, 1);
+        // Records its takeover and that it acts, and no result.
+        let log = CrashingLog::new(&storage, 2);
         let conversations = Some(storage.conversations_on(log.clone()));
         let fixture = tools.fixture(ExecutionStrategy::Parallel);
         let agent = AgentFixture { conversations, ..fixture }.agent(&three_calls());
@@ -227,7 +227,7 @@ async fn third_process_lost_on_a_step_fails_the_turn() {
     assert_eq!((recorded.attempt, answer.outcome), (4, TurnOutcome::ModelFailed));
     assert!(answer.text.contains("3 processes"), "{}", answer.text);
     assert_eq!((model.request_count(), tools.runs()[2]), (0, 0));
-    let takeovers = ["takeover"; 3];
+    let takeovers = ["takeover", "acts", "takeover", "acts", "takeover"];
     let recorded = ["message", "model"].into_iter().chain(takeovers).chain(["result", "result"]);
     assert_eq!(storage.kinds().await, recorded.chain(["answer"]).collect::<Vec<_>>());
     let items = agent.conversations().history(&session(), 1, 100).await.unwrap();
@@ -236,6 +236,26 @@ async fn third_process_lost_on_a_step_fails_the_turn() {
     // The conversation goes on, with a result for every call.
     let answer = send_as(&agent, &MessageId::generate(), "again").await;
     assert_eq!(answer.text, "All written.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_lost_before_they_act_do_not_fail_the_turn() {
+    let (storage, tools, id) = (Storage::new(), Tools::remote(), MessageId::generate());
+    crash_after(&storage, tools.fixture(ExecutionStrategy::Parallel), 2, &id).await;
+    for lost in 1..=4 {
+        // Without the tools, it waits for them.
+        let agent = storage.agent(AgentFixture::new(), &three_calls());
+        let running =
+            tokio::spawn(async move { resume(&agent, &EventLog::default()).await.map(drop) });
+        settle().await;
+        running.abort();
+        assert_eq!(storage.kinds().await[2..], vec!["takeover"; lost]);
+    }
+    let model = three_calls();
+    let agent = storage.agent(tools.fixture(ExecutionStrategy::Parallel), &model);
+    let (recorded, answer) = resume(&agent, &EventLog::default()).await.unwrap();
+    assert_eq!((recorded.attempt, answer.text.as_str()), (6, "All written."));
+    assert_eq!(tools.runs(), [1, 1, 1]);
 }
 
 #[tokio::test(start_paused = true)]

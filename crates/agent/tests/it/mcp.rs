@@ -44,6 +44,7 @@ pub(crate) fn definition(server: &str, tool: &str) -> McpToolDefinition {
         description: format!("\u{1b}[31mUse me to {tool}\u{202e}."),
         parameters: json!({"type": "object", "properties": {"n": {"type": "integer"}},
             "x-order": ["n"]}),
+        output_schema: None,
         hints: ToolHints::default(),
         timeout_ms: None,
     }
@@ -92,6 +93,8 @@ fn summary(server: &str, tools: &[McpToolDefinition]) -> McpServerSummary {
         tool_names: tools.iter().map(|tool| tool.name.clone()).collect(),
         rejected_tools: Vec::new(),
         has_instructions: true,
+        has_resources: false,
+        prompts: Vec::new(),
         exposure: None,
         fingerprint: server_fingerprint(tools),
     }

@@ -270,7 +270,7 @@ async fn adopting_client_receives_the_answer_instead_of_the_first() {
     let (adopted, ()) = tokio::join!(later.adopt(&agent_name, &session, &id), serve);
     let adopted = adopted.unwrap();
     let resent = agent.inbox.next().await.unwrap().into_envelope();
-    assert_eq!(resent.message_id, received.id);
+    assert_eq!((resent.message_id, resent.attempt), (received.id.clone(), 2));
     assert_eq!(resent.decode::<UserMessage>(Limits::default()).unwrap(), message("s", "go"));
     let to = Received { id: received.id.clone(), to: resent.reply_to.unwrap() };
     agent.reply(&to, AgentReply::sequence_base(1) + 9, answer()).await;
@@ -385,6 +385,8 @@ async fn slow_reader_receives_all_call_events() {
             error: None,
             executed: Executed::Yes,
             child_loop_id: None,
+            result: None,
+            result_left_out: 0,
         },
         ReplyBody::ApprovalAsked {
             approval_id: ApprovalId::generate(),
@@ -396,6 +398,8 @@ async fn slow_reader_receives_all_call_events() {
             arguments_left_out: 0,
             call_hash: String::new(),
             expires_in_ms: 1,
+            hints: None,
+            rule: None,
         },
         answer(),
     ];

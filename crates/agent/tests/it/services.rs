@@ -158,10 +158,7 @@ fn guides_are_short_and_name_existing_tools() {
     let results = management("top_tools", "top_skills");
     let scores = management("relevance_score", "server_name");
     let mut known = vec![search.tool().registration().clone(), results, scores];
-    known.extend(
-        ["mcp_list_services", "mcp_find_tools", "mcp_get_service_details", "mcp_invoke_tool"]
-            .map(|name| management(name, "tool_name")),
-    );
+    known.extend(rockbot_agent::mcp::management_tools());
     for guide in [search.guide(), rockbot_agent::mcp::GUIDE] {
         assert_eq!(guide.validate(&known), [""; 0]);
     }

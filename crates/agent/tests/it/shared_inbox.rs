@@ -1,124 +1,24 @@
 //! Several processes of one agent, which share its conversations.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use rockbot_agent::{
-    Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
-    Sharing, serve_shared,
-};
-use rockbot_bus::{Bus, MemoryBus, Publication, Subscription};
+use rockbot_agent::Sharing;
+use rockbot_bus::{Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, Envelope, ForwardedMessage, InstanceId, MessageId, QueueSpec, ReplyBody,
+    AgentReply, Envelope, ForwardedMessage, InstanceId, MessageId, QueueSpec, ReplyBody,
     UserMessage,
     json::Limits,
     topology::{user_message, user_message_at, user_response},
     user::TurnOutcome,
 };
-use rockbot_llm::{ChatModel, FinishReason};
-use rockbot_store::{Clock, LogName, Prefix, Stores, Write};
+use rockbot_store::{LogName, Prefix, Write};
 use rockbot_testkit::fixture::within_timeout;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
-use crate::harness::{
-    AgentFixture, Answer, Behavior, CannedModel, ProbeTool, RecordingModel, calls, cancel, message,
-    settle, text_events,
+use crate::{
+    harness::{cancel, message, settle},
+    replica_harness::{Fleet, LeaseOutage, Replica, answer, call_wait, say, tester},
 };
-
-/// The shared bus and stores of the processes of an agent.
-struct Fleet {
-    bus: Arc<dyn Bus>,
-    stores: Stores,
-}
-
-/// A process of the agent with its own model and tool.
-struct Replica {
-    inbox: AgentInbox,
-    model: Arc<RecordingModel>,
-    tool: Arc<ProbeTool>,
-    gate: Arc<Semaphore>,
-}
-
-impl Fleet {
-    fn new() -> Self {
-        Self { bus: Arc::new(MemoryBus::new()), stores: Stores::memory(Clock::System) }
-    }
-
-    /// Returns a fleet on another bus with the same conversations.
-    fn on_another_bus(&self) -> Self {
-        Self { bus: Arc::new(MemoryBus::new()), stores: self.stores.clone() }
-    }
-
-    /// Starts a process whose model returns these answers. Its tool `wait` waits for its gate.
-    async fn start(
-        &self,
-        instance: &str,
-        concurrency: u16,
-        answers: impl IntoIterator<Item = Answer>,
-    ) -> Replica {
-        let sharing = Sharing::new(self.stores.store.clone(), InstanceId::new(instance).unwrap());
-        self.start_with(sharing, concurrency, answers).await
-    }
-
-    async fn start_with(
-        &self,
-        sharing: Sharing,
-        concurrency: u16,
-        answers: impl IntoIterator<Item = Answer>,
-    ) -> Replica {
-        let gate = Arc::new(Semaphore::new(0));
-        let tool = ProbeTool::new("wait", Behavior::Gated(gate.clone()));
-        let model = RecordingModel::new(CannedModel::new(answers));
-        let options = ConversationOptions {
-            instance: sharing.instance.clone(),
-            ..ConversationOptions::default()
-        };
-        let Stores { store, log } = self.stores.clone();
-        let AgentFixture { definition, registry, .. } = AgentFixture::new().with(&tool);
-        let shared_model: Arc<dyn ChatModel> = model.clone();
-        let agent = Agent::new(AgentParts {
-            conversations: Conversations::new(log, store, tester(), options),
-            ..AgentParts::new(definition, shared_model, registry)
-        });
-        let inbox = serve_shared(agent, self.bus.clone(), concurrency, sharing).await.unwrap();
-        Replica { inbox, model, tool, gate }
-    }
-
-    async fn client(&self) -> AgentClient {
-        AgentClient::connect(self.bus.clone(), &InstanceId::new("proxy").unwrap()).await.unwrap()
-    }
-}
-
-fn tester() -> AgentName {
-    AgentName::new("tester").unwrap()
-}
-
-fn call_wait() -> Answer {
-    Answer::Events(calls(&[("call-1", "wait", "{}")], FinishReason::ToolCalls))
-}
-
-fn say(text: &str) -> Answer {
-    Answer::Events(text_events(text))
-}
-
-/// Returns the text and the outcome of the final reply, and the instances that continued the turn.
-async fn answer(mut replies: Replies) -> (String, TurnOutcome, Vec<String>) {
-    let mut resumed = Vec::new();
-    let mut sequence = 0;
-    loop {
-        let reply = within_timeout("a reply", replies.next()).await.unwrap().unwrap();
-        assert!(reply.sequence > sequence, "replies are ordered");
-        sequence = reply.sequence;
-        match reply.body {
-            ReplyBody::Resumed { on, .. } => resumed.push(on.to_string()),
-            ReplyBody::Answer { text, outcome, .. } => {
-                assert_eq!(replies.lost(), 0, "no reply was lost");
-                return (text, outcome, resumed);
-            }
-            _ => {}
-        }
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn message_steers_the_turn_of_another_process() {
@@ -187,6 +87,27 @@ async fn messages_that_reach_several_processes_keep_their_order() {
     };
     within_timeout("three messages", all).await;
     assert_eq!(recorded_texts(&fleet).await, ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_does_not_overtake_one_that_waits_for_the_lease() {
+    let fleet = Fleet::new();
+    let _client = fleet.client().await;
+    // The first attempt to claim the conversation fails, and the next one is 100 ms later.
+    let outage = Duration::from_millis(50);
+    let sharing = LeaseOutage::sharing(&fleet, "one", outage);
+    let _replica = fleet.start_with(sharing, 4, [say("Noted."), say("Noted.")]).await;
+    let [one, two] = std::array::from_fn(|_| MessageId::generate());
+    publish(&fleet, &one, &message("s", "one")).await;
+    tokio::time::sleep(outage + Duration::from_millis(10)).await;
+    publish(&fleet, &two, &after(&one, "two")).await;
+    let all = async {
+        while recorded_texts(&fleet).await.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("two messages", all).await;
+    assert_eq!(recorded_texts(&fleet).await, ["one", "two"]);
 }
 
 #[tokio::test(start_paused = true)]

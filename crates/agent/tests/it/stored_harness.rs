@@ -57,12 +57,13 @@ impl Storage {
         AgentFixture { conversations, ..fixture }.agent(model)
     }
 
-    /// Returns the kinds of the recorded entries.
+    /// Returns the kinds of the recorded entries; `acts` for a takeover whose process acts.
     pub(crate) async fn kinds(&self) -> Vec<String> {
         let entries = self.stores.log.read(&log_name(), 1, 1000).await.unwrap();
         let kind = |entry: &LogEntry| {
             let value: Value = serde_json::from_slice(&entry.value).unwrap();
-            value["kind"].as_str().unwrap().to_owned()
+            let kind = if value["acts"] == true { "acts" } else { value["kind"].as_str().unwrap() };
+            kind.to_owned()
         };
         entries.iter().map(kind).collect()
     }
@@ -126,6 +127,8 @@ pub(crate) enum Fault {
     Unconfirmed,
     /// Appends are made, and nothing can be read until then.
     ReadOutage(Instant),
+    /// Appends are made, but not confirmed, and nothing can be read until then.
+    UnconfirmedOutage(Instant),
 }
 
 /// A log with a fault after its first entries.
@@ -135,6 +138,7 @@ pub(crate) struct CrashingLog {
     /// Entries that are still recorded.
     left: AtomicU64,
     fails_read: AtomicBool,
+    is_away: AtomicBool,
     /// Has a permit for each append that does not return.
     pub(crate) stopped: Semaphore,
 }
@@ -146,8 +150,8 @@ impl CrashingLog {
 
     pub(crate) fn with_fault(storage: &Storage, entries: u64, fault: Fault) -> Arc<Self> {
         let (inner, left) = (storage.stores.log.clone(), AtomicU64::new(entries));
-        let fails_read = AtomicBool::new(false);
-        Arc::new(Self { inner, fault, left, fails_read, stopped: Semaphore::new(0) })
+        let (fails_read, is_away) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { inner, fault, left, fails_read, is_away, stopped: Semaphore::new(0) })
     }
 
     pub(crate) async fn wait_for_crash(&self) {
@@ -176,7 +180,12 @@ impl Log for CrashingLog {
                 Fault::Outage(end) if Instant::now() < end => {
                     return Err(StoreError::Unavailable { reason });
                 }
-                Fault::Outage(_) | Fault::ReadOutage(_) => {
+                Fault::UnconfirmedOutage(end) if Instant::now() < end => {
+                    self.is_away.store(true, Ordering::SeqCst);
+                    self.inner.append(name, at, entries, ttl).await?;
+                    return Err(StoreError::Unconfirmed { reason });
+                }
+                Fault::Outage(_) | Fault::ReadOutage(_) | Fault::UnconfirmedOutage(_) => {
                     return self.inner.append(name, at, entries, ttl).await;
                 }
                 Fault::Unconfirmed => {
@@ -205,7 +214,14 @@ impl Log for CrashingLog {
         from: u64,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
-        let is_away = matches!(self.fault, Fault::ReadOutage(end) if Instant::now() < end);
+        let is_away = match self.fault {
+            Fault::ReadOutage(end) => Instant::now() < end,
+            // Once something was appended.
+            Fault::UnconfirmedOutage(end) => {
+                self.is_away.load(Ordering::SeqCst) && Instant::now() < end
+            }
+            Fault::Crash | Fault::Outage(_) | Fault::Unconfirmed => false,
+        };
         if self.fails_read.swap(false, Ordering::SeqCst) || is_away {
             let reason = "a test".to_owned();
             return std::future::ready(Err(StoreError::Unavailable { reason })).boxed();

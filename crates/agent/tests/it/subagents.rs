@@ -366,7 +366,7 @@ async fn approval_is_requested_from_the_user_of_the_conversation() {
     };
     assert_eq!(work.calls(), 0);
     let (session_id, decision) = (reply.session_id, ApprovalDecision::Allow);
-    let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
+    let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason: None };
     client.answer_approval(&tester(), &answer).await.unwrap();
     follow_up(&mut follow_ups).await;
     assert_eq!(work.calls(), 1);

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, TurnEnd};
+use rockbot_agent::{Agent, TurnEnd, TurnOrigin};
 use rockbot_contracts::{MessageId, user::TurnOutcome};
 use rockbot_llm::ScriptedTurn;
+use rockbot_tools::EntryPoint;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
@@ -56,7 +57,7 @@ async fn recorded_turn_stays_open_if_it_cannot_be_read() {
     crash_after_message(&storage, &id).await;
     let agent = agent_with_read_outage(&storage, Duration::from_secs(3600));
     let answer = send_as(&agent, &id, "go").await;
-    assert_eq!((answer.ended, answer.outcome), (TurnEnd::Unrecorded, TurnOutcome::Overloaded));
+    assert_eq!((answer.ended, answer.outcome), (TurnEnd::Undecided, TurnOutcome::Overloaded));
     assert!(!answer.text.contains("Nothing was done"), "{}", answer.text);
     assert!(is_marked(&storage).await);
     let agent = storage.agent(AgentFixture::new(), &hello());
@@ -113,4 +114,28 @@ async fn recorded_message_is_deferred_while_all_conversations_are_busy() {
     assert_eq!(running.await.unwrap().text, "Done.");
     settle().await;
     assert_eq!(send_as(&agent, &id, "go").await.text, "Hello.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fire_is_deferred_while_all_conversations_are_busy_and_leaves_none_idle() {
+    let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
+    let answers = [Answer::Gated(gate.clone(), "Done."), Answer::Gated(gate.clone(), "Checked.")];
+    let model = RecordingModel::new(CannedModel::new(answers));
+    let mut fixture = AgentFixture::new();
+    fixture.limits.max_sessions = 1;
+    let agent = storage.agent(fixture, &model);
+    let (running, _) = spawn_send(&agent, message("other", "work"));
+    settle().await;
+    let fire = || {
+        let origin = TurnOrigin::new(EntryPoint::ScheduledTask).with_message(MessageId::generate());
+        agent.run_turn(origin, message("s", "check"), EventLog::default().sink())
+    };
+    assert_eq!(fire().await.ended, TurnEnd::Deferred);
+    gate.add_permits(2);
+    assert_eq!(running.await.unwrap().text, "Done.");
+    settle().await;
+    let answer = fire().await;
+    assert_eq!((answer.ended, answer.text.as_str()), (TurnEnd::Answered, "Checked."));
+    settle().await;
+    assert_eq!(agent.sessions(), 0);
 }

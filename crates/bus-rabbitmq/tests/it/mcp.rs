@@ -32,6 +32,8 @@ fn server() -> McpServerSummary {
         tool_names: Vec::new(),
         rejected_tools: Vec::new(),
         has_instructions: false,
+        has_resources: false,
+        prompts: Vec::new(),
         exposure: None,
         fingerprint: "f".to_owned(),
     }

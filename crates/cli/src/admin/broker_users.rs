@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use rockbot_contracts::definitions::Fleet;
 use serde_json::Value;
 
-use super::{passwords, private_file};
+use super::passwords;
+use crate::private_file;
 
 /// The file of the definitions.
 pub(super) const DEFINITIONS: &str = "definitions.json";

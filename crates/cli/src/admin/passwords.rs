@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
 
-use super::private_file;
+use crate::private_file;
 
 /// Returns the password of each user. Passwords are generated for users that are not in the file, and
 /// added to it.

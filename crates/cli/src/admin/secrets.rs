@@ -12,11 +12,12 @@ use rockbot_contracts::{PoolName, definitions::Fleet};
 
 use super::{
     broker_users::{DEFINITIONS, definitions},
-    passwords, private_file,
+    passwords,
 };
+use crate::private_file;
 
 /// Services of Compose and the ends of their broker users' names.
-const SERVICES: [(&str, &str); 7] = [
+const SERVICES: [(&str, &str); 8] = [
     ("agent", ".agent.assistant"),
     ("tool-handler", ".tool-handler"),
     ("mcp-bridge", ".mcp-bridge"),
@@ -24,6 +25,7 @@ const SERVICES: [(&str, &str); 7] = [
     ("cli", ".cli"),
     ("operator", ".operator"),
     ("monitor", ".monitor"),
+    ("gateway", ".gateway"),
 ];
 /// Pool of the service `web-handler` of Compose.
 const WEB_POOL: &str = "web";

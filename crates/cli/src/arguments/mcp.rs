@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
+use rockbot_contracts::AgentName;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mcp {
-    /// List the connected servers
+    /// List the servers with their states
     List,
     /// Show a server and its tools, or the arguments of one tool
     Describe {
@@ -30,26 +31,78 @@ pub(crate) enum Mcp {
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         timeout: u64,
     },
-    /// Add a server to a running fleet whose bridge allows it
-    ///
-    /// The server is removed when the bridge stops. Add permanent servers to the bridge's server file.
+    /// List the resources of a server, or its templates of resources
+    Resources {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// List templates: URIs with parameters in braces
+        #[arg(long)]
+        templates: bool,
+    },
+    /// Read a resource of a server
     #[command(after_help = "Examples:
-  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp
-  rockbot --bus amqp://… mcp add time -- uvx mcp-server-time")]
+  rockbot --mcp mcp.json mcp read docs file:///notes.md > notes.md")]
+    Read {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// URI of the resource
+        uri: String,
+    },
+    /// List the prompts of a server, or show one of them
+    #[command(after_help = "Examples:
+  rockbot --mcp mcp.json mcp prompt github
+  rockbot --mcp mcp.json mcp prompt github review number=7")]
+    Prompt {
+        /// Name of the server, case-insensitive
+        server: String,
+        /// Name of one of its prompts
+        prompt: Option<String>,
+        /// Arguments of the prompt, as NAME=VALUE
+        #[arg(value_name = "NAME=VALUE", requires = "prompt")]
+        arguments: Vec<String>,
+    },
+    /// Add a server to the server file, or with --bus to a running fleet whose bridge allows it
+    ///
+    /// SERVER is a URL, a package with its version, a name in the registry of mcp.registry, or with --url
+    /// or a command a name of your choice. The entry and its command are shown before the file is
+    /// written. A server of a running fleet is removed when its bridge stops.
+    #[command(after_help = "Examples:
+  rockbot mcp add https://docs.example.com/mcp
+  rockbot mcp add pypi:mcp-server-time@2026.1.26 --name time
+  rockbot mcp add npm:@modelcontextprotocol/server-everything@2026.7.4
+  rockbot mcp add io.github.owner/server --into mcp.json
+  rockbot mcp add time -- uvx mcp-server-time@2026.1.26
+  rockbot --bus amqp://… mcp add docs --url https://docs.example.com/mcp")]
     Add {
-        /// Name of the server
+        /// URL, package or name of the server
         server: String,
         /// URL of a remote server
-        #[arg(
-            long,
-            value_name = "URL",
-            conflicts_with = "command",
-            required_unless_present = "command"
-        )]
+        #[arg(long, value_name = "URL", conflicts_with = "command")]
         url: Option<String>,
-        /// Command that the bridge allows, with its arguments
+        /// Name of the entry [default: derived from the server]
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Server file to add to [default: mcp.config, or mcp.json]
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        into: Option<PathBuf>,
+        /// Show the entry, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Write the file without asking
+        #[arg(long)]
+        yes: bool,
+        /// Command with its arguments; in a running fleet one that the bridge allows
         #[arg(last = true)]
         command: Vec<String>,
+    },
+    /// Search the registry of mcp.registry for servers
+    #[command(after_help = "Examples:
+  rockbot mcp search postgres
+  ROCKBOT_MCP__REGISTRY=registry.json rockbot mcp search weather forecast")]
+    Search {
+        /// Words that the name or description contains
+        #[arg(required = true)]
+        words: Vec<String>,
     },
     /// Remove a server that was added at run time
     Remove {
@@ -81,6 +134,14 @@ used")]
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Serve the fleet as an MCP server over standard input and output
+    ///
+    /// For MCP clients, which start this command: the tools of the fleet, and the agents that are named, become
+    /// tools of the client. Without --bus, it embeds a fleet of its own.
+    #[command(after_help = "Examples:
+  rockbot --root . mcp serve
+  rockbot --bus amqp://… mcp serve --agent assistant --deny bash --deny 'github__*'")]
+    Serve(ServeMcp),
     /// Copy servers from the configuration files of MCP clients
     ///
     /// Without FILE, those of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Gemini CLI, Zed,
@@ -101,4 +162,25 @@ used")]
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeMcp {
+    /// Offer this agent of a running fleet as a tool; repeatable [default: those of mcp_server.agents]
+    #[arg(long = "agent", value_name = "NAME", value_parser = agent_name)]
+    pub(crate) agents: Vec<AgentName>,
+    /// Permit only the tools with these names, with * for any text; repeatable [default: mcp_server.tools.allow]
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) allow: Vec<String>,
+    /// Deny the tools with these names, in addition to mcp_server.tools.deny; repeatable
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) deny: Vec<String>,
+    /// Name of the client: processes with the same name share large results, conversations with agents, and the
+    /// keys of calls [default: a new one for each process]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
+}
+
+fn agent_name(text: &str) -> Result<AgentName, String> {
+    AgentName::new(text).map_err(|error| error.to_string())
 }

@@ -4,24 +4,12 @@ use std::time::SystemTime;
 
 use rockbot_bus::Bus;
 use rockbot_contracts::{Envelope, QueueName, envelope::unix_ms};
+use rockbot_monitor::letters::{self, Selection};
 use rockbot_service::exit;
 use serde_json::{Value, json};
 
-use super::dead_letters::{DeadLetters, Purpose, Selection};
-use crate::{
-    failure::{Failure, Outcome},
-    print::outln,
-    render,
-};
-
-/// Inspected dead letters, which were returned to their queue.
-#[derive(Debug)]
-pub(super) struct Inspection {
-    /// The number of dead letters in the queue.
-    pub(super) waiting: u32,
-    /// The selected dead letters, oldest first.
-    pub(super) letters: Vec<Envelope>,
-}
+use super::failure::failure_of;
+use crate::{failure::Outcome, print::outln, render};
 
 pub(super) async fn run(
     bus: &dyn Bus,
@@ -32,7 +20,8 @@ pub(super) async fn run(
     json: bool,
 ) -> Outcome {
     let ids = Vec::from_iter(id);
-    let inspection = inspect(bus, queue, Selection::new(&ids, limit)).await?;
+    let inspecting = letters::inspect(bus, queue, Selection::new(&ids, limit));
+    let inspection = inspecting.await.map_err(failure_of)?;
     if json {
         let letters: Vec<_> =
             inspection.letters.iter().map(|letter| to_json(letter, body)).collect();
@@ -51,22 +40,6 @@ pub(super) async fn run(
         }
     }
     Ok(exit::OK)
-}
-
-/// Reads the selected letters and returns them to their queue.
-pub(super) async fn inspect(
-    bus: &dyn Bus,
-    queue: &QueueName,
-    selection: Selection<'_>,
-) -> Result<Inspection, Failure> {
-    let mut letters = DeadLetters::open(bus, queue, selection, Purpose::Inspect).await?;
-    let mut inspection = Inspection { waiting: letters.waiting(), letters: Vec::new() };
-    while let Some(letter) = letters.next().await {
-        inspection.letters.push(letter.delivery.envelope().clone());
-        letters.hold(letter);
-    }
-    letters.close().await;
-    Ok(inspection)
 }
 
 fn to_json(letter: &Envelope, body: bool) -> Value {
@@ -115,44 +88,6 @@ fn to_text(letter: &Envelope, now: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dlq::dead_letters::tests::{DlqFixture, texts};
-
-    #[tokio::test]
-    async fn inspected_letters_stay_in_order() {
-        let fixture = DlqFixture::with_letters(5).await;
-        for _ in 0..30 {
-            let inspection =
-                inspect(&fixture.bus, &fixture.queue, Selection::Oldest(3)).await.unwrap();
-            assert_eq!(inspection.waiting, 5);
-            assert_eq!(texts(&inspection.letters), ["0", "1", "2"]);
-        }
-        let all = inspect(&fixture.bus, &fixture.queue, Selection::Oldest(20)).await.unwrap();
-        assert_eq!(texts(&all.letters), ["0", "1", "2", "3", "4"]);
-        assert_eq!(all.letters[0].dead_letter_reason.as_deref(), Some("rejected"));
-    }
-
-    #[tokio::test]
-    async fn letter_is_found_by_id() {
-        let fixture = DlqFixture::with_letters(5).await;
-        let ids = [fixture.ids().await.remove(3)];
-        let inspection =
-            inspect(&fixture.bus, &fixture.queue, Selection::ByIds(&ids)).await.unwrap();
-        assert_eq!(texts(&inspection.letters), ["3"]);
-        assert_eq!(fixture.texts().await, ["0", "1", "2", "3", "4"]);
-    }
-
-    #[tokio::test]
-    async fn unknown_id_and_unknown_queue_have_distinct_exit_codes() {
-        let fixture = DlqFixture::with_letters(2).await;
-        let ids = ["unknown".to_owned()];
-        let unknown =
-            inspect(&fixture.bus, &fixture.queue, Selection::ByIds(&ids)).await.unwrap_err();
-        assert_eq!(unknown.code, exit::ANSWERED_WITH_ERROR);
-        assert_eq!(fixture.texts().await, ["0", "1"]);
-        let queue = QueueName::new("no.such").unwrap();
-        let missing = inspect(&fixture.bus, &queue, Selection::Oldest(1)).await.unwrap_err();
-        assert_eq!(missing.code, exit::UNAVAILABLE);
-    }
 
     #[test]
     fn untrusted_text_is_escaped() {

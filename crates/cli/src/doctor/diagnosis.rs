@@ -3,19 +3,17 @@
 use rockbot_bus::BusReport;
 use rockbot_contracts::{
     identity::{CLI, User},
-    mcp::McpServerSummary,
     topology::tool_invoke_mcp,
 };
+use rockbot_monitor::WorkQueue;
 use rockbot_scripts::Isolation;
-use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict};
+use rockbot_tool_rpc::{
+    catalog::{KnownHandler, PoolConflict},
+    mcp::{McpIndex, McpServerReport},
+};
 
 use super::round_trip::{self, RoundTrip};
-use crate::{
-    failure::Failure,
-    fleet::Fleet,
-    settings::Settings,
-    work_queues::{self, WorkQueue},
-};
+use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
 
 /// The state of a fleet.
 #[derive(Debug)]
@@ -25,13 +23,24 @@ pub(super) struct Diagnosis {
     pub(super) handlers: Vec<KnownHandler>,
     /// Tool names that several pools announce.
     pub(super) conflicts: Vec<PoolConflict>,
-    pub(super) servers: Vec<McpServerSummary>,
+    pub(super) servers: KnownServers,
     /// Set when the handlers reject calls of this broker user.
     pub(super) rejection: Option<String>,
     /// The user that may inspect every queue.
     pub(super) operator: String,
     pub(super) round_trip: RoundTrip,
     pub(super) scripts: Option<ScriptIsolation>,
+}
+
+/// The MCP servers of a fleet.
+#[derive(Debug, Default)]
+pub(super) struct KnownServers {
+    /// Set when a bridge runs.
+    pub(super) has_bridge: bool,
+    /// The connected ones.
+    pub(super) index: McpIndex,
+    /// The states of all configured ones.
+    pub(super) states: Vec<McpServerReport>,
 }
 
 /// The isolation of scripts in this process, or why they cannot run.
@@ -70,19 +79,26 @@ impl Diagnosis {
     }
 }
 
-/// Returns the connected MCP servers. An embedded fleet has some only with a server file, and a running
-/// one only with a bridge.
-async fn mcp_servers(settings: &Settings, fleet: &Fleet) -> Result<Vec<McpServerSummary>, Failure> {
+/// Returns the MCP servers. An embedded fleet has some only with a server file, and a running one only with
+/// a bridge.
+async fn mcp_servers(settings: &Settings, fleet: &Fleet) -> Result<KnownServers, Failure> {
     let has_servers = if settings.embeds() {
         settings.mcp.config.is_some()
     } else {
         fleet.consumers(&tool_invoke_mcp()).await? != Some(0)
     };
     if !has_servers {
-        return Ok(Vec::new());
+        return Ok(KnownServers::default());
     }
     let servers = fleet.mcp_servers(CLI, None).await?;
-    Ok(servers.gateway.index().borrow().servers().cloned().collect())
+    let index = servers.gateway.index().borrow().clone();
+    let states = servers.gateway.states().borrow().clone();
+    // Without the right to inspect the queue, only an announcement proves a bridge.
+    let consumers =
+        if settings.embeds() { None } else { fleet.consumers(&tool_invoke_mcp()).await? };
+    let is_consumed = consumers.is_some_and(|consumers| consumers > 0);
+    let has_bridge = is_consumed || !index.is_empty() || !states.is_empty();
+    Ok(KnownServers { has_bridge, index, states })
 }
 
 /// Starts the script runner of this process to determine its isolation.

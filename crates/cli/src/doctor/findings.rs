@@ -1,114 +1,24 @@
 //! Findings about the health of a fleet, with their severity.
 
-use rockbot_bus::QueueState;
-use rockbot_contracts::{HandlerPool, topology::USER_MESSAGE};
+use rockbot_contracts::mcp::{McpConnection, McpServerState};
+use rockbot_monitor::findings::{self, Finding, FleetState, Severity};
 use rockbot_service::exit;
-use rockbot_tool_rpc::catalog::{KnownHandler, mismatched_tools};
+use rockbot_tool_rpc::mcp::McpServerReport;
 
 use super::diagnosis::Diagnosis;
-use crate::{failure::Failure, mismatch, render, work_queues::WorkQueue};
+use crate::{failure::Failure, render};
 
-/// A problem of the fleet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    pub(super) message: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
-    /// The fleet works; an operator should have a look.
-    Warning,
-    /// A part of the fleet does not work as expected.
-    Suspicious,
-    /// The fleet cannot be used.
-    Unusable,
-}
-
-impl Severity {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Warning => "warning",
-            Self::Suspicious => "suspicious",
-            Self::Unusable => "unusable",
-        }
-    }
-}
-
-impl Finding {
-    fn new(severity: Severity, message: String) -> Self {
-        Self { severity, message }
-    }
-
-    pub(super) fn is_warning(&self) -> bool {
-        self.severity == Severity::Warning
-    }
-}
-
-/// Returns the findings about a fleet.
+/// Returns the findings about a fleet and about this process.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
-    let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, scripts, .. } =
-        diagnosis;
-    let mut findings = Vec::new();
+    let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, .. } = diagnosis;
+    let Diagnosis { servers, scripts, .. } = diagnosis;
+    let has_bridge = servers.has_bridge;
+    let state = FleetState { queues, handlers, conflicts, has_bridge, operator };
+    let mut findings = findings::findings(state);
+    findings.extend(servers.states.iter().filter_map(server_finding));
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
-    if handlers.is_empty() {
-        let message = "no tool handler is available; start rockbot-tool-handler on this bus";
-        find(Severity::Unusable, message.to_owned());
-    }
     if let Some(rejection) = rejection {
         find(Severity::Unusable, rejection.clone());
-    }
-    let agents = format!("{USER_MESSAGE}.");
-    let mut hidden = Vec::new();
-    for queue in queues {
-        let name = &queue.name;
-        if queue.state == QueueState::Refused {
-            hidden.push(name.to_string());
-        }
-        if queue.dead_letters == QueueState::Refused {
-            hidden.push(name.dead_letters().to_string());
-        }
-        let depth = queue.state.depth();
-        let (ready, consumers) =
-            depth.map_or((0, 0), |depth| (depth.ready as usize, depth.consumers as usize));
-        if ready > 0 && consumers == 0 {
-            let waiting = render::count(ready, "message");
-            find(Severity::Suspicious, format!("{waiting} in {name}, but it has no consumer"));
-        }
-        if depth.is_some() && consumers == 0 && name.as_str().starts_with(&agents) && ready == 0 {
-            find(Severity::Warning, format!("{name} has no consumer: its agent is not running"));
-        }
-        if let Some(finding) = handlers_finding(queue, handlers) {
-            find(finding.severity, finding.message);
-        }
-        let letters = queue.dead_letters.depth().map_or(0, |depth| depth.ready as usize);
-        if letters > 0 {
-            let letters = render::count(letters, "dead letter");
-            let message = format!("{letters} of {name}; inspect with `rockbot dlq show {name}`");
-            find(Severity::Warning, message);
-        }
-    }
-    let mismatched = mismatched_tools(handlers);
-    if !mismatched.is_empty() {
-        find(Severity::Suspicious, mismatch::describe(&mismatched));
-    }
-    if !conflicts.is_empty() {
-        find(Severity::Suspicious, mismatch::describe_conflicts(conflicts));
-    }
-    for handler in handlers {
-        if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
-            let name = format!("{}/{}", handler.handler, handler.instance);
-            let message = format!("the clock of {name} is {difference}; synchronize all clocks");
-            find(Severity::Warning, message);
-        }
-    }
-    if !hidden.is_empty() {
-        let hidden = hidden.join(", ");
-        let message = format!(
-            "this user may not inspect {hidden}; their messages and consumers are unknown; use the \
-             broker user {operator}, which may inspect all but the quarantine queues"
-        );
-        find(Severity::Warning, message);
     }
     let readers = round_trip.reply_depth.map_or(0, |depth| depth.consumers);
     if readers != 1 {
@@ -131,34 +41,20 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     findings
 }
 
-/// Compares the consumers of a pool's queue with the handlers that announced themselves.
-fn handlers_finding(queue: &WorkQueue, handlers: &[KnownHandler]) -> Option<Finding> {
-    let pool = queue.pool()?;
-    if queue.state == QueueState::Refused || handlers.is_empty() {
-        return None;
-    }
-    let depth = queue.state.depth();
-    let consumers = depth.map_or(0, |depth| depth.consumers as usize);
-    let announced = handlers.iter().filter(|handler| handler.pool == pool).count();
-    let name = &queue.name;
-    if consumers != announced {
-        let consumers = render::count(consumers, "consumer");
-        let handlers = render::count(announced, "handler");
-        let message = format!("{name} has {consumers}, but {handlers} announced tools");
-        return Some(Finding::new(Severity::Suspicious, message));
-    }
-    let is_idle = depth.is_none_or(|depth| depth.ready == 0);
-    (consumers == 0 && is_idle && pool != HandlerPool::Unnamed).then(|| {
-        let message = format!("{name} has no consumer: no handler of its pool is running");
-        Finding::new(Severity::Warning, message)
-    })
-}
-
-/// Describes a clock that differs from this one by more than a message can take.
-fn clock_difference(ahead_seconds: i64) -> Option<String> {
-    let direction = if ahead_seconds > 0 { "ahead of" } else { "behind" };
-    let seconds = ahead_seconds.unsigned_abs();
-    (seconds >= 5).then(|| format!("{seconds} s {direction} this one"))
+/// Returns the finding about an MCP server whose tools cannot be called.
+fn server_finding(report: &McpServerReport) -> Option<Finding> {
+    let McpServerState { name, connection, reason, required, .. } = &report.state;
+    let state = match connection {
+        McpConnection::Failed => "is not connected",
+        McpConnection::Invalid => "has an invalid configuration",
+        _ => return None,
+    };
+    let severity = if *required { Severity::Suspicious } else { Severity::Warning };
+    let kind = if *required { "required MCP server" } else { "MCP server" };
+    let bridge = report.bridge.as_ref().map(|bridge| format!(" at {bridge}")).unwrap_or_default();
+    let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let message = render::clean(&format!("{kind} {name} {state}{bridge}{reason}"));
+    Some(Finding::new(severity, message))
 }
 
 /// Returns the failure of the command: its exit code is that of the worst finding. Warnings do not
@@ -178,11 +74,15 @@ pub(super) fn verdict(findings: &[Finding]) -> Option<Failure> {
 mod tests {
     use std::time::Duration;
 
-    use rockbot_bus::{BusReport, report::QueueDepth};
+    use rockbot_bus::{BusReport, QueueState, report::QueueDepth};
     use rockbot_contracts::{QueueSpec, topology::tool_invoke};
+    use rockbot_monitor::WorkQueue;
     use rockbot_scripts::Isolation;
 
-    use super::{super::round_trip::RoundTrip, *};
+    use super::{
+        super::{diagnosis::KnownServers, round_trip::RoundTrip},
+        *,
+    };
 
     fn fleet(ready: u32, consumers: u32, dead_letters: u32, readers: u32) -> Diagnosis {
         Diagnosis {
@@ -194,7 +94,7 @@ mod tests {
             }],
             handlers: Vec::new(),
             conflicts: Vec::new(),
-            servers: Vec::new(),
+            servers: KnownServers::default(),
             rejection: None,
             operator: "rockbot.operator".to_owned(),
             round_trip: RoundTrip {
@@ -258,12 +158,36 @@ mod tests {
     }
 
     #[test]
-    fn different_clock_is_described() {
-        for same in [-4, 0, 4] {
-            assert_eq!(clock_difference(same), None);
+    fn fleet_of_bridges_is_usable() {
+        let servers = KnownServers { has_bridge: true, ..KnownServers::default() };
+        let found = findings(&Diagnosis { servers, ..fleet(0, 1, 0, 1) });
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].is_warning() && found[0].message.contains("no tool handler"), "{found:?}");
+        assert!(verdict(&found).is_none());
+    }
+
+    #[test]
+    fn missing_servers_are_found() {
+        let report = |connection, required| McpServerReport {
+            bridge: rockbot_contracts::InstanceId::new("b-1").ok(),
+            state: McpServerState {
+                name: "git".to_owned(),
+                connection,
+                reason: Some("no such program".to_owned()),
+                required,
+                ..McpServerState::default()
+            },
+        };
+        let failed = server_finding(&report(McpConnection::Failed, false)).unwrap();
+        assert_eq!(failed.severity, Severity::Warning);
+        assert_eq!(failed.message, "MCP server git is not connected at b-1: no such program");
+        let invalid = server_finding(&report(McpConnection::Invalid, true)).unwrap();
+        assert_eq!(invalid.severity, Severity::Suspicious);
+        for usable in
+            [McpConnection::Connected, McpConnection::Connecting, McpConnection::OwnedElsewhere]
+        {
+            assert_eq!(server_finding(&report(usable, true)), None);
         }
-        assert_eq!(clock_difference(90).as_deref(), Some("90 s ahead of this one"));
-        assert_eq!(clock_difference(-7).as_deref(), Some("7 s behind this one"));
     }
 
     #[test]

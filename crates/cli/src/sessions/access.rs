@@ -1,14 +1,17 @@
 //! Access to the conversations of an agent: in the store of the embedded agent, or over the bus of a fleet.
 
+use std::io;
+
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
-    ScheduleResponse, SessionId, UserFeedback, conversation::ConversationSummary,
+    ScheduleResponse, SessionId, UserFeedback,
+    conversation::{ConversationSummary, HistoryItem},
 };
 use rockbot_service::exit;
 
 use crate::{
-    conversation_summary,
+    conversation_history, conversation_summary,
     failure::{Failure, OrExit},
     fleet::Fleet,
     settings::Settings,
@@ -81,6 +84,24 @@ impl Conversations {
         session: &SessionId,
     ) -> Result<ConversationSummary, Failure> {
         conversation_summary::request(&self.client, &self.agent, Some(session.clone())).await
+    }
+
+    /// Reads a conversation.
+    pub(crate) async fn for_each_item(
+        &self,
+        session: &SessionId,
+        read: impl FnMut(&HistoryItem) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        conversation_history::for_each_item(&self.client, &self.agent, session, read).await
+    }
+
+    /// Reads a conversation as lines of JSON.
+    pub(crate) async fn for_each_line(
+        &self,
+        session: &SessionId,
+        read: impl FnMut(&str) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        conversation_history::for_each_line(&self.client, &self.agent, session, read).await
     }
 
     /// Returns the conversations after `after`, and where the next page starts, if there is one.

@@ -18,9 +18,6 @@ use crate::{
     render,
 };
 
-/// Number of items in one page.
-const PAGE: u32 = 200;
-
 /// Longest shown line of arguments or of a result, in characters.
 const MAX_LINE_CHARS: usize = 200;
 
@@ -29,40 +26,14 @@ pub(super) async fn show(conversations: &Conversations, session: &SessionId) -> 
     let summary = conversations.summary(session).await?;
     outln!("{}", render::dim(&render::clean(summary.title.trim())))?;
     let mut printer = Printer::default();
-    for_each_item(conversations, session, |item| printer.print(&item.body)).await?;
+    conversations.for_each_item(session, |item| printer.print(&item.body)).await?;
     Ok(exit::OK)
 }
 
 /// Prints the summary of a conversation and each of its items as one line of JSON.
 pub(super) async fn export(conversations: &Conversations, session: &SessionId) -> Outcome {
-    let summary = conversations.summary(session).await?;
-    outln!("{}", render::json_line(&json!({"kind": "conversation", "conversation": summary})))?;
-    let print = |item: &HistoryItem| outln!("{}", render::json_line(&json!(item)));
-    for_each_item(conversations, session, print).await?;
+    conversations.for_each_line(session, |line| outln!("{line}")).await?;
     Ok(exit::OK)
-}
-
-/// Reads a conversation page by page.
-pub(super) async fn for_each_item(
-    conversations: &Conversations,
-    session: &SessionId,
-    mut print: impl FnMut(&HistoryItem) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let mut from = 0;
-    loop {
-        let session_id = session.clone();
-        let request = ConversationRequest::History { session_id, from, limit: PAGE };
-        let response = conversations.request(&request).await?;
-        let ConversationResponse::History { items, next } = response else {
-            return Err(ConversationRequestError::UnexpectedResponse.into());
-        };
-        items.iter().try_for_each(&mut print)?;
-        match next {
-            // A page that does not lead on would be requested for ever.
-            Some(next) if next > from => from = next,
-            _ => return Ok(()),
-        }
-    }
 }
 
 /// Prints the items of a conversation.

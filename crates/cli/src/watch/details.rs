@@ -6,12 +6,13 @@ use ratatui::{
     style::{Modifier, Style},
     text::{Line, Span},
 };
-
-use super::{
-    calls::{Call, Progress, Timed},
+use rockbot_monitor::{
+    Call,
+    calls::{Progress, Timed},
     message::{ReplyInfo, RequestInfo},
-    style::{color, tool},
 };
+
+use super::style::{color, tool};
 use crate::render;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);

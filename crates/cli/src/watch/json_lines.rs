@@ -3,14 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use rockbot_contracts::{RoutingKey, envelope::unix_ms};
+use rockbot_monitor::{Call, Calls, Filter, MessageKind, Observed};
 use serde_json::{Value, json};
-
-use super::{
-    calls::{Call, Calls},
-    feed::Observed,
-    filter::Filter,
-    message::MessageKind,
-};
 
 /// The event of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,13 +142,11 @@ fn whole_millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use rockbot_contracts::topology::tool_invoke;
+    use rockbot_monitor::{CallMessage, Status};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::watch::{
-        calls::tests::{progress, reply, request},
-        message::{CallMessage, Status},
-    };
+    use crate::watch::fixture::{progress, reply, request};
 
     fn observed(message: CallMessage) -> Observed {
         Observed { at: Instant::now(), key: tool_invoke(), message: Ok(message) }

@@ -11,15 +11,17 @@ use ratatui::{
     widgets::{Block, Borders, Cell, Paragraph, Row, Table, Wrap},
 };
 
+use rockbot_monitor::Call;
+
 use super::{
-    calls::Call,
     details,
     style::{color, tool},
+    summary::{self, Rates},
     view::View,
 };
 use crate::render;
 
-const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  / filter";
+const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  t by tool  / filter";
 const HELP_TYPING: &str = "Enter apply  Esc discard   agent:TEXT tool:TEXT state:STATE or any text";
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -47,27 +49,32 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, header: &Header, now:
     } else {
         (table, None)
     };
-    frame.render_widget(header_line(view, header), top);
     view.page = usize::from(table.height.saturating_sub(1)).max(1);
     let rows = view.rows();
+    let rates = Rates::of_calls(&rows, now);
+    frame.render_widget(header_line(view, header, &rates), top);
     let selected = view.selected_index(&rows);
-    draw_table(frame, table, &rows, selected, view.page, now);
+    if view.by_tool {
+        summary::draw(frame, table, &rows);
+    } else {
+        draw_table(frame, table, &rows, selected, view.page, now);
+    }
     if let (Some(area), Some(call)) = (details, selected.and_then(|index| rows.get(index))) {
         draw_details(frame, area, call, view.scrolled, now);
     }
     frame.render_widget(footer_line(view), bottom);
 }
 
-fn header_line(view: &View, header: &Header) -> Line<'static> {
+fn header_line(view: &View, header: &Header, rates: &Rates) -> Line<'static> {
     let tally = view.tally();
     let mut parts = vec![
         Span::styled("rockbot watch", BOLD),
-        Span::styled(format!("  {}", render::visible_line(&header.bus)), DIM),
         Span::raw(format!(
-            "  {} live, {} replied, {} failed",
+            "  {} live, {} replied, {} failed, {}",
             view.live(),
             tally.replied,
-            tally.failed
+            tally.failed,
+            rates.describe()
         )),
     ];
     if view.unreadable() > 0 {
@@ -80,6 +87,8 @@ fn header_line(view: &View, header: &Header) -> Line<'static> {
     if let Some(unseen) = view.unseen() {
         parts.push(Span::styled(format!("  paused, {unseen} new"), Color::Yellow));
     }
+    // The end of the line is cut on a narrow terminal.
+    parts.push(Span::styled(format!("  {}", render::visible_line(&header.bus)), DIM));
     Line::from(parts)
 }
 
@@ -175,12 +184,14 @@ mod tests {
     use crossterm::event::KeyCode;
     use ratatui::{Terminal, backend::TestBackend};
     use rockbot_contracts::{Executed, ToolErrorCode};
+    use rockbot_monitor::{
+        CallMessage, Filter, MessageKind, Status,
+        message::{ProgressInfo, ReplyInfo},
+    };
 
     use super::*;
     use crate::watch::{
-        calls::tests::{message, progress, reply, request},
-        filter::Filter,
-        message::{CallMessage, MessageKind, ProgressInfo, ReplyInfo, Status},
+        fixture::{message, progress, reply, request},
         view::tests::{keys, observed, press},
     };
 
@@ -218,17 +229,34 @@ mod tests {
                 (reply("unobserved", timeout), 3000),
             ],
         );
-        let screen = shown(&mut view, (100, 7), 4000);
+        let screen = shown(&mut view, (140, 7), 4000);
         let lines: Vec<Vec<_>> =
             screen.lines().map(|line| line.split_whitespace().collect()).collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let head = "rockbot watch RabbitMQ 4 at amqp://monitor@broker 1 live, 2 replied, 1 failed";
+        let head = "rockbot watch 1 live, 2 replied, 1 failed, 0.5/s, p50 9.0 ms, p95 9.0 ms \
+                    RabbitMQ 4 at amqp://monitor@broker";
         assert_eq!(lines[0], words(head), "{screen}");
         assert_eq!(lines[1], words("AGE AGENT TOOL STATE LATENCY HANDLER"));
         assert_eq!(lines[2], words("1 s assistant read_file timeout ≥ 7.0 ms tool-handler/h1"));
         assert_eq!(lines[3], words("3 s assistant read_file running 3 s … tool-handler/h1"));
         assert_eq!(lines[4], words("4 s assistant read_file ok 9.0 ms tool-handler/h1"));
         assert_eq!(lines[6], words(HELP));
+    }
+
+    #[test]
+    fn calls_are_summarized_by_tool() {
+        let mut view = View::new(Filter::default());
+        let timeout = Status::Error(ToolErrorCode::Timeout);
+        record(&mut view, vec![(request("a"), 0), (reply("a", timeout), 9), (request("b"), 10)]);
+        press(&mut view, &[KeyCode::Char('t')]);
+        let screen = shown(&mut view, (100, 7), 4000);
+        let lines: Vec<_> = screen.lines().map(str::split_whitespace).collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines[1].clone().collect::<Vec<_>>(), words("TOOL CALLS LIVE FAILED P50 P95"));
+        let row = words("read_file 2 1 1 9.0 ms 9.0 ms");
+        assert_eq!(lines[2].clone().collect::<Vec<_>>(), row, "{screen}");
+        press(&mut view, &[KeyCode::Char('t')]);
+        assert!(shown(&mut view, (100, 7), 4000).contains("HANDLER"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The text of a tool and the color of a state, as shown in the table and the details.
 
 use ratatui::style::{Color, Style};
+use rockbot_monitor::{Call, State};
 
-use super::calls::{Call, State};
 use crate::render;
 
 /// Formats the tool, with its server for an MCP tool.

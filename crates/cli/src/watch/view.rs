@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rockbot_contracts::ToolCallId;
-
-use super::{
-    calls::{Call, Calls, Tally},
-    feed::Observed,
-    filter::Filter,
-};
+use rockbot_monitor::{Call, Calls, Filter, Observed, Tally};
 
 /// Effect of a key on the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +24,8 @@ pub(super) struct View {
     selected: Option<ToolCallId>,
     /// Show the details of the selected call.
     pub(super) details: bool,
+    /// Show one row per tool.
+    pub(super) by_tool: bool,
     /// The number of lines by which the details are scrolled down.
     pub(super) scrolled: u16,
     unreadable: u64,
@@ -61,6 +58,7 @@ impl View {
             paused: None,
             selected: None,
             details: false,
+            by_tool: false,
             scrolled: 0,
             unreadable: 0,
             ended: 0,
@@ -158,6 +156,7 @@ impl View {
         match key.code {
             KeyCode::Char('q') => return Flow::Quit,
             KeyCode::Char(' ') => self.toggle_pause(now),
+            KeyCode::Char('t') => self.by_tool = !self.by_tool,
             KeyCode::Char('/') => {
                 let (line, previous) = (self.filter.to_line(), self.filter.clone());
                 self.typing = Some(Typing { line, previous });
@@ -227,13 +226,11 @@ impl View {
 #[cfg(test)]
 pub(super) mod tests {
     use rockbot_contracts::topology::tool_invoke;
+    use rockbot_monitor::{CallMessage, Status};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::watch::{
-        calls::tests::{reply, request},
-        message::{CallMessage, Status},
-    };
+    use crate::watch::fixture::{reply, request};
 
     pub(crate) fn observed(message: CallMessage) -> Observed {
         Observed { at: Instant::now(), key: tool_invoke(), message: Ok(message) }

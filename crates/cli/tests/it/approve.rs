@@ -8,7 +8,7 @@ use rockbot_tools::{PinnedDefinition, PinnedTool, ToolPins};
 use serde_json::json;
 
 use crate::{
-    pseudo_terminal,
+    pseudo_terminal::{self, Terminal},
     sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains},
 };
 
@@ -117,8 +117,51 @@ fn typed_decision_controls_call() {
         let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), typed);
         assert_eq!(code, Some(0), "{shown}");
         let prompt = "assistant wants to call read_file (files)";
-        assert_contains(&shown, &[prompt, r#"{"path":"notes.md"}"#, "run it?", result]);
+        assert_contains(&shown, &[prompt, "path: notes.md", "run it?", " s): ", result]);
     }
+}
+
+#[test]
+fn reason_of_denial_reaches_the_model() {
+    let sandbox = Sandbox::new();
+    let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), "n read todo.md instead\n");
+    assert_eq!(code, Some(0), "{shown}");
+    assert_contains(&shown, &["Their reason: read todo.md instead"]);
+}
+
+#[test]
+fn interrupt_at_the_prompt_cancels_the_turn() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::start(chat(&sandbox));
+    terminal.wait_for("run it?");
+    terminal.type_text("\u{3}");
+    terminal.wait_for("cancelling");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(!shown.contains("buy milk"), "{shown}");
+}
+
+#[test]
+fn edit_is_shown_as_diff() {
+    let sandbox = Sandbox::new();
+    let mut command = chat(&sandbox);
+    let script = r#"
+[[turn]]
+
+[[turn.call]]
+name = "write_file"
+arguments = { path = "notes.md", content = "buy bread\n" }
+
+[[turn]]
+text = "Done."
+"#;
+    sandbox.write("script.toml", script);
+    command.env("NO_COLOR", "1");
+    let (shown, code) = pseudo_terminal::show_typing(command, "y\n");
+    assert_eq!(code, Some(0), "{shown}");
+    assert_contains(&shown, &["path: notes.md", "- buy milk", "+ buy bread", "Done."]);
+    let written = std::fs::read_to_string(sandbox.root().join("notes.md")).unwrap();
+    assert_eq!(written, "buy bread\n");
 }
 
 #[test]

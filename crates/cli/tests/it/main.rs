@@ -5,17 +5,30 @@ mod admin;
 #[cfg(test)]
 mod approve;
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod chat;
+#[cfg(test)]
+mod chat_terminal;
 #[cfg(test)]
 mod command_line;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod contexts;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
+mod gateway;
 mod home;
+#[cfg(test)]
+mod init;
+#[cfg(test)]
+mod mcp;
+#[cfg(test)]
+mod mcp_add;
 #[cfg(test)]
 mod mcp_import;
 #[cfg(test)]

@@ -365,3 +365,42 @@ fn cli_messages_agents_and_calls_tools() {
         check(user, operation, name, expected);
     }
 }
+
+#[test]
+fn gateway_talks_to_agents_and_calls_no_tools() {
+    let user = &User::Gateway;
+    for (operation, name, expected) in [
+        (Publish, "user.message.assistant", true),
+        (Publish, "user.message.assistant.at.agent-0", false),
+        (Publish, "user.approval.assistant", true),
+        (Publish, "user.conversation.assistant", true),
+        (Publish, "tool.catalog.refresh", true),
+        (Publish, "tool.meta.mcp.refresh", true),
+        (Publish, "tool.catalog.announce", false),
+        (Publish, "tool.invoke", false),
+        (Publish, "tool.invoke.pool.web", false),
+        (Publish, "tool.cancel", false),
+        (Publish, "mcp.manage", false),
+        (Publish, "script.invoke", false),
+        (Publish, "user.response.p", false),
+        (Publish, "user.notice.assistant", false),
+        (Bind, "user.response.p", true),
+        (Bind, "user.notice.assistant", true),
+        (Bind, "tool.catalog.announce", true),
+        (Bind, "tool.meta.mcp", true),
+        (Bind, "tool.result.#", false),
+        (Bind, "tool.invoke", false),
+        (Bind, "user.message.assistant", false),
+        (Declare, "rockbot.user.response.p", true),
+        (Consume, "rockbot.user.response.p", true),
+        (Declare, "rockbot.user.notice.assistant.i", true),
+        (Declare, "rockbot.tool.catalog.announce.i", true),
+        (Consume, "rockbot.user.message.assistant", false),
+        (Consume, "rockbot.tool.invoke.dlq", false),
+        (BindQueue, "rockbot.user.message.assistant", true),
+        (BindQueue, "rockbot.tool.invoke", false),
+        (PublishTo, "rockbot.dlx", false),
+    ] {
+        check(user, operation, name, expected);
+    }
+}

@@ -3,12 +3,14 @@
 use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
-    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, Envelope,
-    Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId, PoolName,
-    ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
+    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome,
+    ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId,
+    PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
     ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
     ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
-    UserMessage, json::Limits, user::TurnOutcome,
+    UserMessage,
+    json::Limits,
+    user::{ReplyDetail, TurnOutcome},
 };
 use serde_json::{Value, json};
 
@@ -124,7 +126,7 @@ fn catalog_messages_match_golden_json() {
         tools,
         removed: vec!["old_tool".to_owned()],
         version: Some("0.1.0".to_owned()),
-        load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200) }),
+        load: Some(HandlerLoad { running: 3, waiting: 12, oldest_ms: Some(4_200), capacity: None }),
         invoke_key: None,
         instructions: Vec::new(),
         guides: Vec::new(),
@@ -144,9 +146,13 @@ fn catalog_messages_match_golden_json() {
                 summary: "Searching and reading the web".to_owned(),
                 markdown: "# The web\n\nSearch before you browse.".to_owned(),
             }],
-            ..catalog
+            ..catalog.clone()
         },
     );
+    let capacity = Some(64);
+    let load = HandlerLoad { running: 64, waiting: 37, oldest_ms: Some(12_000), capacity };
+    let busy = ToolCatalog { load: Some(load), tools: Vec::new(), ..catalog };
+    check("tool-catalog-capacity.json", &busy);
     check("tool-catalog-refresh.json", &ToolCatalogRefresh {});
 }
 
@@ -157,8 +163,12 @@ fn approval_messages_match_golden_json() {
         approval_id: ApprovalId::new("approval-1").unwrap(),
         call_hash: "5e2f".to_owned(),
         decision,
+        reason: None,
     };
     check("approval-answer.json", &answer(ApprovalDecision::AllowInSession));
+    let reason = Some("Read it first.".to_owned());
+    let denied = ApprovalAnswer { reason, ..answer(ApprovalDecision::Deny) };
+    check("approval-answer-reason.json", &denied);
     let unknown = json!({"sessionId": "session-1", "approvalId": "approval-1", "callHash": "5e2f",
         "decision": "of_a_newer_peer"});
     let decoded: ApprovalAnswer = serde_json::from_value(unknown).unwrap();
@@ -179,6 +189,9 @@ fn user_messages_match_golden_json() {
         "user-message-after.json",
         &UserMessage { after, ..UserMessage::new(session(), "And in its parent?") },
     );
+    let detail = ReplyDetail::Full;
+    let detailed = UserMessage { detail, ..UserMessage::new(session(), "Show all of it.") };
+    check("user-message-detail.json", &detailed);
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),
         in_reply_to: MessageId::new("message-1").unwrap(),
@@ -196,6 +209,7 @@ fn user_messages_match_golden_json() {
                 tool_call_id: call(),
                 tool_name: name.clone(),
                 arguments: "{\"command\":\"ls\"}".to_owned(),
+                arguments_left_out: 0,
             },
         ),
         (
@@ -206,13 +220,15 @@ fn user_messages_match_golden_json() {
             "tool-finished",
             ReplyBody::ToolFinished {
                 tool_call_id: call(),
-                tool_name: name,
+                tool_name: name.clone(),
                 ran_on: Some("tool-handler/handler-0".to_owned()),
                 elapsed_us: 1234,
                 bytes: 56,
                 error: Some(ToolErrorCode::ExecutionFailed),
                 executed: Executed::Yes,
                 child_loop_id: Some("loop-7".to_owned()),
+                result: None,
+                result_left_out: 0,
             },
         ),
         ("steered", ReplyBody::Steered {}),
@@ -244,6 +260,8 @@ fn user_messages_match_golden_json() {
                 arguments_left_out: 0,
                 call_hash: "5e2f".to_owned(),
                 expires_in_ms: 120_000,
+                hints: None,
+                rule: None,
             },
         ),
         ("resumed", ReplyBody::Resumed { on: InstanceId::new("agent-1").unwrap(), attempt: 2 }),
@@ -278,6 +296,53 @@ fn user_messages_match_golden_json() {
             },
         ),
         ("handed-off", ReplyBody::HandedOff { to: "librarian".to_owned() }),
+        (
+            "tool-started-cut",
+            ReplyBody::ToolStarted {
+                tool_call_id: call(),
+                tool_name: name.clone(),
+                arguments: "{\"command\":".to_owned(),
+                arguments_left_out: 5,
+            },
+        ),
+        (
+            "tool-finished-result",
+            ReplyBody::ToolFinished {
+                tool_call_id: call(),
+                tool_name: name.clone(),
+                ran_on: None,
+                elapsed_us: 1234,
+                bytes: 56,
+                error: None,
+                executed: Executed::Yes,
+                child_loop_id: None,
+                result: Some("notes.md".to_owned()),
+                result_left_out: 48,
+            },
+        ),
+        (
+            "approval-asked-rule",
+            ReplyBody::ApprovalAsked {
+                approval_id: ApprovalId::new("approval-1").unwrap(),
+                asking_agent: AgentName::new("librarian").unwrap(),
+                tool_call_id: call(),
+                tool_name: "bash".to_owned(),
+                tool_source: "files".to_owned(),
+                arguments: "{}".to_owned(),
+                arguments_left_out: 0,
+                call_hash: "5e2f".to_owned(),
+                expires_in_ms: 120_000,
+                hints: Some(ToolHints::default()),
+                rule: Some("rule 2: tool = \"bash\"".to_owned()),
+            },
+        ),
+        (
+            "approval-closed",
+            ReplyBody::ApprovalClosed {
+                approval_id: ApprovalId::new("approval-1").unwrap(),
+                decision: ApprovalOutcome::Expired,
+            },
+        ),
     ];
     for (sequence, (kind, body)) in (1..).zip(bodies) {
         let is_final = matches!(body, ReplyBody::Answer { .. });

@@ -1,12 +1,15 @@
 //! Golden JSON of messages about MCP servers, and their tolerance of older and newer peers.
 
 use rockbot_contracts::{
-    InstanceId, ToolHints, ToolSource,
+    ContentBlock, InstanceId, ToolHints, ToolSource,
     mcp::{
-        McpManageError, McpManageErrorCode, McpMetadataRefreshRequest, McpRegisterServerRequest,
-        McpRejectedTool, McpServerDetails, McpServerDetailsRequest, McpServerRegistered,
-        McpServerSummary, McpServerUnregistered, McpServersIndexed, McpToolDefinition,
-        McpUnregisterServerRequest,
+        McpConnection, McpGetPromptRequest, McpListResourcesRequest, McpManageError,
+        McpManageErrorCode, McpMetadataRefreshRequest, McpPrompt, McpPromptArgument,
+        McpPromptMessage, McpPromptMessages, McpPromptRole, McpReadResourceRequest,
+        McpRegisterServerRequest, McpRejectedTool, McpResource, McpResourceContent,
+        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerRegistered,
+        McpServerState, McpServerSummary, McpServerUnregistered, McpServersIndexed,
+        McpToolDefinition, McpUnregisterServerRequest,
     },
 };
 use serde::de::DeserializeOwned;
@@ -27,6 +30,8 @@ fn server() -> McpServerSummary {
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
         rejected_tools: Vec::new(),
         has_instructions: false,
+        has_resources: false,
+        prompts: Vec::new(),
         exposure: None,
         fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
@@ -39,9 +44,46 @@ fn tool() -> McpToolDefinition {
         title: Some("Create an issue".to_owned()),
         description: "Creates an issue.".to_owned(),
         parameters: json!({"type": "object", "properties": {"title": {"type": "string"}}}),
+        output_schema: None,
         hints: ToolHints::default(),
         timeout_ms: Some(30_000),
     }
+}
+
+fn prompt() -> McpPrompt {
+    McpPrompt {
+        name: "review".to_owned(),
+        description: "Reviews a pull request.".to_owned(),
+        arguments: vec![McpPromptArgument {
+            name: "number".to_owned(),
+            description: "Number of the pull request.".to_owned(),
+            required: true,
+        }],
+    }
+}
+
+fn states() -> Vec<McpServerState> {
+    let connected = McpServerState {
+        name: "GitHub".to_owned(),
+        connection: McpConnection::Connected,
+        reason: None,
+        since_ms: 1_700_000_000_000,
+        restarts: 1,
+        transport: "http".to_owned(),
+        protocol_version: Some("2025-11-25".to_owned()),
+        required: true,
+        tools_offered: 2,
+        tools_left_out: 1,
+    };
+    let failed = McpServerState {
+        name: "time".to_owned(),
+        connection: McpConnection::Failed,
+        reason: Some("cannot start its program".to_owned()),
+        since_ms: 1_700_000_000_500,
+        transport: "stdio".to_owned(),
+        ..McpServerState::default()
+    };
+    vec![connected, failed]
 }
 
 #[test]
@@ -53,6 +95,7 @@ fn index_messages_match_golden_json() {
             instance: instance.clone(),
             servers: vec![server()],
             removed: Vec::new(),
+            states: Some(states()),
             is_complete: true,
             since: None,
             fingerprint: "1111111111111111".to_owned(),
@@ -64,6 +107,7 @@ fn index_messages_match_golden_json() {
             instance,
             servers: Vec::new(),
             removed: vec!["time".to_owned()],
+            states: None,
             is_complete: false,
             since: Some("1111111111111111".to_owned()),
             fingerprint: "2222222222222222".to_owned(),
@@ -98,13 +142,86 @@ fn details_messages_match_golden_json() {
     check(
         "mcp-server-details.json",
         &McpServerDetails {
-            server: McpServerSummary { rejected_tools: vec![rejected], ..server() },
+            server: McpServerSummary {
+                rejected_tools: vec![rejected],
+                has_resources: true,
+                prompts: vec![prompt()],
+                ..server()
+            },
             instructions: Some("Ask for one repository at a time.".to_owned()),
             protocol_version: Some("2025-11-25".to_owned()),
-            tools: vec![tool()],
+            tools: vec![McpToolDefinition {
+                output_schema: Some(json!({"type": "object", "required": ["url"]})),
+                ..tool()
+            }],
             next: Some("create_issue".to_owned()),
         },
     );
+}
+
+#[test]
+fn resource_messages_match_golden_json() {
+    let server_name = || "GitHub".to_owned();
+    check(
+        "mcp-list-resources-request.json",
+        &McpListResourcesRequest {
+            server_name: server_name(),
+            templates: true,
+            after: Some("page-2".to_owned()),
+        },
+    );
+    check(
+        "mcp-resource-page.json",
+        &McpResourcePage {
+            server_name: server_name(),
+            resources: vec![McpResource {
+                uri: "repo://rockbot/README.md".to_owned(),
+                name: "README.md".to_owned(),
+                description: "What the project is.".to_owned(),
+                mime_type: Some("text/markdown".to_owned()),
+                size: Some(2048),
+            }],
+            next: Some("page-3".to_owned()),
+        },
+    );
+    let uri = "repo://rockbot/README.md".to_owned();
+    check(
+        "mcp-read-resource-request.json",
+        &McpReadResourceRequest { server_name: server_name(), uri: uri.clone() },
+    );
+    let text = ContentBlock::Resource {
+        uri,
+        mime_type: Some("text/markdown".to_owned()),
+        text: Some("# RockBot".to_owned()),
+    };
+    check(
+        "mcp-resource-content.json",
+        &McpResourceContent { server_name: server_name(), content: vec![text], is_truncated: true },
+    );
+}
+
+#[test]
+fn prompt_messages_match_golden_json() {
+    let server_name = || "GitHub".to_owned();
+    check(
+        "mcp-get-prompt-request.json",
+        &McpGetPromptRequest {
+            server_name: server_name(),
+            prompt_name: "review".to_owned(),
+            arguments: [("number".to_owned(), "7".to_owned())].into(),
+        },
+    );
+    let message = |role, text: &str| McpPromptMessage {
+        role,
+        content: ContentBlock::Text { text: text.to_owned() },
+    };
+    let messages = vec![
+        message(McpPromptRole::User, "Review pull request 7."),
+        message(McpPromptRole::Assistant, "I begin with its tests."),
+    ];
+    let messages = McpPromptMessages { server_name: server_name(), messages };
+    check("mcp-prompt-messages.json", &messages);
+    assert_eq!(messages.to_text(), "Review pull request 7.\n\nAssistant: I begin with its tests.");
 }
 
 #[test]
@@ -176,6 +293,21 @@ fn unknown_fields_are_ignored_and_missing_ones_default() {
     }
     let registered: McpServerRegistered = read(r#"{"name":"s","fingerprint":"f","future":1}"#);
     assert_eq!(registered.server.tool_count, 0);
+}
+
+#[test]
+fn newer_states_and_roles_are_read() {
+    let state: McpServerState = read(r#"{"name":"s","connection":"hibernating","future":1}"#);
+    assert_eq!(state.connection, McpConnection::Unknown);
+    assert!(!state.connection.is_usable());
+    let nulls = r#"{"name":"s","connection":null,"reason":null,"sinceMs":null,"restarts":null,
+        "transport":null,"protocolVersion":null,"required":null,"toolsOffered":null,
+        "toolsLeftOut":null}"#;
+    assert_eq!(read::<McpServerState>(nulls), read::<McpServerState>(r#"{"name":"s"}"#));
+    let message = r#"{"role":"narrator","content":{"type":"text","text":"t"}}"#;
+    assert_eq!(read::<McpPromptMessage>(message).role, McpPromptRole::User);
+    let page: McpResourcePage = read(r#"{"serverName":"s","resources":[{"uri":"a:b"}]}"#);
+    assert_eq!((page.resources[0].uri.as_str(), page.next), ("a:b", None));
 }
 
 #[test]

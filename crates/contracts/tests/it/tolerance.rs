@@ -78,7 +78,7 @@ fn catalog_without_version_and_load_is_accepted() {
         r#"{"handler":"h","instance":"i","fingerprint":"f","version":null,
             "load":{"running":2,"waiting":null,"future":1}}"#,
     );
-    let load = HandlerLoad { running: 2, waiting: 0, oldest_ms: None };
+    let load = HandlerLoad { running: 2, waiting: 0, oldest_ms: None, capacity: None };
     assert_eq!(catalog.load, Some(load));
 }
 

@@ -26,8 +26,21 @@ pub struct ServersFile {
     pub queues: BTreeMap<String, QueueConfig>,
     /// Errors of the others.
     pub errors: Vec<String>,
+    /// The servers that are skipped because of an error.
+    pub invalid: Vec<InvalidServer>,
     /// Parts without effect, such as keys for other clients.
     pub warnings: Vec<String>,
+}
+
+/// A server whose entry is invalid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InvalidServer {
+    /// Its name, truncated.
+    pub name: String,
+    /// The error, for an operator.
+    pub reason: String,
+    /// The bridge is not ready without this server.
+    pub required: bool,
 }
 
 impl ServersFile {
@@ -141,11 +154,11 @@ impl ServersFile {
         lookup: &impl Fn(&str) -> Option<String>,
     ) {
         let shown: String = name.chars().take(80).collect();
-        let mut report = |error: String| self.errors.push(format!("server {shown:?}: {error}"));
         let entry = match entry {
             Ok(entry) => entry,
-            Err(error) => return report(error),
+            Err(error) => return self.reject(shown, error, false),
         };
+        let required = entry.get("required").is_some_and(|required| *required == true);
         let is_api = openapi::is_api(&entry);
         let is_known = |key: &str| {
             if is_api { openapi::is_known(key) } else { KEYS.contains(&key) }
@@ -156,25 +169,33 @@ impl ServersFile {
         }
         let raw = match RawServer::deserialize(&entry) {
             Ok(raw) => raw,
-            Err(error) => return report(type_error(&entry, &error)),
+            Err(error) => return self.reject(shown, type_error(&entry, &error), required),
         };
         if raw.is_disabled() {
             return;
         }
         let api = is_api.then(|| openapi::api(&entry, folder, lookup)).transpose();
         match api.and_then(|api| raw.validate(name, api, lookup)) {
-            Err(error) => report(error),
+            Err(error) => self.reject(shown, error, required),
             Ok(_) if self.servers.len() >= MAX_SERVERS => {
-                report(format!("the limit is {MAX_SERVERS} servers"));
+                self.reject(shown, format!("the limit is {MAX_SERVERS} servers"), required);
             }
             Ok(server) => {
                 if let Some(other) = self.servers.insert(name.to_lowercase(), server) {
-                    report(format!(
-                        "it replaces {:?}; names must differ by more than case",
+                    self.errors.push(format!(
+                        "server {shown:?}: it replaces {:?}; names must differ by more than case",
                         other.name
                     ));
                 }
             }
+        }
+    }
+
+    /// Records a server that is skipped because of an error.
+    fn reject(&mut self, name: String, reason: String, required: bool) {
+        self.errors.push(format!("server {name:?}: {reason}"));
+        if self.invalid.len() < MAX_SERVERS {
+            self.invalid.push(InvalidServer { name, reason, required });
         }
     }
 }
@@ -285,6 +306,10 @@ mod tests {
             assert!(all.contains(word), "{word} in {all}");
         }
         assert_eq!(read.errors.len(), 9, "{all}");
+        // One of the errors is of a valid server.
+        let invalid: Vec<_> = read.invalid.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(invalid.len(), 8, "{invalid:?}");
+        assert!(invalid.contains(&"unset") && !invalid.contains(&"GOOD"), "{invalid:?}");
         assert!(matches!(read.warnings.as_slice(), [one] if one.contains("autoApprove")));
     }
 

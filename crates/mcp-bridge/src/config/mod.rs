@@ -17,9 +17,9 @@ mod server;
 pub use self::{
     client_file::{ClientFile, ClientServer},
     error::ServersFileError,
-    file::ServersFile,
+    file::{InvalidServer, ServersFile},
     oauth::{Grant, OAuthClient},
-    server::{Program, Protocol, Remote, ServerConfig, Transport},
+    server::{OutputViolations, Program, Protocol, Remote, ServerConfig, Transport},
 };
 pub(crate) use self::{
     limits::{MAX_FILE_BYTES, MAX_SERVERS},

@@ -46,6 +46,12 @@ pub struct ServerConfig {
     pub required: bool,
     /// The protocol era; detected when absent.
     pub protocol: Option<Protocol>,
+    /// Agents may list and read its resources.
+    pub resources: bool,
+    /// Agents and people may use its prompts.
+    pub prompts: bool,
+    /// The treatment of results that violate the schema of their tool.
+    pub output_violations: OutputViolations,
     /// A caller added it at run time; otherwise the operator wrote it into the file.
     pub added_by_caller: bool,
 }
@@ -58,6 +64,19 @@ pub enum Protocol {
     Handshake,
     /// No handshake: revisions from 2026-07-28 on.
     Stateless,
+}
+
+/// Treatments of results whose structured content violates the output schema of their tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputViolations {
+    /// The result is returned, with a note on the violation.
+    #[default]
+    Report,
+    /// The call fails.
+    Refuse,
+    /// Results are not validated.
+    Ignore,
 }
 
 /// Transports.
@@ -170,13 +189,17 @@ pub(super) struct RawServer {
     #[serde(default)]
     required: bool,
     protocol: Option<Protocol>,
+    resources: Option<bool>,
+    prompts: Option<bool>,
+    #[serde(default)]
+    output_violations: OutputViolations,
     #[serde(default)]
     disabled: bool,
     enabled: Option<bool>,
 }
 
 /// The keys of [`RawServer`]; other keys are reported to the operator.
-pub(super) const KEYS: [&str; 22] = [
+pub(super) const KEYS: [&str; 25] = [
     "type",
     "transport",
     "command",
@@ -196,6 +219,9 @@ pub(super) const KEYS: [&str; 22] = [
     "exposure",
     "required",
     "protocol",
+    "resources",
+    "prompts",
+    "outputViolations",
     "disabled",
     "enabled",
     "name",
@@ -298,6 +324,9 @@ impl RawServer {
             trace: false,
             required: self.required,
             protocol: self.protocol,
+            resources: self.resources.unwrap_or(true),
+            prompts: self.prompts.unwrap_or(true),
+            output_violations: self.output_violations,
             added_by_caller: false,
         })
     }
@@ -352,6 +381,9 @@ impl ServerConfig {
             trace: false,
             required: false,
             protocol: None,
+            resources: true,
+            prompts: true,
+            output_violations: OutputViolations::default(),
             added_by_caller: true,
         })
     }
@@ -393,6 +425,9 @@ impl PartialEq for ServerConfig {
             && self.trace == other.trace
             && self.required == other.required
             && self.protocol == other.protocol
+            && self.resources == other.resources
+            && self.prompts == other.prompts
+            && self.output_violations == other.output_violations
             && self.added_by_caller == other.added_by_caller
     }
 }

@@ -36,9 +36,16 @@ pub(crate) async fn start_service(
     let bridge = Bridge::new(options);
     health.refresh_with(bridge.gauges());
     let required = bridge.clone();
+    let needs_file = settings.mcp.config.is_some();
     health.needs("required_servers", move || {
         let missing = required.missing_required();
-        let status = if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) };
+        let status = if needs_file && !required.has_applied_file() {
+            Err("mcp.config has not been applied; the log says why".to_owned())
+        } else if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(missing.join(", "))
+        };
         Box::pin(std::future::ready(status))
     });
     let invoke = section.options().with_journal(journal.clone());

@@ -4,6 +4,7 @@
 
 mod client_files;
 mod conformance;
+mod content;
 mod definitions;
 mod faults;
 mod fixture;
@@ -16,4 +17,5 @@ mod publication;
 mod rejections;
 mod remote;
 mod startup;
+mod states;
 mod third_party;

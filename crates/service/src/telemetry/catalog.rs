@@ -234,6 +234,11 @@ pub const CATALOG: &[Metric] = &[
         &["server"],
         "Sessions with the MCP server that were lost.",
     ),
+    counter(
+        "rockbot_mcp_output_violations_total",
+        &[],
+        "Results of MCP tools that violate the output schema of their tool.",
+    ),
     histogram(
         "rockbot_script_phase_duration_seconds",
         &["phase"],
@@ -270,6 +275,17 @@ pub const CATALOG: &[Metric] = &[
         &["version", "process"],
         "1, with the version and the process as labels.",
     ),
+    counter(
+        "rockbot_gateway_requests_total",
+        &["face", "status"],
+        "Responses of the gateway, by face (none for unknown paths) and HTTP status.",
+    ),
+    counter(
+        "rockbot_gateway_turns_total",
+        &["face", "repeated"],
+        "Messages that requests sent to agents; repeated ones run no turn of their own.",
+    ),
+    gauge("rockbot_gateway_open_requests", &[], "Requests and streams that have not ended."),
 ];
 
 type Labels = &'static [&'static str];

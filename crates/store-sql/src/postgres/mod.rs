@@ -4,6 +4,7 @@
 //! Entries expire by the server's time, so that clients whose clocks differ agree on it.
 
 mod appender;
+mod extensions;
 mod failure;
 mod log;
 mod log_statements;
@@ -14,8 +15,8 @@ use std::{future::Future, io, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Clock, Entry, Expected, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp, Version,
-    Write, Written, clock::millis,
+    Clock, Entry, Expected, Extension, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp,
+    Version, Write, Written, clock::millis,
 };
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::{
@@ -222,6 +223,14 @@ impl Store for PostgresStore {
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
         self.put(write).boxed()
+    }
+
+    fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Written>, StoreError>> {
+        self.extend_all(extensions, ttl).boxed()
     }
 
     fn remove<'a>(

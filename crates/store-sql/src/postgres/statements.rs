@@ -2,7 +2,8 @@
 //!
 //! Writes of one key are serialized by an advisory lock that the server holds until the commit. The
 //! versions of a key, taken from the sequence under the lock, therefore become visible in order, also when
-//! the entry was removed in between. Other statements do not need the lock.
+//! the entry was removed in between. An extension acquires the locks of all its keys. Other statements do not
+//! need the lock.
 
 /// The current time in milliseconds: the parameter, or the server's time.
 macro_rules! now {
@@ -56,6 +57,35 @@ pub(super) const PUT_IF_VERSION: &str = with_key_lock!(
      FROM clock
      WHERE key = $1 AND version = $5 AND (expires_at IS NULL OR expires_at > now)
      RETURNING version"
+);
+
+/// Acquires the locks of all keys before it reads the time. Statements acquire them in one order, so that they
+/// do not wait for each other. Parameters: keys, now, versions, ttl. Returns the positions of the extended
+/// entries, from 1, and their new versions.
+pub(super) const EXTEND: &str = concat!(
+    "WITH extension AS MATERIALIZED (
+         SELECT * FROM unnest($1::text[], $3::bigint[])
+             WITH ORDINALITY AS extension (key, version, item)),
+     key_locks AS MATERIALIZED (
+         SELECT pg_advisory_xact_lock(1382761076, hash) FROM (
+             SELECT DISTINCT hashtext(key) AS hash FROM extension ORDER BY hash) AS hashes),
+     clock AS MATERIALIZED (SELECT ",
+    now!("$2"),
+    " AS now FROM (SELECT count(*) FROM key_locks) AS locked)
+     UPDATE rockbot_entries AS entry
+     SET version = nextval('rockbot_version'), expires_at = clock.now + $4::bigint
+     FROM extension, clock
+     WHERE entry.key = extension.key AND entry.version = extension.version
+         AND (entry.expires_at IS NULL OR entry.expires_at > clock.now)
+     RETURNING extension.item, entry.version"
+);
+
+/// Parameters: keys, now.
+pub(super) const GET_ALL: &str = concat!(
+    "SELECT key, value, version, expires_at FROM rockbot_entries
+     WHERE key = ANY($1::text[]) AND (expires_at IS NULL OR expires_at > (SELECT ",
+    now!("$2"),
+    "))"
 );
 
 /// Parameters: key, now, version or null.

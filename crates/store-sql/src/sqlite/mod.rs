@@ -14,8 +14,8 @@ use std::{future::Future, path::Path, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use rockbot_store::{
-    Clock, Entry, Expected, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp, Write,
-    Written,
+    Clock, Entry, Expected, Extension, Key, MAX_PAGE_ENTRIES, Prefix, Store, StoreError, Timestamp,
+    Write, Written,
 };
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
 use tokio::time::timeout;
@@ -110,6 +110,14 @@ impl Store for SqliteStore {
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, StoreError>> {
         self.writer.write(write).boxed()
+    }
+
+    fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Written>, StoreError>> {
+        self.writer.extend(extensions, ttl).boxed()
     }
 
     fn remove<'a>(

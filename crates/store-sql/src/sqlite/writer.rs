@@ -1,7 +1,10 @@
 //! The write connection: commits all queued changes together.
 
+use std::time::Duration;
+
 use rockbot_store::{
-    Appended, Clock, Entry, Expected, Key, LogName, StoreError, Timestamp, Version, Write, Written,
+    Appended, Clock, Entry, Expected, Extension, Key, LogName, StoreError, Timestamp, Version,
+    Write, Written,
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -28,6 +31,15 @@ impl Writer {
     pub(super) async fn write(&self, write: Write) -> Result<Written, StoreError> {
         write.check_size()?;
         self.0.submit(|reply| Change::Write { write, reply }).await
+    }
+
+    pub(super) async fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        ttl: Duration,
+    ) -> Result<Vec<Written>, StoreError> {
+        Extension::check_number(&extensions)?;
+        self.0.submit(|reply| Change::Extend { extensions, ttl, reply }).await
     }
 
     pub(super) async fn remove(&self, key: Key, expected: Expected) -> Result<bool, StoreError> {
@@ -62,6 +74,7 @@ impl Writer {
 
 enum Change {
     Write { write: Write, reply: Reply<Written> },
+    Extend { extensions: Vec<Extension>, ttl: Duration, reply: Reply<Vec<Written>> },
     Remove { key: Key, expected: Expected, reply: Reply<bool> },
     Sweep { limit: usize, reply: Reply<u64> },
     Append { append: Append, reply: Reply<Appended> },
@@ -71,10 +84,22 @@ enum Change {
 }
 
 impl Change {
+    /// Returns the number of versions that it needs.
+    fn versions(&self) -> usize {
+        match self {
+            Self::Write { .. } => 1,
+            Self::Extend { extensions, .. } => extensions.len(),
+            _ => 0,
+        }
+    }
+
     /// Makes the change in a transaction.
     async fn apply(&mut self, transaction: &mut Transaction<'_>) -> Result<(), sqlx::Error> {
         match self {
             Self::Write { write, reply } => reply.result = Some(transaction.write(write).await?),
+            Self::Extend { extensions, ttl, reply } => {
+                reply.result = Some(transaction.extend(extensions, *ttl).await?);
+            }
             Self::Remove { key, expected, reply } => {
                 reply.result = Some(transaction.remove(key, *expected).await?);
             }
@@ -98,6 +123,7 @@ impl Change {
     fn reply(self, committed: Result<(), StoreError>) {
         match self {
             Self::Write { reply, .. } => reply.send(committed),
+            Self::Extend { reply, .. } => reply.send(committed),
             Self::Append { reply, .. } => reply.send(committed),
             Self::Remove { reply, .. } | Self::DeleteLog { reply, .. } => reply.send(committed),
             Self::Sweep { reply, .. }
@@ -212,7 +238,7 @@ impl<'a> Transaction<'a> {
         batch: &[Change],
     ) -> Result<Self, sqlx::Error> {
         const TAKE_VERSIONS: &str = "UPDATE rockbot_counter SET last = last + ?1 RETURNING last";
-        let writes = batch.iter().filter(|change| matches!(change, Change::Write { .. })).count();
+        let writes: usize = batch.iter().map(Change::versions).sum();
         let writes = i64::try_from(writes).unwrap_or(i64::MAX);
         sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
         if writes == 0 {
@@ -258,6 +284,31 @@ impl<'a> Transaction<'a> {
             0 => Ok(Written::Conflict(self.read(&write.key).await?)),
             _ => Ok(Written::Done(version)),
         }
+    }
+
+    async fn extend(
+        &mut self,
+        extensions: &[Extension],
+        ttl: Duration,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        const EXTEND: &str = "UPDATE rockbot_entries SET version = ?2, expires_at = ?3 \
+             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?4) AND version = ?5";
+        let mut outcomes = Vec::with_capacity(extensions.len());
+        for Extension { key, version: expected } in extensions {
+            self.last_version += 1;
+            let version = Version::from_number(self.last_version);
+            let query = sqlx::query(EXTEND)
+                .bind(key.as_str())
+                .bind(version.number())
+                .bind(self.now.after(ttl).as_millis())
+                .bind(self.now.as_millis())
+                .bind(expected.number());
+            outcomes.push(match query.execute(&mut *self.connection).await?.rows_affected() {
+                0 => Written::Conflict(self.read(key).await?),
+                _ => Written::Done(version),
+            });
+        }
+        Ok(outcomes)
     }
 
     async fn remove(&mut self, key: &Key, expected: Expected) -> Result<bool, sqlx::Error> {

@@ -12,6 +12,7 @@ pub mod closing;
 pub mod concurrency;
 pub mod durability;
 pub mod expiry;
+pub mod extending;
 pub mod leases;
 pub mod listing;
 pub mod log_appending;
@@ -64,6 +65,14 @@ macro_rules! store_conformance_tests {
             sweep_respects_its_limit
             versions_grow_after_sweep
             store_reports_its_clock
+        );
+        $crate::store_conformance_tests!(@ $fixture, extending:
+            extended_entry_keeps_its_value_and_outlives_its_ttl
+            extension_of_another_version_conflicts_alone
+            expired_entry_is_not_extended
+            number_of_extensions_is_limited
+            concurrent_extensions_of_the_same_entries_end
+            extension_races_with_writes
         );
         $crate::store_conformance_tests!(@ $fixture, listing:
             prefix_matches_whole_segments

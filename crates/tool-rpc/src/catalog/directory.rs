@@ -1,24 +1,27 @@
 //! Directory of the tools that the fleet of handlers runs.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use rockbot_bus::{
     Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
 };
 use rockbot_contracts::{
-    Envelope, QueueSpec, ToolCatalog, ToolCatalogRefresh,
-    envelope::unix_ms,
-    json::Limits,
+    Envelope, QueueSpec, ToolCatalogRefresh,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use rockbot_tools::registry::ToolRegistry;
 use tokio::{sync::watch, task::JoinHandle};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
-    EXPIRE_AFTER, conflict::ConflictReport, handler_list::HandlerList, handler_view::HandlerView,
-    known_handler::KnownHandler, mismatch::MismatchReport, registry_sync::RegistrySync,
-    snapshot::CatalogSnapshot, tool_owners::ToolOwners,
+    EXPIRE_AFTER,
+    conflict::ConflictReport,
+    handler_view::HandlerView,
+    known_handler::KnownHandler,
+    mismatch::MismatchReport,
+    observer::{Announcement, CatalogObserver},
+    registry_sync::RegistrySync,
+    snapshot::CatalogSnapshot,
 };
 
 /// Registers a remote tool for every tool that at least one live handler announces. Its calls go to the
@@ -93,8 +96,7 @@ impl Drop for CatalogDirectory {
 /// The list of handlers, and everything that follows from it. Readers get snapshots, so that they do not wait
 /// while definitions are compiled.
 struct Catalog {
-    handlers: HandlerList,
-    owners: Arc<ToolOwners>,
+    observer: CatalogObserver,
     registry: RegistrySync,
     mismatches: MismatchReport,
     conflicts: ConflictReport,
@@ -104,8 +106,7 @@ struct Catalog {
 impl Catalog {
     fn new(registry: RegistrySync, snapshots: watch::Sender<Arc<CatalogSnapshot>>) -> Self {
         Self {
-            handlers: HandlerList::default(),
-            owners: Arc::default(),
+            observer: CatalogObserver::default(),
             registry,
             mismatches: MismatchReport::default(),
             conflicts: ConflictReport::default(),
@@ -116,16 +117,8 @@ impl Catalog {
     /// Applies an announcement, or removes the handlers without heartbeats. Readers are notified only when
     /// handlers, tools or instructions changed.
     fn update(&mut self, announcement: Option<Announcement>) {
-        let changed = match announcement {
-            Some(Announcement { catalog, user, clock_ahead_seconds, bytes }) => {
-                self.handlers.apply(catalog, user.as_deref(), clock_ahead_seconds, bytes)
-            }
-            None => self.handlers.remove_expired(),
-        };
-        if changed {
-            Arc::make_mut(&mut self.owners).update(&self.handlers);
-        }
-        let snapshot = CatalogSnapshot::new(self.handlers.clone(), self.owners.clone());
+        let changed = self.observer.update(announcement);
+        let snapshot = self.observer.current();
         if changed {
             // Before the notification: an observer of a handler can call its tools.
             self.registry.update(&snapshot);
@@ -140,44 +133,10 @@ impl Catalog {
     }
 }
 
-/// A received announcement.
-struct Announcement {
-    catalog: ToolCatalog,
-    user: Option<Box<str>>,
-    clock_ahead_seconds: i64,
-    /// Size of its body.
-    bytes: usize,
-}
-
-impl Announcement {
-    fn read(envelope: &Envelope) -> Option<Self> {
-        let clock_ahead_seconds = clock_ahead_seconds(envelope);
-        match envelope.decode(Limits::default()) {
-            Ok(catalog) => {
-                let user = envelope.user_id.as_deref().map(Into::into);
-                let bytes = envelope.body.len();
-                Some(Self { catalog, user, clock_ahead_seconds, bytes })
-            }
-            Err(error) => {
-                warn!(%error, "unreadable announcement");
-                None
-            }
-        }
-    }
-}
-
 async fn request_announcements(bus: &dyn Bus) {
     let envelope = Envelope::from_payload(&ToolCatalogRefresh {});
     let publication = Publication::announcement(tool_catalog_refresh(), envelope);
     if let Err(error) = bus.publish(publication).await {
         debug!(%error, "refresh request not published; heartbeats follow anyway");
     }
-}
-
-/// Returns the seconds by which the sender's clock is ahead of this one. An announcement is not stored, so
-/// it was sent just now.
-fn clock_ahead_seconds(announcement: &Envelope) -> i64 {
-    let now = unix_ms(SystemTime::now()) / 1000;
-    let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
-    signed(announcement.timestamp).saturating_sub(signed(now))
 }

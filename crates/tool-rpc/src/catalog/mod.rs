@@ -7,6 +7,7 @@ mod handler_list;
 mod handler_view;
 mod known_handler;
 mod mismatch;
+mod observer;
 mod registry_sync;
 mod snapshot;
 mod tool_owners;
@@ -18,6 +19,7 @@ pub use self::{
     handler_view::HandlerView,
     known_handler::KnownHandler,
     mismatch::{MismatchedTool, mismatched_tools},
+    observer::CatalogObserver,
     snapshot::CatalogSnapshot,
 };
 

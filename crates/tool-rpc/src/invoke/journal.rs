@@ -74,18 +74,18 @@ pub struct CallJournal {
 
 /// Stored state of a call.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+pub(super) struct Record {
     /// Hash of the caller, the tool and the arguments.
     fingerprint: String,
     /// Incarnation of the process that runs or ran the call.
-    owner: String,
+    pub(super) owner: String,
     /// The start that wrote the record; absent in older data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start: Option<StartId>,
     /// Recorded end of the call; `None` while it runs.
     // Stored name, kept for existing data.
     #[serde(rename = "ended", skip_serializing_if = "Option::is_none")]
-    finished: Option<FinishedRecord>,
+    pub(super) finished: Option<FinishedRecord>,
 }
 
 /// Distinguishes the starts of a call.
@@ -97,11 +97,11 @@ pub(super) struct StartId(Uuid);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FinishedRecord {
     /// Type of the reply's payload.
-    r#type: String,
+    pub(super) r#type: String,
     /// The reply's payload; `None` when it was too large to record.
     // Stored name, kept for existing data.
     #[serde(rename = "answer")]
-    reply: Option<Box<RawValue>>,
+    pub(super) reply: Option<Box<RawValue>>,
 }
 
 impl FinishedRecord {
@@ -563,11 +563,11 @@ impl JournalEntry {
     }
 }
 
-fn all_replied_key(owner: &str) -> Result<Key, StoreError> {
+pub(super) fn all_replied_key(owner: &str) -> Result<Key, StoreError> {
     key(["replied", owner])
 }
 
-fn call_key(id: &ToolCallId) -> Result<Key, StoreError> {
+pub(super) fn call_key(id: &ToolCallId) -> Result<Key, StoreError> {
     // Hashed because an id from outside can be longer than a key may be.
     key(["calls", &digest([id.as_str()])])
 }

@@ -5,6 +5,7 @@ mod call_metrics;
 mod cancellations;
 mod holders;
 mod journal;
+mod journal_lookup;
 mod journal_options;
 mod liveness;
 mod options;
@@ -52,6 +53,7 @@ use self::{
 pub use self::{
     admission::{AdmissionLimits, QueueLimits, policy_queue_key, server_queue_key},
     journal::CallJournal,
+    journal_lookup::{JournaledCall, JournaledState, look_up},
     journal_options::JournalOptions,
     options::{InvokeOptions, ToolResolver},
     protocol::CallProtocol,
@@ -82,6 +84,8 @@ pub struct ToolInvokeHandler {
     tool_changes: Mutex<watch::Receiver<u64>>,
     /// Maximum number of unsettled deliveries: those that run and those that wait for a permit.
     prefetch: u16,
+    /// Maximum number of calls that run at once.
+    capacity: usize,
     journal: Option<Arc<CallJournal>>,
     running: RunningCalls,
     transfers: QuarantineTransfers,
@@ -113,6 +117,7 @@ impl ToolInvokeHandler {
         let mut tool_changes = executor.registry().subscribe();
         tool_changes.mark_changed();
         Arc::new(Self {
+            capacity: options.admission.running,
             prefetch,
             tool_changes: Mutex::new(tool_changes),
             callers: options.callers,
@@ -166,6 +171,7 @@ impl ToolInvokeHandler {
             running: number(running),
             waiting: number(waiting),
             oldest_ms: oldest.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
+            capacity: Some(number(self.capacity)),
         }
     }
 

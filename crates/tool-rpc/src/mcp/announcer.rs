@@ -8,8 +8,8 @@ use rockbot_bus::{
 use rockbot_contracts::{
     ContentTrust, Envelope, InstanceId, QueueSpec,
     json::Limits,
-    mcp::{McpMetadataRefreshRequest, McpServerSummary, McpServersIndexed},
-    topology::{tool_meta_mcp, tool_meta_mcp_refresh},
+    mcp::{McpMetadataRefreshRequest, McpServerState, McpServerSummary, McpServersIndexed},
+    topology::{stable_hash, tool_meta_mcp, tool_meta_mcp_refresh},
 };
 use tokio::{
     sync::watch,
@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::{McpGateway, McpIndex};
+use super::{McpGateway, McpIndex, McpServerReport};
 use crate::catalog::HEARTBEAT;
 
 /// Time in which changes and refresh requests are collected into one announcement.
@@ -29,14 +29,14 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// are announced.
 const MAX_REQUESTED_SERVERS: usize = 64;
 
-/// Maximum number of bytes of tool names in an announcement. Above it, the announcement
-/// has no tool names.
-const MAX_TOOL_NAME_BYTES: usize = 1024 * 1024;
+/// Maximum number of bytes of tool names and prompts in an announcement. Above it, the announcement
+/// has neither.
+const MAX_NAME_BYTES: usize = 1024 * 1024;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Announces the servers of a gateway: all of them at the start and on request, the difference on every
-/// change, a heartbeat every 10 s, and an empty index at the end.
+/// Announces the servers of a gateway and their states: all of them at the start and on request, the
+/// difference on every change, a heartbeat every 10 s, and an empty index at the end.
 #[derive(Debug)]
 pub struct IndexAnnouncer {
     stop: CancellationToken,
@@ -57,11 +57,11 @@ impl IndexAnnouncer {
         let queue = QueueSpec::exclusive(&tool_meta_mcp_refresh(), &instance);
         let subscription = Subscription::new(queue, 16);
         let mut refreshes = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
-        let mut index = gateway.index();
+        let (mut index, mut states) = (gateway.index(), gateway.states());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let source = format!("{bridge}/{instance}");
-        let announced = index.borrow_and_update().clone();
+        let announced = Announced::latest(&mut index, &mut states);
         let mut publisher = IndexPublisher { bus, source, instance, announced };
         let task = tokio::spawn(async move {
             publisher.announce_all().await;
@@ -72,9 +72,13 @@ impl IndexAnnouncer {
                 tokio::select! {
                     biased;
                     () = stopped.cancelled() => break,
-                    () = pending.due() => publisher.announce_pending(&mut pending, &index).await,
+                    () = pending.due() => {
+                        let now = Announced::latest(&mut index, &mut states);
+                        publisher.announce_pending(&mut pending, now).await;
+                    }
                     _ = heartbeat.tick() => publisher.announce_heartbeat().await,
                     Ok(()) = index.changed() => pending.schedule(),
+                    Ok(()) = states.changed() => pending.schedule(),
                     Some(refresh) = refreshes.next() => {
                         let request = refresh.envelope().decode(Limits::default());
                         pending.add_request(request.unwrap_or_default());
@@ -137,40 +141,61 @@ impl PendingAnnouncement {
     }
 }
 
+/// The content of the last announcement.
+#[derive(Debug, Clone, Default)]
+struct Announced {
+    index: McpIndex,
+    states: Vec<McpServerState>,
+}
+
+impl Announced {
+    fn latest(
+        index: &mut watch::Receiver<McpIndex>,
+        states: &mut watch::Receiver<Vec<McpServerReport>>,
+    ) -> Self {
+        let states = states.borrow_and_update().iter().map(|report| report.state.clone()).collect();
+        Self { index: index.borrow_and_update().clone(), states }
+    }
+
+    fn fingerprint(&self) -> String {
+        let index = self.index.fingerprint();
+        if self.states.is_empty() {
+            return index;
+        }
+        let states = serde_json::to_string(&self.states).unwrap_or_default();
+        format!("{:016x}", stable_hash(format!("{index}{states}").as_bytes()))
+    }
+}
+
 struct IndexPublisher {
     bus: Arc<dyn Bus>,
     source: String,
     instance: InstanceId,
-    /// Index of the last announcement.
-    announced: McpIndex,
+    announced: Announced,
 }
 
 impl IndexPublisher {
-    async fn announce_pending(
-        &mut self,
-        pending: &mut PendingAnnouncement,
-        index: &watch::Receiver<McpIndex>,
-    ) {
+    async fn announce_pending(&mut self, pending: &mut PendingAnnouncement, now: Announced) {
         let PendingAnnouncement { servers, all, .. } = std::mem::take(pending);
-        let now = index.borrow().clone();
         if all {
             self.announced = now;
             self.announce_all().await;
         } else {
-            self.announce_changes(servers, &now).await;
+            self.announce_changes(servers, now).await;
         }
     }
 
     async fn announce_heartbeat(&mut self) {
         let unchanged = self.announced.clone();
-        self.announce_changes(BTreeSet::new(), &unchanged).await;
+        self.announce_changes(BTreeSet::new(), unchanged).await;
     }
 
     async fn announce_all(&self) {
         self.publish(McpServersIndexed {
             instance: self.instance.clone(),
-            servers: self.announced.servers().cloned().collect(),
+            servers: self.announced.index.servers().cloned().collect(),
             removed: Vec::new(),
+            states: Some(self.announced.states.clone()),
             is_complete: true,
             since: None,
             fingerprint: self.announced.fingerprint(),
@@ -179,34 +204,38 @@ impl IndexPublisher {
     }
 
     /// Announces the changed and the requested servers. An announcement without changes is a heartbeat.
-    async fn announce_changes(&mut self, requested: BTreeSet<String>, now: &McpIndex) {
+    async fn announce_changes(&mut self, requested: BTreeSet<String>, now: Announced) {
+        let announced = &self.announced;
         let is_included = |server: &&McpServerSummary| {
-            self.announced.get(&server.name) != Some(*server)
+            announced.index.get(&server.name) != Some(*server)
                 || requested.contains(&server.name.to_lowercase())
         };
-        let servers = now.servers().filter(is_included).cloned().collect();
-        let removed = self.announced.servers().filter(|server| now.get(&server.name).is_none());
+        let is_removed = |server: &&McpServerSummary| now.index.get(&server.name).is_none();
+        let removed = announced.index.servers().filter(is_removed);
         let delta = McpServersIndexed {
             instance: self.instance.clone(),
-            servers,
+            servers: now.index.servers().filter(is_included).cloned().collect(),
             removed: removed.map(|server| server.name.clone()).collect(),
+            states: (announced.states != now.states).then(|| now.states.clone()),
             is_complete: false,
-            since: Some(self.announced.fingerprint()),
+            since: Some(announced.fingerprint()),
             fingerprint: now.fingerprint(),
         };
-        self.announced = now.clone();
+        self.announced = now;
         self.publish(delta).await;
     }
 
     async fn announce_removal(&mut self) {
-        self.announced = McpIndex::default();
+        self.announced = Announced::default();
         self.announce_all().await;
     }
 
     async fn publish(&self, mut announcement: McpServersIndexed) {
-        let names = announcement.servers.iter().flat_map(|server| &server.tool_names);
-        if names.map(String::len).sum::<usize>() > MAX_TOOL_NAME_BYTES {
-            announcement.servers.iter_mut().for_each(|server| server.tool_names.clear());
+        if announcement.servers.iter().map(name_bytes).sum::<usize>() > MAX_NAME_BYTES {
+            for server in &mut announcement.servers {
+                server.tool_names.clear();
+                server.prompts.clear();
+            }
         }
         let envelope = Envelope::from_payload(&announcement)
             .with_source(self.source.as_str())
@@ -216,4 +245,14 @@ impl IndexPublisher {
             debug!(%error, "announcement not published; receivers detect it with the next heartbeat");
         }
     }
+}
+
+/// Returns the size of the tool names and prompts of a server.
+fn name_bytes(server: &McpServerSummary) -> usize {
+    let prompts = server.prompts.iter().map(|prompt| {
+        let arguments = prompt.arguments.iter();
+        let arguments = arguments.map(|argument| argument.name.len() + argument.description.len());
+        prompt.name.len() + prompt.description.len() + arguments.sum::<usize>()
+    });
+    server.tool_names.iter().map(String::len).chain(prompts).sum()
 }

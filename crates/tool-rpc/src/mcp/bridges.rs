@@ -4,19 +4,25 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rockbot_contracts::{
     InstanceId,
-    mcp::{McpRejectedTool, McpServerSummary, McpServersIndexed},
+    mcp::{
+        McpPrompt, McpPromptArgument, McpRejectedTool, McpServerState, McpServerSummary,
+        McpServersIndexed,
+    },
     outside_text::{is_name, plain},
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::McpIndex;
+use super::{McpIndex, McpServerReport};
 
 /// Maximum number of bridge processes.
 const MAX_BRIDGES: usize = 64;
 
 /// Maximum number of servers of one bridge.
 const MAX_SERVERS: usize = 256;
+
+/// Maximum number of states of one bridge: of its servers, and of those that it cannot connect.
+const MAX_STATES: usize = 2 * MAX_SERVERS;
 
 /// Maximum number of tool names of one server.
 const MAX_TOOL_NAMES: usize = 2048;
@@ -25,6 +31,10 @@ const MAX_TOOL_NAMES: usize = 2048;
 const MAX_NAME_CHARS: usize = 128;
 /// Longest summary of a server, in characters.
 const MAX_SUMMARY_CHARS: usize = 1000;
+/// Longest description of a prompt or of its argument, in characters.
+const MAX_PROMPT_CHARS: usize = 400;
+/// Longest reason of a state, in characters.
+const MAX_REASON_CHARS: usize = 1000;
 
 /// Live bridges.
 #[derive(Debug, Default)]
@@ -33,6 +43,7 @@ pub(super) struct Bridges(BTreeMap<InstanceId, Bridge>);
 #[derive(Debug)]
 struct Bridge {
     servers: McpIndex,
+    states: Vec<McpServerState>,
     fingerprint: String,
     last_seen: Instant,
 }
@@ -48,15 +59,25 @@ pub(super) enum IndexUpdate {
 
 impl Bridges {
     pub(super) fn apply(&mut self, announcement: McpServersIndexed) -> IndexUpdate {
-        let McpServersIndexed { instance, servers, removed, is_complete, since, fingerprint } =
-            announcement;
+        let McpServersIndexed {
+            instance,
+            servers,
+            removed,
+            states,
+            is_complete,
+            since,
+            fingerprint,
+        } = announcement;
+        let states = states.map(sanitize_states);
         let last_seen = Instant::now();
         if is_complete {
             if self.0.len() >= MAX_BRIDGES && !self.0.contains_key(&instance) {
                 warn!(%instance, limit = MAX_BRIDGES, "bridge ignored: too many bridges");
                 return IndexUpdate::Applied;
             }
-            let mut bridge = Bridge { servers: McpIndex::default(), fingerprint, last_seen };
+            let states = states.unwrap_or_default();
+            let mut bridge =
+                Bridge { servers: McpIndex::default(), states, fingerprint, last_seen };
             bridge.insert_servers(servers);
             if self.0.insert(instance.clone(), bridge).is_none() {
                 info!(%instance, "bridge announced its servers");
@@ -72,6 +93,9 @@ impl Bridges {
             bridge.servers.remove(&name);
         }
         bridge.insert_servers(servers);
+        if let Some(states) = states {
+            bridge.states = states;
+        }
         bridge.fingerprint = fingerprint;
         IndexUpdate::Applied
     }
@@ -91,6 +115,18 @@ impl Bridges {
     /// instance id wins.
     pub(super) fn index(&self) -> McpIndex {
         self.0.values().rev().flat_map(|bridge| bridge.servers.servers()).cloned().collect()
+    }
+
+    /// Returns the states of all servers at all bridges, by bridge.
+    pub(super) fn states(&self) -> Vec<McpServerReport> {
+        let reports = self.0.iter().flat_map(|(instance, bridge)| {
+            let report = |state: &McpServerState| McpServerReport {
+                bridge: Some(instance.clone()),
+                state: state.clone(),
+            };
+            bridge.states.iter().map(report)
+        });
+        reports.collect()
     }
 
     /// Returns the bridges that have the server.
@@ -132,7 +168,33 @@ fn sanitize(mut server: McpServerSummary) -> McpServerSummary {
         tool.name = plain(&tool.name, MAX_NAME_CHARS);
         tool.reason = plain(&tool.reason, MAX_SUMMARY_CHARS);
     }
+    server.prompts.retain(|prompt| is_name(&prompt.name));
+    server.prompts.truncate(McpPrompt::MAX_LISTED);
+    server.prompts.iter_mut().for_each(sanitize_prompt);
     server
+}
+
+fn sanitize_prompt(prompt: &mut McpPrompt) {
+    let line = |text: &str| plain(text, MAX_PROMPT_CHARS).replace(['\n', '\t'], " ");
+    prompt.description = line(&prompt.description);
+    prompt.arguments.retain(|argument| is_name(&argument.name));
+    prompt.arguments.truncate(McpPrompt::MAX_ARGUMENTS);
+    for McpPromptArgument { description, .. } in &mut prompt.arguments {
+        *description = line(description);
+    }
+}
+
+fn sanitize_states(mut states: Vec<McpServerState>) -> Vec<McpServerState> {
+    states.retain(|state| is_name(&state.name));
+    states.truncate(MAX_STATES);
+    for state in &mut states {
+        let line = |text: &str| plain(text, MAX_REASON_CHARS);
+        state.reason = state.reason.as_deref().map(line);
+        state.transport = plain(&state.transport, MAX_NAME_CHARS);
+        let version = |version: &str| plain(version, MAX_NAME_CHARS);
+        state.protocol_version = state.protocol_version.as_deref().map(version);
+    }
+    states
 }
 
 #[cfg(test)]
@@ -148,6 +210,8 @@ mod tests {
             tool_names: Vec::new(),
             rejected_tools: Vec::new(),
             has_instructions: false,
+            has_resources: false,
+            prompts: Vec::new(),
             exposure: None,
             fingerprint: "f".to_owned(),
         }
@@ -158,6 +222,7 @@ mod tests {
             instance: InstanceId::new(instance).unwrap(),
             servers: Vec::new(),
             removed: Vec::new(),
+            states: None,
             is_complete: since.is_none(),
             since: since.map(ToOwned::to_owned),
             fingerprint: fingerprint.to_owned(),
@@ -190,6 +255,39 @@ mod tests {
             IndexUpdate::Gap
         );
         assert_eq!(names(&bridges), ["a", "b"], "a delta after a gap is not applied");
+    }
+
+    #[tokio::test]
+    async fn states_are_kept_until_they_change() {
+        let state = |name: &str, reason: &str| McpServerState {
+            name: name.to_owned(),
+            reason: Some(reason.to_owned()),
+            ..McpServerState::default()
+        };
+        let reasons = |bridges: &Bridges| -> Vec<_> {
+            bridges.states().into_iter().map(|report| report.state.reason.unwrap()).collect()
+        };
+        let mut bridges = Bridges::default();
+        let long = "x".repeat(MAX_REASON_CHARS + 1);
+        let states =
+            vec![state("a", "down\u{1b}[2J"), state("b\u{202e}", "hidden"), state("c", &long)];
+        let complete = McpServersIndexed { states: Some(states), ..announcement("x", None, "1") };
+        bridges.apply(complete);
+        let before = reasons(&bridges);
+        assert_eq!((before.len(), before[0].as_str()), (2, "down"));
+        assert_eq!(before[1].chars().count(), MAX_REASON_CHARS);
+        bridges.apply(announcement("x", Some("1"), "2"));
+        assert_eq!(reasons(&bridges), before, "a delta without states leaves them");
+        let delta = McpServersIndexed {
+            states: Some(vec![state("a", "up")]),
+            ..announcement("x", Some("2"), "3")
+        };
+        bridges.apply(delta);
+        assert_eq!(reasons(&bridges), ["up"]);
+        assert_eq!(bridges.states()[0].bridge, InstanceId::new("x").ok());
+        let many = (0..2 * MAX_STATES).map(|number| state(&format!("s{number}"), "r")).collect();
+        bridges.apply(McpServersIndexed { states: Some(many), ..announcement("x", None, "4") });
+        assert_eq!(bridges.states().len(), MAX_STATES);
     }
 
     #[tokio::test]

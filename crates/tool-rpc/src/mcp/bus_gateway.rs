@@ -9,12 +9,14 @@ use rockbot_bus::{
     Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
 };
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, ToolHints, ToolRegistration, ToolSource,
+    Envelope, InstanceId, Message, QueueSpec, ToolHints, ToolRegistration, ToolSource,
     json::Limits,
     mcp::{
-        McpManageError, McpManageErrorCode, McpMetadataRefreshRequest, McpRegisterServerRequest,
-        McpServerDetails, McpServerDetailsRequest, McpServerRegistered, McpServerSummary,
-        McpServerUnregistered, McpServersIndexed, McpUnregisterServerRequest,
+        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
+        McpMetadataRefreshRequest, McpPromptMessages, McpReadResourceRequest,
+        McpRegisterServerRequest, McpResourceContent, McpResourcePage, McpServerDetails,
+        McpServerDetailsRequest, McpServerRegistered, McpServerSummary, McpServerUnregistered,
+        McpServersIndexed, McpUnregisterServerRequest,
     },
     topology::{
         mcp_manage, mcp_manage_at, tool_invoke_mcp, tool_invoke_mcp_at, tool_meta_mcp,
@@ -31,14 +33,14 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    McpGateway, McpIndex,
+    McpGateway, McpIndex, McpServerReport,
     bridge_request::{manage_error, send_request},
     bridges::{Bridges, IndexUpdate},
     details_parts::{DetailsParts, NextPart},
 };
 use crate::{catalog::EXPIRE_AFTER, remote::RemoteTool};
 
-/// Timeout for the details and the removal of a server.
+/// Timeout for the details, a resource, a prompt and the removal of a server.
 const DETAILS_TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout for the registration of a server.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(55);
@@ -61,6 +63,7 @@ pub struct BusGateway {
     management: Requester,
     bridges: Arc<Mutex<Bridges>>,
     index: watch::Receiver<McpIndex>,
+    states: watch::Receiver<Vec<McpServerReport>>,
     started: Instant,
     task: JoinHandle<()>,
 }
@@ -80,6 +83,7 @@ impl BusGateway {
         let mut refresher = Refresher { bus: bus.clone(), last_request: None };
         refresher.request().await;
         let (sender, index) = watch::channel(McpIndex::default());
+        let (state_sender, states) = watch::channel(Vec::new());
         let bridges = Arc::new(Mutex::new(Bridges::default()));
         let updated = bridges.clone();
         let task = tokio::spawn(async move {
@@ -99,14 +103,15 @@ impl BusGateway {
                     }
                     _ = expiry.tick() => None,
                 };
-                if update(&updated, &sender, announcement) == IndexUpdate::Gap {
+                let result = update(&updated, &sender, &state_sender, announcement);
+                if result == IndexUpdate::Gap {
                     refresher.request().await;
                 }
             }
         });
         let management = Requester::new(bus, address);
         let started = Instant::now();
-        Ok(Arc::new(Self { calls, management, bridges, index, started, task }))
+        Ok(Arc::new(Self { calls, management, bridges, index, states, started, task }))
     }
 
     /// Waits until a bridge has announced a server, at most `wait`. Returns whether one has.
@@ -115,11 +120,15 @@ impl BusGateway {
         matches!(timeout(wait, index.wait_for(|index| !index.is_empty())).await, Ok(Ok(_)))
     }
 
-    /// Waits until a bridge has announced a server and the index is unchanged for 0.5 s, at most `wait`.
+    /// Waits until a bridge has announced a server, connected or not, and the index is unchanged for 0.5 s;
+    /// at most `wait`.
     pub async fn settle(&self, wait: Duration) {
         let settled = async {
-            self.wait_for_any(wait).await;
-            let mut index = self.index.clone();
+            let (mut index, mut states) = (self.index.clone(), self.states.clone());
+            tokio::select! {
+                _ = index.wait_for(|index| !index.is_empty()) => {}
+                _ = states.wait_for(|states| !states.is_empty()) => {}
+            }
             index.mark_unchanged();
             while timeout(SETTLE_TIME, index.changed()).await.is_ok_and(|changed| changed.is_ok()) {
             }
@@ -167,18 +176,28 @@ impl BusGateway {
         request: McpServerDetailsRequest,
         deadline: Instant,
     ) -> Result<McpServerDetails, McpManageError> {
-        let server = request.server_name.clone();
-        let (owners, _) = self.owners(&server);
+        self.request_of_owner(&request.server_name, &request, deadline).await
+    }
+
+    /// Sends a request about a server to a bridge that has it; to another one if that one does not
+    /// respond.
+    async fn request_of_owner<Q: Message, R: Message>(
+        &self,
+        server: &str,
+        request: &Q,
+        deadline: Instant,
+    ) -> Result<R, McpManageError> {
+        let (owners, _) = self.owners(server);
         // A bridge that is not discovered yet may have it.
         let keys = match owners.as_slice() {
             [] => vec![mcp_manage()],
             owners => owners.iter().map(mcp_manage_at).collect(),
         };
         let message = "no bridge has this server";
-        let mut reply = Err(manage_error(&server, McpManageErrorCode::Unavailable, message));
+        let mut reply = Err(manage_error(server, McpManageErrorCode::Unavailable, message));
         for key in keys {
             let left = deadline.saturating_duration_since(Instant::now());
-            reply = send_request(&self.management, key, &request, &server, left).await;
+            reply = send_request(&self.management, key, request, server, left).await;
             // The bridge stopped, or another one has taken the server over.
             let elsewhere = |error: &McpManageError| {
                 matches!(error.code, McpManageErrorCode::Unavailable | McpManageErrorCode::NotFound)
@@ -223,11 +242,45 @@ impl McpGateway for BusGateway {
         self.index.clone()
     }
 
+    fn states(&self) -> watch::Receiver<Vec<McpServerReport>> {
+        self.states.clone()
+    }
+
     fn details(
         &self,
         request: McpServerDetailsRequest,
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
         Box::pin(self.request_details(request))
+    }
+
+    fn resources(
+        &self,
+        request: McpListResourcesRequest,
+    ) -> BoxFuture<'_, Result<McpResourcePage, McpManageError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + DETAILS_TIMEOUT;
+            self.request_of_owner(&request.server_name, &request, deadline).await
+        })
+    }
+
+    fn read_resource(
+        &self,
+        request: McpReadResourceRequest,
+    ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + DETAILS_TIMEOUT;
+            self.request_of_owner(&request.server_name, &request, deadline).await
+        })
+    }
+
+    fn prompt(
+        &self,
+        request: McpGetPromptRequest,
+    ) -> BoxFuture<'_, Result<McpPromptMessages, McpManageError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + DETAILS_TIMEOUT;
+            self.request_of_owner(&request.server_name, &request, deadline).await
+        })
     }
 
     fn call<'a>(
@@ -277,10 +330,12 @@ impl std::fmt::Debug for BusGateway {
     }
 }
 
-/// Applies an announcement, or removes expired bridges without one, and publishes a changed index.
+/// Applies an announcement, or removes expired bridges without one, and publishes a changed index and
+/// changed states.
 fn update(
     bridges: &Mutex<Bridges>,
     index: &watch::Sender<McpIndex>,
+    states: &watch::Sender<Vec<McpServerReport>>,
     announcement: Option<McpServersIndexed>,
 ) -> IndexUpdate {
     let mut bridges = lock(bridges);
@@ -291,13 +346,18 @@ fn update(
             IndexUpdate::Applied
         }
     };
-    let now = bridges.index();
-    index.send_if_modified(|index| {
-        let changed = *index != now;
-        *index = now;
+    replace(index, bridges.index());
+    replace(states, bridges.states());
+    result
+}
+
+/// Publishes a value if it differs from the published one.
+fn replace<T: PartialEq>(published: &watch::Sender<T>, now: T) {
+    published.send_if_modified(|published| {
+        let changed = *published != now;
+        *published = now;
         changed
     });
-    result
 }
 
 fn lock(bridges: &Mutex<Bridges>) -> MutexGuard<'_, Bridges> {

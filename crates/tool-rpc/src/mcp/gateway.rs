@@ -1,15 +1,31 @@
 //! Port to MCP servers.
 
+use std::future::ready;
+
 use futures_util::future::BoxFuture;
-use rockbot_contracts::mcp::{
-    McpManageError, McpRegisterServerRequest, McpServerDetails, McpServerDetailsRequest,
-    McpServerSummary,
+use rockbot_contracts::{
+    InstanceId,
+    mcp::{
+        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
+        McpPromptMessages, McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent,
+        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerState,
+        McpServerSummary,
+    },
 };
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::McpIndex;
+use super::{McpIndex, bridge_request::manage_error};
+
+/// State of a server at a bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpServerReport {
+    /// The bridge; `None` for one in this process.
+    pub bridge: Option<InstanceId>,
+    /// The state.
+    pub state: McpServerState,
+}
 
 /// MCP servers, either of a bridge in this process or of the bridges on the bus.
 ///
@@ -17,6 +33,12 @@ use super::McpIndex;
 pub trait McpGateway: Send + Sync + 'static {
     /// Returns the current index of servers, as a receiver of changes.
     fn index(&self) -> watch::Receiver<McpIndex>;
+
+    /// Returns the states of all configured servers at all bridges, connected or not, as a receiver of
+    /// changes. Default: none.
+    fn states(&self) -> watch::Receiver<Vec<McpServerReport>> {
+        watch::Sender::default().subscribe()
+    }
 
     /// Returns the definitions of all tools of a server, or of one. Takes at most 30 s. A gateway may
     /// ignore `after`, and return all tools instead of a part.
@@ -50,6 +72,39 @@ pub trait McpGateway: Send + Sync + 'static {
         false
     }
 
+    /// Returns a page of the resources of a server, or of its resource templates. Takes at most 30 s.
+    ///
+    /// # Errors
+    /// When the server does not exist, has no resources, or cannot list them. Default: always.
+    fn resources(
+        &self,
+        request: McpListResourcesRequest,
+    ) -> BoxFuture<'_, Result<McpResourcePage, McpManageError>> {
+        Box::pin(ready(Err(unsupported(&request.server_name, "resources"))))
+    }
+
+    /// Returns the content of a resource. Takes at most 30 s.
+    ///
+    /// # Errors
+    /// As for [`Self::resources`], and when the server does not return the resource.
+    fn read_resource(
+        &self,
+        request: McpReadResourceRequest,
+    ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
+        Box::pin(ready(Err(unsupported(&request.server_name, "resources"))))
+    }
+
+    /// Returns the messages of a prompt. Takes at most 30 s.
+    ///
+    /// # Errors
+    /// When the server or prompt does not exist, or arguments are missing. Default: always.
+    fn prompt(
+        &self,
+        request: McpGetPromptRequest,
+    ) -> BoxFuture<'_, Result<McpPromptMessages, McpManageError>> {
+        Box::pin(ready(Err(unsupported(&request.server_name, "prompts"))))
+    }
+
     /// Adds a server at run time. Takes at most 1 min.
     ///
     /// # Errors
@@ -64,4 +119,8 @@ pub trait McpGateway: Send + Sync + 'static {
     /// # Errors
     /// When the server does not exist, or is part of the configuration.
     fn unregister<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<(), McpManageError>>;
+}
+
+fn unsupported(server: &str, what: &str) -> McpManageError {
+    manage_error(server, McpManageErrorCode::NotFound, &format!("that server has no {what}"))
 }

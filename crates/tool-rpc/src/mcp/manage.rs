@@ -1,4 +1,5 @@
-//! Management requests of agents to a bridge: details, registration and removal of servers.
+//! Management requests of agents to a bridge: details, resources, prompts, registration and removal of
+//! servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +13,8 @@ use rockbot_contracts::{
     identity::CallerPolicy,
     json::Limits,
     mcp::{
-        McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest,
+        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
+        McpReadResourceRequest, McpRegisterServerRequest, McpServerDetailsRequest,
         McpServerRegistered, McpServerUnregistered, McpUnregisterServerRequest,
     },
     topology::{is_mcp_manage_reply, mcp_manage, mcp_manage_at},
@@ -143,6 +145,21 @@ impl ManageHandler {
                 };
                 Ok(with_timeout(removed, timeout, &server_name).await)
             }
+            McpListResourcesRequest::TYPE => {
+                let request: McpListResourcesRequest = envelope.decode(limits)?;
+                let server = request.server_name.clone();
+                Ok(with_timeout(self.gateway.resources(request), timeout, &server).await)
+            }
+            McpReadResourceRequest::TYPE => {
+                let request: McpReadResourceRequest = envelope.decode(limits)?;
+                let server = request.server_name.clone();
+                Ok(with_timeout(self.gateway.read_resource(request), timeout, &server).await)
+            }
+            McpGetPromptRequest::TYPE => {
+                let request: McpGetPromptRequest = envelope.decode(limits)?;
+                let server = request.server_name.clone();
+                Ok(with_timeout(self.gateway.prompt(request), timeout, &server).await)
+            }
             _ => {
                 let mut request: McpServerDetailsRequest = envelope.decode(limits)?;
                 let server = request.server_name.clone();
@@ -172,7 +189,8 @@ impl ManageHandler {
             Ok(()) => {}
             Err(PublishError::TooLarge { bytes, limit }) => {
                 let message = format!(
-                    "the reply has {bytes} bytes, over the limit of {limit}; request a single tool"
+                    "the reply has {bytes} bytes, over the limit of {limit}; request less, such as a \
+                     single tool"
                 );
                 let error = manage_error("", McpManageErrorCode::Unavailable, &message);
                 let reply = Envelope::from_payload(&error)

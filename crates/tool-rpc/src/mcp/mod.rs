@@ -17,6 +17,10 @@ mod manage;
 mod tool;
 
 pub use self::{
-    announcer::IndexAnnouncer, bus_gateway::BusGateway, gateway::McpGateway, index::McpIndex,
-    manage::ManageWorker, tool::McpTool,
+    announcer::IndexAnnouncer,
+    bus_gateway::BusGateway,
+    gateway::{McpGateway, McpServerReport},
+    index::McpIndex,
+    manage::ManageWorker,
+    tool::McpTool,
 };

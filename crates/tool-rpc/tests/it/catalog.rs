@@ -189,13 +189,15 @@ async fn announcements_contain_current_load() {
         running: count.load(Ordering::Relaxed),
         waiting: 2,
         oldest_ms: Some(3),
+        capacity: None,
     };
     let _announcer = announce_with(&bus, &registry_of(&["read"]), load).await;
     let (directory, _) = discover(&bus).await;
     assert!(directory.wait_for_any(Duration::from_secs(5)).await);
     let handler = &directory.handlers()[0];
     assert_eq!(handler.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
-    let first = HandlerLoad { running: 1, waiting: 2, oldest_ms: Some(3) };
+    let capacity = None;
+    let first = HandlerLoad { running: 1, waiting: 2, oldest_ms: Some(3), capacity };
     assert_eq!(handler.load, Some(first));
     running.store(7, Ordering::Relaxed);
     let busier = HandlerLoad { running: 7, ..first };

@@ -36,6 +36,7 @@ pub(crate) fn definition(tool: &str) -> McpToolDefinition {
         title: None,
         description: format!("test tool {tool}"),
         parameters: json!({"type": "object", "properties": {"text": {"type": "string"}}}),
+        output_schema: None,
         hints: ToolHints::default(),
         timeout_ms: None,
     }
@@ -51,6 +52,8 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         tool_names: tools.iter().map(ToString::to_string).collect(),
         rejected_tools: Vec::new(),
         has_instructions: false,
+        has_resources: false,
+        prompts: Vec::new(),
         exposure: None,
         fingerprint: server_fingerprint(&definitions),
     }

@@ -79,6 +79,7 @@ async fn missed_announcement_triggers_refresh_request() {
         instance,
         servers: vec![server("late", &[])],
         removed: Vec::new(),
+        states: None,
         is_complete: false,
         since: Some("lost".to_owned()),
         fingerprint: "now".to_owned(),

@@ -1,4 +1,4 @@
-//! Validation of arguments within limits.
+//! Validation of arguments and structured results within limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,14 +49,47 @@ pub(crate) async fn accept(
     arguments: Value,
     context: &ToolContext,
 ) -> Result<Value, ToolFailure> {
+    validate(schema, Subject::Arguments, arguments, context).await
+}
+
+/// Returns how the structured content of a result violates the schema that its tool declares, or that it
+/// could not be validated; `None` if it is valid. Takes at most 10 s.
+pub async fn output_violation(
+    schema: &Arc<ArgumentSchema>,
+    content: &Value,
+    context: &ToolContext,
+) -> Option<String> {
+    match validate(schema, Subject::Output, content.clone(), context).await {
+        Ok(_) => None,
+        Err(ToolFailure::InvalidArguments { message }) => Some(message),
+        Err(_) => Some("it could not be validated in time".to_owned()),
+    }
+}
+
+/// The validated value.
+#[derive(Debug, Clone, Copy)]
+enum Subject {
+    /// Arguments of a call. Optional ones that are null count as omitted.
+    Arguments,
+    /// Structured content of a result.
+    Output,
+}
+
+/// Validates a value, in place or on another thread.
+async fn validate(
+    schema: &Arc<ArgumentSchema>,
+    subject: Subject,
+    value: Value,
+    context: &ToolContext,
+) -> Result<Value, ToolFailure> {
     let limits = Limits {
         steps: IN_PLACE_STEPS,
         steps_per_byte: schema.patterns,
         stack_bytes: IN_PLACE_STACK,
         until: None,
     };
-    if let Ok(accepted) = schema.evaluate(&arguments, limits) {
-        return accepted.map(|replaced| replaced.unwrap_or(arguments));
+    if let Ok(accepted) = schema.evaluate(subject, &value, limits) {
+        return accepted.map(|replaced| replaced.unwrap_or(value));
     }
     let deadline = context.deadline.min(Instant::now() + MAX_WAIT);
     let on_thread = async {
@@ -68,8 +101,8 @@ pub(crate) async fn accept(
             let until = Instant::now() + THREAD_TIME;
             let until = Some(until.min(deadline).into_std());
             let limits = Limits { steps: THREAD_STEPS, stack_bytes: THREAD_STACK, until, ..limits };
-            let accepted = schema.evaluate(&arguments, limits);
-            accepted.map(|accepted| accepted.map(|replaced| replaced.unwrap_or(arguments)))
+            let accepted = schema.evaluate(subject, &value, limits);
+            accepted.map(|accepted| accepted.map(|replaced| replaced.unwrap_or(value)))
         });
         evaluation.await.ok()
     };
@@ -80,7 +113,7 @@ pub(crate) async fn accept(
         }
         accepted = timeout_at(deadline, on_thread) => match accepted {
             Ok(Some(Ok(accepted))) => accepted,
-            Ok(Some(Err(exceeded))) => Err(too_complex(exceeded)),
+            Ok(Some(Err(exceeded))) => Err(too_complex(subject, exceeded)),
             Ok(None) => Err(ToolFailure::Overloaded {
                 message: "the arguments could not be validated; try again".to_owned(),
             }),
@@ -96,12 +129,16 @@ pub(crate) async fn accept(
     }
 }
 
-fn too_complex(exceeded: Exceeded) -> ToolFailure {
-    ToolFailure::invalid(match exceeded {
-        Exceeded::Stack => "they nest too deeply for the tool's schema; send fewer levels",
-        Exceeded::Steps | Exceeded::Time => {
+fn too_complex(subject: Subject, exceeded: Exceeded) -> ToolFailure {
+    ToolFailure::invalid(match (subject, exceeded) {
+        (Subject::Arguments, Exceeded::Stack) => {
+            "they nest too deeply for the tool's schema; send fewer levels"
+        }
+        (Subject::Arguments, Exceeded::Steps | Exceeded::Time) => {
             "their validation against the tool's schema takes too long; send fewer or shorter values"
         }
+        (Subject::Output, Exceeded::Stack) => "it nests too deeply to be validated",
+        (Subject::Output, Exceeded::Steps | Exceeded::Time) => "its validation takes too long",
     })
 }
 
@@ -109,31 +146,44 @@ fn too_complex(exceeded: Exceeded) -> ToolFailure {
 type Accepted = Result<Option<Value>, ToolFailure>;
 
 impl ArgumentSchema {
-    fn evaluate(&self, arguments: &Value, limits: Limits) -> Result<Accepted, Exceeded> {
-        if self.is_valid(arguments, limits)? {
+    fn evaluate(
+        &self,
+        subject: Subject,
+        value: &Value,
+        limits: Limits,
+    ) -> Result<Accepted, Exceeded> {
+        if self.is_valid(value, limits)? {
             return Ok(Ok(None));
         }
-        if let Some(without_nulls) = self.without_nulls(arguments) {
+        let without_nulls = match subject {
+            Subject::Arguments => self.without_nulls(value),
+            Subject::Output => None,
+        };
+        if let Some(without_nulls) = without_nulls {
             if self.is_valid(&without_nulls, limits)? {
                 return Ok(Ok(Some(without_nulls)));
             }
-            return Ok(Err(self.problems(&without_nulls, limits)));
+            return Ok(Err(self.problems(subject, &without_nulls, limits)));
         }
-        Ok(Err(self.problems(arguments, limits)))
+        Ok(Err(self.problems(subject, value, limits)))
     }
 
     fn is_valid(&self, arguments: &Value, limits: Limits) -> Result<bool, Exceeded> {
         metered::within(limits, || self.validator.is_valid(MeteredValue(arguments)))
     }
 
-    /// Returns the failure for arguments that are not valid.
-    fn problems(&self, arguments: &Value, limits: Limits) -> ToolFailure {
+    /// Returns the failure for a value that is not valid.
+    fn problems(&self, subject: Subject, value: &Value, limits: Limits) -> ToolFailure {
+        let root = match subject {
+            Subject::Arguments => "arguments",
+            Subject::Output => "structured content",
+        };
         let limits = Limits { steps: PROBLEM_STEPS, ..limits };
         let problems = metered::within(limits, || {
-            let errors = self.validator.iter_errors(MeteredValue(arguments)).take(MAX_PROBLEMS);
+            let errors = self.validator.iter_errors(MeteredValue(value)).take(MAX_PROBLEMS);
             let problems = errors.map(|error| {
                 let path = error.instance_path().to_string();
-                let path = if path.is_empty() { "arguments" } else { path.as_str() };
+                let path = if path.is_empty() { root } else { path.as_str() };
                 // Without the value: it may be long, and the model knows it.
                 format!("{path}: {}", error.masked_with("the value"))
             });
@@ -141,8 +191,7 @@ impl ArgumentSchema {
             stripped(&problems.collect::<Vec<_>>().join("; ")).into_owned()
         });
         ToolFailure::invalid(problems.unwrap_or_else(|_| {
-            "they do not match the tool's schema, and are too complex to list the problems"
-                .to_owned()
+            format!("{root}: too complex to list the differences from the tool's schema")
         }))
     }
 

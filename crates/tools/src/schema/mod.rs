@@ -1,4 +1,4 @@
-//! Schemas of arguments, and validation against them.
+//! Schemas of arguments and of structured results, and validation against them.
 //!
 //! A schema may come from an untrusted server, and its evaluation can take time that grows exponentially
 //! with its size. Two limits apply:
@@ -22,6 +22,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 
 pub(crate) use self::evaluate::accept;
+pub use self::evaluate::output_violation;
 use self::metered::Metered;
 pub use self::repair::repair;
 
@@ -63,7 +64,7 @@ pub enum SchemaError {
 /// Longest cause in an error, in characters.
 const MAX_REASON_CHARS: usize = 200;
 
-/// A compiled schema of arguments.
+/// A compiled schema of arguments, or of structured results.
 pub struct ArgumentSchema {
     validator: Validator<Metered>,
     patterns: u64,

@@ -12,10 +12,11 @@ use super::{
 };
 
 const JOB: &str = "the job";
-/// Entries of a turn of the job, and those with another process in the middle of its first call.
+/// Entries of a turn of the job, and those with another process in the middle of its first call, which records
+/// the takeover and that it acts.
 const ENTRIES: [&str; 6] = ["message", "model", "result", "model", "result", "answer"];
-const RESUMED_ENTRIES: [&str; 7] =
-    ["message", "model", "takeover", "result", "model", "result", "answer"];
+const RESUMED_ENTRIES: [&str; 8] =
+    ["message", "model", "takeover", "takeover", "result", "model", "result", "answer"];
 
 /// When the stalled process continues.
 #[derive(Clone, Copy, PartialEq, Eq)]

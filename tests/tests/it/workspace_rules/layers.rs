@@ -25,16 +25,19 @@ const LAYERS: &[(&str, u8)] = &[
     ("rockbot-tool-rpc", 3),
     ("rockbot-fleet", 4),
     ("rockbot-memory", 4),
+    ("rockbot-monitor", 4),
     ("rockbot-rest", 4),
     ("rockbot-scripts", 4),
     ("rockbot-toolkit", 4),
     ("rockbot-web", 4),
     ("rockbot-agent", 5),
     ("rockbot-mcp-bridge", 5),
+    ("rockbot-mcp-server", 5),
     ("rockbot-openrouter-mcp", 5),
     ("rockbot-scripts-manager", 5),
     ("rockbot-tool-handler", 5),
-    ("rockbot-cli", 6),
+    ("rockbot-gateway", 6),
+    ("rockbot-cli", 7),
 ];
 /// Packages without a layer. They may import any layer, and no layer imports them.
 const WITHOUT_LAYER: [&str; 4] = ["own-tool", "rockbot-testkit", "rockbot-tests", "xtask"];

@@ -36,6 +36,8 @@ fn task(cron: &str, now: Timestamp) -> ScheduledTask {
         due: CronExpression::parse(cron).unwrap().next_after(now, &zone.zone),
         due_zone: zone.name,
         requested: None,
+        missed: None,
+        cancelled: false,
         running: None,
         last: None,
         counts: FireCounts::default(),
@@ -87,10 +89,11 @@ fn old_missed_fire_is_counted_only() {
         let change = rules(catch_up).change(&task, &berlin(), late).unwrap();
         let counts = change.task.counts;
         assert_eq!((counts.fired, counts.missed), (fires, 1 - fires), "{catch_up}");
-        assert!(!change.is_over);
+        assert_eq!(change.task.missed, None);
     }
     let single = ScheduledTask { run_once: true, ..task };
-    assert!(rules("1h").change(&single, &berlin(), late).unwrap().is_over);
+    let missed = rules("1h").change(&single, &berlin(), late).unwrap();
+    assert!(missed.missed > 0 && missed.task.missed.is_some() && missed.task.due.is_none());
 }
 
 #[test]
@@ -198,4 +201,21 @@ fn jitter_is_constant_for_a_task_and_spreads_tasks() {
     assert!(delays.len() > 10, "{delays:?}");
     let seconds = task("0 0 9 * * *", at("2026-11-25T07:00:00Z"));
     assert_eq!(rules.due_at(&seconds), seconds.due);
+}
+
+#[test]
+fn single_fire_that_a_new_zone_moves_to_the_past_is_missed() {
+    let now = at("2026-11-25T07:00:00Z");
+    let single = ScheduledTask { run_once: true, ..task("30 14 25 11 *", now) };
+    let (due, rules) = (single.due.unwrap(), rules("1h"));
+    let moved = |zone: &str| rules.change(&single, &Zone::get(zone).unwrap(), now).unwrap().task;
+    let later = moved("America/New_York");
+    assert_eq!((later.due, later.missed), (Some(at("2026-11-25T19:30:00Z")), None));
+    // It is 16:00 there.
+    let over = moved("Asia/Tokyo");
+    assert_eq!((over.due, over.missed, over.counts.missed), (None, Some(due), 1));
+    // A task that fires each year has another time.
+    let yearly = ScheduledTask { run_once: false, ..single.clone() };
+    let next = rules.change(&yearly, &Zone::get("Asia/Tokyo").unwrap(), now).unwrap().task;
+    assert_eq!((next.due.is_some(), next.missed), (true, None));
 }

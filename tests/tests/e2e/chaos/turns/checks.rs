@@ -13,8 +13,8 @@ use super::{
 };
 use crate::chaos::{observer::Line, timeline::SentSignal, violation::Violation};
 
-/// Beginning of the final reply of a process that could not reach the store for 60 s. The turn of the message may
-/// continue in another process, which replies too.
+/// Beginning of the final reply of a process that could not reach the store for 60 s. Nothing recorded its
+/// message.
 const UNAVAILABLE: &str = "Overloaded: The agent's store of conversations is unavailable.";
 
 /// Everything that was observed in a run.
@@ -144,6 +144,10 @@ impl Checker<'_> {
         let (notices, copies): (Vec<_>, Vec<_>) =
             copies.iter().partition(|copy| copy.starts_with(UNAVAILABLE));
         self.counts.unavailable += usize::from(!notices.is_empty());
+        if !notices.is_empty() && !recorded.is_empty() {
+            let text = format!("message {id}");
+            self.violate("recorded, and reported as not processed", Some(session), text);
+        }
         if copies.iter().any(|copy| *copy != copies[0]) {
             self.violate("different answers", Some(session), format!("message {id}: {copies:?}"));
         }

@@ -125,7 +125,7 @@ impl RecordedConversation {
                 Ok(())
             }
             "takeover" => {
-                turn.takeovers += 1;
+                turn.takeovers += usize::from(entry["acts"] != true);
                 Ok(())
             }
             "put_down" => {

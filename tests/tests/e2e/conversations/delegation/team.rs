@@ -115,7 +115,13 @@ impl Team {
                     reply.body
                 {
                     let session_id = reply.session_id;
-                    let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision };
+                    let answer = ApprovalAnswer {
+                        session_id,
+                        approval_id,
+                        call_hash,
+                        decision,
+                        reason: None,
+                    };
                     return (answer, asking_agent.to_string());
                 }
             }

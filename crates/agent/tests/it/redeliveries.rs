@@ -1,0 +1,119 @@
+//! Messages that are delivered several times, because their processes stop or cannot reach the store.
+
+use std::time::Duration;
+
+use rockbot_agent::Sharing;
+use rockbot_bus::{Publication, Subscription};
+use rockbot_contracts::{
+    AgentReply, Envelope, InstanceId, QueueSpec, ReplyBody,
+    json::Limits,
+    topology::{MAX_DELIVERIES, user_message, user_response},
+    user::TurnOutcome,
+};
+use rockbot_testkit::fixture::{assert_never, within_timeout};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    harness::{message, settle},
+    replica_harness::{Fleet, LeaseOutage, answer, call_wait, say, tester},
+    stored_harness::{CrashingLog, Fault, Storage},
+};
+
+/// Longer than a process tries to claim a conversation, and to record a step.
+const OUTAGE: Duration = Duration::from_secs(70);
+
+fn with_lease_outage(fleet: &Fleet) -> Sharing {
+    LeaseOutage::sharing(fleet, "two", OUTAGE)
+}
+
+#[tokio::test(start_paused = true)]
+async fn redelivered_message_waits_for_the_store_without_an_answer() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
+    let first = fleet.start("one", 4, [call_wait()]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    first.tool.wait_for_call().await;
+    let second = fleet.start_with(with_lease_outage(&fleet), 4, [say("All done.")]).await;
+    second.gate.add_permits(1);
+    drop(first.inbox);
+    sleep(OUTAGE).await;
+    let (text, outcome, resumed) = answer(turn).await;
+    assert_eq!((text.as_str(), outcome), ("All done.", TurnOutcome::Completed));
+    assert_eq!(resumed, ["two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_message_is_answered_as_not_processed_if_its_conversation_cannot_be_claimed() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
+    let replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    sleep(OUTAGE).await;
+    let (text, outcome, _) = answer(turn).await;
+    assert_eq!(outcome, TurnOutcome::Overloaded);
+    assert!(text.contains("Nothing was done"), "{text}");
+    sleep(OUTAGE).await;
+    assert_eq!(replica.model.request_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_that_was_sent_before_waits_for_the_store_without_an_answer() {
+    let fleet = Fleet::new();
+    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
+    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+    let mut replies = fleet.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let _replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
+    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_to);
+    let envelope = Envelope { attempt: 2, ..envelope };
+    let publication = Publication::mandatory(user_message(&tester()), envelope);
+    fleet.bus.publish(publication).await.unwrap();
+    sleep(OUTAGE).await;
+    loop {
+        let delivery = within_timeout("a reply", replies.next()).await.unwrap();
+        let reply: AgentReply = delivery.into_envelope().decode(Limits::default()).unwrap();
+        if let ReplyBody::Answer { text, .. } = reply.body {
+            assert_eq!(text, "Hello.");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_whose_record_is_unconfirmed_waits_for_the_store_without_an_answer() {
+    let mut fleet = Fleet::new();
+    let storage = Storage { stores: fleet.stores.clone(), ..Storage::new() };
+    let fault = Fault::UnconfirmedOutage(Instant::now() + OUTAGE);
+    fleet.stores.log = CrashingLog::with_fault(&storage, 0, fault);
+    let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
+    let replica = fleet.start("one", 4, [say("Hello.")]).await;
+    let turn = client.send(&tester(), &message("s", "go")).await.unwrap();
+    sleep(OUTAGE).await;
+    let (text, outcome, _) = answer(turn).await;
+    assert_eq!((text.as_str(), outcome), ("Hello.", TurnOutcome::Completed));
+    assert_eq!(replica.model.request_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_of_often_stopped_processes_is_no_dead_letter() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let work = QueueSpec::work(&user_message(&tester()));
+    let dead_letters = Subscription::on_receipt(work.dead_letters(), 4);
+    let mut dead_letters = fleet.bus.consume(dead_letters).await.unwrap();
+    let mut answers = vec![call_wait()];
+    let mut turn = None;
+    for number in 0..MAX_DELIVERIES + 2 {
+        let replica = fleet.start(&format!("process-{number}"), 4, answers.drain(..)).await;
+        if number == 0 {
+            turn = Some(client.send(&tester(), &message("s", "go")).await.unwrap());
+        }
+        replica.tool.wait_for_call().await;
+        replica.inbox.drain(Duration::ZERO).await;
+    }
+    let last = fleet.start("last", 4, [say("All done.")]).await;
+    last.gate.add_permits(1);
+    let (text, ..) = within_timeout("the answer", answer(turn.unwrap())).await;
+    assert_eq!(text, "All done.");
+    settle().await;
+    assert_never("a dead letter", dead_letters.next()).await;
+}

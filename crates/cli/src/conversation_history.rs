@@ -1,0 +1,56 @@
+//! The recorded history of a conversation.
+
+use std::io;
+
+use rockbot_agent::{AgentClient, ConversationRequestError};
+use rockbot_contracts::{
+    AgentName, ConversationRequest, ConversationResponse, SessionId, conversation::HistoryItem,
+};
+use serde_json::json;
+
+use crate::{conversation_summary, failure::Failure, render};
+
+/// Number of items in one page.
+const PAGE: u32 = 200;
+
+/// Reads a conversation page by page.
+///
+/// # Errors
+/// When the agent refuses the request or is silent, and the errors of `read`.
+pub(crate) async fn for_each_item(
+    client: &AgentClient,
+    agent: &AgentName,
+    session: &SessionId,
+    mut read: impl FnMut(&HistoryItem) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut from = 0;
+    loop {
+        let session_id = session.clone();
+        let request = ConversationRequest::History { session_id, from, limit: PAGE };
+        let response = client.request(agent, &request).await?;
+        let ConversationResponse::History { items, next } = response else {
+            return Err(ConversationRequestError::UnexpectedResponse.into());
+        };
+        items.iter().try_for_each(&mut read)?;
+        match next {
+            // A page that does not lead on would be requested for ever.
+            Some(next) if next > from => from = next,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Reads a conversation as lines of JSON: its summary, then each of its items.
+///
+/// # Errors
+/// Like [`for_each_item`].
+pub(crate) async fn for_each_line(
+    client: &AgentClient,
+    agent: &AgentName,
+    session: &SessionId,
+    mut read: impl FnMut(&str) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let summary = conversation_summary::request(client, agent, Some(session.clone())).await?;
+    read(&render::json_line(&json!({"kind": "conversation", "conversation": summary})))?;
+    for_each_item(client, agent, session, |item| read(&render::json_line(&json!(item)))).await
+}

@@ -1,0 +1,113 @@
+//! The gateway of an embedded fleet.
+
+use std::sync::Arc;
+
+use rockbot_bus::Bus;
+use rockbot_contracts::{AgentName, InstanceId, identity::CLI};
+use rockbot_gateway::{FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace};
+use rockbot_service::exit;
+use rockbot_store::{Clock, Store};
+use rockbot_tool_rpc::mcp::McpGateway;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    failure::{Failure, OrExit},
+    print::note,
+    settings::Settings,
+    stored_conversations::ConversationStores,
+};
+
+/// A running gateway.
+pub(crate) struct Web {
+    stop: CancellationToken,
+    serving: JoinHandle<std::io::Result<()>>,
+    /// The gateway's own store; `None` if it shares that of the conversations.
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Web {
+    /// Starts a gateway for the embedded agent, or for the configured agents without one, and prints a login
+    /// link.
+    pub(crate) async fn start(
+        bus: Arc<dyn Bus>,
+        settings: &Settings,
+        stores: Option<&ConversationStores>,
+        agent: Option<&AgentName>,
+        servers: Option<Arc<dyn McpGateway>>,
+    ) -> Result<Self, Failure> {
+        let section = &settings.gateway;
+        let (store, own) = open_store(settings, stores).await?;
+        let agents = agent.map_or_else(|| section.agents.clone(), |agent| vec![agent.clone()]);
+        let instance = InstanceId::generate();
+        let parts = GatewayParts::connect(bus.clone(), agents, store, instance);
+        let mut parts = parts.await.or_exit(exit::UNAVAILABLE)?;
+        // One process has the rights of all users.
+        parts.watch = Some(bus.clone());
+        parts.letters = Some(bus.clone());
+        parts.calls = Some(bus);
+        parts.namespace = settings.bus.namespace.as_str().into();
+        let server = GatewayServer::bind(section).await.map_err(|error| {
+            let address = section.address;
+            Failure::unavailable(format!("gateway.address: cannot listen on {address}: {error}"))
+        })?;
+        let guard = Guard::start(section, server.address()).or_exit(exit::USAGE)?;
+        let link = guard.login_link().or_exit(exit::SOFTWARE)?;
+        let mut gateway = Gateway::new(section, &parts, guard.clone());
+        let mcp = match section.faces.contains(&FaceName::Mcp) {
+            true => {
+                let caller = AgentName::new(CLI).or_exit(exit::SOFTWARE)?;
+                McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await
+            }
+            false => Ok(None),
+        };
+        let mcp = mcp.or_exit(exit::UNAVAILABLE)?;
+        if let Some(mcp) = &mcp {
+            gateway = gateway.with_face(mcp.face());
+        }
+        let (stop, drain) = (CancellationToken::new(), settings.service.drain());
+        let serving = server.serve(gateway, stop.clone(), drain);
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move {
+            let stopping = async {
+                stopped.cancelled().await;
+                if let Some(mcp) = mcp {
+                    // Ends its streams, which the server waits for.
+                    mcp.stop(drain).await;
+                }
+            };
+            let (served, ()) = tokio::join!(serving, stopping);
+            served
+        });
+        match link {
+            Some(link) => note!("web: open {link} within 5 minutes to sign in"),
+            None => note!("web: {}", guard.public_origin()),
+        }
+        Ok(Self { stop, serving, store: own })
+    }
+
+    /// Waits until open requests have ended, and closes the store.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        // It ends with the drain at the latest.
+        let _ = self.serving.await;
+        if let Some(store) = self.store {
+            store.close().await;
+        }
+    }
+}
+
+/// Returns the store of the gateway, twice if it is its own.
+async fn open_store(
+    settings: &Settings,
+    stores: Option<&ConversationStores>,
+) -> Result<(Arc<dyn Store>, Option<Arc<dyn Store>>), Failure> {
+    // The owners of conversations are kept as long as the conversations.
+    if let (None, Some(stores)) = (&settings.gateway.store, stores) {
+        return Ok((stores.stores.store.clone(), None));
+    }
+    let url = settings.gateway.store_url().map_err(Failure::usage)?;
+    let store = rockbot_store_sql::connect(&url, Clock::System).await;
+    let store = store.map_err(|error| Failure::store("gateway.store", &url, &error))?;
+    Ok((store.clone(), Some(store)))
+}

@@ -1,0 +1,80 @@
+//! `rockbot mcp` and `/prompt` with servers of one process.
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
+
+/// A model that repeats its first message.
+const SCRIPT: &str = "[[turn]]\nwhen = \"Write about Emma\"\ntext = \"A review of Emma.\"\n";
+
+/// Creates a sandbox with a server that has resources and prompts, and one that cannot be started.
+fn library() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/library.py");
+    let servers = json!({"mcpServers": {
+        "Library": {"command": "python3", "args": [script]},
+        "down": {"command": "/no/such/program"},
+        "broken": {"command": "x", "url": "https://x"},
+    }});
+    sandbox.write("mcp.json", &servers.to_string());
+    sandbox
+}
+
+fn check(sandbox: &Sandbox, arguments: &[&str]) -> CommandOutput {
+    sandbox.check(&[&["--mcp", "mcp.json"], arguments].concat(), 0)
+}
+
+#[test]
+fn every_server_is_listed_with_its_state() {
+    let sandbox = library();
+    let listed = check(&sandbox, &["--json", "mcp", "list"]).json();
+    let states: Vec<_> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|server| (server["name"].clone(), server["states"][0].clone()))
+        .collect();
+    let names: Vec<_> = states.iter().map(|(name, state)| (name, &state["connection"])).collect();
+    let expected = [
+        (json!("broken"), json!("invalid")),
+        (json!("down"), json!("failed")),
+        (json!("Library"), json!("connected")),
+    ];
+    assert_eq!(names, expected.each_ref().map(|(name, state)| (name, state)));
+    let reason = states[1].1["reason"].as_str().expect("a reason");
+    assert!(reason.contains("cannot start its program"), "{reason}");
+    assert_eq!(states[2].1["toolsOffered"], 3);
+    assert_eq!(states[2].1["bridge"], Value::Null);
+    let table = check(&sandbox, &["mcp", "list"]).out;
+    assert_contains(&table, &["STATE", "connected", "failed", "invalid", "cannot start"]);
+}
+
+#[test]
+fn resources_and_prompts_are_shown() {
+    let sandbox = library();
+    let listed = check(&sandbox, &["mcp", "resources", "library"]).out;
+    assert_contains(&listed, &["books://0", "books://2", "book 1", "7 B"]);
+    let templates = check(&sandbox, &["mcp", "resources", "library", "--templates"]).out;
+    assert_contains(&templates, &["books://{number}"]);
+    assert_eq!(check(&sandbox, &["mcp", "read", "library", "books://1"]).out, "text of books://1");
+    let missing = sandbox.check(&["--mcp", "mcp.json", "mcp", "read", "library", "x://1"], 69);
+    assert_contains(&missing.err, &["no resource x://1"]);
+    let prompts = check(&sandbox, &["mcp", "prompt", "library"]).out;
+    assert_contains(&prompts, &["summary", "review", "title", "Reviews a book."]);
+    let review = ["mcp", "prompt", "library", "review", "title=Emma"];
+    assert_eq!(check(&sandbox, &review).out, "Write about Emma.\n");
+}
+
+#[test]
+fn prompt_is_sent_as_a_message() {
+    let sandbox = library();
+    let script = sandbox.write("script.toml", SCRIPT).display().to_string();
+    let mut command = sandbox.command(&["--mcp", "mcp.json", "chat"]);
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
+    let input = "/prompt\n/prompt library nothing here\n/prompt library review title=Emma\n";
+    let output = command.write_stdin(input).timeout(TIMEOUT).output().expect("it runs");
+    let output = CommandOutput::new(output);
+    output.assert_code(0, &["chat"]);
+    assert_contains(&output.err, &["Reviews a book.", "/prompt SERVER PROMPT", "NAME=VALUE"]);
+    assert_contains(&output.out, &["A review of Emma."]);
+}

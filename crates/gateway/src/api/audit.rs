@@ -1,0 +1,3 @@
+//! Audit records of requests.
+
+pub(crate) use crate::guard::{AuditAction, audit};

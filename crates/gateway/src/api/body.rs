@@ -1,0 +1,93 @@
+//! Bodies and queries of requests.
+
+use std::collections::HashMap;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{StatusCode, header, request::Parts},
+};
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+
+/// A JSON body. It must have the content type `application/json`, so that no form of another page can send
+/// it.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let media_type = kind.split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case("application/json") {
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "send the body as application/json",
+            ));
+        }
+        let body = Bytes::from_request(request, state).await.map_err(|error| {
+            Problem::new(error.status(), "too_large", format!("{error}; send a smaller body"))
+        })?;
+        let value = serde_json::from_slice(&body)
+            .map_err(|error| Problem::invalid(format!("the body is invalid: {error}")))?;
+        Ok(Self(value))
+    }
+}
+
+/// The parameters of a query. Of a repeated one, the last counts.
+#[derive(Debug, Default)]
+pub(crate) struct QueryMap(HashMap<String, String>);
+
+/// Longest query, in bytes.
+const MAX_QUERY_BYTES: usize = 4096;
+
+impl QueryMap {
+    fn parse(query: &str) -> Self {
+        Self(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Returns a number from 1 to `max`; `default` without the parameter.
+    pub(crate) fn number(&self, name: &str, default: u32, max: u32) -> Result<u32, Problem> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| Problem::invalid(format!("{name} must be a number from 1 to {max}")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for QueryMap {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        if query.len() > MAX_QUERY_BYTES {
+            let detail = format!("the query exceeds {MAX_QUERY_BYTES} bytes; shorten it");
+            return Err(Problem::invalid(detail));
+        }
+        Ok(Self::parse(query))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_numbers_are_bounded() {
+        let query = QueryMap::parse("limit=5&filter=agent%3Aa+tool%3Ab");
+        assert_eq!(query.get("filter"), Some("agent:a tool:b"));
+        assert_eq!(query.number("limit", 50, 200).unwrap(), 5);
+        assert_eq!(query.number("other", 50, 200).unwrap(), 50);
+        for text in ["0", "201", "-1", "x", ""] {
+            let query = QueryMap::parse(&format!("limit={text}"));
+            assert!(query.number("limit", 50, 200).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Events of conversations, as their viewers receive them.
+
+use rockbot_contracts::{ApprovalDecision, ReplyBody};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api::schema::{HintsView, UsageView, name_of};
+
+/// An event of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConversationEvent {
+    /// `EPOCH-SEQUENCE`; the sequence grows within an epoch, with gaps.
+    pub(crate) id: String,
+    /// The conversation.
+    pub(crate) conversation: String,
+    /// The message that it belongs to; absent for events of the conversation itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message_id: Option<String>,
+    /// Time in Unix milliseconds.
+    pub(crate) at_ms: u64,
+    /// Content.
+    #[serde(flatten)]
+    pub(crate) body: EventBody,
+}
+
+/// Content of an event. All texts of agents and tools are untrusted.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(crate) enum EventBody {
+    /// A person sent a message.
+    Message {
+        /// Its text.
+        text: String,
+        /// The idempotency key that its sender chose.
+        key: String,
+    },
+    /// A piece of the streamed text.
+    TextDelta {
+        /// The piece.
+        text: String,
+    },
+    /// A tool call was sent.
+    ToolStarted {
+        /// The call.
+        tool_call_id: String,
+        /// The tool.
+        tool_name: String,
+        /// The arguments as JSON, at most 16 KiB.
+        arguments: String,
+        /// Number of bytes left out.
+        arguments_left_out: u64,
+    },
+    /// Progress of a running call.
+    ToolProgressed {
+        /// The call.
+        tool_call_id: String,
+        /// A line of text.
+        text: String,
+    },
+    /// A tool call ended.
+    ToolFinished {
+        /// The call.
+        tool_call_id: String,
+        /// The tool.
+        tool_name: String,
+        /// The process that ran it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ran_on: Option<String>,
+        /// Time from request to reply, in microseconds.
+        elapsed_us: u64,
+        /// Size of the result.
+        bytes: u64,
+        /// Error code of a failed call.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        /// Execution state of the tool: `no`, `yes` or `unknown`.
+        executed: String,
+        /// Conversation with a sub-agent that the call ran.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        child_loop_id: Option<String>,
+        /// The result as text, at most 16 KiB; absent if the agent did not send it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<String>,
+        /// Number of bytes left out.
+        result_left_out: u64,
+    },
+    /// A call waits for a decision.
+    ApprovalAsked {
+        /// The approval request.
+        approval_id: String,
+        /// The agent that makes the call.
+        asking_agent: String,
+        /// The call.
+        tool_call_id: String,
+        /// The tool.
+        tool_name: String,
+        /// Source of the tool.
+        tool_source: String,
+        /// The arguments as JSON, at most 16 KiB.
+        arguments: String,
+        /// Number of bytes left out.
+        arguments_left_out: u64,
+        /// Hash of the exact call, to be returned with the decision; empty for viewers who may not decide.
+        call_hash: String,
+        /// Time at which the request expires, in Unix milliseconds.
+        expires_at_ms: u64,
+        /// Possible effects of the tool.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hints: Option<HintsView>,
+        /// The rule of the operator that asks.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+    },
+    /// An approval request was closed.
+    ApprovalClosed {
+        /// The approval request.
+        approval_id: String,
+        /// `allow`, `allow_in_session`, `deny`, `expired` or `cancelled`.
+        decision: String,
+        /// The person who decided, if it was through this gateway.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// The message was added to the running turn.
+    Steered {},
+    /// Another process continues the turn: the text since the last tool call is superseded.
+    Resumed {
+        /// The process.
+        on: String,
+        /// Number of the process that runs the turn, from 1.
+        attempt: u32,
+    },
+    /// The answer. It ends the turn.
+    Answer {
+        /// Text.
+        text: String,
+        /// Outcome of the turn.
+        outcome: String,
+        /// Usage, if a turn ran.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<Box<UsageView>>,
+    },
+    /// Replies were lost on the bus.
+    Lost {
+        /// Their number.
+        count: u64,
+    },
+    /// No answer will arrive here.
+    Failed {
+        /// Kind of failure: `agent_unavailable`, `silent` or `closed`.
+        code: String,
+        /// Description.
+        text: String,
+    },
+    /// The conversation has another title.
+    Renamed {
+        /// The title.
+        title: String,
+    },
+    /// The conversation was deleted.
+    Deleted {},
+}
+
+impl EventBody {
+    /// Converts a reply of an agent, received at `now_ms` in Unix milliseconds. Returns `None` for a reply of
+    /// a kind that this build does not know.
+    pub(crate) fn from_reply(body: ReplyBody, now_ms: u64) -> Option<Self> {
+        Some(match body {
+            ReplyBody::TextDelta { text } => Self::TextDelta { text },
+            ReplyBody::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out } => {
+                let tool_call_id = tool_call_id.to_string();
+                Self::ToolStarted { tool_call_id, tool_name, arguments, arguments_left_out }
+            }
+            ReplyBody::ToolProgressed { tool_call_id, text } => {
+                Self::ToolProgressed { tool_call_id: tool_call_id.to_string(), text }
+            }
+            ReplyBody::ToolFinished {
+                tool_call_id,
+                tool_name,
+                ran_on,
+                elapsed_us,
+                bytes,
+                error,
+                executed,
+                child_loop_id,
+                result,
+                result_left_out,
+            } => Self::ToolFinished {
+                tool_call_id: tool_call_id.to_string(),
+                tool_name,
+                ran_on,
+                elapsed_us,
+                bytes,
+                error: error.map(|code| code.as_str().to_owned()),
+                executed: executed.to_string(),
+                child_loop_id,
+                result,
+                result_left_out,
+            },
+            ReplyBody::ApprovalAsked {
+                approval_id,
+                asking_agent,
+                tool_call_id,
+                tool_name,
+                tool_source,
+                arguments,
+                arguments_left_out,
+                call_hash,
+                expires_in_ms,
+                hints,
+                rule,
+            } => Self::ApprovalAsked {
+                approval_id: approval_id.to_string(),
+                asking_agent: asking_agent.to_string(),
+                tool_call_id: tool_call_id.to_string(),
+                tool_name,
+                tool_source,
+                arguments,
+                arguments_left_out,
+                call_hash,
+                expires_at_ms: now_ms.saturating_add(expires_in_ms),
+                hints: hints.map(Into::into),
+                rule,
+            },
+            ReplyBody::ApprovalClosed { approval_id, decision } => Self::ApprovalClosed {
+                approval_id: approval_id.to_string(),
+                decision: name_of(&decision),
+                by: None,
+            },
+            ReplyBody::Steered {} => Self::Steered {},
+            ReplyBody::Resumed { on, attempt } => Self::Resumed { on: on.to_string(), attempt },
+            ReplyBody::Answer { text, outcome, usage } => Self::Answer {
+                text,
+                outcome: name_of(&outcome),
+                usage: usage.map(|usage| Box::new(usage.into())),
+            },
+            ReplyBody::Other => return None,
+        })
+    }
+
+    /// Returns the event for viewers who may not decide on approvals.
+    pub(crate) fn read_only(&self) -> Self {
+        let mut body = self.clone();
+        if let Self::ApprovalAsked { call_hash, .. } = &mut body {
+            call_hash.clear();
+        }
+        body
+    }
+
+    /// Returns whether no further event of the message's turn follows here.
+    pub(crate) fn ends_turn(&self) -> bool {
+        matches!(self, Self::Answer { .. } | Self::Failed { .. })
+    }
+
+    /// Returns the approximate size in memory, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let texts = match self {
+            Self::Message { text, .. }
+            | Self::TextDelta { text }
+            | Self::ToolProgressed { text, .. }
+            | Self::Answer { text, .. }
+            | Self::Failed { text, .. }
+            | Self::Renamed { title: text } => text.len(),
+            Self::ToolStarted { arguments, .. } | Self::ApprovalAsked { arguments, .. } => {
+                arguments.len()
+            }
+            Self::ToolFinished { result, .. } => result.as_ref().map_or(0, String::len),
+            _ => 0,
+        };
+        texts + 512
+    }
+}
+
+/// Parses a decision.
+pub(crate) fn parse_decision(text: &str) -> Option<ApprovalDecision> {
+    match text {
+        "allow" => Some(ApprovalDecision::Allow),
+        "allow_in_session" => Some(ApprovalDecision::AllowInSession),
+        "deny" => Some(ApprovalDecision::Deny),
+        _ => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! The REST API and the event stream, for people in a browser and for scripts: `/api/v1`.
+//!
+//! What a request may use is decided twice: the guard checks the right that a route requires, and a handler
+//! checks the owner. Other people's conversations do not exist for a person.
+
+mod agents;
+mod audit;
+mod body;
+mod calls;
+mod clock;
+mod conversations;
+mod fleet;
+mod letters;
+mod openapi;
+mod problem;
+mod routes;
+mod schedules;
+mod schema;
+mod stream;
+
+use std::sync::Arc;
+
+use rockbot_contracts::{AgentName, SessionId};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::{
+    calls::CallBoard,
+    conversations::{Conversation, Hub, Owner, Record, Records, Turns},
+    fleet::FleetReader,
+    letters::LetterReader,
+    problem::Problem,
+    stream::StreamLimits,
+};
+use crate::{face::Route, identity::Identity, parts::GatewayParts};
+
+pub use self::openapi::description;
+
+/// The state of the API.
+pub(crate) struct Api {
+    parts: GatewayParts,
+    records: Records,
+    hub: Arc<Hub>,
+    turns: Turns,
+    /// `None` if calls are not watched.
+    calls: Option<Arc<CallBoard>>,
+    fleet: FleetReader,
+    /// `None` if dead letters are not read.
+    letters: Option<LetterReader>,
+    streams: StreamLimits,
+    /// Cancelled when the server stops, or the API is dropped.
+    closing: CancellationToken,
+    _stop: DropGuard,
+}
+
+/// Returns the routes of the API. Streams end when `closing` is cancelled.
+pub(crate) fn routes(parts: &GatewayParts, closing: &CancellationToken) -> Vec<Route> {
+    routes::routes(&Arc::new(Api::new(parts, closing)))
+}
+
+impl Api {
+    fn new(parts: &GatewayParts, closing: &CancellationToken) -> Self {
+        let closing = closing.child_token();
+        let records = Records::new(parts.store.clone());
+        let hub = Arc::new(Hub::new());
+        let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone(), closing.clone());
+        let calls =
+            parts.watch.clone().map(|watch| Arc::new(CallBoard::new(watch, parts.bus.clone())));
+        Self {
+            parts: parts.clone(),
+            records,
+            hub,
+            turns,
+            fleet: FleetReader::new(parts, calls.clone()),
+            letters: LetterReader::new(parts),
+            calls,
+            streams: StreamLimits::default(),
+            _stop: closing.clone().drop_guard(),
+            closing,
+        }
+    }
+
+    /// Returns an agent that the identity may use.
+    fn agent(&self, identity: &Identity, name: &str) -> Option<&AgentName> {
+        self.parts.agent(name).filter(|agent| identity.may_use_agent(agent))
+    }
+
+    /// Returns a conversation of the identity.
+    async fn conversation(
+        &self,
+        identity: &Identity,
+        id: &str,
+    ) -> Result<(Conversation, Record), Problem> {
+        let owner = Owner::new(&identity.subject);
+        let found = self.stored(owner, id).await?;
+        let found = found.filter(|(found, _)| self.agent(identity, found.agent.as_str()).is_some());
+        found.ok_or_else(no_conversation)
+    }
+
+    /// Returns the conversation that a share shows.
+    async fn shared(&self, share: &str) -> Result<(Conversation, Record), Problem> {
+        let ended = || Problem::not_found("no such share; it may have been ended");
+        let shared = self.records.shared(share).await?.ok_or_else(ended)?;
+        let found = self.stored(shared.owner(), shared.conversation.as_str()).await?;
+        let (conversation, record) = found.ok_or_else(ended)?;
+        // A share that was ended while its entry was being removed.
+        let is_current = record.share.as_ref().is_some_and(|current| current.id == share);
+        if is_current { Ok((conversation, record)) } else { Err(ended()) }
+    }
+
+    async fn stored(
+        &self,
+        owner: Owner,
+        id: &str,
+    ) -> Result<Option<(Conversation, Record)>, Problem> {
+        let Ok(session) = SessionId::new(id) else { return Ok(None) };
+        // Longer ids are not made by this gateway, and may not fit into a key.
+        if id.len() > 64 {
+            return Ok(None);
+        }
+        let Some(record) = self.records.get(&owner, &session).await? else { return Ok(None) };
+        let agent = record.agent.clone();
+        Ok(Some((Conversation { owner, agent, session }, record)))
+    }
+
+    fn calls(&self) -> Result<&Arc<CallBoard>, Problem> {
+        self.calls.as_ref().ok_or_else(|| Problem::not_connected("gateway.watch.url"))
+    }
+
+    fn letters(&self) -> Result<&LetterReader, Problem> {
+        self.letters.as_ref().ok_or_else(|| Problem::not_connected("gateway.letters.url"))
+    }
+}
+
+fn no_conversation() -> Problem {
+    Problem::not_found("no such conversation; list them with GET /api/v1/conversations")
+}

@@ -1,0 +1,82 @@
+//! Audit records of what people and programs do at the gateway.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+use tracing::info;
+
+use crate::identity::{Credential, Identity};
+
+/// Longest detail of a record, in bytes.
+const MAX_DETAIL_BYTES: usize = 512;
+
+/// An action that is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditAction {
+    /// A login link was used.
+    Login,
+    /// A session was ended.
+    Logout,
+    /// A message was sent to an agent.
+    Message,
+    /// A turn was cancelled.
+    Cancel,
+    /// An approval request was decided.
+    Approval,
+    /// Dead letters were replayed.
+    Replay,
+    /// Dead letters were deleted.
+    Purge,
+    /// Arguments, results or the body of a dead letter were read.
+    Content,
+}
+
+#[derive(Debug, Serialize)]
+struct Record<'a> {
+    time: String,
+    service: &'static str,
+    action: AuditAction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential: Option<Credential>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<IpAddr>,
+    detail: &'a str,
+    outcome: &'a str,
+}
+
+/// Writes an audit record to the log, at level info with the target `rockbot_audit`. `detail` names what the
+/// action is about, such as an id, and has no content. It is cut at 512 bytes.
+pub fn audit(identity: &Identity, action: AuditAction, detail: &str, outcome: &str) {
+    let Identity { subject, credential, address, .. } = identity;
+    write(Some((subject, *credential)), *address, action, detail, outcome);
+}
+
+/// Writes the record of a login, whose sender has no identity yet.
+pub(crate) fn audit_login(from: Option<IpAddr>, outcome: &str) {
+    write(None, from, AuditAction::Login, "", outcome);
+}
+
+fn write(
+    by: Option<(&str, Credential)>,
+    from: Option<IpAddr>,
+    action: AuditAction,
+    detail: &str,
+    outcome: &str,
+) {
+    let record = Record {
+        time: jiff::Timestamp::now().to_string(),
+        service: "gateway",
+        action,
+        subject: by.map(|(subject, _)| subject),
+        credential: by.map(|(_, credential)| credential),
+        from,
+        detail: &detail[..detail.floor_char_boundary(MAX_DETAIL_BYTES)],
+        outcome,
+    };
+    // Strings always serialize.
+    let record = serde_json::to_string(&record).unwrap_or_default();
+    info!(target: "rockbot_audit", record, "gateway request");
+}

@@ -1,0 +1,37 @@
+//! The fleet over HTTP: faces for people and programs, behind one guard.
+//!
+//! - [`Gateway`]: the faces, composed into one router; [`GatewayServer`] serves it;
+//! - [`Face`], [`Route`], [`Access`]: the routes of one protocol, each with the access that it requires;
+//! - [`Guard`]: checks every request before its route; [`TokenFile`]: the bearer tokens of programs;
+//! - [`McpFace`]: the face for MCP clients, which discovers the tools of the fleet;
+//! - [`Identity`]: the sender of a request, and what it may use;
+//! - [`GatewayParts`]: the ports that the faces use;
+//! - [`GatewaySection`]: the configuration.
+//!
+//! The gateway runs neither tools nor turns: behind it is only the bus.
+
+mod api;
+mod console;
+mod face;
+mod gateway;
+mod guard;
+mod identity;
+mod mcp;
+mod openai;
+mod parts;
+mod section;
+mod turns;
+
+pub use self::{
+    api::description as openapi_description,
+    face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Rate, Route, RouteLimits},
+    gateway::{Gateway, GatewayServer},
+    guard::{AuditAction, Guard, GuardError, NoRandomness, Token, TokenError, TokenFile, audit},
+    identity::{Credential, FaceName, Identity, NamePatterns, Right},
+    mcp::McpFace,
+    parts::GatewayParts,
+    section::{ConnectionSection, GatewaySection, ProxySection, SignIn},
+};
+
+/// The commented default configuration of `rockbot-gateway`.
+pub const DEFAULT_CONFIG: &str = include_str!("../config.default.toml");

@@ -1,0 +1,295 @@
+//! An agent with a test model on the in-memory bus, and gateways in front of it.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationServer,
+    ConversationService, serve,
+};
+use rockbot_bus::{Bus, MemoryBus};
+use rockbot_contracts::{AgentName, InstanceId};
+use rockbot_gateway::{
+    FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, McpFace, NamePatterns,
+    Right, Token, TokenFile,
+};
+use rockbot_llm::{
+    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
+};
+use rockbot_mcp_server::McpServerSection;
+use rockbot_store::{Clock, MemoryStore, Store};
+use rockbot_tools::ToolRegistry;
+use tempfile::TempDir;
+use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Answers a message with "You said TEXT." in two parts. A message with the word "wait" gets the second part
+/// after a permit of `gate`.
+pub(crate) struct EchoModel {
+    pub(crate) requests: Mutex<Vec<ChatRequest>>,
+    pub(crate) gate: Arc<Semaphore>,
+    /// Gets a permit for each response that was dropped before its end.
+    pub(crate) dropped: Arc<Semaphore>,
+    /// Events of the next responses, instead of the echo.
+    pub(crate) next: Mutex<Vec<Result<Vec<ChatEvent>, ChatError>>>,
+}
+
+impl Default for EchoModel {
+    fn default() -> Self {
+        let (gate, dropped) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        Self { requests: Mutex::default(), gate, dropped, next: Mutex::default() }
+    }
+}
+
+impl EchoModel {
+    /// Returns the texts of users in the last request.
+    pub(crate) fn last_user_texts(&self) -> Vec<String> {
+        let requests = self.requests.lock();
+        user_texts(requests.last().expect("a request"))
+    }
+
+    pub(crate) fn request_count(&self) -> usize {
+        self.requests.lock().len()
+    }
+}
+
+fn user_texts(request: &ChatRequest) -> Vec<String> {
+    let texts = request.messages.iter().filter_map(|message| match message {
+        ChatMessage::User(text) => Some(text.clone()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Adds a permit when a response is dropped before its end.
+struct DropProbe(Arc<Semaphore>, bool);
+
+impl Drop for DropProbe {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.add_permits(1);
+        }
+    }
+}
+
+impl ChatModel for EchoModel {
+    fn name(&self) -> &str {
+        "echo"
+    }
+
+    fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
+        let text = user_texts(&request).pop().unwrap_or_default();
+        self.requests.lock().push(request);
+        let mut next = self.next.lock();
+        let canned = if next.is_empty() { None } else { Some(next.remove(0)) };
+        drop(next);
+        let (gate, probe) = (self.gate.clone(), DropProbe(self.dropped.clone(), false));
+        async move {
+            if let Some(canned) = canned {
+                return Ok(stream::iter(canned?.into_iter().map(Ok)).boxed());
+            }
+            let waits = text.contains("wait");
+            let first = stream::iter([Ok(ChatEvent::Text("You said ".to_owned()))]);
+            let rest = stream::once(async move {
+                let mut probe = probe;
+                if waits {
+                    gate.acquire().await.unwrap().forget();
+                }
+                probe.1 = true;
+                Ok(ChatEvent::Text(format!("{text}.")))
+            });
+            let end = stream::iter([Ok(ChatEvent::Finished(FinishReason::Stop))]);
+            Ok(first.chain(rest).chain(end).boxed())
+        }
+        .boxed()
+    }
+}
+
+/// An agent named `assistant` on a bus.
+pub(crate) struct Fleet {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) model: Arc<EchoModel>,
+    _inbox: AgentInbox,
+    _conversations: ConversationService,
+}
+
+impl Fleet {
+    pub(crate) async fn start() -> Self {
+        Self::with(Arc::default(), None).await
+    }
+
+    pub(crate) async fn with(
+        registry: Arc<ToolRegistry>,
+        approvals: Option<Arc<Approvals>>,
+    ) -> Self {
+        let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+        let model = Arc::new(EchoModel::default());
+        let definition = AgentDefinition::new(assistant(), "Be brief.");
+        let parts = AgentParts::new(definition, model.clone(), registry);
+        let agent = Agent::new(AgentParts { approvals, ..parts });
+        let conversations = ConversationServer::for_agent(agent.clone());
+        let conversations = conversations.serve(bus.clone()).await.unwrap();
+        let inbox = serve(agent, bus.clone(), 16).await.unwrap();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
+        Self { bus, store, model, _inbox: inbox, _conversations: conversations }
+    }
+
+    pub(crate) async fn gateway(&self) -> TestGateway {
+        self.gateway_with("").await
+    }
+
+    /// Starts a gateway with further keys of its section.
+    pub(crate) async fn gateway_with(&self, keys: &str) -> TestGateway {
+        TestGateway::start(self, keys).await
+    }
+}
+
+/// Starts the face for MCP clients.
+pub(crate) async fn mcp_face(parts: &GatewayParts) -> McpFace {
+    let caller = AgentName::new("cli").unwrap();
+    let face = McpFace::start(parts, caller, McpServerSection::default(), None).await;
+    face.unwrap().expect("a connection for calls")
+}
+
+fn assistant() -> AgentName {
+    AgentName::new("assistant").unwrap()
+}
+
+/// A gateway that listens on a free port, and the tokens of its programs.
+pub(crate) struct TestGateway {
+    pub(crate) address: SocketAddr,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) tokens: TempDir,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+static GATEWAYS: AtomicUsize = AtomicUsize::new(0);
+
+impl TestGateway {
+    async fn start(fleet: &Fleet, keys: &str) -> Self {
+        let tokens = tempfile::tempdir().unwrap();
+        TokenFile::default().write(&tokens.path().join("tokens.toml")).unwrap();
+        let file = tokens.path().join("tokens.toml");
+        let text = format!(
+            "address = \"127.0.0.1:0\"\nfaces = [\"console\", \"mcp\", \"openai\"]\n\
+             agents = [\"assistant\", \"absent\"]\ntokens = {file:?}\n{keys}"
+        );
+        let section: GatewaySection = toml::from_str(&text).unwrap();
+        assert!(section.validate(false).is_empty(), "{:?}", section.validate(false));
+        let number = GATEWAYS.fetch_add(1, Ordering::Relaxed);
+        let instance = InstanceId::new(format!("gateway-{number}")).unwrap();
+        let (bus, store, agents) = (fleet.bus.clone(), fleet.store.clone(), section.agents.clone());
+        let mut parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
+        parts.calls = Some(parts.bus.clone());
+        let mcp = mcp_face(&parts).await;
+        let server = GatewayServer::bind(&section).await.unwrap();
+        let address = server.address();
+        let guard = Guard::start(&section, address).unwrap();
+        let gateway = Gateway::new(&section, &parts, guard.clone()).with_face(mcp.face());
+        let stop = CancellationToken::new();
+        let serving = server.serve(gateway, stop.clone(), Duration::from_secs(5));
+        let stopped = stop.clone();
+        let serving = tokio::spawn(async move {
+            let stopping = async {
+                stopped.cancelled().await;
+                mcp.stop(Duration::from_secs(5)).await;
+            };
+            let (served, ()) = tokio::join!(serving, stopping);
+            served.unwrap();
+        });
+        Self { address, guard, tokens, stop, serving }
+    }
+
+    /// Ends the process of the gateway in the middle of everything.
+    pub(crate) fn kill(self) {
+        self.serving.abort();
+    }
+
+    /// Stops the gateway in an orderly way.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        (&mut self.serving).await.unwrap();
+    }
+
+    /// Adds a token for all agents and tools.
+    pub(crate) async fn token(&self, name: &str, face: FaceName, rights: &[Right]) -> String {
+        let rights = rights.iter().copied().collect();
+        self.token_with(name, face, |token| Token { rights, ..token }).await
+    }
+
+    /// Adds a token and waits until the gateway has read it.
+    pub(crate) async fn token_with(
+        &self,
+        name: &str,
+        face: FaceName,
+        change: impl FnOnce(Token) -> Token,
+    ) -> String {
+        let path = self.tokens.path().join("tokens.toml");
+        let mut file = TokenFile::read(&path).unwrap();
+        let (token, secret) = Token::generate(name, BTreeSet::from([face])).unwrap();
+        let token = Token { agents: NamePatterns::all(), tools: NamePatterns::all(), ..token };
+        file.add(change(token)).unwrap();
+        file.write(&path).unwrap();
+        self.await_token(&secret, true).await;
+        secret
+    }
+
+    /// Revokes a token and waits until the gateway has read it.
+    pub(crate) async fn revoke(&self, name: &str, secret: &str) {
+        let path = self.tokens.path().join("tokens.toml");
+        let mut file = TokenFile::read(&path).unwrap();
+        assert!(file.revoke(name));
+        file.write(&path).unwrap();
+        self.await_token(secret, false).await;
+    }
+
+    async fn await_token(&self, secret: &str, is_valid: bool) {
+        let request = crate::http::Request::get("/v1/models").token(secret);
+        rockbot_testkit::fixture::within_timeout("the tokens are read", async {
+            while (request.send(self.address).await.status != 401) != is_valid {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    /// Adds a token for the OpenAI API.
+    pub(crate) async fn openai_token(&self) -> String {
+        self.token("program", FaceName::Openai, &[Right::Talk]).await
+    }
+
+    /// Uses a login link and returns the cookie.
+    pub(crate) async fn log_in(&self) -> String {
+        let link = self.guard.login_link().unwrap().unwrap();
+        let (_, code) = link.split_once("#login=").unwrap();
+        let response = self.redeem(code).await;
+        assert_eq!(response.status, 204, "{response:?}");
+        let link = self.guard.login_link().unwrap().unwrap();
+        assert!(link.starts_with(&format!("http://{}/#login=", self.address)), "{link}");
+        let cookie = response.header("set-cookie").unwrap().to_owned();
+        cookie.split_once(';').unwrap().0.to_owned()
+    }
+
+    pub(crate) async fn redeem(&self, code: &str) -> crate::http::Response {
+        let login = serde_json::json!({"code": code});
+        let request = crate::http::Request::post("/api/v1/session", &login);
+        request.header("origin", &format!("http://{}", self.address)).send(self.address).await
+    }
+}
+
+impl Drop for TestGateway {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}

@@ -1,0 +1,20 @@
+//! Tests of the gateway over HTTP, with an agent on the in-memory bus.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod api_approvals;
+mod api_conversations;
+mod api_description;
+mod api_harness;
+mod api_operations;
+mod connections;
+mod fleet;
+mod guard_table;
+mod http;
+mod login;
+mod mcp;
+mod openai;
+mod openai_approvals;
+mod openai_conversations;
+mod openai_repetition;
+mod tokens;

@@ -1,0 +1,108 @@
+//! Approval requests in a completion, and the decision on them.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rockbot_agent::Approvals;
+use rockbot_gateway::{FaceName, Right};
+use rockbot_llm::{ChatEvent, FinishReason};
+use rockbot_tools::{
+    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
+    ToolSource,
+};
+use serde_json::{Value, json};
+
+use crate::{fleet::Fleet, http::Request};
+
+struct EraseTool(ToolRegistration);
+
+impl EraseTool {
+    fn new() -> Self {
+        Self(ToolRegistration {
+            name: "erase".to_owned(),
+            label: None,
+            description: "Erases a disk.".to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object"}),
+            source: ToolSource::Internal,
+            hints: ToolHints::default(),
+            timeout_ms: None,
+        })
+    }
+}
+
+impl Tool for EraseTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0
+    }
+
+    fn call<'a>(
+        &'a self,
+        _arguments: Value,
+        _context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        Box::pin(async { Ok(ToolResult::text("erased")) })
+    }
+
+    fn is_announced(&self) -> bool {
+        true
+    }
+}
+
+async fn fleet() -> Fleet {
+    let registry = Arc::new(ToolRegistry::new());
+    registry.register(Arc::new(EraseTool::new())).unwrap();
+    let section = toml::from_str("policy = \"ask\"").unwrap();
+    let fleet = Fleet::with(registry, Approvals::new(section)).await;
+    let call = ChatEvent::ToolCallDelta {
+        index: Some(0),
+        id: Some("call-1".to_owned()),
+        name: Some("erase".to_owned()),
+        arguments: "{\"disk\":\"a\\u001b[2J\"}".to_owned(),
+    };
+    fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
+    fleet
+}
+
+#[tokio::test]
+async fn program_decides_on_an_approval() {
+    for (decision, shown) in [("allow", "erase finished"), ("deny", "erase failed")] {
+        let fleet = fleet().await;
+        let gateway = fleet.gateway().await;
+        let token = gateway.openai_token().await;
+        let body = json!({
+            "model": "assistant", "stream": true,
+            "messages": [{"role": "user", "content": "go on"}],
+        });
+        let mut stream =
+            Request::post("/v1/chat/completions", &body).token(&token).open(gateway.address).await;
+        stream.read_until("\"approval\":{").await;
+        let details = approval_in(&stream.received());
+        let path = format!("/v1/approvals/{}", details["approvalId"].as_str().unwrap());
+        let decide = |hash: &Value, decision: &str| {
+            Request::post(&path, &json!({"callHash": hash, "decision": decision}))
+        };
+        let other = gateway.token("other", FaceName::Openai, &[Right::Talk]).await;
+        let foreign = decide(&details["callHash"], "allow").token(&other);
+        assert_eq!(foreign.send(gateway.address).await.status, 404, "another program");
+        let unknown = decide(&details["callHash"], "maybe").token(&token);
+        assert_eq!(unknown.send(gateway.address).await.status, 400);
+        let decided = decide(&details["callHash"], decision).token(&token);
+        assert_eq!(decided.send(gateway.address).await.status, 204);
+        stream.read_until("[DONE]").await;
+        stream.read_to_end().await;
+        let response = stream.into_response();
+        let reasoning = response.streamed("reasoning_content");
+        assert!(reasoning.contains("erase needs approval within"), "{reasoning}");
+        assert!(reasoning.contains(shown), "{reasoning}");
+        assert!(!reasoning.contains('\u{1b}'), "{reasoning}");
+        assert_eq!(decided.send(gateway.address).await.status, 404, "closed");
+    }
+}
+
+/// Returns the details of the approval request in a stream.
+fn approval_in(received: &str) -> Value {
+    let chunk = received.split("data: ").find(|chunk| chunk.contains("\"approval\":{")).unwrap();
+    let mut values = serde_json::Deserializer::from_str(chunk).into_iter::<Value>();
+    values.next().unwrap().unwrap()["rockbot"]["approval"].clone()
+}

@@ -1,0 +1,37 @@
+//! The fleet as an MCP server: any MCP client calls its tools and agents, within its rights.
+//!
+//! - [`McpFleet`]: the tools of a fleet, with their calls and large results, for all clients;
+//! - [`McpClient`]: an authenticated client and the tools that it may use;
+//! - [`serve_stdio`] and [`serve_streams`]: serve the parent process, or a pair of streams; [`McpHttp`]: serves clients over streamable HTTP;
+//! - [`Discovery`]: the handlers and the bridges of a fleet on a bus.
+//!
+//! A client is a caller like an agent: its calls cross the bus, are recorded in the journal of a handler, and
+//! every error says whether the tool ran.
+
+mod call_id;
+mod call_result;
+mod changes;
+mod client;
+mod discovery;
+mod fleet;
+mod handler;
+mod http;
+mod known_outputs;
+mod output_resource;
+mod prompts;
+mod search;
+mod section;
+mod server_tools;
+mod shared_calls;
+mod stdio;
+mod tool_call;
+mod tool_listing;
+
+pub use self::{
+    client::{InvalidClient, McpClient},
+    discovery::Discovery,
+    fleet::{FleetParts, McpFleet},
+    http::{HttpOptions, McpHttp},
+    section::McpServerSection,
+    stdio::{StdioError, serve_stdio, serve_streams},
+};

@@ -1,0 +1,98 @@
+//! Texts about handlers of one pool that announce different tools, and pools that announce the same.
+
+use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict};
+
+use rockbot_contracts::outside_text::escaped_line;
+
+use crate::wording::count;
+
+/// Maximum number of described tools.
+const MAX_DESCRIBED: usize = 5;
+
+/// Describes tools that not every handler announces alike, and the remedy.
+pub fn describe(tools: &[MismatchedTool]) -> String {
+    let described = tools.iter().take(MAX_DESCRIBED).map(describe_one).collect::<Vec<_>>();
+    let more = match tools.len() - described.len() {
+        0 => String::new(),
+        more => format!("; {}", count(more, "more tool")),
+    };
+    format!(
+        "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
+         run the same tools in all",
+        described.join("; ")
+    )
+}
+
+fn describe_one(tool: &MismatchedTool) -> String {
+    let name = escaped_line(&tool.name);
+    if tool.missing_from.is_empty() {
+        return format!("{name} has different definitions");
+    }
+    format!("{name} is missing from {}", escaped_line(&tool.missing_from.join(", ")))
+}
+
+/// Describes tools that several pools announce, and the remedy.
+pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
+    let one = |conflict: &PoolConflict| {
+        let refused: Vec<_> = conflict.refused.iter().map(ToString::to_string).collect();
+        escaped_line(&format!(
+            "{} of {} is offered, that of {} is refused",
+            conflict.name,
+            conflict.offered,
+            refused.join(", ")
+        ))
+    };
+    let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
+    let more = match conflicts.len() - described.len() {
+        0 => String::new(),
+        more => format!("; {}", count(more, "more tool")),
+    };
+    format!(
+        "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool",
+        described.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{HandlerPool, PoolName, ToolSource};
+    use rockbot_tool_rpc::catalog::ToolOrigin;
+
+    use super::*;
+
+    #[test]
+    fn description_names_tools_and_handlers() {
+        let tool = |name: &str, missing_from: &[&str]| MismatchedTool {
+            pool: HandlerPool::Unnamed,
+            name: name.to_owned(),
+            handlers: vec!["h/1".to_owned()],
+            missing_from: missing_from.iter().map(ToString::to_string).collect(),
+            definitions_differ: missing_from.is_empty(),
+        };
+        let mut tools = vec![tool("read", &[]), tool("word_count", &["h/2", "h/\u{1b}3"])];
+        let text = describe(&tools);
+        let expected =
+            "read has different definitions; word_count is missing from h/2, h/\\u{1b}3;";
+        assert!(text.contains(expected), "{text}");
+        tools.extend((0..7).map(|_| tool("other", &["h/2"])));
+        assert!(describe(&tools).contains("; 4 more tools;"));
+    }
+
+    #[test]
+    fn conflict_names_both_origins() {
+        let origin = |source: &str, pool: Option<&str>| ToolOrigin {
+            source: ToolSource::Other(source.to_owned()),
+            pool: pool.map(|name| PoolName::new(name).unwrap()).into(),
+        };
+        let conflict = PoolConflict {
+            name: "read".to_owned(),
+            offered: origin("files", None),
+            refused: vec![origin("own\u{1b}", Some("web"))],
+        };
+        let text = describe_conflicts(std::slice::from_ref(&conflict));
+        let expected = "read of files in the unnamed pool is offered, that of own\\u{1b} in pool web \
+                        is refused";
+        assert!(text.contains(expected), "{text}");
+        assert!(describe_conflicts(&vec![conflict; 7]).contains("; 2 more tools;"));
+    }
+}

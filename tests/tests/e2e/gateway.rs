@@ -1,0 +1,8 @@
+//! The gateway process, with clients of the OpenAI API that others wrote.
+
+mod embedded;
+mod api;
+mod harness;
+mod openai_clients;
+mod repetition;
+mod traces;
