@@ -97,7 +97,7 @@ impl AgentClient {
         if message.after.is_none() && !message.cancel {
             message.after = self.pending.last_in(agent, &message.session_id);
         }
-        self.send_as(agent, &message, MessageId::generate()).await
+        self.send_as(agent, &message, MessageId::generate(), 1).await
     }
 
     /// Receives the replies to a message that was sent before, also by another process: progress of its
