@@ -1,6 +1,8 @@
 //! The gateway process, with clients of the OpenAI API that others wrote.
 
 mod api;
+mod embedded;
 mod harness;
 mod openai_clients;
 mod repetition;
+mod traces;

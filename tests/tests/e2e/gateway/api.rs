@@ -114,9 +114,10 @@ async fn gateway(fleet: &GatewayFleet) -> (Running, Client) {
     token.rights = Right::ALL.into();
     token.agents = NamePatterns::all();
     TokenFile { tokens: vec![token] }.write(&fleet.fleet.path("tokens.toml")).expect("written");
+    let broker = test_broker_url();
     let settings = [
-        ("ROCKBOT_GATEWAY__WATCH__URL", test_broker_url()),
-        ("ROCKBOT_GATEWAY__LETTERS__URL", test_broker_url()),
+        ("ROCKBOT_GATEWAY__WATCH__URL", broker.as_str()),
+        ("ROCKBOT_GATEWAY__LETTERS__URL", broker.as_str()),
     ];
     let (gateway, address) = fleet.gateway_with("gateway-0", &settings).await;
     (gateway, Client { address, token: secret })
