@@ -62,7 +62,7 @@ impl Gateway {
         let mut router = Router::new();
         for Face { name: face, routes } in faces {
             for Route { path, access, limits, handler, .. } in routes {
-                let guarded = GuardedRoute { guard: guard.clone(), face, access, limits };
+                let guarded = GuardedRoute { guard: guard.clone(), face, path, access, limits };
                 let handler = handler.route_layer(from_fn_with_state(guarded, check));
                 router = router.route(path, handler);
             }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rockbot_agent::{AgentClient, ReplyError};
 use rockbot_contracts::{AgentName, MessageId, UserMessage};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::debug;
+use tracing::{Instrument, Span, debug};
 
 use self::shared_turn::SharedTurn;
 pub(crate) use self::shared_turn::{Followed, Follower};
@@ -30,7 +30,7 @@ type Running = Mutex<HashMap<MessageId, Arc<SharedTurn>>>;
 /// Decides whether a turn without followers in this process is cancelled.
 pub(crate) type AbandonCheck = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// What happens to a turn whose followers are gone.
+/// The end of a turn whose followers are gone.
 #[derive(Clone)]
 pub(crate) struct WhenAbandoned {
     /// Time in which another follower may come.
@@ -71,11 +71,13 @@ impl Turns {
             cancels: when_abandoned.cancels,
         };
         let stopped = self.stopped.clone();
-        tokio::spawn(async move {
+        let driving = async move {
             stopped.run_until_cancelled(driver.drive(message)).await;
             driver.turn.end(Err(ReplyError::Closed));
             driver.running.lock().remove(&driver.id);
-        });
+        };
+        // The trace of the first request has the turn.
+        tokio::spawn(driving.instrument(Span::current()));
         follower
     }
 }

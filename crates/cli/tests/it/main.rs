@@ -15,6 +15,7 @@ mod demo;
 #[cfg(test)]
 mod dlq;
 #[cfg(test)]
+mod gateway;
 mod home;
 #[cfg(test)]
 mod mcp_import;

@@ -10,12 +10,14 @@ use axum::{
     response::Response,
 };
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{
     Guard, body,
     hosts::is_from_other_site,
     refusal::Refusal,
     request::{RequestHost, address},
+    span::{answered, request_span},
 };
 use crate::{
     face::{Access, Rate, RouteLimits},
@@ -27,6 +29,7 @@ use crate::{
 pub(crate) struct GuardedRoute {
     pub(crate) guard: Arc<Guard>,
     pub(crate) face: FaceName,
+    pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) limits: RouteLimits,
 }
@@ -39,10 +42,16 @@ pub(crate) async fn check(
     next: Next,
 ) -> Response {
     let mut response = match route.admit(request).await {
-        Ok(request) => match timeout(route.limits.response, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => Refusal::ResponseTimeout.into_response(Some(route.face)),
-        },
+        Ok(request) => {
+            let span = request_span(&request, route.path, route.face);
+            let response = next.run(request).instrument(span.clone());
+            let response = match timeout(route.limits.response, response).await {
+                Ok(response) => response,
+                Err(_) => Refusal::ResponseTimeout.into_response(Some(route.face)),
+            };
+            answered(&span, response.status());
+            response
+        }
         Err(refusal) => refusal.into_response(Some(route.face)),
     };
     response.extensions_mut().insert(route.face);

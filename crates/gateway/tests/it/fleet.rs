@@ -133,7 +133,7 @@ impl Fleet {
         let definition = AgentDefinition::new(assistant(), "Be brief.");
         let parts = AgentParts::new(definition, model.clone(), registry);
         let agent = Agent::new(AgentParts { approvals, ..parts });
-        let inbox = serve(agent, bus.clone(), 16).await.unwrap();
+        let inbox = serve(agent, bus.clone(), 1024).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
         Self { bus, store, model, _inbox: inbox }
     }

@@ -55,20 +55,26 @@ pub(super) struct GatewayFleet {
 
 impl GatewayFleet {
     pub(super) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts a fleet whose handler and agent have further settings.
+    pub(super) async fn start_with(settings: &[(&str, &str)]) -> Self {
         let fleet = Fleet::new();
         fleet.write("script.toml", SCRIPT);
         let faces = BTreeSet::from([FaceName::Openai]);
         let (token, secret) = Token::generate("tests", faces).expect("a token");
         let token = Token { rights: [Right::Talk].into(), agents: NamePatterns::all(), ..token };
         TokenFile { tokens: vec![token] }.write(&fleet.path("tokens.toml")).expect("written");
-        let handler = fleet.handler("handler-1").await;
+        let handler = fleet.handler_with("handler-1", settings).await;
         let mut agent = fleet.program("rockbot-agent");
         let conversations = format!("sqlite:{}", fleet.path("conversations.db").display());
         agent
             .env("ROCKBOT_LLM__PROVIDER", "scripted")
             .env("ROCKBOT_LLM__SCRIPT", fleet.path("script.toml"))
             .env("ROCKBOT_MEMORY__STORE", "memory:")
-            .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", conversations);
+            .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", conversations)
+            .envs(settings.iter().copied());
         let mut agent = Running::start(agent);
         agent.expect_log("ready").await;
         Self { fleet, token: secret, _handler: handler, _agent: agent }
@@ -76,6 +82,15 @@ impl GatewayFleet {
 
     /// Starts a gateway, and returns it with its address.
     pub(super) async fn gateway(&self, instance: &str) -> (Running, String) {
+        self.gateway_with(instance, &[]).await
+    }
+
+    /// Starts a gateway with further settings.
+    pub(super) async fn gateway_with(
+        &self,
+        instance: &str,
+        settings: &[(&str, &str)],
+    ) -> (Running, String) {
         let mut command = self.fleet.program("rockbot-gateway");
         let store = format!("sqlite:{}", self.fleet.path("gateway.db").display());
         command
@@ -83,7 +98,8 @@ impl GatewayFleet {
             .env("ROCKBOT_GATEWAY__ADDRESS", "127.0.0.1:0")
             .env("ROCKBOT_GATEWAY__MESSAGES_PER_MINUTE", "6000")
             .env("ROCKBOT_GATEWAY__TOKENS", self.fleet.path("tokens.toml"))
-            .env("ROCKBOT_GATEWAY__STORE", store);
+            .env("ROCKBOT_GATEWAY__STORE", store)
+            .envs(settings.iter().copied());
         let mut gateway = Running::start(command);
         gateway.expect_log("ready").await;
         let log = gateway.log();
@@ -94,19 +110,7 @@ impl GatewayFleet {
 
     /// Starts a scenario of a client against the gateway at `address`.
     pub(super) fn client(&self, program: &str, arguments: &[&str], address: &str) -> Running {
-        let folder = std::env::var_os("ROCKBOT_TEST_OPENAI_CLIENTS").expect(
-            "ROCKBOT_TEST_OPENAI_CLIENTS is not set: run the tests with `cargo xtask test`",
-        );
-        let mut command = Command::new(PathBuf::from(folder).join(program));
-        let (scenario, rest) = arguments.split_first().expect("a scenario");
-        command
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("OPENAI_API_KEY", &self.token)
-            .arg(scenario)
-            .arg(format!("http://{address}/v1"))
-            .args(rest);
-        Running::start(command)
+        client(program, arguments, address, &self.token)
     }
 
     /// Runs a scenario and returns its outcome.
@@ -121,4 +125,25 @@ impl GatewayFleet {
         let runs = std::fs::read_to_string(self.fleet.path("runs.txt"));
         runs.unwrap_or_default().lines().count()
     }
+}
+
+/// Starts a scenario of a client with this token.
+pub(crate) fn client(program: &str, arguments: &[&str], address: &str, token: &str) -> Running {
+    let folder = std::env::var_os("ROCKBOT_TEST_OPENAI_CLIENTS")
+        .expect("ROCKBOT_TEST_OPENAI_CLIENTS is not set: run the tests with `cargo xtask test`");
+    let mut command = Command::new(PathBuf::from(folder).join(program));
+    let (scenario, rest) = arguments.split_first().expect("a scenario");
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("OPENAI_API_KEY", token)
+        .arg(scenario)
+        .arg(format!("http://{address}/v1"))
+        .args(rest);
+    Running::start(command)
+}
+
+/// Returns the script of the model.
+pub(super) fn script() -> &'static str {
+    SCRIPT
 }
