@@ -116,7 +116,7 @@ impl AgentClient {
         if message.after.is_none() && !message.cancel {
             message.after = self.pending.last_in(agent, &message.session_id);
         }
-        self.send_as(agent, &message, MessageId::generate()).await
+        self.send_as(agent, &message, MessageId::generate(), 1).await
     }
 
     /// Sends a message under an id that the caller chose, like [`send`](Self::send). The agent runs one turn for
@@ -138,7 +138,7 @@ impl AgentClient {
             // A message that is repeated must not wait for itself.
             message.after = last.filter(|last| *last != message_id);
         }
-        self.send_as(agent, &message, message_id).await
+        self.send_as(agent, &message, message_id, 1).await
     }
 
     /// Receives the replies to a message that was sent before, also by another process: progress of its
