@@ -1,7 +1,7 @@
 //! The gateway process, with clients of the OpenAI API that others wrote.
 
-mod embedded;
 mod api;
+mod embedded;
 mod harness;
 mod openai_clients;
 mod repetition;

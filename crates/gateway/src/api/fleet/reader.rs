@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use axum::{Json, extract::State};
 use rockbot_bus::{Bus, QueueState};
 use rockbot_contracts::{
-    AgentName, HandlerPool, QueueSpec, identity::User, topology::{tool_invoke_mcp, user_message},
+    AgentName, HandlerPool, QueueSpec,
+    identity::User,
+    topology::{tool_invoke_mcp, user_message},
 };
 use rockbot_monitor::{
     WorkQueue,
