@@ -17,6 +17,7 @@ use serde_json::json;
 use self::failure::failure_of;
 use crate::{
     arguments::Dlq,
+    completion::names::Names,
     confirm::require_confirmation,
     failure::{Failure, Outcome},
     fleet::Fleet,

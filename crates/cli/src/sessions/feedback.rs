@@ -52,7 +52,7 @@ async fn last_answered(
         }
         Ok(())
     };
-    transcript::for_each_item(conversations, session, read).await?;
+    conversations.for_each_item(session, read).await?;
     answered.ok_or_else(|| Failure {
         code: exit::ANSWERED_WITH_ERROR,
         cause: anyhow::anyhow!(

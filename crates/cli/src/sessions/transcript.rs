@@ -2,21 +2,16 @@
 
 use std::io;
 
-use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
-    ConversationRequest, ConversationResponse, Executed, SessionId,
-    conversation::{FeedbackRating, HistoryBody, HistoryItem},
+    Executed, SessionId,
+    conversation::{FeedbackRating, HistoryBody},
     user::TurnOutcome,
 };
 use rockbot_service::exit;
 use serde_json::json;
 
 use super::access::Conversations;
-use crate::{
-    failure::{Failure, Outcome},
-    print::outln,
-    render,
-};
+use crate::{failure::Outcome, print::outln, render};
 
 /// Longest shown line of arguments or of a result, in characters.
 const MAX_LINE_CHARS: usize = 200;

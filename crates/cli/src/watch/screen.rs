@@ -346,7 +346,7 @@ mod tests {
         let screen = shown(&mut view, (140, 6), 10);
         assert!(screen.contains("paused, 1 new") && screen.contains("[state:live]"), "{screen}");
         let header = Header { bus: String::new(), connected: false };
-        let line = header_line(&view, &header).to_string();
+        let line = header_line(&view, &header, &Rates::default()).to_string();
         assert!(line.contains("disconnected"), "{line}");
     }
 }
