@@ -239,7 +239,6 @@ impl Delegation {
             .increment(1);
         let tokens = ended.spent.prompt_tokens + ended.spent.completion_tokens;
         counter!("rockbot_agent_delegations_tokens_total").increment(tokens);
-        self.changed.notify_waiters();
         if let Some(message) = ended.message() {
             let body = ReplyBody::DelegationEnded {
                 task_id: ended.task.clone(),
@@ -249,6 +248,8 @@ impl Delegation {
             // The result follows in any case.
             let _ = self.tell(&ended.root, message, body).await;
         }
+        // After the reply, so that users see the end before the answer on it.
+        self.changed.notify_waiters();
         Ok(ended)
     }
 
