@@ -61,7 +61,6 @@ impl Gateway {
     }
 
     /// Returns the router: every route behind the guard.
-    #[must_use]
     pub fn into_router(self) -> Router {
         let Self { guard, faces, .. } = self;
         let mut router = Router::new();

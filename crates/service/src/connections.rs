@@ -276,10 +276,18 @@ impl AsyncRead for Connection {
         }
         loop {
             ready!(this.timer.as_mut().poll(context));
-            if this.waiting.requests.load(Ordering::Acquire) == 0 {
+            let now = Instant::now();
+            let next = if this.waiting.requests.load(Ordering::Acquire) > 0 {
+                now + this.idle_timeout
+            } else {
+                // The last request may have ended after its last byte.
+                let since = this.waiting.since.lock().filter(|_| this.phase == Phase::Response);
+                since.map_or(now, |since| since + this.idle_timeout)
+            };
+            if next <= now {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            this.timer.as_mut().reset(Instant::now() + this.idle_timeout);
+            this.timer.as_mut().reset(next);
         }
     }
 }

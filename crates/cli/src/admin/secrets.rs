@@ -204,7 +204,7 @@ mod tests {
         let database = UrlWithoutUser::parse("postgres://db/rockbot", &["postgres"]).unwrap();
         let write = || write_for_kubernetes(&fleet(), &folder, &broker, &database).unwrap();
         write();
-        let users = ["agent.assistant", "cli", "mcp-bridge", "monitor", "operator"];
+        let users = ["agent.assistant", "cli", "gateway", "mcp-bridge", "monitor", "operator"];
         let users = users.iter().chain(&["scripts-manager", "tool-handler"]);
         let users = users.map(|user| format!("rockbot.{user}"));
         let expected: Vec<_> = std::iter::once(DEFINITIONS.to_owned()).chain(users).collect();

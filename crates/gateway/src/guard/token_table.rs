@@ -56,7 +56,7 @@ impl TokenTable {
                         self.replace(file);
                     }
                     Err(problem) => {
-                        error!(problem, "file of tokens is invalid; the last one applies")
+                        error!(problem, "file of tokens is invalid; the last one applies");
                     }
                 },
                 Err(FileError::Io(cause)) if cause.kind() == io::ErrorKind::NotFound => {

@@ -60,7 +60,7 @@ impl Output {
     pub(super) fn pieces(&mut self, followed: Followed) -> Vec<Piece> {
         match followed {
             Followed::Reply(reply) => self.reply(&reply),
-            Followed::Lost(lost) => vec![line(format!("{lost} replies of the agent were lost"))],
+            Followed::Lost(lost) => vec![line(&format!("{lost} replies of the agent were lost"))],
             Followed::Failed(error) => vec![Piece::Failed(error.into())],
         }
     }
@@ -73,17 +73,16 @@ impl Output {
             }
             ReplyBody::ToolStarted { tool_name, arguments, .. } => {
                 self.step.clear();
-                vec![line(format!("{tool_name} {}", shown(arguments)))]
+                vec![line(&format!("{tool_name} {}", shown(arguments)))]
             }
-            ReplyBody::ToolProgressed { text, .. } => vec![line(shown(text))],
+            ReplyBody::ToolProgressed { text, .. } => vec![line(&shown(text))],
             ReplyBody::ToolFinished { tool_name, elapsed_us, error, executed, .. } => {
-                vec![line(finished(tool_name, *elapsed_us, error.as_ref(), *executed))]
+                vec![line(&finished(tool_name, *elapsed_us, error.as_ref(), *executed))]
             }
             ReplyBody::ApprovalAsked { .. } => approval(&reply.body).into_iter().collect(),
             ReplyBody::Resumed { .. } => {
                 let mut pieces = vec![line(
-                    "another process continues the turn; the text since the last tool call is written again"
-                        .to_owned(),
+                    "another process continues the turn; the text since the last tool call is written again",
                 )];
                 if !std::mem::take(&mut self.step).is_empty() {
                     pieces.extend(self.content("\n\n"));
@@ -147,7 +146,7 @@ pub(super) fn stopped(text: &str, stop: Vec<String>) -> String {
     stopped
 }
 
-fn line(text: String) -> Piece {
+fn line(text: &str) -> Piece {
     Piece::Reasoning(format!("[{text}]\n"))
 }
 

@@ -118,7 +118,7 @@ fn text_bytes(body: &ReplyBody) -> usize {
     }
 }
 
-/// A reply that a follower receives, or the reason why there is none.
+/// A reply that a follower receives, or the reason why none follows.
 #[derive(Debug, Clone)]
 pub(crate) enum Followed {
     /// A reply.

@@ -235,7 +235,7 @@ async fn guard_refuses_by_the_table() {
                 credentials: &credentials,
                 face,
                 method: method.as_str(),
-                path: route.path.replace('{', "").replace('}', ""),
+                path: route.path.replace(['{', '}'], ""),
                 access: route.access,
                 body_bytes: route.limits.body_bytes,
             };
