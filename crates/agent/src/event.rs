@@ -80,7 +80,7 @@ pub enum TurnEvent {
     ApprovalClosed {
         /// Id of the approval request.
         approval_id: ApprovalId,
-        /// How it was closed.
+        /// Its outcome.
         decision: ApprovalOutcome,
     },
     /// Progress of a running call.

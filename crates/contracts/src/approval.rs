@@ -37,7 +37,7 @@ impl Message for ApprovalAnswer {
     const TYPE: &'static str = "ApprovalAnswer";
 }
 
-/// How an approval request was closed.
+/// Outcome of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalOutcome {

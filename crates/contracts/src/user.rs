@@ -235,7 +235,7 @@ pub enum ReplyBody {
     ApprovalClosed {
         /// The approval request.
         approval_id: ApprovalId,
-        /// How it was closed.
+        /// Its outcome.
         decision: ApprovalOutcome,
     },
     /// The message was added to the running turn, whose answer follows.

@@ -46,7 +46,7 @@ pub enum LetterError {
     /// A letter was not sent again. It stays in the queue.
     #[error("cannot resend dead letter {id}")]
     Publish {
-        /// The message id of the letter.
+        /// The message id of the letter, with invisible characters escaped.
         id: String,
         /// The cause.
         #[source]

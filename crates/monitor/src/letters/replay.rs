@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rockbot_bus::{Bus, Publication, Settlement};
-use rockbot_contracts::{Envelope, QueueName, RoutingKey, envelope::TimeBudget};
+use rockbot_contracts::{
+    Envelope, QueueName, RoutingKey, envelope::TimeBudget, outside_text::escaped_line,
+};
 
 use super::{
     dead_letters::{DeadLetters, MAX_HELD, Purpose, Selection},
@@ -66,7 +68,7 @@ pub async fn replay(
         }
         if let Err(error) = bus.publish(Publication::mandatory(key.clone(), message)).await {
             letters.hold(letter);
-            let id = pair.0.message_id.to_string();
+            let id = escaped_line(pair.0.message_id.as_str());
             replayed.failure = Some(LetterError::Publish { id, source: error });
             break;
         }
