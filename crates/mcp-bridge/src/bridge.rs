@@ -207,7 +207,11 @@ impl Bridge {
         let catalog = &self.context.catalog;
         let servers = self.read();
         let servers = servers.values().map(|entry| &entry.server);
-        servers.map(|server| ServerStatus::new(server.config(), &server.state(), catalog)).collect()
+        let status = |server: &Arc<Server>| {
+            let listed = catalog.listed_tools(&server.config().name);
+            ServerStatus::new(server.config(), &server.state(), listed)
+        };
+        servers.map(status).collect()
     }
 
     /// Returns `true` once a servers file was applied.

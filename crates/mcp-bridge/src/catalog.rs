@@ -22,6 +22,7 @@ use tracing::warn;
 use crate::{
     definitions::{Definitions, Offers},
     server_session::ServerInfo,
+    status::ListedTools,
     summary,
     tool_caller::ToolCaller,
 };
@@ -100,9 +101,16 @@ impl Catalog {
         Some(self.servers().get(&server.to_lowercase())?.details.server.clone())
     }
 
-    /// Returns the number of tools that a server lists and that cannot be offered.
-    pub(crate) fn left_out(&self, server: &str) -> usize {
-        self.servers().get(&server.to_lowercase()).map_or(0, |entry| entry.left_out)
+    /// Returns the listed tools of a server, for its status.
+    pub(crate) fn listed_tools(&self, server: &str) -> Option<ListedTools> {
+        let servers = self.servers();
+        let entry = servers.get(&server.to_lowercase())?;
+        let McpServerSummary { tool_count, rejected_tools, .. } = &entry.details.server;
+        Some(ListedTools {
+            offered: *tool_count as usize,
+            rejected: rejected_tools.clone(),
+            left_out: entry.left_out,
+        })
     }
 
     /// Replaces the tools of a server, and its other offers. Calls `updated` before the index is published,

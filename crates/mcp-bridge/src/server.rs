@@ -279,7 +279,8 @@ impl ConnectionTask {
     /// Publishes the current state for people.
     fn publish_state(&self) {
         let config = self.caller.config();
-        let status = ServerStatus::new(config, &self.state.borrow(), &self.context.catalog);
+        let listed = self.context.catalog.listed_tools(&config.name);
+        let status = ServerStatus::new(config, &self.state.borrow(), listed);
         self.context.states.publish(status.announced(self.restarts));
     }
 

@@ -46,7 +46,7 @@ pub(crate) trait ServerSession: Send + Sync {
     /// Returns a page of the resources, or of the resource templates, within 20 s.
     ///
     /// # Errors
-    /// See [`ContentFailure`]. Default: there are none.
+    /// See [`ContentFailure`]. Default: always.
     fn resources(
         &self,
         _templates: bool,

@@ -3,7 +3,6 @@
 use rockbot_contracts::mcp::{McpConnection, McpRejectedTool, McpServerState};
 
 use crate::{
-    catalog::Catalog,
     config::ServerConfig,
     state::{ActiveSession, ServerState},
 };
@@ -33,8 +32,23 @@ pub struct ServerStatus {
     pub reason: Option<String>,
 }
 
+/// The listed tools of a server.
+#[derive(Debug, Default)]
+pub(crate) struct ListedTools {
+    pub(crate) offered: usize,
+    /// Tools that cannot be offered, within the limit of a summary.
+    pub(crate) rejected: Vec<McpRejectedTool>,
+    /// The number of all of those tools.
+    pub(crate) left_out: usize,
+}
+
 impl ServerStatus {
-    pub(crate) fn new(config: &ServerConfig, state: &ServerState, catalog: &Catalog) -> Self {
+    /// Returns the status of a server. `listed` are its tools while the catalog has them.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        state: &ServerState,
+        listed: Option<ListedTools>,
+    ) -> Self {
         let connection = match state {
             ServerState::Ready(_) => McpConnection::Connected,
             ServerState::OwnedElsewhere { .. } => McpConnection::OwnedElsewhere,
@@ -56,26 +70,17 @@ impl ServerStatus {
             }
             ServerState::Stopped => (None, None),
         };
-        let offered = match connection {
-            McpConnection::Connected => catalog.summary(&config.name),
-            _ => None,
-        };
-        let (tools, rejected_tools) = offered.map_or((0, Vec::new()), |summary| {
-            (summary.tool_count as usize, summary.rejected_tools)
-        });
+        let listed = listed.filter(|_| connection == McpConnection::Connected);
+        let ListedTools { offered, rejected, left_out } = listed.unwrap_or_default();
         Self {
             name: config.name.clone(),
             transport: config.transport.name(),
             required: config.required,
             connection,
             ready: connection.is_usable(),
-            tools,
-            rejected_tools,
-            tools_left_out: if connection == McpConnection::Connected {
-                catalog.left_out(&config.name)
-            } else {
-                0
-            },
+            tools: offered,
+            rejected_tools: rejected,
+            tools_left_out: left_out,
             protocol_version,
             reason,
         }
