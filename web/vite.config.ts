@@ -17,6 +17,7 @@ export default defineConfig({
     cssCodeSplit: false,
     assetsInlineLimit: 0,
     reportCompressedSize: false,
+    license: { fileName: "licenses.txt" },
     rolldownOptions: {
       // The classes of `diff` that are not used have no effects.
       treeshake: { moduleSideEffects: (id) => !/node_modules\/diff\//.test(id) },

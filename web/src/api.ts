@@ -52,16 +52,17 @@ export interface Agent {
   moreTools?: number;
 }
 
+/** Absent amounts are 0. */
 export interface Spending {
-  modelCalls: number;
-  promptTokens: number;
-  completionTokens: number;
-  unmeteredCalls: number;
-  toolCalls: number;
-  toolBytesIn: number;
-  toolBytesOut: number;
-  costMicros: number;
-  unpricedCalls: number;
+  modelCalls?: number;
+  promptTokens?: number;
+  completionTokens?: number;
+  unmeteredCalls?: number;
+  toolCalls?: number;
+  toolBytesIn?: number;
+  toolBytesOut?: number;
+  costMicros?: number;
+  unpricedCalls?: number;
 }
 
 export interface TurnUsage {

@@ -138,7 +138,8 @@ impl AgentClient {
             // A message that is repeated must not wait for itself.
             message.after = last.filter(|last| *last != message_id);
         }
-        self.send_as(agent, &message, message_id, 1).await
+        // An id that the caller chose may have been sent before, by this process or another.
+        self.send_as(agent, &message, message_id, 2).await
     }
 
     /// Receives the replies to a message that was sent before, also by another process: progress of its

@@ -25,6 +25,7 @@ export class LiveCalls {
   version = $state(0);
   #current = new CallList();
   #filter = "";
+  #hasFigures = false;
   #figuresMs = Number.NEGATIVE_INFINITY;
 
   /** Follows the stream until the returned function is called. */
@@ -42,12 +43,10 @@ export class LiveCalls {
     this.#show();
   }
 
-  /** Number of calls that arrived since the display was stopped, as far as they are kept. */
-  get held(): number {
-    const newest = this.order[0];
-    return newest === undefined
-      ? this.#current.order.length
-      : Math.max(0, this.#current.order.indexOf(newest));
+  /** Starts or stops the figures by tool, which are computed once a second. */
+  setFigures(hasFigures: boolean): void {
+    this.#hasFigures = hasFigures;
+    this.figures = hasFigures ? this.#current.byTool() : [];
   }
 
   #receive({ event, data }: StreamEvent) {
@@ -72,7 +71,9 @@ export class LiveCalls {
     if (frame.snapshot || now - this.#figuresMs > FIGURES_MS) {
       this.#figuresMs = now;
       this.perSecond = [...this.perSecond, frame.rates.perSecond].slice(-MAX_RATES);
-      this.figures = this.#current.byTool();
+      if (this.#hasFigures) {
+        this.figures = this.#current.byTool();
+      }
     }
     if (!this.isHeld) {
       this.list = this.#current;

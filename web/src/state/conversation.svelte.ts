@@ -71,7 +71,9 @@ export class OpenConversation {
       this.isReadOnly = snapshot.readOnly;
       this.#transcript = transcript;
       for (const event of this.#waiting.splice(0)) {
-        transcript.add(event);
+        if (event.conversation === snapshot.conversation.id) {
+          transcript.add(event);
+        }
       }
       this.problem = null;
       this.isLoading = false;
@@ -86,6 +88,11 @@ export class OpenConversation {
       if (!this.#isClosed && load === this.#loads) {
         this.problem = asProblem(error);
         this.isLoading = false;
+        if (this.problem.status === 404) {
+          // Deleted, or no longer shared. The gateway refuses streams with its topic.
+          this.#unsubscribe?.();
+          this.isReadOnly = true;
+        }
       }
     }
   }
@@ -128,7 +135,8 @@ export class OpenConversation {
       this.#waiting.push(received);
       return;
     }
-    if (!this.#transcript.add(received)) {
+    // Other conversations share the stream, and a shared one has no topic with its own id.
+    if (received.conversation !== this.entry?.id || !this.#transcript.add(received)) {
       return;
     }
     if (received.kind === "renamed" && this.entry) {

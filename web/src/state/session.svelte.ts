@@ -29,7 +29,7 @@ export class Session {
   problem: Problem | null = $state.raw(null);
   route: Route = $state.raw({ screen: "talk", id: "" });
   connection: ConnectionState = $state.raw({ kind: "connecting" });
-  /** Time of the gateway minus that of this machine, in milliseconds. */
+  /** Clock of the gateway minus that of the browser, in milliseconds. */
   clockOffsetMs = 0;
   /** Local time, once a second. */
   now = $state(Date.now());

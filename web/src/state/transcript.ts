@@ -302,10 +302,7 @@ export class Transcript {
         this.#note(`${event.text || event.code}`, "warning");
         break;
       case "lost":
-        this.#note(
-          `${event.count} ${event.count === 1 ? "event was" : "events were"} lost on the way`,
-          "warning",
-        );
+        this.#note(event.count > 0 ? `Up to ${event.count} events were lost` : "Events were lost", "warning");
         break;
       default:
         break;

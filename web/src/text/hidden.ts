@@ -61,21 +61,38 @@ export function stripped(text: string): string {
   return text.replaceAll("\r\n", "\n").replace(sequence, "").replace(hidden, "");
 }
 
-/** Splits `text` at hidden characters, which become escapes such as `\u{202e}`. */
-export function exactParts(text: string): Part[] {
+/** The beginning of a text, in parts. */
+export interface Exact {
+  parts: Part[];
+  /** End of the beginning, in UTF-16 units. */
+  end: number;
+}
+
+/**
+ * Splits `text` at hidden characters, which become escapes such as `\u{202e}`. It ends after `maxUnits` UTF-16 units, or
+ * before more than `maxHidden` groups of hidden characters.
+ */
+export function exactParts(text: string, maxUnits = text.length, maxHidden = maxUnits): Exact {
+  const head = text.length <= maxUnits ? text : text.slice(0, maxUnits);
   const parts: Part[] = [];
   let end = 0;
-  for (const match of text.matchAll(exact)) {
+  let groups = 0;
+  for (const match of head.matchAll(exact)) {
     if (match.index > end) {
-      parts.push({ text: text.slice(end, match.index), isHidden: false });
+      parts.push({ text: head.slice(end, match.index), isHidden: false });
+      end = match.index;
+    }
+    groups += 1;
+    if (groups > maxHidden) {
+      return { parts, end };
     }
     parts.push({ text: Array.from(match[0], escaped).join(""), isHidden: true });
     end = match.index + match[0].length;
   }
-  if (end < text.length) {
-    parts.push({ text: text.slice(end), isHidden: false });
+  if (end < head.length) {
+    parts.push({ text: head.slice(end), isHidden: false });
   }
-  return parts;
+  return { parts, end: head.length };
 }
 
 /** Returns the first line of `text` without hidden characters, at most `maxChars` characters and an ellipsis. */

@@ -139,6 +139,29 @@ test("lost stream is reported with the next attempt", async ({ page, gateway }) 
   await expect(page.getByText(/Not live/)).toHaveCount(0);
 });
 
+test("shared conversation shows its own events only", async ({ context, page, gateway }) => {
+  const other = "0199b1c2-0000-7000-8000-0000000000a2";
+  await page.goto(`${gateway.url}/#/shared/${TALK}`);
+  await expect.poll(() => gateway.streams).toBe(1);
+  const tab = await context.newPage();
+  await tab.goto(`${gateway.url}/#/talk/${other}`);
+  await expect.poll(() => gateway.opened).toBeGreaterThan(1);
+  await expect.poll(() => gateway.streams).toBe(1);
+  gateway.emit(other, { kind: "text_delta", messageId: "m", text: "of the other" });
+  await expect(tab.getByText("of the other")).toBeVisible();
+  const event = {
+    id: "5f3c9a1b2d4e6f70-900",
+    conversation: TALK,
+    messageId: "m",
+    atMs: 1,
+    kind: "text_delta",
+    text: "of the shared",
+  };
+  gateway.send(`shared:${TALK}`, "conversation", event, event.id);
+  await expect(page.getByText("of the shared")).toBeVisible();
+  await expect(page.getByText("of the other")).toHaveCount(0);
+});
+
 test("seven tabs share one stream", async ({ context, page, gateway }) => {
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   const tabs = [page];

@@ -160,6 +160,21 @@ test("conversation is renamed, shared, found and deleted", async ({ page, gatewa
   expect(gateway.conversations.has(TALK)).toBe(false);
 });
 
+test("ended share stays and says so", async ({ page, gateway }) => {
+  gateway.conversation(TALK).history.push({ number: 1, kind: "answer", text: "Done.", outcome: "completed" });
+  await page.goto(`${gateway.url}/#/shared/${TALK}`);
+  await expect(page.getByText("read only")).toBeVisible();
+  await expect.poll(() => gateway.streams).toBe(1);
+  gateway.refusals.set(`GET /shared/${TALK}`, {
+    status: 404,
+    code: "not_found",
+    detail: "the share has ended",
+  });
+  gateway.send(`shared:${TALK}`, "reset", { topic: `shared:${TALK}`, reason: "ended" });
+  await expect(page.getByText("the share has ended")).toBeVisible();
+  await expect(page.getByText("Done.")).toBeVisible();
+});
+
 test("message during a turn is taken into it, and the turn is stopped", async ({ page, gateway }) => {
   playTurns(gateway);
   await page.goto(`${gateway.url}/#/talk/${TALK}`);

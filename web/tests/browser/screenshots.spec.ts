@@ -13,6 +13,7 @@ for (const colorScheme of ["light", "dark"] as const) {
     test.use({ colorScheme, viewport: { width: 1180, height: 700 } });
 
     test("talk with an approval request", async ({ page, gateway }) => {
+      await page.setViewportSize({ width: 1180, height: 810 });
       playTurns(gateway);
       await page.goto(`${gateway.url}/#/talk/${TALK}`);
       await page

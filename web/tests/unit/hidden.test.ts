@@ -24,19 +24,26 @@ test("running text loses sequences and hidden characters", () => {
 });
 
 test("exact text shows hidden characters as escapes", () => {
-  assert.deepEqual(exactParts("rm\u202e -rf"), [
+  assert.deepEqual(exactParts("rm\u202e -rf").parts, [
     { text: "rm", isHidden: false },
     { text: "\\u{202e}", isHidden: true },
     { text: " -rf", isHidden: false },
   ]);
-  assert.deepEqual(exactParts("\u{e0041}\u200d"), [{ text: "\\u{e0041}\\u{200d}", isHidden: true }]);
+  assert.deepEqual(exactParts("\u{e0041}\u200d").parts, [{ text: "\\u{e0041}\\u{200d}", isHidden: true }]);
 });
 
 test("exact text keeps every visible character", () => {
   const shown = exactParts(HOSTILE)
-    .map((part) => part.text)
+    .parts.map((part) => part.text)
     .join("");
   assert.equal(shown, "\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}\\u{200b}harm");
+});
+
+test("exact text is bounded in length and in groups of hidden characters", () => {
+  assert.deepEqual(exactParts("abcdef", 4), { parts: [{ text: "abcd", isHidden: false }], end: 4 });
+  const { parts, end } = exactParts("a\u200db".repeat(100), 300, 3);
+  assert.equal(parts.filter((part) => part.isHidden).length, 3);
+  assert.equal(end, 10);
 });
 
 test("line is bounded without reading a large text", () => {

@@ -60,15 +60,16 @@ fn model(plans: &Value, steps: Vec<ScriptedTurn>) -> Arc<RecordingModel> {
 /// Returns the result of the plans. Requests of steps have no results of plans.
 fn result(model: &RecordingModel) -> String {
     let requests = model.requests.lock().unwrap();
-    let texts =
-        requests.iter().flat_map(|request| &request.messages).filter_map(|message| match message {
+    let messages = requests.iter().flat_map(|request| &request.messages);
+    let texts: Vec<_> = messages
+        .filter_map(|message| match message {
             rockbot_llm::ChatMessage::Tool { content, .. } => Some(content.clone()),
             _ => None,
-        });
-    texts
-        .filter(|text| text.contains("wisp(s) completed") || text.contains("definition"))
-        .last()
-        .unwrap()
+        })
+        .collect();
+    let is_result =
+        |text: &String| text.contains("wisp(s) completed") || text.contains("definition");
+    texts.into_iter().rfind(is_result).unwrap()
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 use serde_json::json;
 
-use super::{access::Conversations, transcript};
+use super::access::Conversations;
 use crate::{
     failure::{Failure, Outcome},
     print::outln,

@@ -131,6 +131,50 @@ pub(crate) enum EventBody {
         /// Number of the process that runs the turn, from 1.
         attempt: u32,
     },
+    /// Another agent answers from here on.
+    HandedOff {
+        /// The agent.
+        to: String,
+    },
+    /// What the agent says about the state of its work.
+    TaskStatus {
+        /// State.
+        status: String,
+        /// What is done.
+        done: String,
+        /// What is left.
+        pending: String,
+        /// What it does now.
+        now: String,
+    },
+    /// Progress of work that the agent handed over.
+    DelegationProgressed {
+        /// The work.
+        task_id: String,
+        /// A line of text.
+        text: String,
+    },
+    /// Work that the agent handed over has ended.
+    DelegationEnded {
+        /// The work.
+        task_id: String,
+        /// How it ended.
+        state: String,
+        /// The first characters of the result.
+        preview: String,
+    },
+    /// A further answer, on the results of handed over work. It ends no turn.
+    FollowUp {
+        /// The work.
+        task_ids: Vec<String>,
+        /// Text.
+        text: String,
+        /// Outcome of the turn that read the results.
+        outcome: String,
+        /// Usage of that turn and of the work.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<Box<UsageView>>,
+    },
     /// The answer. It ends the turn.
     Answer {
         /// Text.
@@ -235,6 +279,24 @@ impl EventBody {
                 outcome: name_of(&outcome),
                 usage: usage.map(|usage| Box::new(usage.into())),
             },
+            ReplyBody::HandedOff { to } => Self::HandedOff { to },
+            ReplyBody::TaskStatus { status, done, pending, now } => {
+                Self::TaskStatus { status, done, pending, now }
+            }
+            ReplyBody::DelegationProgressed { task_id, text } => {
+                Self::DelegationProgressed { task_id: task_id.to_string(), text }
+            }
+            ReplyBody::DelegationEnded { task_id, state, preview } => Self::DelegationEnded {
+                task_id: task_id.to_string(),
+                state: state.as_str().to_owned(),
+                preview,
+            },
+            ReplyBody::FollowUp { task_ids, text, outcome, usage } => Self::FollowUp {
+                task_ids: task_ids.iter().map(ToString::to_string).collect(),
+                text,
+                outcome: name_of(&outcome),
+                usage: usage.map(|usage| Box::new(usage.into())),
+            },
             ReplyBody::Other => return None,
         })
     }
@@ -260,12 +322,18 @@ impl EventBody {
             | Self::TextDelta { text }
             | Self::ToolProgressed { text, .. }
             | Self::Answer { text, .. }
+            | Self::FollowUp { text, .. }
+            | Self::DelegationProgressed { text, .. }
+            | Self::DelegationEnded { preview: text, .. }
             | Self::Failed { text, .. }
             | Self::Renamed { title: text } => text.len(),
             Self::ToolStarted { arguments, .. } | Self::ApprovalAsked { arguments, .. } => {
                 arguments.len()
             }
             Self::ToolFinished { result, .. } => result.as_ref().map_or(0, String::len),
+            Self::TaskStatus { status, done, pending, now } => {
+                status.len() + done.len() + pending.len() + now.len()
+            }
             _ => 0,
         };
         texts + 512

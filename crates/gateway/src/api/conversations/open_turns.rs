@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use rockbot_contracts::{ApprovalAnswer, ApprovalId, MessageId, SessionId};
+use rockbot_contracts::{AgentName, ApprovalAnswer, ApprovalId, MessageId, SessionId};
 
 use super::{
     event::{EventBody, parse_decision},
@@ -19,10 +19,17 @@ const MAX_OPEN: usize = 1024;
 /// Number of answered messages and closed approval requests that are remembered.
 const MAX_REMEMBERED: usize = 4096;
 
+/// Largest number of conversations whose agent is remembered.
+const MAX_CONVERSATIONS: usize = 4096;
+
 /// The messages without an answer, and those that were answered recently.
 #[derive(Default)]
 pub(super) struct OpenTurns {
     open: HashMap<MessageId, OpenTurn>,
+    /// Work that agents handed over and whose calls wait for a decision.
+    further: HashMap<MessageId, OpenTurn>,
+    /// The conversations that this process sent messages to.
+    agents: HashMap<SessionId, AgentName>,
     answered: Remembered<MessageId>,
     closed: Remembered<ApprovalId>,
 }
@@ -37,6 +44,17 @@ struct OpenTurn {
     approvals: HashMap<ApprovalId, OpenApproval>,
 }
 
+impl OpenTurn {
+    fn new(session: SessionId, start: Option<Position>) -> Self {
+        Self { session, start, steers: false, approvals: HashMap::new() }
+    }
+
+    /// Returns whether an approval request has not expired.
+    fn waits_at(&self, now_ms: u64) -> bool {
+        self.approvals.values().any(|approval| approval.expires_at_ms > now_ms)
+    }
+}
+
 /// An approval request that was not closed.
 struct OpenApproval {
     call_hash: String,
@@ -48,7 +66,8 @@ struct OpenApproval {
 impl OpenTurns {
     /// Follows approval requests, and adds the person who decided.
     pub(super) fn record(&mut self, message: &MessageId, mut body: EventBody) -> EventBody {
-        let Some(turn) = self.open.get_mut(message) else { return body };
+        let turn = self.open.get_mut(message).or_else(|| self.further.get_mut(message));
+        let Some(turn) = turn else { return body };
         match &mut body {
             EventBody::ApprovalAsked { approval_id, call_hash, expires_at_ms, .. } => {
                 if let Ok(id) = ApprovalId::new(approval_id.as_str()) {
@@ -72,6 +91,49 @@ impl OpenTurns {
             _ => {}
         }
         body
+    }
+
+    /// Follows approval requests of work that an agent handed over, until it ends.
+    pub(super) fn record_further(
+        &mut self,
+        work: &MessageId,
+        session: &SessionId,
+        body: EventBody,
+    ) -> EventBody {
+        match &body {
+            EventBody::ApprovalAsked { .. } => {
+                if self.further.len() >= MAX_OPEN {
+                    let now = now_ms();
+                    self.further.retain(|_, turn| turn.waits_at(now));
+                }
+                if self.further.len() < MAX_OPEN {
+                    let turn = || OpenTurn::new(session.clone(), None);
+                    self.further.entry(work.clone()).or_insert_with(turn);
+                }
+            }
+            EventBody::DelegationEnded { .. } => {
+                let turn = self.further.remove(work);
+                for (id, _) in turn.into_iter().flat_map(|turn| turn.approvals) {
+                    self.closed.insert(id);
+                }
+            }
+            _ => {}
+        }
+        self.record(work, body)
+    }
+
+    /// Remembers the agent of a conversation.
+    pub(super) fn talk(&mut self, session: &SessionId, agent: &AgentName) {
+        if self.agents.len() >= MAX_CONVERSATIONS {
+            let open: HashSet<_> = self.open.values().map(|turn| &turn.session).collect();
+            self.agents.retain(|session, _| open.contains(session));
+        }
+        self.agents.insert(session.clone(), agent.clone());
+    }
+
+    /// Returns whether this process sent messages to the conversation, and the agent is its agent.
+    pub(super) fn is_conversation_of(&self, session: &SessionId, agent: &AgentName) -> bool {
+        self.agents.get(session) == Some(agent)
     }
 
     /// Returns whether the message was added to a turn whose replies arrive here.
@@ -102,7 +164,8 @@ impl OpenTurns {
             let detail = "the approval request is closed; see its event approval_closed";
             return Err(Problem::conflict("approval_closed", detail));
         }
-        let mut turns = self.open.values().filter(|turn| turn.session == *session);
+        let turns = self.open.values().chain(self.further.values());
+        let mut turns = turns.filter(|turn| turn.session == *session);
         let approval = turns.find_map(|turn| turn.approvals.get(&answer.approval_id));
         let Some(approval) = approval else {
             let detail = "no such approval request is open; it may have expired";
@@ -129,9 +192,7 @@ impl OpenTurns {
         if self.open.len() >= MAX_OPEN {
             return false;
         }
-        let session = session.clone();
-        let turn = OpenTurn { session, start, steers: false, approvals: HashMap::new() };
-        self.open.insert(message.clone(), turn);
+        self.open.insert(message.clone(), OpenTurn::new(session.clone(), start));
         true
     }
 

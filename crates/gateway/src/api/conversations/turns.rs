@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rockbot_agent::{AgentClient, Replies, ReplyError, SendError};
 use rockbot_contracts::{
-    AgentName, ApprovalAnswer, MessageId, SessionId, UserMessage, user::ReplyDetail,
+    AgentName, AgentReply, ApprovalAnswer, MessageId, SessionId, UserMessage, user::ReplyDetail,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -57,7 +57,7 @@ impl Turns {
         records: Records,
         stop: CancellationToken,
     ) -> Self {
-        Self {
+        let turns = Self {
             client,
             hub,
             records,
@@ -65,7 +65,31 @@ impl Turns {
             sending: KeyLocks::default(),
             tasks: TaskTracker::new(),
             stop,
-        }
+        };
+        turns.receive_follow_ups();
+        turns
+    }
+
+    /// Publishes what arrives without a waiting message: progress and results of work that agents handed over,
+    /// and approval requests of its calls. Only in conversations that this process sent a message to, and only
+    /// from their agent.
+    fn receive_follow_ups(&self) {
+        let Some(mut follow_ups) = self.client.follow_ups() else { return };
+        let turns = self.clone();
+        self.tasks.spawn(async move {
+            while let Some(Some(reply)) = turns.stop.run_until_cancelled(follow_ups.next()).await {
+                let AgentReply { session_id, in_reply_to, agent, body, .. } = reply;
+                let Some(body) = EventBody::from_reply(body, now_ms()) else { continue };
+                let body = {
+                    let mut state = turns.state.lock();
+                    if !state.is_conversation_of(&session_id, &agent) {
+                        continue;
+                    }
+                    state.record_further(&in_reply_to, &session_id, body)
+                };
+                turns.hub.publish(&session_id, Some(&in_reply_to), body);
+            }
+        });
     }
 
     pub(crate) fn client(&self) -> &AgentClient {
@@ -141,6 +165,7 @@ impl Turns {
         let Conversation { agent, session, .. } = conversation;
         let id = message.id.clone();
         let start = self.hub.now();
+        self.state.lock().talk(session, agent);
         if !self.state.lock().add(&id, session, Some(start)) {
             return Err(SendError::TooManyPending);
         }
@@ -167,6 +192,7 @@ impl Turns {
         let Conversation { agent, session, .. } = conversation;
         {
             let mut state = self.state.lock();
+            state.talk(session, agent);
             if state.knows(message) || !state.add(message, session, None) {
                 return;
             }
