@@ -62,9 +62,9 @@ pub(crate) fn print_script(shell: Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "rockbot", &mut script);
     // Some of the generated scripts offer hidden commands.
-    let shown = |line: &&str| !line.contains(HIDDEN);
     let script = String::from_utf8_lossy(&script);
-    let mut script = script.split_inclusive('\n').filter(shown).collect::<String>();
+    let mut script =
+        script.split_inclusive('\n').filter(|line| !line.contains(HIDDEN)).collect::<String>();
     match shell {
         Shell::Bash => script.push_str(BASH),
         Shell::Fish => script.push_str(FISH),
