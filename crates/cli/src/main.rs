@@ -145,7 +145,7 @@ fn run(arguments: Arguments) -> Outcome {
     let outcome = runtime.block_on(async {
         match command {
             Command::Demo { team } => demo::run(settings, team).await,
-            Command::Chat(chat) => chat::run(settings, chat, common.json).await,
+            Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
             Command::Agents => Box::pin(agents::run(settings, common.json)).await,

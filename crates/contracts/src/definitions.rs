@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(names[..2], ["rockbot.agent.assistant", "rockbot.agent.mallory"]);
         let definitions = fleet.definitions(&BTreeMap::new());
         let count = |part: &str| definitions[part].as_array().unwrap().len();
-        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (8, 8, 8));
+        assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (9, 9, 9));
         // Two for each of two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
         assert_eq!((count("queues"), count("bindings")), (8, 8));
         let table = fleet.table();

@@ -62,7 +62,7 @@ impl Right {
     }
 }
 
-/// How an identity was established.
+/// The means by which an identity was established.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Credential {
@@ -73,6 +73,9 @@ pub enum Credential {
     /// The headers of a trusted proxy.
     Proxy,
 }
+
+/// Beginning of the subject of a token. No person has such a name.
+pub(crate) const TOKEN_PREFIX: &str = "token:";
 
 /// Patterns for names; `*` matches any text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,9 +141,9 @@ fn matches(pattern: &str, text: &str) -> bool {
 pub struct Identity {
     /// Name of the person or program, at most 255 bytes. The owner of a conversation is compared by it.
     pub subject: Arc<str>,
-    /// How the identity was established.
+    /// The means by which it was established.
     pub credential: Credential,
-    /// What it may do.
+    /// Its rights.
     pub rights: BTreeSet<Right>,
     /// The faces that it may use.
     pub faces: BTreeSet<FaceName>,

@@ -7,7 +7,7 @@ use axum::{
     extract::{Request, State},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::any,
+    routing::{MethodFilter, on},
 };
 use futures_util::{StreamExt, stream};
 use rockbot_agent::{HandlerGuides, RemoteAgent};
@@ -91,7 +91,8 @@ impl McpFace {
             response: self.response_timeout,
             ..RouteLimits::default()
         };
-        let handler = any(serve).with_state(self.http.clone());
+        let methods = MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::DELETE);
+        let handler = on(methods, serve).with_state(self.http.clone());
         let route = Route::service(McpHttp::methods(), PATH, Access::SignedIn, handler);
         Face { name: FaceName::Mcp, routes: vec![route.with_limits(limits)] }
     }

@@ -29,7 +29,7 @@ pub struct GatewaySection {
     pub faces: BTreeSet<FaceName>,
     /// The agents that can be used. Default: `assistant`.
     pub agents: Vec<AgentName>,
-    /// How people sign in. Default `link`.
+    /// The way in which people sign in. Default `link`.
     pub sign_in: SignIn,
     /// URL under which people reach the gateway, without a path. Default: `http://` and the address.
     pub public_url: Option<String>,
@@ -79,7 +79,7 @@ impl Default for GatewaySection {
     }
 }
 
-/// How people sign in.
+/// The way in which people sign in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SignIn {
@@ -123,7 +123,7 @@ pub struct ConnectionSection {
 }
 
 impl GatewaySection {
-    /// Returns all problems of the section. `production` refuses what is only safe on one machine.
+    /// Returns all problems of the section. `production` refuses settings that are safe on one machine only.
     #[must_use]
     pub fn validate(&self, production: bool) -> Vec<String> {
         let mut problems = Vec::new();

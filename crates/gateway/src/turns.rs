@@ -30,7 +30,7 @@ type Running = Mutex<HashMap<MessageId, Arc<SharedTurn>>>;
 /// Decides whether a turn without followers in this process is cancelled.
 pub(crate) type AbandonCheck = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// What happens to a turn whose followers are gone.
+/// The end of a turn whose followers are gone.
 #[derive(Clone)]
 pub(crate) struct WhenAbandoned {
     /// Time in which another follower may come.

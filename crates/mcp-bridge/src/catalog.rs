@@ -105,13 +105,15 @@ impl Catalog {
         self.servers().get(&server.to_lowercase()).map_or(0, |entry| entry.left_out)
     }
 
-    /// Replaces the tools of a server, and its other offers.
+    /// Replaces the tools of a server, and its other offers. Calls `updated` before the index is published,
+    /// so that a server in the index has a current state.
     pub(crate) fn update(
         &self,
         server: &str,
         info: &ServerInfo,
         definitions: Definitions,
         caller: &ToolCaller,
+        updated: impl FnOnce(),
     ) {
         let Definitions { tools, mut rejected, offers } = definitions;
         let mut servers = self.servers();
@@ -161,6 +163,7 @@ impl Catalog {
         let summary = details.server.clone();
         servers.insert(key, CatalogEntry { details, names, left_out });
         drop(servers);
+        updated();
         self.index.send_if_modified(|index| {
             let old = index.get(server);
             // A summary by a model stays as long as the tools do not change.

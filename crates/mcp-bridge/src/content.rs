@@ -231,25 +231,25 @@ fn bounded(content: impl Iterator<Item = ContentBlock>) -> BoundedContent {
 
 fn resource(resource: Resource) -> Option<McpResource> {
     let Resource { uri, name, title, description, mime_type, size, .. } = resource;
-    let listed = listed(uri, title.unwrap_or(name), description, mime_type)?;
+    let listed = listed(uri, &title.unwrap_or(name), description, mime_type)?;
     Some(McpResource { size, ..listed })
 }
 
 fn template(template: ResourceTemplate) -> Option<McpResource> {
     let ResourceTemplate { uri_template, name, title, description, mime_type, .. } = template;
-    listed(uri_template, title.unwrap_or(name), description, mime_type)
+    listed(uri_template, &title.unwrap_or(name), description, mime_type)
 }
 
 /// Returns a list entry; `None` if its URI cannot be used in a request.
 fn listed(
     uri: String,
-    name: String,
+    name: &str,
     description: Option<String>,
     mime_type: Option<String>,
 ) -> Option<McpResource> {
     is_uri(&uri).then(|| McpResource {
         uri,
-        name: line(&name, MAX_NAME_CHARS),
+        name: line(name, MAX_NAME_CHARS),
         description: line(&description.unwrap_or_default(), MAX_DESCRIPTION_CHARS),
         mime_type: mime_type.map(|kind| line(&kind, MAX_NAME_CHARS)),
         size: None,

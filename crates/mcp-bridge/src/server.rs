@@ -481,8 +481,8 @@ impl ConnectionTask {
         let active = Arc::new(ActiveSession { session, tools, outputs, outdated: None });
         let before = self.state.send_replace(ServerState::Ready(active.clone()));
         let info = active.session.info();
-        self.context.catalog.update(&config.name, info, definitions, &self.caller);
-        self.publish_state();
+        let publish_state = || self.publish_state();
+        self.context.catalog.update(&config.name, info, definitions, &self.caller, publish_state);
         if !matches!(before, ServerState::Ready(_)) {
             info!(server = %config.name, protocol = %info.protocol_version, "server connected");
         }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 /// Length of an identifier, in bytes before encoding.
 const ID_BYTES: usize = 16;
 
-/// What identifies a request, so that a repetition of it is the same call.
+/// The identity of a request: a request with the same one is the same call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestIdentity {
     /// A key that the client chose.

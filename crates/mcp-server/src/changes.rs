@@ -11,42 +11,16 @@ use rmcp::{
     RoleServer,
     service::{Peer, SubscriptionContext},
 };
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{client::McpClient, fleet::McpFleet, prompts, tool_listing};
+use crate::{
+    catalog_changes::CatalogChanges, client::McpClient, fleet::McpFleet, prompts, tool_listing,
+};
 
-/// Time from a change to its notification. A handler that starts announces its tools one after the other.
-const DEBOUNCE: Duration = Duration::from_millis(250);
 /// Time limit for sending a notification to a client.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A receiver of changes of the tools of handlers, agents and MCP servers.
-#[derive(Debug)]
-pub(crate) struct CatalogChanges([watch::Receiver<u64>; 2]);
-
-impl CatalogChanges {
-    pub(crate) fn new(registries: [watch::Receiver<u64>; 2]) -> Self {
-        Self(registries)
-    }
-
-    /// Waits for a change, and for the changes that follow immediately. Returns `false` when nothing can change
-    /// any more.
-    async fn changed(&mut self) -> bool {
-        let [handlers, others] = &mut self.0;
-        let changed = tokio::select! {
-            changed = handlers.changed() => changed,
-            changed = others.changed() => changed,
-        };
-        sleep(DEBOUNCE).await;
-        self.0.iter_mut().for_each(watch::Receiver::mark_unchanged);
-        changed.is_ok()
-    }
-}
 
 /// Digests of the lists of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +43,7 @@ impl Lists {
     }
 }
 
-/// Which lists changed.
+/// The lists that changed.
 struct Changed {
     tools: bool,
     prompts: bool,

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
-    changes::CatalogChanges, client::McpClient, known_outputs::KnownOutputs,
+    catalog_changes::CatalogChanges, client::McpClient, known_outputs::KnownOutputs,
     section::McpServerSection, server_tools::ServerTools, shared_calls::SharedCalls,
 };
 

@@ -26,9 +26,9 @@ use crate::{
     changes,
     client::McpClient,
     fleet::McpFleet,
-    output_resource, prompts, search,
+    output_resource, prompts, search, search_tools,
     tool_call::CallAttempt,
-    tool_listing,
+    tool_definition, tool_listing,
 };
 
 /// Cache lifetime of lists. Changes are notified as well.
@@ -71,8 +71,8 @@ impl FleetServer {
             attempt.map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
         let arguments = request.arguments.unwrap_or_default();
         let (name, arguments) = match &*request.name {
-            search::FIND => return Ok(self.find(&arguments)),
-            search::INVOKE => match search::invoked(arguments) {
+            search_tools::FIND => return Ok(self.find(&arguments)),
+            search_tools::INVOKE => match search_tools::invoked(arguments) {
                 Ok(call) => call,
                 Err(message) => {
                     return Ok(call_result::invalid_arguments(message, &search_facts()));
@@ -134,7 +134,7 @@ impl ServerHandler for FleetServer {
     fn get_tool(&self, name: &str) -> Option<Tool> {
         let tool = self.fleet.registry().get(name)?;
         let registration = tool.registration();
-        self.client.permits(registration).then(|| tool_listing::definition(registration))
+        self.client.permits(registration).then(|| tool_definition::definition(registration))
     }
 
     async fn list_tools(

@@ -90,20 +90,18 @@ impl McpHttp {
     }
 
     /// Returns the endpoint, for any path.
-    #[must_use]
     pub fn endpoint(self: &Arc<Self>) -> MethodRouter {
         any(serve).with_state(self.clone())
     }
 
     /// Returns a router with the endpoint at `/mcp`.
-    #[must_use]
     pub fn router(self: &Arc<Self>) -> Router {
         Router::new().route("/mcp", self.endpoint())
     }
 
     /// Serves a request of `client`.
     pub async fn serve(&self, client: McpClient, request: Request) -> Response {
-        let Some(ClientSessions { mut service, sessions, .. }) = self.sessions_of(client) else {
+        let Some(ClientSessions { mut service, sessions, .. }) = self.sessions_of(&client) else {
             return busy("too many clients");
         };
         if may_open_session(request.method(), request.headers())
@@ -125,10 +123,10 @@ impl McpHttp {
 
     /// Returns the sessions of a client, and ends those that it opened with other rights. `None` when there are too
     /// many clients.
-    fn sessions_of(&self, client: McpClient) -> Option<ClientSessions> {
+    fn sessions_of(&self, client: &McpClient) -> Option<ClientSessions> {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.get(client.name()) {
-            if known.client == client {
+            if known.client == *client {
                 return Some(known.clone());
             }
             known.stop.cancel();

@@ -10,6 +10,7 @@
 
 mod call_id;
 mod call_result;
+mod catalog_changes;
 mod changes;
 mod client;
 mod discovery;
@@ -20,11 +21,13 @@ mod known_outputs;
 mod output_resource;
 mod prompts;
 mod search;
+mod search_tools;
 mod section;
 mod server_tools;
 mod shared_calls;
 mod stdio;
 mod tool_call;
+mod tool_definition;
 mod tool_listing;
 
 pub use self::{

@@ -1,66 +1,24 @@
-//! The tools that find and call tools that are not listed.
+//! Search for tools that are not listed.
 
 use std::collections::HashSet;
 
-use rmcp::model::{JsonObject, Tool};
-use rockbot_contracts::{ToolHints, ToolRegistration, outside_text::plain};
+use rmcp::model::JsonObject;
+use rockbot_contracts::{ToolRegistration, outside_text::plain};
 use rockbot_memory::Ranker;
 use serde_json::{Value, json};
 
 use crate::{
-    client::McpClient,
-    fleet::McpFleet,
-    tool_listing::{annotations, permitted},
+    client::McpClient, fleet::McpFleet, search_tools::MAX_QUERY_CHARS, tool_listing::permitted,
 };
-
-/// Finds tools.
-pub(crate) const FIND: &str = "rockbot_find_tools";
-/// Calls a tool by its name.
-pub(crate) const INVOKE: &str = "rockbot_invoke_tool";
-/// Number of these tools.
-pub(crate) const TOOLS: usize = 2;
 
 /// Maximum number of tools that one search returns.
 const MAX_FOUND: usize = 10;
-/// Longest query, in characters.
-const MAX_QUERY_CHARS: usize = 500;
 /// Longest description of a found tool, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1000;
 /// Largest schema of a found tool that is returned, in bytes.
 const MAX_SCHEMA_BYTES: usize = 16 * 1024;
 
-/// Returns whether a name is reserved for one of these tools.
-pub(crate) fn is_search_tool(name: &str) -> bool {
-    [FIND, INVOKE].contains(&name)
-}
-
-/// Returns the definitions of the tools.
-pub(crate) fn definitions() -> [Tool; TOOLS] {
-    let find = tool(
-        FIND,
-        "Find tools by keywords: the list of tools is not complete. Returns the names, descriptions and \
-         arguments of up to 10 tools, which rockbot_invoke_tool calls.",
-        json!({"type": "object", "required": ["query"], "additionalProperties": false,
-            "properties": {"query": {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_CHARS}}}),
-        ToolHints::READ_ONLY,
-    );
-    let invoke = tool(
-        INVOKE,
-        "Call a tool that rockbot_find_tools has found.",
-        json!({"type": "object", "required": ["tool_name"], "additionalProperties": false,
-            "properties": {"tool_name": {"type": "string", "minLength": 1, "maxLength": 128},
-                "arguments": {"type": "object", "description": "As the schema of the tool says."}}}),
-        ToolHints::default(),
-    );
-    [find, invoke]
-}
-
-fn tool(name: &'static str, description: &'static str, schema: Value, hints: ToolHints) -> Tool {
-    let schema = if let Value::Object(schema) = schema { schema } else { JsonObject::new() };
-    Tool::new(name, description, schema).with_annotations(annotations(hints))
-}
-
-/// Returns the result of [`FIND`]: the permitted tools that match best.
+/// Returns the result of a search: the permitted tools that match best.
 ///
 /// # Errors
 /// A message for the model, when the arguments are invalid.
@@ -117,24 +75,9 @@ fn describe(tool: &ToolRegistration) -> Value {
     described
 }
 
-/// Returns the tool and the arguments of a call of [`INVOKE`].
-///
-/// # Errors
-/// A message for the model, when the arguments are invalid.
-pub(crate) fn invoked(mut arguments: JsonObject) -> Result<(String, JsonObject), &'static str> {
-    let Some(Value::String(name)) = arguments.remove("tool_name") else {
-        return Err("tool_name: the name of a tool is required");
-    };
-    match arguments.remove("arguments") {
-        Some(Value::Object(arguments)) => Ok((name, arguments)),
-        None => Ok((name, JsonObject::new())),
-        Some(_) => Err("arguments: must be an object"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::ToolSource;
+    use rockbot_contracts::{ToolHints, ToolSource};
 
     use super::*;
 
@@ -167,19 +110,5 @@ mod tests {
         assert_eq!(names.last(), Some(&"tracker__misissued"));
         assert!(!names.contains(&"clock__now"));
         assert!(found("nothing-like-it").is_empty());
-    }
-
-    #[test]
-    fn invalid_arguments_of_invoke_are_rejected() {
-        let read = |value: Value| {
-            let Value::Object(arguments) = value else { panic!("not an object") };
-            invoked(arguments)
-        };
-        let (name, arguments) = read(json!({"tool_name": "a", "arguments": {"b": 1}})).unwrap();
-        assert_eq!((name.as_str(), arguments.len()), ("a", 1));
-        assert_eq!(read(json!({"tool_name": "a"})).unwrap().1.len(), 0);
-        assert!(read(json!({})).is_err());
-        assert!(read(json!({"tool_name": 1})).is_err());
-        assert!(read(json!({"tool_name": "a", "arguments": []})).is_err());
     }
 }

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
-use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use rmcp::model::Tool;
+use rockbot_contracts::ToolSource;
 use rockbot_tools::registry::RegisteredTool;
-use serde_json::Value;
 
-use crate::{client::McpClient, fleet::McpFleet, search};
+use crate::{client::McpClient, fleet::McpFleet, search_tools, tool_definition::definition};
 
 /// Tools in one page of a list.
 pub(crate) const PAGE: usize = 250;
-
-/// Key of the source of a tool in its metadata.
-const SOURCE: &str = "rockbot/source";
 
 /// The listed tools of a client.
 pub(crate) struct Listing {
@@ -27,7 +23,8 @@ pub(crate) struct Listing {
 pub(crate) fn permitted(fleet: &McpFleet, client: &McpClient) -> Vec<Arc<RegisteredTool>> {
     let mut tools = fleet.registry().all();
     tools.retain(|tool| {
-        client.permits(tool.registration()) && !search::is_search_tool(&tool.registration().name)
+        client.permits(tool.registration())
+            && !search_tools::is_search_tool(&tool.registration().name)
     });
     tools
 }
@@ -41,9 +38,9 @@ pub(crate) fn listed(fleet: &McpFleet, client: &McpClient) -> Listing {
         return Listing { tools, is_partial: false };
     }
     tools.retain(|tool| !matches!(tool.registration().source, ToolSource::Mcp(_)));
-    if tools.len() + search::TOOLS > limit {
+    if tools.len() + search_tools::TOOLS > limit {
         tools.retain(|tool| matches!(tool.registration().source, ToolSource::Agent(_)));
-        tools.truncate(limit - search::TOOLS);
+        tools.truncate(limit - search_tools::TOOLS);
     }
     Listing { tools, is_partial: true }
 }
@@ -58,7 +55,7 @@ pub(crate) fn page(
     let Listing { tools, is_partial } = listed(fleet, client);
     let mut tools: Vec<_> = tools.iter().map(|tool| definition(tool.registration())).collect();
     if is_partial {
-        tools.extend(search::definitions());
+        tools.extend(search_tools::definitions());
         tools.sort_by(|one, other| one.name.cmp(&other.name));
     }
     tools.retain(|tool| after.is_none_or(|after| *tool.name > *after));
@@ -66,61 +63,4 @@ pub(crate) fn page(
     tools.truncate(PAGE);
     let next = tools.last().filter(|_| has_more).map(|last| last.name.to_string());
     (tools, next)
-}
-
-/// Returns the definition of a tool for clients.
-pub(crate) fn definition(tool: &ToolRegistration) -> Tool {
-    let mut meta = MetaObject::new();
-    meta.0.insert(SOURCE.to_owned(), tool.source.text().into_owned().into());
-    let definition = Tool::new(
-        tool.name.clone(),
-        tool.model_description().to_owned(),
-        input_schema(&tool.parameters),
-    );
-    definition
-        .with_title(tool.display_label())
-        .with_annotations(annotations(tool.hints))
-        .with_meta(meta)
-}
-
-/// Returns the schema of the arguments. Clients require the type at its top.
-fn input_schema(parameters: &Value) -> JsonObject {
-    let mut schema = parameters.as_object().cloned().unwrap_or_default();
-    schema.entry("type").or_insert_with(|| "object".into());
-    schema
-}
-
-/// Returns the hints as annotations.
-pub(crate) fn annotations(hints: ToolHints) -> ToolAnnotations {
-    ToolAnnotations::new()
-        .read_only(hints.read_only)
-        .destructive(hints.destructive && !hints.read_only)
-        .idempotent(hints.idempotent || hints.read_only)
-        .open_world(hints.open_world)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn hints_become_annotations() {
-        let read_only = annotations(ToolHints::READ_ONLY);
-        assert_eq!(read_only.read_only_hint, Some(true));
-        assert_eq!(read_only.destructive_hint, Some(false));
-        assert_eq!(read_only.open_world_hint, Some(false));
-        let unknown = annotations(ToolHints::default());
-        assert_eq!((unknown.read_only_hint, unknown.destructive_hint), (Some(false), Some(true)));
-        assert_eq!(unknown.idempotent_hint, Some(false));
-    }
-
-    #[test]
-    fn schema_gets_a_type() {
-        let schema = input_schema(&json!({"properties": {"a": {"type": "string"}}}));
-        assert_eq!(schema["type"], "object");
-        assert_eq!(schema["properties"]["a"]["type"], "string");
-        assert_eq!(input_schema(&Value::Null)["type"], "object");
-    }
 }

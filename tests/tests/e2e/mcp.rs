@@ -225,3 +225,58 @@ async fn server_program_moves_when_bridge_is_killed() {
     second.send(Signal::TERM);
     second.wait().await.assert_code(0);
 }
+
+#[tokio::test]
+async fn states_of_a_fleet_with_only_a_bridge_are_shown() {
+    let fleet = Fleet::new();
+    fleet.write("server.py", PROCESS_SERVER);
+    let entry = json!({"command": "python3", "args": ["server.py"], "cwd": fleet.path("")});
+    let servers = json!({"one": entry, "down": {"command": "/no/such/program"}});
+    let _bridge = fleet.bridge("bridge-1", &servers).await;
+    let state = async |server: &str| {
+        let listed = fleet.run(&["--json", "mcp", "list"]).await.json();
+        let mut servers = listed.as_array().into_iter().flatten();
+        servers.find(|one| one["name"] == server).map(|one| one["states"][0].clone())
+    };
+    let is = |state: &Option<Value>, expected: &str| {
+        state.as_ref().is_some_and(|state| state["connection"] == expected)
+    };
+    while !is(&state("down").await, "failed") {}
+    let mut connected = state("one").await;
+    while !is(&connected, "connected") {
+        connected = state("one").await;
+    }
+    let connected = connected.expect("a state");
+    assert_eq!(connected["bridge"], "bridge-1");
+    assert_eq!((&connected["toolsOffered"], &connected["restarts"]), (&json!(2), &json!(0)));
+    let table = fleet.run(&["mcp", "list"]).await;
+    table.assert_code(0);
+    assert!(table.stdout.contains("cannot start its program"), "{}", table.stdout);
+    let doctor = fleet.run(&["--json", "doctor"]).await;
+    doctor.assert_code(0);
+    let findings = doctor.json()["findings"].to_string();
+    assert!(findings.contains("MCP server down is not connected at bridge-1"), "{findings}");
+    assert!(findings.contains("no tool handler is available"), "{findings}");
+}
+
+#[tokio::test]
+async fn resources_and_prompts_cross_the_bus() {
+    let fleet = Fleet::new();
+    let _bridge = fleet.bridge("bridge-1", &json!({"Everything": peer(McpPeer::Everything)})).await;
+    let listed = fleet.run(&["--json", "mcp", "resources", "everything"]).await;
+    listed.assert_code(0);
+    let listed = listed.json();
+    let uri = listed[0]["uri"].as_str().expect("a resource").to_owned();
+    let read = fleet.run(&["--json", "mcp", "read", "everything", &uri]).await;
+    read.assert_code(0);
+    assert_eq!(read.json()["content"][0]["uri"], uri.as_str());
+    let prompts = fleet.run(&["--json", "mcp", "prompt", "everything"]).await;
+    prompts.assert_code(0);
+    let prompts = prompts.json();
+    let prompts = prompts.as_array().expect("a list");
+    let simple = prompts.iter().find(|prompt| prompt["arguments"].is_null()).expect("a prompt");
+    let name = simple["name"].as_str().expect("a name");
+    let text = fleet.run(&["mcp", "prompt", "everything", name]).await;
+    text.assert_code(0);
+    assert!(!text.stdout.trim().is_empty());
+}

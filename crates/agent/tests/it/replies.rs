@@ -270,7 +270,7 @@ async fn adopting_client_receives_the_answer_instead_of_the_first() {
     let (adopted, ()) = tokio::join!(later.adopt(&agent_name, &session, &id), serve);
     let adopted = adopted.unwrap();
     let resent = agent.inbox.next().await.unwrap().into_envelope();
-    assert_eq!((resent.message_id, resent.attempt), (received.id.clone(), 2));
+    assert_eq!((&resent.message_id, resent.attempt), (&received.id, 2));
     assert_eq!(resent.decode::<UserMessage>(Limits::default()).unwrap(), message("s", "go"));
     let to = Received { id: received.id.clone(), to: resent.reply_to.unwrap() };
     agent.reply(&to, AgentReply::sequence_base(1) + 9, answer()).await;

@@ -29,7 +29,7 @@ pub(super) async fn run(settings: &Settings, words: &[String], json: bool) -> Ou
         vec![
             render::clean(&server.name),
             render::clean(&server.version),
-            command(server).map_or_else(|problem| render::bad(&problem), |command| command),
+            command(server).unwrap_or_else(|problem| render::bad(&problem)),
             render::short_line(&server.description, MAX_DESCRIPTION_CHARS),
         ]
     });

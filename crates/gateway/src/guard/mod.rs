@@ -172,8 +172,9 @@ impl Guard {
             return self.rates.count(&sender, LOGINS_PER_MINUTE).map_err(refused);
         }
         let Some(identity) = identity else { return Ok(()) };
+        // The rate of a token holds for all people on whose behalf its program sends messages.
         if let Some(limit) = identity.requests_per_minute {
-            self.rates.count(&identity.subject, limit).map_err(refused)?;
+            return self.rates.count(&identity.subject, limit).map_err(refused);
         }
         if rate == Rate::Messages {
             let sender = Arc::from(format!("message {}", identity.subject));

@@ -9,7 +9,7 @@ use std::{
 use axum::http::{HeaderMap, HeaderName};
 
 use crate::{
-    identity::{Credential, FaceName, Identity, NamePatterns, Right},
+    identity::{Credential, FaceName, Identity, NamePatterns, Right, TOKEN_PREFIX},
     section::GatewaySection,
 };
 
@@ -50,7 +50,7 @@ impl TrustedProxy {
         // A second header may be the client's own.
         let mut names = headers.get_all(&self.user).iter();
         let name = names.next()?.to_str().ok().filter(|_| names.next().is_none())?.trim();
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.starts_with(TOKEN_PREFIX) {
             return None;
         }
         let mut groups = headers.get_all(&self.groups).iter();
@@ -104,5 +104,6 @@ mod tests {
         assert!(identify("10.0.0.7", &[]).is_none());
         assert!(identify("10.0.0.7", &[email, ("x-forwarded-email", "eve@example.com")]).is_none());
         assert!(identify("10.0.0.7", &[("x-forwarded-email", " ")]).is_none());
+        assert!(identify("10.0.0.7", &[("x-forwarded-email", "token:program")]).is_none());
     }
 }

@@ -10,10 +10,8 @@ use super::{
     secret::{SecretHash, hash},
     tokens::{MAX_FILE_BYTES, Token, TokenFile},
 };
-use crate::identity::{Credential, Identity};
+use crate::identity::{Credential, Identity, TOKEN_PREFIX};
 
-/// Beginning of the name of a program, so that no token has the name of a person.
-const SUBJECT_PREFIX: &str = "token:";
 /// Longest token that is looked up, in bytes.
 const MAX_TOKEN_BYTES: usize = 256;
 
@@ -35,7 +33,7 @@ impl TokenTable {
         let tokens = self.0.read();
         let token = tokens.get(&hash(token))?;
         Some(Identity {
-            subject: Arc::from(format!("{SUBJECT_PREFIX}{}", token.name)),
+            subject: Arc::from(format!("{TOKEN_PREFIX}{}", token.name)),
             credential: Credential::Token,
             rights: token.rights.clone(),
             faces: token.faces.clone(),

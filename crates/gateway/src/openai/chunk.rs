@@ -14,7 +14,7 @@ pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 /// A comment that keeps connections open, and is ignored by clients.
 pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// What all chunks of a completion have in common.
+/// The fields that all chunks of a completion share.
 #[derive(Debug, Clone)]
 pub(super) struct Completion {
     id: String,

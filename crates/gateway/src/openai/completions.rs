@@ -22,6 +22,7 @@ use super::{
     conversation::{Conversations, text_with_earlier},
     error::ApiError,
     models,
+    open_completions::OpenCompletion,
     output::{Output, Piece, stopped},
     repetition::{Repetition, Sending},
     request::ChatRequest,
@@ -53,9 +54,10 @@ pub(super) async fn complete(
 ) -> Result<Response, ApiError> {
     let request = ChatRequest::parse(body)?;
     let agent = models::find(&openai.parts, identity, &request.model)?.clone();
+    let open = openai.open.open(&identity.subject).ok_or_else(ApiError::too_many_completions)?;
     let scope = Scope::new(identity, &agent, headers, request.user.as_deref());
     let repetition = Repetition::read(headers, &scope, body)?;
-    let place = openai.conversations.find(&scope, headers, &request).await;
+    let place = openai.conversations.find(&scope, &request).await;
     let new = repetition.new_sending(&scope, &place, request.earlier.is_empty());
     let digest = scope.id("body", [body.as_ref()]);
     let sending = openai.requests.begin(&repetition, &digest, new.clone()).await?;
@@ -71,12 +73,12 @@ pub(super) async fn complete(
     let memory = Memory {
         conversations: openai.conversations.clone(),
         scope,
-        headers: headers.clone(),
         request,
         session: sending.session.clone(),
     };
     let turn = FollowedTurn {
         follower,
+        _open: open,
         approvals: openai.approvals.watch(identity, &agent),
         output: Output::new(memory.request.stop.clone()),
         completion: Completion::new(&sending.message, agent),
@@ -106,11 +108,10 @@ fn follow(
     openai.turns.follow(agent, message, &sending.message, WhenAbandoned { linger, cancels })
 }
 
-/// What is needed to find the conversation again.
+/// The request and its conversation, by which the next request finds it.
 struct Memory {
     conversations: Conversations,
     scope: Scope,
-    headers: HeaderMap,
     request: ChatRequest,
     session: SessionId,
 }
@@ -118,8 +119,8 @@ struct Memory {
 impl Memory {
     async fn remember(&self, answer: Option<&str>) {
         if let Some(answer) = answer {
-            let Self { conversations, scope, headers, request, session } = self;
-            conversations.remember(scope, headers, request, answer, session).await;
+            let Self { conversations, scope, request, session } = self;
+            conversations.remember(scope, request, answer, session).await;
         }
     }
 }
@@ -127,6 +128,7 @@ impl Memory {
 /// A turn that a request follows.
 struct FollowedTurn {
     follower: Follower,
+    _open: OpenCompletion,
     approvals: ApprovalWatch,
     output: Output,
     completion: Completion,

@@ -2,7 +2,6 @@
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 
-use axum::http::HeaderMap;
 use rockbot_contracts::SessionId;
 use rockbot_store::{DocumentError, DocumentStore, Expected, PutOutcome, Store};
 use serde::{Deserialize, Serialize};
@@ -14,10 +13,6 @@ use super::{
     scope::Scope,
 };
 
-/// Header with the id of a chat that Open WebUI adds where it forwards information on users.
-const CHAT_HEADER: &str = "x-openwebui-chat-id";
-/// Longest id of a chat, in bytes.
-const MAX_CHAT_BYTES: usize = 255;
 /// Time for which a conversation can be found: as long as agents keep conversations by default.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Time limit for the store, after which a conversation is not found.
@@ -52,13 +47,8 @@ impl Conversations {
     }
 
     /// Returns the conversation that a request continues, or a new one.
-    pub(super) async fn find(
-        &self,
-        scope: &Scope,
-        headers: &HeaderMap,
-        request: &ChatRequest,
-    ) -> Place {
-        let chat = chat(headers).map(|chat| chat_id(scope, chat, request));
+    pub(super) async fn find(&self, scope: &Scope, request: &ChatRequest) -> Place {
+        let chat = scope.chat().map(|chat| chat_id(scope, chat, request));
         let new = chat.as_deref().and_then(|chat| SessionId::new(chat).ok());
         let new = new.unwrap_or_else(SessionId::generate);
         if request.earlier.is_empty() {
@@ -84,7 +74,6 @@ impl Conversations {
     pub(super) async fn remember(
         &self,
         scope: &Scope,
-        headers: &HeaderMap,
         request: &ChatRequest,
         answer: &str,
         session: &SessionId,
@@ -94,7 +83,7 @@ impl Conversations {
             last.map(|(speaker, text)| EarlierMessage { speaker, text: text.trim().to_owned() });
         let last = last.iter().filter(|message| !message.text.is_empty());
         let history = history_id(scope, request.earlier.iter().chain(last));
-        let chat = chat(headers).map(|chat| chat_id(scope, chat, request));
+        let chat = scope.chat().map(|chat| chat_id(scope, chat, request));
         for name in chat.into_iter().chain([history]) {
             match timeout(STORE_TIMEOUT, self.put(&name, session)).await {
                 Ok(Ok(())) => {}
@@ -144,11 +133,6 @@ pub(super) fn text_with_earlier(request: &ChatRequest) -> String {
     text.push_str("\nThe new message:\n\n");
     text.push_str(&request.text);
     text
-}
-
-fn chat(headers: &HeaderMap) -> Option<&[u8]> {
-    let chat = headers.get(CHAT_HEADER)?.as_bytes();
-    (1..=MAX_CHAT_BYTES).contains(&chat.len()).then_some(chat)
 }
 
 /// Derives the id of a chat's conversation. The first message belongs to it: programs that let a model name a

@@ -8,7 +8,7 @@ use axum::{
 use rockbot_agent::{ReplyError, SendError};
 use serde_json::{Value, json};
 
-/// Tells the clients of OpenAI whether they may repeat a request by themselves.
+/// Header by which OpenAI's clients decide whether to repeat a request by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A failed request.
@@ -19,7 +19,7 @@ pub(super) struct ApiError {
     message: String,
     /// The parameter at fault.
     param: Option<&'static str>,
-    /// Whether clients may repeat the request by themselves. `None` leaves it to the status.
+    /// Set if clients may repeat the request by themselves, or must not. `None` leaves it to the status.
     retry: Option<bool>,
 }
 
@@ -63,6 +63,12 @@ impl ApiError {
     pub(super) fn store() -> Self {
         let message = "the gateway's store is unavailable; nothing was sent; try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
+    /// An identity with too many open completions.
+    pub(super) fn too_many_completions() -> Self {
+        let message = "too many open completions of this identity; wait for one to end";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", message)
     }
 
     /// A model that failed. The outcome is recorded, so a repeated request would only return it again.

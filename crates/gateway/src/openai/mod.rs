@@ -10,6 +10,7 @@ mod content;
 mod conversation;
 mod error;
 mod models;
+mod open_completions;
 mod output;
 mod repetition;
 mod request;
@@ -26,7 +27,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use self::{approvals::OpenApprovals, conversation::Conversations, repetition::RequestLog};
+use self::{
+    approvals::OpenApprovals, conversation::Conversations, open_completions::OpenCompletions,
+    repetition::RequestLog,
+};
 use crate::{
     face::{Access, Rate, Route, RouteLimits},
     identity::{Identity, Right},
@@ -47,6 +51,7 @@ struct OpenAi {
     requests: RequestLog,
     conversations: Conversations,
     approvals: OpenApprovals,
+    open: OpenCompletions,
 }
 
 /// Returns the routes of the face.
@@ -56,6 +61,7 @@ pub(crate) fn routes(parts: &GatewayParts) -> Vec<Route> {
         requests: RequestLog::new(parts.store.clone(), parts.instance.clone()),
         conversations: Conversations::new(parts.store.clone()),
         approvals: OpenApprovals::default(),
+        open: OpenCompletions::default(),
         parts: parts.clone(),
     });
     let talk = Access::Right(Right::Talk);

@@ -32,7 +32,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts to record a request while others record it too.
 const WRITE_ATTEMPTS: usize = 16;
 
-/// What identifies a request.
+/// The identity of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Repetition {
     /// Nothing: every request is new.
@@ -56,7 +56,7 @@ pub(super) enum Repetition {
 pub(super) struct Sending {
     pub(super) session: SessionId,
     pub(super) message: MessageId,
-    /// Whether the text has the earlier messages.
+    /// Set if the text has the earlier messages.
     pub(super) with_earlier: bool,
 }
 

@@ -71,9 +71,9 @@ pub(super) struct ChatRequest {
     pub(super) media: Vec<ContentBlock>,
     /// The messages before it, oldest first, without instructions and results of tools.
     pub(super) earlier: Vec<EarlierMessage>,
-    /// Whether the response is a stream.
+    /// Set if the response is a stream.
     pub(super) stream: bool,
-    /// Whether the stream ends with the usage.
+    /// Set if the stream ends with the usage.
     pub(super) include_usage: bool,
     /// Sequences before which the text ends.
     pub(super) stop: Vec<String>,

@@ -118,7 +118,7 @@ fn text_bytes(body: &ReplyBody) -> usize {
     }
 }
 
-/// What a follower receives.
+/// A reply that a follower receives, or the reason why there is none.
 #[derive(Debug, Clone)]
 pub(crate) enum Followed {
     /// A reply.

@@ -202,6 +202,8 @@ async fn people_see_only_their_own_conversations() {
     stream.until_kind("answer").await;
     assert_eq!(delete(&ada, &format!("{path}/share")).await, 204);
     assert_eq!(bob.get(&format!("/shared/{share}")).await.status, 404);
+    let ended = stream.until_named("reset").await;
+    assert_eq!(ended.data, json!({"topic": format!("shared:{share}"), "reason": "ended"}));
     assert_eq!(delete(&ada, &path).await, 204);
     assert_eq!(ada.get(&path).await.status, 404);
 }

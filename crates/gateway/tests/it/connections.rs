@@ -1,5 +1,6 @@
 //! Connections that send too slowly, too little, or nothing.
 
+use rockbot_gateway::{FaceName, Right};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -33,6 +34,44 @@ async fn slow_body_is_refused() {
     let mut status = [0; 12];
     stream.read_exact(&mut status).await.unwrap();
     assert_eq!(status, *b"HTTP/1.1 408");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousand_streams_need_little_memory() {
+    const STREAMS: usize = 1000;
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway_with("messages_per_minute = 6000\nmax_connections = 1024").await;
+    let mut tokens = Vec::new();
+    for number in 0..4 {
+        let name = format!("program-{number}");
+        tokens.push(gateway.token(&name, FaceName::Openai, &[Right::Talk]).await);
+    }
+    let body = serde_json::json!({
+        "model": "assistant", "stream": true,
+        "messages": [{"role": "user", "content": "wait for me"}],
+    });
+    let before = resident_bytes();
+    let mut streams = Vec::new();
+    for number in 0..STREAMS {
+        let request = Request::post("/v1/chat/completions", &body).token(&tokens[number % 4]);
+        let mut stream = request.open(gateway.address).await;
+        stream.read_until("\"role\"").await;
+        streams.push(stream);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 200 * 1024 * 1024, "{STREAMS} streams took {grown} bytes");
+    // Every one of them is alive.
+    fleet.model.gate.add_permits(STREAMS);
+    for stream in &mut streams {
+        stream.read_until("data: [DONE]").await;
+    }
+}
+
+/// Returns the resident memory of this process, with the agent, the gateway and the clients.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<usize>().unwrap() * 1024
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ impl Fleet {
         let agent = Agent::new(AgentParts { approvals, ..parts });
         let conversations = ConversationServer::for_agent(agent.clone());
         let conversations = conversations.serve(bus.clone()).await.unwrap();
-        let inbox = serve(agent, bus.clone(), 16).await.unwrap();
+        let inbox = serve(agent, bus.clone(), 1024).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
         Self { bus, store, model, _inbox: inbox, _conversations: conversations }
     }

@@ -99,7 +99,7 @@ async fn every_route_has_a_row() {
     assert_eq!(found, expected);
 }
 
-/// What a gateway in front of a fleet accepts.
+/// Credentials that a gateway accepts.
 struct Credentials {
     cookie: String,
     /// A token for each face with all rights, and one without rights.

@@ -240,7 +240,7 @@ fn template(text: &str) -> Result<String, String> {
     while let Some(open) = rest.find('{') {
         let (before, after) = rest.split_at(open);
         let name = after[1..].split_once('}').map(|(name, _)| name);
-        match name.filter(|name| is_variable(&variable(name)) && !before.ends_with('$')) {
+        match name.filter(|name| is_placeholder(name) && !before.ends_with('$')) {
             Some(name) => {
                 expanded.push_str(before);
                 expanded.push_str(&format!("${{{}}}", variable(name)));
@@ -267,6 +267,12 @@ fn variable(name: &str) -> String {
         .take(64)
         .collect();
     if name.is_empty() { "VALUE".to_owned() } else { name }
+}
+
+/// Returns `true` for the name in a placeholder, so that other text in braces stays as it is.
+fn is_placeholder(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_part)
 }
 
 fn is_variable(name: &str) -> bool {
@@ -366,6 +372,15 @@ mod tests {
             ])
         );
         assert_eq!(entry.entry["env"], json!({"NOTES_KEY": "${NOTES_KEY}", "NOTES_MODE": "safe"}));
+    }
+
+    #[test]
+    fn other_text_in_braces_is_literal() {
+        for literal in ["{}", r#"{"a": {"b": 1}}"#, "{1}", "a{", "}{", "{a b}"] {
+            assert_eq!(template(literal).unwrap(), literal);
+        }
+        assert_eq!(template("{a-b}/{}/{c}").unwrap(), "${A_B}/{}/${C}");
+        assert!(template("a\nb").is_err());
     }
 
     #[test]

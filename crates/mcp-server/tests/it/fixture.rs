@@ -95,7 +95,7 @@ where
     Arc::new(ClosureTool { registration, body })
 }
 
-/// What happened to the calls of the tools `count`, `hang`, `wait` and `chatty`.
+/// Events of the calls of the tools `count`, `hang`, `wait` and `chatty`.
 #[derive(Default)]
 pub(crate) struct ToolEvents {
     /// Runs of `count` and `wait`.

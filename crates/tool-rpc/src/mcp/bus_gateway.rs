@@ -12,8 +12,8 @@ use rockbot_contracts::{
     Envelope, InstanceId, Message, QueueSpec, ToolHints, ToolRegistration, ToolSource,
     json::Limits,
     mcp::{
-        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
-        McpMetadataRefreshRequest, McpPromptMessages, McpReadResourceRequest,
+        McpConnection, McpGetPromptRequest, McpListResourcesRequest, McpManageError,
+        McpManageErrorCode, McpMetadataRefreshRequest, McpPromptMessages, McpReadResourceRequest,
         McpRegisterServerRequest, McpResourceContent, McpResourcePage, McpServerDetails,
         McpServerDetailsRequest, McpServerRegistered, McpServerSummary, McpServerUnregistered,
         McpServersIndexed, McpUnregisterServerRequest,
@@ -120,8 +120,8 @@ impl BusGateway {
         matches!(timeout(wait, index.wait_for(|index| !index.is_empty())).await, Ok(Ok(_)))
     }
 
-    /// Waits until a bridge has announced a server, connected or not, and the index is unchanged for 0.5 s;
-    /// at most `wait`.
+    /// Waits until a bridge has announced a server, no server is being connected, and the index is unchanged
+    /// for 0.5 s; at most `wait`.
     pub async fn settle(&self, wait: Duration) {
         let settled = async {
             let (mut index, mut states) = (self.index.clone(), self.states.clone());
@@ -129,6 +129,12 @@ impl BusGateway {
                 _ = index.wait_for(|index| !index.is_empty()) => {}
                 _ = states.wait_for(|states| !states.is_empty()) => {}
             }
+            let is_settled = |states: &Vec<McpServerReport>| {
+                let mut states = states.iter();
+                states.all(|report| report.state.connection != McpConnection::Connecting)
+            };
+            // The sender outlives this wait unless the gateway ends.
+            let _ = states.wait_for(is_settled).await;
             index.mark_unchanged();
             while timeout(SETTLE_TIME, index.changed()).await.is_ok_and(|changed| changed.is_ok()) {
             }

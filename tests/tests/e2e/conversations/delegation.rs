@@ -151,7 +151,7 @@ fn hands_on_command(asked: &Asked, command: &str) -> Planned {
 
 #[tokio::test]
 async fn cancel_ends_work_at_every_depth() {
-    let mut team = Team::start(hands_on).await;
+    let team = Team::start(hands_on).await;
     team.ask("parts: a b").await;
     let commands = [team.command("pid-a").await, team.command("pid-b").await];
     let before = team.model.asked().len();

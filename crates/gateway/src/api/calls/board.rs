@@ -33,7 +33,9 @@ const LINGER: Duration = Duration::from_secs(60);
 /// Interval between two checks for expired calls and viewers.
 const TICK: Duration = Duration::from_millis(500);
 /// Pause before a feed that could not be opened is opened again.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(500);
+/// Time after which viewers see why the feed cannot be opened. A connection that starts takes a moment.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
 /// Number of forgotten changes that are remembered, to tell slow viewers what they lost.
 const MAX_FORGOTTEN: usize = 10_000;
 /// Largest number of calls in a frame.
@@ -273,12 +275,15 @@ impl Shared {
     }
 
     async fn receive(&self) {
+        let started = Instant::now();
         let mut feed = loop {
             match Feed::open(self.bus.clone(), true, &[]).await {
                 Ok(feed) => break feed,
                 Err(error) => {
-                    warn!(%error, "watch of calls not opened; retrying");
-                    self.update(|watch| watch.open(Some(error.to_string())));
+                    if started.elapsed() >= REPORT_AFTER {
+                        warn!(%error, "watch of calls not opened; retrying");
+                        self.update(|watch| watch.open(Some(error.to_string())));
+                    }
                     sleep(RETRY).await;
                 }
             }

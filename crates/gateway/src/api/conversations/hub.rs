@@ -18,6 +18,8 @@ const MAX_EVENTS: usize = 4096;
 const MAX_CONVERSATION_BYTES: usize = 4 * 1024 * 1024;
 /// Size of all kept events at which the conversations without recent events are dropped, in bytes.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
+/// Number of ended shares that are remembered. A stream that misses one ends by its lifetime.
+const MAX_ENDED_SHARES: usize = 1024;
 /// Largest number of conversations with kept events.
 const MAX_CONVERSATIONS: usize = 4096;
 
@@ -52,6 +54,8 @@ pub(crate) struct Hub {
     epoch: String,
     state: Mutex<State>,
     latest: watch::Sender<u64>,
+    /// Shares that ended recently, oldest first.
+    ended_shares: Mutex<VecDeque<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +84,8 @@ impl Hub {
         let id = MessageId::generate();
         // The random end of the id.
         let epoch = id.as_str()[16..].to_owned();
-        Self { epoch, state: Mutex::default(), latest: watch::channel(0).0 }
+        let latest = watch::channel(0).0;
+        Self { epoch, state: Mutex::default(), latest, ended_shares: Mutex::default() }
     }
 
     pub(crate) fn epoch(&self) -> &str {
@@ -131,6 +136,23 @@ impl Hub {
         // Under the lock, so that the latest number never decreases.
         self.latest.send_replace(sequence);
         Position(sequence)
+    }
+
+    /// Ends the streams of a share.
+    pub(crate) fn end_share(&self, share: &str) {
+        let mut ended = self.ended_shares.lock();
+        if ended.len() >= MAX_ENDED_SHARES {
+            ended.pop_front();
+        }
+        ended.push_back(share.to_owned());
+        drop(ended);
+        // Without a new event, to wake the viewers.
+        self.latest.send_modify(|_| {});
+    }
+
+    /// Returns whether a share ended recently.
+    pub(crate) fn is_ended_share(&self, share: &str) -> bool {
+        self.ended_shares.lock().iter().any(|ended| ended == share)
     }
 
     /// Returns the kept events of a conversation after a position, the first `max_bytes` of them, or that some are

@@ -155,6 +155,7 @@ pub(crate) async fn remove(
     }
     if let Some(share) = record.share {
         api.records.remove_share(&share.id).await?;
+        api.hub.end_share(&share.id);
     }
     api.records.remove(owner, session).await?;
     api.hub.publish(session, None, EventBody::Deleted {});

@@ -65,6 +65,7 @@ pub(crate) async fn unshare(
     api.records.update(owner, session, |record| record.share = None).await?;
     if let Some(share) = record.share {
         api.records.remove_share(&share.id).await?;
+        api.hub.end_share(&share.id);
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -172,8 +172,21 @@ impl Viewer {
         self.push_calls();
     }
 
+    /// Removes the conversations whose share has ended.
+    fn end_shares(&mut self) {
+        let hub = self.api.hub.clone();
+        let is_ended = |topic: &mut ConversationTopic| {
+            topic.share.as_ref().is_some_and(|share| hub.is_ended_share(share))
+        };
+        let ended: Vec<_> = self.topics.conversations.extract_if(.., is_ended).collect();
+        for topic in ended {
+            self.push("reset", &json!({"topic": topic.name, "reason": "ended"}));
+        }
+    }
+
     /// Adds the events of all conversations since the last frame, in their order.
     fn push_conversations(&mut self) {
+        self.end_shares();
         // Events up to here are read from each conversation, so that no later one precedes them.
         let mut through = self.api.hub.now();
         let mut found = Vec::new();

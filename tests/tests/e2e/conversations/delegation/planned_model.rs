@@ -136,7 +136,9 @@ impl PlannedModel {
 
     /// Opens a gate for all requests.
     pub(super) fn open(&self, gate: &'static str) {
-        self.state.open.send_modify(|open| drop(open.insert(gate)));
+        self.state.open.send_modify(|open| {
+            open.insert(gate);
+        });
     }
 
     /// Waits until this number of requests came to a gate.
