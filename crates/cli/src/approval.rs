@@ -41,7 +41,7 @@ pub(crate) enum Decided {
     Answer(ApprovalAnswer),
     /// The user pressed Ctrl-C.
     Interrupted,
-    /// The request expired or was closed, or `body` is none.
+    /// The request expired or was closed, or `body` is no request.
     Nothing,
 }
 

@@ -19,7 +19,7 @@ use crate::{
     tools::{self, CALLER, GivenArguments},
 };
 
-/// How much is measured.
+/// Size of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     calls: usize,

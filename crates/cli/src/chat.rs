@@ -95,7 +95,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     outcome
 }
 
-/// What a chat runs on.
+/// The parts of a chat.
 struct ChatOn<'a> {
     fleet: &'a Fleet,
     client: AgentClient,

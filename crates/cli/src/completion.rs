@@ -51,6 +51,9 @@ end
 complete -c rockbot -f -n 'string length -q -- (__rockbot_names)' -a '(__rockbot_names)'
 ";
 
+/// The description of the hidden command, which is on one line of its own in the scripts of zsh and fish.
+const HIDDEN: &str = "Print the names that complete the last word";
+
 /// Global options with a value.
 const WITH_VALUE: [&str; 5] = ["--bus", "--config", "--context", "--mcp", "--root"];
 
@@ -58,7 +61,10 @@ const WITH_VALUE: [&str; 5] = ["--bus", "--config", "--context", "--mcp", "--roo
 pub(crate) fn print_script(shell: Shell) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "rockbot", &mut script);
-    let mut script = String::from_utf8_lossy(&script).into_owned();
+    // Some of the generated scripts offer hidden commands.
+    let script = String::from_utf8_lossy(&script);
+    let mut script =
+        script.split_inclusive('\n').filter(|line| !line.contains(HIDDEN)).collect::<String>();
     match shell {
         Shell::Bash => script.push_str(BASH),
         Shell::Fish => script.push_str(FISH),

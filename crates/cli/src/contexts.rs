@@ -42,7 +42,7 @@ pub(crate) struct Context {
     /// Namespace of the fleet. Default: the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
-    /// Whether the fleet is a production fleet.
+    /// Set for a production fleet.
     #[serde(default)]
     pub(crate) production: bool,
 }

@@ -54,7 +54,7 @@ pub(crate) struct TurnResult {
     pub(crate) calls: usize,
     /// Set when a signal asked the process to exit.
     pub(crate) exit_requested: bool,
-    /// What was spent, if the agent reported it.
+    /// Spending, if the agent reported it.
     pub(crate) usage: Option<TurnUsage>,
 }
 

@@ -191,7 +191,7 @@ fn run(arguments: Arguments) -> Outcome {
     })
 }
 
-/// What [`run_without_settings`] did.
+/// Result of [`run_without_settings`].
 enum Ran {
     /// The exit code of the command.
     Ended(u8),

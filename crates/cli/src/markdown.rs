@@ -37,7 +37,7 @@ pub(crate) struct MarkdownStream {
     position: Position,
 }
 
-/// Where the next character is drawn.
+/// Position of the next character.
 #[derive(Debug, Default)]
 enum Position {
     /// At the beginning of a line, whose block is not known.

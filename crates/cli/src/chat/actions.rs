@@ -1,4 +1,4 @@
-//! What the commands of an interactive session do.
+//! The commands of an interactive session.
 
 use std::{io::Write, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
     tools::hints,
 };
 
-/// What a command works on.
+/// The session that a command changes.
 pub(super) struct Target<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) conversation: &'a mut Conversation,

@@ -30,7 +30,7 @@ pub(super) struct PromptName {
     pub(super) is_production: bool,
 }
 
-/// What was edited.
+/// Result of editing.
 pub(super) enum Edited {
     Line(String),
     /// The editor was paused. It keeps the line.

@@ -23,7 +23,7 @@ pub(super) fn too_long() -> String {
     )
 }
 
-/// What was read.
+/// Result of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
     /// A message of at most [`MAX_LINE_BYTES`].

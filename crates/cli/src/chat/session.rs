@@ -49,7 +49,7 @@ pub(super) struct Session<'a> {
     held: Vec<Between>,
 }
 
-/// What arrives between turns.
+/// Output between turns.
 enum Between {
     /// A reply that answers no message.
     Reply(Box<AgentReply>),
@@ -57,7 +57,7 @@ enum Between {
     Scheduled(Box<ScheduledEnded>),
 }
 
-/// Whether the session goes on.
+/// The next step of a session.
 #[derive(PartialEq, Eq)]
 enum Next {
     Continue,

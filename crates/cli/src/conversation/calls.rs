@@ -56,7 +56,7 @@ impl CallLog {
         }
     }
 
-    /// Formats the last `number` calls with their arguments and results; `None` if there are none.
+    /// Formats the last `number` calls with their arguments and results; `None` without calls.
     pub(crate) fn describe_last(&self, number: usize) -> Option<String> {
         let calls: Vec<_> = self.0.iter().rev().take(number).collect();
         let texts: Vec<_> = calls.into_iter().rev().map(LoggedCall::describe).collect();

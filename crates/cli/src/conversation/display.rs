@@ -1,11 +1,11 @@
-//! What a conversation prints.
+//! Options of the output of a conversation.
 
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 use rockbot_contracts::user::ReplyDetail;
 
-/// How much of the tool calls is printed.
+/// Detail of printed tool calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Show {
     /// One line for the start of a call and one for its end

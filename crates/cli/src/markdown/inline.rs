@@ -18,7 +18,7 @@ pub(super) struct Inline {
     previous: Option<char>,
 }
 
-/// What stands at a marker.
+/// Text at a marker.
 enum Found {
     /// A span with the length of its markers and its content, in bytes.
     Span { marker: usize, content: usize },

@@ -18,7 +18,7 @@ fn selected_context_is_used_unless_a_bus_is_given() {
     home.check(&["context", "add", "local", "--bus", url], 0);
     home.check(&["context", "add", "other", "--bus", "amqp://you:secret@127.0.0.1:9/%2f"], 0);
     let list = home.check(&["context", "list"], 0);
-    assert_contains(&list.out, &["* local", "me", "amqp://me@127.0.0.1:9/%2f", "other"]);
+    assert_contains(&list.out, &["*  local", "me", "amqp://me@127.0.0.1:9/%2f", "other"]);
     assert!(!list.out.contains("hunter2"), "{}", list.out);
     let file = home.sandbox.temporary().join(".config/rockbot/contexts.toml");
     assert_eq!(file.metadata().expect("a file").permissions().mode() & 0o777, 0o600);

@@ -29,7 +29,7 @@ pub enum JournaledState {
     Ended {
         /// The reply; `None` if it was too large to record, or if this build cannot read it.
         reply: Option<Box<Result<ToolInvokeResponse, ToolError>>>,
-        /// Whether the owner recorded that the broker confirmed all its replies.
+        /// Set if the owner recorded that the broker confirmed all its replies.
         is_confirmed: bool,
     },
 }
