@@ -11,7 +11,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
-use crate::{bubblewrap, cargo_deny, chart, compose, console, observability, process, workspace};
+use crate::{
+    bubblewrap, cargo_deny, chart, compose, console, observability, process, web, workspace,
+};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
@@ -84,6 +86,7 @@ fn test(options: &Options, start: Instant) -> Result<String> {
             spawn_step(scope, "system packages", system_packages)?,
             spawn_step(scope, "chart", || chart_if(options.chart))?,
             spawn_step(scope, "base images", || base_images_if(options.compose))?,
+            spawn_step(scope, "web console", || web::run(&web::Options::default()))?,
         ];
         if !tests_only {
             running.extend([

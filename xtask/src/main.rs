@@ -38,6 +38,7 @@ mod server;
 mod services;
 mod smollm2;
 mod test;
+mod web;
 mod worker_examples;
 mod workspace;
 mod wrapper;
@@ -96,6 +97,8 @@ enum Task {
     OpenapiPeers,
     /// Install the example workers of handler pools that the tests use
     WorkerExamples,
+    /// Check the sources of the web console, and that the committed files are built from them
+    Web(web::Options),
     /// Check the Helm chart: lint, snapshots, rejected values; with --cluster, on a real cluster
     Chart(chart::Options),
 }
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Task::McpPeers => mcp_peers::run(),
         Task::OpenapiPeers => openapi_peers::run(),
         Task::WorkerExamples => worker_examples::run(),
+        Task::Web(options) => web::run(&options),
         Task::Chart(options) => chart::run(&options),
     });
     match outcome {

@@ -58,6 +58,11 @@ impl Node {
         command
     }
 
+    /// Returns the folder with `node`, unless it is on `PATH`.
+    pub(crate) fn programs(&self) -> Option<PathBuf> {
+        self.wheel.as_ref().map(|wheel| wheel.join("bin"))
+    }
+
     /// Installs packages (`name@version`, or `alias@npm:name@version`) into `folder/node_modules`,
     /// unless an earlier run did. Install scripts are disabled.
     pub(crate) fn packages(&self, folder: &Path, packages: &[String]) -> Result<()> {
