@@ -262,7 +262,6 @@ impl ResultEntry {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 fn is_zero<N: PartialEq + Default>(number: &N) -> bool {
     *number == N::default()
 }

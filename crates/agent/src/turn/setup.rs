@@ -367,7 +367,7 @@ fn register_internal(
         match registry.register(tool) {
             Ok(()) => registered.extend(registry.get(&name)),
             Err(error) => {
-                warn!(agent = %definition.name, tool = %name, %error, "internal tool not offered")
+                warn!(agent = %definition.name, tool = %name, %error, "internal tool not offered");
             }
         }
     }
