@@ -76,10 +76,12 @@ mod tests {
     use super::*;
     use crate::wisps::plan::StepWork;
 
+    #[expect(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
     fn problems(definitions: Value) -> String {
         WispRequest::parse(&json!({"definitions": definitions}).to_string()).unwrap_err()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
     fn direct(id: &str, tool: &str, params: Value) -> Value {
         json!({"id": id, "mode": "Direct", "tool": tool, "params": params})
     }

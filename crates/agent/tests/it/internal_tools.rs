@@ -169,7 +169,7 @@ async fn batch_gives_the_results_of_single_calls() {
     ]);
     let mut usage = Vec::new();
     for model in [&one, &many] {
-        let fixture = tools.iter().fold(batching(), |fixture, tool| fixture.with(tool));
+        let fixture = tools.iter().fold(batching(), AgentFixture::with);
         usage.push(send(&fixture.agent(model), "go").await.usage.unwrap().turn.tool_calls);
     }
     assert_eq!(usage, [20, 21], "the batch is a call too");

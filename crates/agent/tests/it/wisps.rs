@@ -26,6 +26,7 @@ fn fixture() -> AgentFixture {
     fixture
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
 fn direct(id: &str, tool: &str, params: Value) -> Value {
     json!({"id": id, "mode": "Direct", "tool": tool, "params": params})
 }
@@ -36,6 +37,7 @@ fn skipping(step: Value, to: &str) -> Value {
     step
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
 fn plan(steps: Vec<Value>) -> Value {
     json!({"description": "A plan", "steps": steps})
 }
@@ -134,7 +136,7 @@ async fn failed_step_ends_or_skips() {
         ]),
     ]);
     let model = model(&plans, Vec::new());
-    let fixture = tools.iter().fold(fixture(), |fixture, tool| fixture.with(tool));
+    let fixture = tools.iter().fold(fixture(), AgentFixture::with);
     send(&fixture.agent(&model), "go").await;
     let text = result(&model);
     assert!(text.starts_with("PARTIAL FAILURE: 5 of 6 wisps failed."), "{text}");
@@ -161,7 +163,7 @@ async fn question_to_the_model_has_the_listed_tools_only() {
     let plans = json!([{"description": "Asks", "tools": ["echo", WISPS], "steps": steps}]);
     let asked = ScriptedTurn::default().call("echo", json!({"n": 2})).call("other", json!({}));
     let model = model(&plans, vec![asked, ScriptedTurn::text("It says 1.")]);
-    let fixture = tools.iter().fold(fixture(), |fixture, tool| fixture.with(tool));
+    let fixture = tools.iter().fold(fixture(), AgentFixture::with);
     let answer = send(&fixture.agent(&model), "go").await;
     let text = result(&model);
     assert!(text.contains("  Output: It says 1."), "{text}");
