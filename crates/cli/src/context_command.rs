@@ -78,7 +78,7 @@ fn report(contexts: &Contexts, folder: &Path) {
     match &contexts.current {
         Some(name) => note!("commands use the context {name}"),
         None => {
-            note!("commands use no context, and embed a fleet unless another bus is configured")
+            note!("commands use no context, and embed a fleet unless another bus is configured");
         }
     }
     note!("{}", render::dim(&Contexts::file(folder).display().to_string()));

@@ -144,7 +144,7 @@ fn run(arguments: Arguments) -> Outcome {
     let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
-            Command::Demo { team } => demo::run(settings, team).await,
+            Command::Demo { team } => Box::pin(demo::run(settings, team)).await,
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,

@@ -22,6 +22,7 @@ mod demo;
 mod dlq;
 #[cfg(test)]
 mod gateway;
+#[cfg(test)]
 mod home;
 #[cfg(test)]
 mod init;

@@ -102,18 +102,14 @@ async fn denial_closes_the_request_and_its_reason_reaches_the_model() {
     let closed = waiting.stream.until_kind("approval_closed").await.pop().unwrap().data;
     assert_eq!((&closed["decision"], &closed["by"]), (&json!("deny"), &json!("ada")));
     waiting.stream.until_kind("answer").await;
-    let requests = waiting.fleet.model.requests.lock();
-    let results: Vec<_> = requests
-        .last()
-        .unwrap()
-        .messages
+    let messages = waiting.fleet.model.requests.lock().last().unwrap().messages.clone();
+    let results: Vec<_> = messages
         .iter()
         .filter_map(|message| match message {
             ChatMessage::Tool { content, .. } => Some(content.clone()),
             _ => None,
         })
         .collect();
-    drop(requests);
     assert!(results[0].contains("Show me a diff first."), "{results:?}");
     let again = waiting.decide(denied).await;
     assert_eq!((again.0, &again.1["code"]), (409, &json!("approval_closed")));

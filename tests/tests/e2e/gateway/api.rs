@@ -78,7 +78,8 @@ impl EventReader {
     async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Vec<(String, Value)> {
         let mut events = Vec::new();
         loop {
-            let (id, data) = within_timeout("an event", self.next()).await;
+            let next = Box::pin(within_timeout("an event", self.next()));
+            let (id, data) = next.await;
             let is_last = matches(&data);
             events.push((id, data));
             if is_last {
@@ -90,9 +91,9 @@ impl EventReader {
     async fn next(&mut self) -> (String, Value) {
         loop {
             let whole = self.received.rfind("\n\n").unwrap_or(0);
-            let events =
+            let mut events =
                 self.received[..whole].split("\n\n").filter(|event| event.contains("data: "));
-            if let Some(event) = events.skip(self.taken).next() {
+            if let Some(event) = events.nth(self.taken) {
                 self.taken += 1;
                 let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
                 let data = field("data: ").expect("data");

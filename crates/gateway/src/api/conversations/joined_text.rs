@@ -21,9 +21,9 @@ impl JoinedText {
     const MAX_BYTES: usize = 8 * 1024;
 
     /// Adds text; returns the event once it is large.
-    pub(super) fn push(&mut self, more: String) -> Option<EventBody> {
+    pub(super) fn push(&mut self, more: &str) -> Option<EventBody> {
         self.due.get_or_insert_with(|| Instant::now() + JOIN_TIME);
-        self.text.push_str(&more);
+        self.text.push_str(more);
         if self.text.len() >= Self::MAX_BYTES { self.take() } else { None }
     }
 

@@ -293,7 +293,7 @@ impl Turns {
             };
             match body {
                 Some(EventBody::TextDelta { text: more }) => {
-                    if let Some(full) = text.push(more) {
+                    if let Some(full) = text.push(&more) {
                         self.publish(conversation, &message, Some(full));
                     }
                 }
