@@ -156,6 +156,11 @@ export type ConversationEvent = {
   | { kind: "approval_closed"; approvalId: string; decision: string; by?: string }
   | { kind: "steered" }
   | { kind: "resumed"; on: string; attempt: number }
+  | { kind: "handed_off"; to: string }
+  | { kind: "task_status"; status: string; done: string; pending: string; now: string }
+  | { kind: "delegation_progressed"; taskId: string; text: string }
+  | { kind: "delegation_ended"; taskId: string; state: string; preview: string }
+  | { kind: "follow_up"; taskIds: string[]; text: string; outcome: string; usage?: TurnUsage }
   | { kind: "answer"; text: string; outcome: string; usage?: TurnUsage }
   | { kind: "lost"; count: number }
   | { kind: "failed"; code: string; text: string }

@@ -246,10 +246,15 @@ impl TurnEvent {
     pub fn brief(mut self) -> Self {
         match &mut self {
             Self::ToolStarted { arguments, arguments_left_out, .. } => {
-                if let Some((end, _)) = arguments.char_indices().nth(MAX_ARGUMENT_CHARS) {
-                    *arguments_left_out += arguments.len() - end;
+                let is_brief = *arguments_left_out > 0
+                    && arguments.ends_with('…')
+                    && arguments.chars().count() == MAX_ARGUMENT_CHARS + 1;
+                if !is_brief {
+                    if let Some((end, _)) = arguments.char_indices().nth(MAX_ARGUMENT_CHARS) {
+                        *arguments_left_out += arguments.len() - end;
+                    }
+                    *arguments = display_line(arguments, MAX_ARGUMENT_CHARS);
                 }
-                *arguments = display_line(arguments, MAX_ARGUMENT_CHARS);
             }
             Self::ToolFinished { result, result_left_out, .. } => {
                 *result_left_out += std::mem::take(result).len();

@@ -149,7 +149,7 @@ export class OpenConversation {
       session.warn("The conversation was deleted.");
     } else if (received.kind === "approval_asked") {
       session.warn(`${received.askingAgent.slice(0, 64)} asks to call ${received.toolName.slice(0, 128)}`);
-    } else if (received.kind === "answer") {
+    } else if (received.kind === "answer" || received.kind === "follow_up") {
       session.say(outcomeText(received.outcome) || "The agent has answered.");
     }
     this.#show();

@@ -87,6 +87,15 @@ export function outcomeText(outcome: string): string {
   return outcome === "completed" ? "" : (OUTCOMES[outcome] ?? `The turn ended: ${outcome}.`);
 }
 
+function statusText({ status, done, pending, now }: ConversationEvent & { kind: "task_status" }): string {
+  const parts = [
+    ["done", done],
+    ["left", pending],
+    ["now", now],
+  ].filter(([, text]) => text !== "");
+  return [`Status: ${status}`, ...parts.map(([name, text]) => `${name}: ${text}`)].join("; ");
+}
+
 /** Folds history and events. Entries are replaced, never changed, so that a list can compare them. */
 export class Transcript {
   #entries: Entry[] = [];
@@ -227,6 +236,11 @@ export class Transcript {
     this.#put({ kind: "note", key: this.#newKey("note"), text, tone });
   }
 
+  /** Shows the latest state of work that the agent handed over. */
+  #task(taskId: string, text: string) {
+    this.#put({ kind: "note", key: `task:${taskId}`, text, tone: "plain" });
+  }
+
   #text(text: string) {
     if (text !== "") {
       this.#put({ kind: "text", key: this.#newKey("text"), text, isStreaming: false });
@@ -296,6 +310,24 @@ export class Transcript {
         break;
       case "answer":
         this.#answer(messageId, event.text, event.outcome, event.usage);
+        break;
+      case "handed_off":
+        this.#note(`${event.to} answers from here on`);
+        break;
+      case "task_status":
+        this.#note(statusText(event));
+        break;
+      case "delegation_progressed":
+        this.#task(event.taskId, `Sub-agent ${event.taskId}: ${event.text}`);
+        break;
+      case "delegation_ended":
+        // Its calls may have waited for a decision.
+        this.#running.delete(messageId);
+        this.#task(event.taskId, `Sub-agent ${event.taskId} ${event.state}: ${event.preview}`);
+        break;
+      case "follow_up":
+        this.#text(event.text);
+        this.#end(event.outcome, event.usage);
         break;
       case "failed":
         this.#endTurn(messageId);

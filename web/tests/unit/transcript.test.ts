@@ -44,6 +44,32 @@ test("turn becomes entries in order", () => {
   assert.equal(text?.kind === "text" && text.text, "I look for it.");
 });
 
+test("work that the agent handed over is shown until its results are read", () => {
+  const bodies = [
+    { kind: "delegation_progressed" as const, taskId: "t1", text: "2 of 3 read" },
+    { kind: "delegation_ended" as const, taskId: "t1", state: "completed", preview: "Take the third." },
+    { kind: "follow_up" as const, taskIds: ["t1"], text: "The third is cheaper.", outcome: "completed" },
+  ];
+  const all = bodies.map(
+    (body, index) =>
+      ({
+        ...body,
+        messageId: "task-t1",
+        id: `e-${index + 1}`,
+        conversation: "c",
+        atMs: 1,
+      }) as ConversationEvent,
+  );
+  const transcript = folded(all);
+  assert.deepEqual(
+    transcript.entries.map(({ kind }) => kind),
+    ["note", "text", "end"],
+  );
+  const note = transcript.entries[0];
+  assert.equal(note?.kind === "note" && note.text, "Sub-agent t1 completed: Take the third.");
+  assert.equal(transcript.isRunning, false);
+});
+
 test("call awaits its approval until the decision", () => {
   const all = events();
   const asked = all.findIndex(({ kind }) => kind === "approval_asked");

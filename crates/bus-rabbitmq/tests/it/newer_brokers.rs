@@ -322,6 +322,7 @@ async fn refused_inspection_differs_from_a_missing_queue() {
                 User::ToolHandler => [missing, with_right(empty), refused, refused],
                 User::Agent(_) => [refused, refused, missing, with_right(empty)],
                 User::Operator => [with_right(missing), empty, with_right(missing), empty],
+                User::Gateway => [refused, refused, with_right(missing), refused],
                 User::Cli => [with_right(missing), refused, with_right(missing), refused],
                 _ => [refused; 4],
             };

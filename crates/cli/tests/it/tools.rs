@@ -245,5 +245,7 @@ fn doctor_reports_embedded_handler_and_queues() {
     assert_eq!(output["findings"], serde_json::json!([]));
     let handler = &output["handlers"][0];
     assert_eq!(handler["tools"].as_array().map(Vec::len), Some(BUILT_IN.len()));
-    assert_eq!(handler["load"], serde_json::json!({"running": 0, "waiting": 0}));
+    let (load, running) = (&handler["load"], serde_json::json!(0));
+    assert_eq!((&load["running"], &load["waiting"]), (&running, &running));
+    assert!(load["capacity"].as_u64().is_some_and(|capacity| capacity > 0), "{load}");
 }

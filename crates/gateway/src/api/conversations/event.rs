@@ -26,9 +26,10 @@ pub(crate) struct ConversationEvent {
 
 /// Content of an event. All texts of agents and tools are untrusted.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum EventBody {
     /// A person sent a message.
+    #[serde(rename_all = "camelCase")]
     Message {
         /// Its text.
         text: String,
@@ -36,11 +37,13 @@ pub(crate) enum EventBody {
         key: String,
     },
     /// A piece of the streamed text.
+    #[serde(rename_all = "camelCase")]
     TextDelta {
         /// The piece.
         text: String,
     },
     /// A tool call was sent.
+    #[serde(rename_all = "camelCase")]
     ToolStarted {
         /// The call.
         tool_call_id: String,
@@ -52,6 +55,7 @@ pub(crate) enum EventBody {
         arguments_left_out: u64,
     },
     /// Progress of a running call.
+    #[serde(rename_all = "camelCase")]
     ToolProgressed {
         /// The call.
         tool_call_id: String,
@@ -59,6 +63,7 @@ pub(crate) enum EventBody {
         text: String,
     },
     /// A tool call ended.
+    #[serde(rename_all = "camelCase")]
     ToolFinished {
         /// The call.
         tool_call_id: String,
@@ -86,6 +91,7 @@ pub(crate) enum EventBody {
         result_left_out: u64,
     },
     /// A call waits for a decision.
+    #[serde(rename_all = "camelCase")]
     ApprovalAsked {
         /// The approval request.
         approval_id: String,
@@ -113,6 +119,7 @@ pub(crate) enum EventBody {
         rule: Option<String>,
     },
     /// An approval request was closed.
+    #[serde(rename_all = "camelCase")]
     ApprovalClosed {
         /// The approval request.
         approval_id: String,
@@ -125,6 +132,7 @@ pub(crate) enum EventBody {
     /// The message was added to the running turn.
     Steered {},
     /// Another process continues the turn: the text since the last tool call is superseded.
+    #[serde(rename_all = "camelCase")]
     Resumed {
         /// The process.
         on: String,
@@ -132,11 +140,13 @@ pub(crate) enum EventBody {
         attempt: u32,
     },
     /// Another agent answers from here on.
+    #[serde(rename_all = "camelCase")]
     HandedOff {
         /// The agent.
         to: String,
     },
     /// What the agent says about the state of its work.
+    #[serde(rename_all = "camelCase")]
     TaskStatus {
         /// State.
         status: String,
@@ -148,6 +158,7 @@ pub(crate) enum EventBody {
         now: String,
     },
     /// Progress of work that the agent handed over.
+    #[serde(rename_all = "camelCase")]
     DelegationProgressed {
         /// The work.
         task_id: String,
@@ -155,6 +166,7 @@ pub(crate) enum EventBody {
         text: String,
     },
     /// Work that the agent handed over has ended.
+    #[serde(rename_all = "camelCase")]
     DelegationEnded {
         /// The work.
         task_id: String,
@@ -164,6 +176,7 @@ pub(crate) enum EventBody {
         preview: String,
     },
     /// A further answer, on the results of handed over work. It ends no turn.
+    #[serde(rename_all = "camelCase")]
     FollowUp {
         /// The work.
         task_ids: Vec<String>,
@@ -176,6 +189,7 @@ pub(crate) enum EventBody {
         usage: Option<Box<UsageView>>,
     },
     /// The answer. It ends the turn.
+    #[serde(rename_all = "camelCase")]
     Answer {
         /// Text.
         text: String,
@@ -186,11 +200,13 @@ pub(crate) enum EventBody {
         usage: Option<Box<UsageView>>,
     },
     /// Replies were lost on the bus.
+    #[serde(rename_all = "camelCase")]
     Lost {
         /// Their number.
         count: u64,
     },
     /// No answer will arrive here.
+    #[serde(rename_all = "camelCase")]
     Failed {
         /// Kind of failure: `agent_unavailable`, `silent` or `closed`.
         code: String,
@@ -198,6 +214,7 @@ pub(crate) enum EventBody {
         text: String,
     },
     /// The conversation has another title.
+    #[serde(rename_all = "camelCase")]
     Renamed {
         /// The title.
         title: String,

@@ -38,9 +38,10 @@ pub(crate) struct HistoryView {
 
 /// Content of a recorded item. All texts are untrusted.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum HistoryBodyView {
     /// A message that started a turn.
+    #[serde(rename_all = "camelCase")]
     Message {
         /// Its id, if it came over the bus.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,6 +50,7 @@ pub(crate) enum HistoryBodyView {
         text: String,
     },
     /// A message that was added to a running turn.
+    #[serde(rename_all = "camelCase")]
     Steered {
         /// Its id, if it came over the bus.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +61,7 @@ pub(crate) enum HistoryBodyView {
     /// A person cancelled the turn.
     Cancelled {},
     /// A response of the model.
+    #[serde(rename_all = "camelCase")]
     Model {
         /// Text; may be empty.
         text: String,
@@ -66,6 +69,7 @@ pub(crate) enum HistoryBodyView {
         calls: Vec<CallRequestView>,
     },
     /// The result of a tool call, as the model read it.
+    #[serde(rename_all = "camelCase")]
     Result {
         /// The call.
         tool_call_id: String,
@@ -82,6 +86,7 @@ pub(crate) enum HistoryBodyView {
         executed: Option<String>,
     },
     /// Approval of a call was requested.
+    #[serde(rename_all = "camelCase")]
     ApprovalAsked {
         /// The call.
         tool_call_id: String,
@@ -90,11 +95,13 @@ pub(crate) enum HistoryBodyView {
         tool_name: Option<String>,
     },
     /// An approval request was closed.
+    #[serde(rename_all = "camelCase")]
     Decided {
         /// The decision, or why there was none.
         decision: String,
     },
     /// The answer of a turn.
+    #[serde(rename_all = "camelCase")]
     Answer {
         /// Text.
         text: String,
@@ -105,11 +112,13 @@ pub(crate) enum HistoryBodyView {
         usage: Option<Box<UsageView>>,
     },
     /// A summary that replaced older items in the model's context.
+    #[serde(rename_all = "camelCase")]
     Summary {
         /// Text.
         text: String,
     },
     /// A person's feedback on an answer.
+    #[serde(rename_all = "camelCase")]
     Feedback {
         /// The message whose answer was rated.
         message_id: String,
@@ -119,6 +128,7 @@ pub(crate) enum HistoryBodyView {
         comment: String,
     },
     /// Another process continued the turn.
+    #[serde(rename_all = "camelCase")]
     Resumed {
         /// The process.
         on: String,
@@ -126,6 +136,7 @@ pub(crate) enum HistoryBodyView {
         attempt: u32,
     },
     /// A process stopped the turn between two steps, for another one to continue.
+    #[serde(rename_all = "camelCase")]
     PutDown {
         /// The process.
         on: String,
