@@ -64,7 +64,7 @@ pub struct FleetState<'a> {
     pub handlers: &'a [KnownHandler],
     /// Tool names that several pools announce.
     pub conflicts: &'a [PoolConflict],
-    /// Whether a bridge runs. A fleet may have the tools of MCP servers only.
+    /// Set when a bridge runs. A fleet may have the tools of MCP servers only.
     pub has_bridge: bool,
     /// The broker user that may inspect every queue but the quarantine queues.
     pub operator: &'a str,

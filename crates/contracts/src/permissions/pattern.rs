@@ -36,10 +36,10 @@ fn escaped(character: char) -> String {
     if plain { character.to_string() } else { format!("\\{character}") }
 }
 
-/// What may follow a segment, in the order in which it was added.
+/// Possible continuations of a segment, in the order in which they were added.
 #[derive(Default)]
 struct Node {
-    /// Whether a pattern ends here.
+    /// Set when a pattern ends here.
     ends: bool,
     children: Vec<(String, Node)>,
 }

@@ -145,16 +145,16 @@ pub(crate) enum EventBody {
         /// The agent.
         to: String,
     },
-    /// What the agent says about the state of its work.
+    /// The agent's own statement about its work.
     #[serde(rename_all = "camelCase")]
     TaskStatus {
         /// State.
         status: String,
-        /// What is done.
+        /// Finished parts.
         done: String,
-        /// What is left.
+        /// Remaining parts.
         pending: String,
-        /// What it does now.
+        /// The current step.
         now: String,
     },
     /// Progress of work that the agent handed over.
@@ -170,7 +170,7 @@ pub(crate) enum EventBody {
     DelegationEnded {
         /// The work.
         task_id: String,
-        /// How it ended.
+        /// Final state.
         state: String,
         /// The first characters of the result.
         preview: String,
