@@ -102,11 +102,11 @@ impl Contexts {
         if bytes > MAX_FILE_BYTES {
             return Err(format!("{shown}: larger than {MAX_FILE_BYTES} bytes; remove contexts"));
         }
-        // The error of the parser would show the line, which may hold a password.
+        // The parser's message may have the value, and so a password.
         toml::from_str(&text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].lines().count().max(1));
             let line = line.map(|line| format!(" near line {line}")).unwrap_or_default();
-            format!("{shown}: invalid{line}: {}", error.message())
+            format!("{shown}: invalid{line}; correct it, or remove it and add the contexts again")
         })
     }
 

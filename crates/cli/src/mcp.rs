@@ -56,6 +56,12 @@ pub(crate) async fn run(settings: &Settings, command: Mcp, json: bool) -> Outcom
             let options = add::Options { into: into.clone(), dry_run: *dry_run, yes: *yes };
             return add::run(settings, source, options, json).await;
         }
+        Mcp::Add { name, dry_run, .. } if *dry_run || name.is_some() => {
+            return Err(Failure::usage(
+                "--dry-run and --name are for a server file: name it with --into; with --bus, the server \
+                 is registered in the running fleet under NAME",
+            ));
+        }
         Mcp::Add { url: None, command, .. } if command.is_empty() => {
             return Err(Failure::usage(
                 "a running fleet needs --url or a command; to write a server file, name it with --into",

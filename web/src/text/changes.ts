@@ -71,10 +71,13 @@ function lines(kind: ChangedLine["kind"], text: string): ChangedLine[] {
   return split.map((line) => ({ kind, text: line }));
 }
 
-/** Returns the names of the arguments that two calls of a tool do not share, in the order of the later call. */
-export function changedArguments(before: unknown, after: unknown): string[] {
+/**
+ * Returns the names of the arguments that two calls of a tool do not share, in the order of the later call, or
+ * `undefined` if they cannot be compared.
+ */
+export function changedArguments(before: unknown, after: unknown): string[] | undefined {
   if (!isRecord(before) || !isRecord(after)) {
-    return [];
+    return undefined;
   }
   const names = new Set([...Object.keys(after), ...Object.keys(before)]);
   return [...names].filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));

@@ -40,5 +40,5 @@ test("changed arguments are named", () => {
     "force",
   ]);
   assert.deepEqual(changedArguments({ a: [1, 2] }, { a: [1, 2] }), []);
-  assert.deepEqual(changedArguments("x", { a: 1 }), []);
+  assert.equal(changedArguments("x", { a: 1 }), undefined);
 });

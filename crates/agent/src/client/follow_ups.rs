@@ -41,18 +41,15 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns `true` if the id is new.
-    fn insert(&mut self, id: &MessageId) -> bool {
-        if !self.ids.insert(id.clone()) {
-            return false;
+    fn insert(&mut self, id: MessageId) {
+        if self.ids.insert(id.clone()) {
+            self.order.push_back(id);
         }
-        self.order.push_back(id.clone());
         if self.order.len() > MAX_SEEN
             && let Some(oldest) = self.order.pop_front()
         {
             self.ids.remove(&oldest);
         }
-        true
     }
 }
 
@@ -72,18 +69,23 @@ impl FollowUpQueue {
 
     /// Passes a reply on. Returns it if it is one to a message.
     pub(super) fn push(&self, reply: AgentReply) -> Result<(), Box<AgentReply>> {
-        match &reply.body {
-            ReplyBody::FollowUp { .. } if !self.seen.lock().insert(&reply.in_reply_to) => {
-                return Ok(());
-            }
-            ReplyBody::FollowUp { .. }
-            | ReplyBody::DelegationProgressed { .. }
+        let answer = match &reply.body {
+            ReplyBody::FollowUp { .. } => Some(reply.in_reply_to.clone()),
+            ReplyBody::DelegationProgressed { .. }
             | ReplyBody::DelegationEnded { .. }
-            | ReplyBody::ApprovalAsked { .. } => {}
+            | ReplyBody::ApprovalAsked { .. }
+            | ReplyBody::ApprovalClosed { .. } => None,
             _ => return Err(Box::new(reply)),
+        };
+        let mut seen = self.seen.lock();
+        if answer.as_ref().is_some_and(|id| seen.ids.contains(id)) {
+            return Ok(());
         }
-        if let Err(error) = self.sender.try_send(reply) {
-            warn!(%error, "further reply of an agent dropped");
+        match (self.sender.try_send(reply), answer) {
+            // Seen only once it waits for the reader: one that was dropped is taken when it arrives again.
+            (Ok(()), Some(id)) => seen.insert(id),
+            (Ok(()), None) => {}
+            (Err(error), _) => warn!(%error, "further reply of an agent dropped"),
         }
         Ok(())
     }

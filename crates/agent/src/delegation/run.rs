@@ -272,11 +272,12 @@ impl Delegation {
         }
     }
 
-    /// Returns the sink that shows approval requests to the user.
+    /// Returns the sink that shows approval requests, and how they were closed, to the user.
     pub(super) fn requests(self: &Arc<Self>, record: &TaskRecord) -> Option<ProgressSink> {
         let (delegation, task, message) = (self.clone(), record.task.clone(), record.message()?);
         Some(Arc::new(move |event| {
-            if !matches!(event, TurnEvent::ApprovalAsked { .. }) {
+            if !matches!(event, TurnEvent::ApprovalAsked { .. } | TurnEvent::ApprovalClosed { .. })
+            {
                 return;
             }
             let (delegation, task, message) = (delegation.clone(), task.clone(), message.clone());

@@ -18,8 +18,8 @@ use crate::{
     origin::{ChildGuard, ParentTurn, StepLimits, TurnOrigin},
     tool_names::is_internal,
     wisps::{
-        FailureAction, FailureCategory, StepFailure, StepValues, StepWork, WispPlan, WispRequest,
-        WispResult, WispStep, results_text, step_call,
+        FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
+        WispRequest, WispResult, WispStep, results_text, step_call,
     },
 };
 
@@ -129,9 +129,9 @@ impl CallRunner<'_> {
             let message = "cancelled".to_owned();
             return Err(StepFailure { category: FailureCategory::External, message });
         }
-        let missing = |id: String| StepFailure {
+        let invalid = |error: TemplateError| StepFailure {
             category: FailureCategory::Data,
-            message: format!("step {id} has no result"),
+            message: error.to_string(),
         };
         let call = step_call(&run.outer.call, run.number, &step.id).ok_or_else(|| {
             let message = "no id for the step; call again".to_owned();
@@ -139,13 +139,13 @@ impl CallRunner<'_> {
         })?;
         let result = match step.work() {
             StepWork::Call { tool, arguments } => {
-                let arguments = values.expand(&arguments).map_err(missing)?.to_string();
+                let arguments = values.expand(&arguments).map_err(invalid)?.to_string();
                 let (id, name) = (step.id.clone(), tool);
                 let entry = CallEntry { call, id, name, tool: None, arguments };
                 self.call_tool(run, entry, used).await?
             }
             StepWork::Ask { prompt } => {
-                let prompt = values.expand_prompt(&prompt).map_err(missing)?;
+                let prompt = values.expand_prompt(&prompt).map_err(invalid)?;
                 let call = call.as_str().to_owned();
                 self.ask_model(run, &call, &prompt).await?
             }

@@ -27,7 +27,7 @@ pub(crate) use self::{
     repetitions::Repetitions,
     request::WispRequest,
     results::{FailureCategory, StepFailure, WispResult, results_text},
-    template::StepValues,
+    template::{StepValues, TemplateError},
 };
 use crate::{
     builtin_tool::{BuiltinDefinition, BuiltinTool},

@@ -9,6 +9,21 @@ use serde_json::{Map, Value};
 
 /// Longest result in the prompt of an `Llm` step, in bytes.
 const MAX_INLINED_BYTES: usize = 4 * 1024;
+/// Most bytes that all templates of a step are replaced with: each may name the same long result.
+const MAX_EXPANDED_BYTES: usize = 1024 * 1024;
+
+/// Why the templates of a step are not replaced.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TemplateError {
+    /// A step that a template names has no result.
+    #[error("step {0} has no result")]
+    NoResult(String),
+    /// The values are too long.
+    #[error(
+        "the values of its templates have more than {MAX_EXPANDED_BYTES} bytes; pass keys instead of results"
+    )]
+    TooLong,
+}
 
 /// The results of the steps that ran.
 #[derive(Debug, Clone, Default)]
@@ -38,17 +53,23 @@ impl StepValues {
     /// Returns the arguments of a call with values for templates.
     ///
     /// # Errors
-    /// Returns the id of a step without a result.
-    pub(crate) fn expand(&self, arguments: &Value) -> Result<Value, String> {
-        Ok(match arguments {
-            Value::String(text) => Value::String(self.expand_text(text, usize::MAX)?),
+    /// See [`TemplateError`].
+    pub(crate) fn expand(&self, arguments: &Value) -> Result<Value, TemplateError> {
+        let mut left = MAX_EXPANDED_BYTES;
+        self.expand_value(arguments, &mut left)
+    }
+
+    fn expand_value(&self, value: &Value, left: &mut usize) -> Result<Value, TemplateError> {
+        Ok(match value {
+            Value::String(text) => Value::String(self.expand_text(text, usize::MAX, left)?),
             Value::Array(items) => {
-                Value::Array(items.iter().map(|item| self.expand(item)).collect::<Result<_, _>>()?)
+                let expanded = items.iter().map(|item| self.expand_value(item, left));
+                Value::Array(expanded.collect::<Result<_, _>>()?)
             }
             Value::Object(members) => {
-                let expanded = members
-                    .iter()
-                    .map(|(name, value)| self.expand(value).map(|value| (name.clone(), value)));
+                let expanded = members.iter().map(|(name, value)| {
+                    self.expand_value(value, left).map(|value| (name.clone(), value))
+                });
                 Value::Object(expanded.collect::<Result<Map<_, _>, _>>()?)
             }
             other => other.clone(),
@@ -58,24 +79,36 @@ impl StepValues {
     /// Returns a prompt with values for templates, each shortened.
     ///
     /// # Errors
-    /// Returns the id of a step without a result.
-    pub(crate) fn expand_prompt(&self, prompt: &str) -> Result<String, String> {
-        self.expand_text(prompt, MAX_INLINED_BYTES)
+    /// See [`TemplateError`].
+    pub(crate) fn expand_prompt(&self, prompt: &str) -> Result<String, TemplateError> {
+        let mut left = MAX_EXPANDED_BYTES;
+        self.expand_text(prompt, MAX_INLINED_BYTES, &mut left)
     }
 
-    fn expand_text(&self, text: &str, most: usize) -> Result<String, String> {
+    /// Replaces the templates of a text with values of up to `most` bytes, and takes their bytes from `left`.
+    fn expand_text(
+        &self,
+        text: &str,
+        most: usize,
+        left: &mut usize,
+    ) -> Result<String, TemplateError> {
         let mut expanded = String::with_capacity(text.len());
         for part in parts(text) {
             let (Part::Text(id) | Part::Result(id) | Part::Key(id)) = part;
-            let value = || self.0.get(id).ok_or_else(|| id.to_owned());
-            match part {
-                Part::Text(text) => expanded.push_str(text),
+            let value = || self.0.get(id).ok_or_else(|| TemplateError::NoResult(id.to_owned()));
+            let value = match part {
+                Part::Text(text) => {
+                    expanded.push_str(text);
+                    continue;
+                }
                 Part::Result(_) => {
                     let result = &value()?.result;
-                    expanded.push_str(&result[..result.floor_char_boundary(most)]);
+                    &result[..result.floor_char_boundary(most)]
                 }
-                Part::Key(_) => expanded.push_str(&value()?.key),
-            }
+                Part::Key(_) => &value()?.key,
+            };
+            *left = left.checked_sub(value.len()).ok_or(TemplateError::TooLong)?;
+            expanded.push_str(value);
         }
         Ok(expanded)
     }
@@ -165,14 +198,26 @@ mod tests {
         for text in
             ["{{", "}}{{", "{{other.x.result}}", "{{steps.x}}", "a {{steps.x.size}} b", "{}"]
         {
-            assert_eq!(values("v").expand_text(text, 9).unwrap(), text);
+            assert_eq!(values("v").expand_text(text, 9, &mut 9).unwrap(), text);
         }
-        assert_eq!(values("v").expand_text("{{{{steps.x.result}}", 9).unwrap(), "{{v");
+        assert_eq!(values("v").expand_text("{{{{steps.x.result}}", 9, &mut 9).unwrap(), "{{v");
     }
 
     #[test]
     fn step_without_a_result_is_named() {
-        assert_eq!(values("v").expand(&json!({"a": "{{steps.y.result}}"})), Err("y".to_owned()));
+        let missing = values("v").expand(&json!({"a": "{{steps.y.result}}"}));
+        assert_eq!(missing, Err(TemplateError::NoResult("y".to_owned())));
+    }
+
+    #[test]
+    fn many_templates_of_a_long_result_are_refused() {
+        let values = values(&"x".repeat(64 * 1024));
+        let long = "{{steps.x.result}}".repeat(16);
+        assert!(values.expand(&json!({"a": long})).is_ok());
+        let arguments = json!({"a": long, "b": ["{{steps.x.result}}"]});
+        assert_eq!(values.expand(&arguments), Err(TemplateError::TooLong));
+        let prompt = "{{steps.x.result}}".repeat(257);
+        assert_eq!(values.expand_prompt(&prompt), Err(TemplateError::TooLong));
     }
 
     #[test]

@@ -17,6 +17,9 @@ use crate::{render, terminal_width};
 /// Time between two looks at the clock and at whether the request was closed.
 const POLL: Duration = Duration::from_millis(100);
 
+/// Largest number of events that are dropped before a prompt; a terminal's buffer holds fewer.
+const MAX_PENDING: usize = 64 * 1024;
+
 /// The end of a prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
@@ -32,6 +35,7 @@ pub(super) enum Typed {
 /// call. Blocks the thread.
 pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
     let Ok(_raw) = RawMode::enter() else { return Typed::Decision(ApprovalDecision::Deny, None) };
+    drop_pending_input();
     let mut line = KeyLine::default();
     let mut shown = String::new();
     let end = loop {
@@ -70,6 +74,15 @@ pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
     };
     write("\r\n");
     end
+}
+
+/// Drops what was typed before the request was shown: it decides nothing.
+fn drop_pending_input() {
+    for _ in 0..MAX_PENDING {
+        if !matches!(event::poll(Duration::ZERO), Ok(true)) || event::read().is_err() {
+            return;
+        }
+    }
 }
 
 /// Formats the prompt with as much of the end of the input as fits into the line.

@@ -8,7 +8,7 @@ use rockbot_tools::{PinnedDefinition, PinnedTool, ToolPins};
 use serde_json::json;
 
 use crate::{
-    pseudo_terminal::{self, Terminal},
+    pseudo_terminal::Terminal,
     sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains},
 };
 
@@ -114,7 +114,10 @@ fn typed_decision_controls_call() {
         ("n\n", "the user denied this call"),
     ] {
         let sandbox = Sandbox::new();
-        let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), typed);
+        let mut terminal = Terminal::start(chat(&sandbox));
+        terminal.wait_for("run it?");
+        terminal.type_text(typed);
+        let (shown, code) = terminal.finish();
         assert_eq!(code, Some(0), "{shown}");
         let prompt = "assistant wants to call read_file (files)";
         assert_contains(&shown, &[prompt, "path: notes.md", "run it?", " s): ", result]);
@@ -124,7 +127,10 @@ fn typed_decision_controls_call() {
 #[test]
 fn reason_of_denial_reaches_the_model() {
     let sandbox = Sandbox::new();
-    let (shown, code) = pseudo_terminal::show_typing(chat(&sandbox), "n read todo.md instead\n");
+    let mut terminal = Terminal::start(chat(&sandbox));
+    terminal.wait_for("run it?");
+    terminal.type_text("n read todo.md instead\n");
+    let (shown, code) = terminal.finish();
     assert_eq!(code, Some(0), "{shown}");
     assert_contains(&shown, &["Their reason: read todo.md instead"]);
 }
@@ -157,7 +163,10 @@ text = "Done."
 "#;
     sandbox.write("script.toml", script);
     command.env("NO_COLOR", "1");
-    let (shown, code) = pseudo_terminal::show_typing(command, "y\n");
+    let mut terminal = Terminal::start(command);
+    terminal.wait_for("run it?");
+    terminal.type_text("y\n");
+    let (shown, code) = terminal.finish();
     assert_eq!(code, Some(0), "{shown}");
     assert_contains(&shown, &["path: notes.md", "- buy milk", "+ buy bread", "Done."]);
     let written = std::fs::read_to_string(sandbox.root().join("notes.md")).unwrap();

@@ -22,14 +22,7 @@ const POSITION: (&str, &[u8]) = ("\u{1b}[6n", b"\x1b[1;1R");
 
 /// Runs a command on a pseudo terminal, and returns its output and exit code.
 pub(crate) fn show(command: Command) -> (String, Option<i32>) {
-    show_typing(command, "")
-}
-
-/// Runs a command on a pseudo terminal with typed input.
-pub(crate) fn show_typing(command: Command, typed: &str) -> (String, Option<i32>) {
-    let mut terminal = Terminal::start(command);
-    terminal.type_text(typed);
-    terminal.finish()
+    Terminal::start(command).finish()
 }
 
 /// A command that runs on a pseudo terminal of 100 columns.

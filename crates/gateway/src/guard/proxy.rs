@@ -65,7 +65,8 @@ impl TrustedProxy {
             rights: rights.collect(),
             faces: BTreeSet::from(FaceName::ALL),
             agents: NamePatterns::all(),
-            tools: NamePatterns::all(),
+            // A group gives no right to call tools without an agent; that takes a token.
+            tools: NamePatterns::default(),
             requests_per_minute: None,
             address: Some(from),
         })

@@ -45,7 +45,11 @@ impl SenderCheck {
             let is_moved = letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN);
             return (!is_moved).then(|| format!("{user} refused it, and its sender is unknown"));
         }
-        if service.is_some() && !matches!(service, Some(User::Cli | User::Operator)) {
+        let may_send_messages = self.is_inbox && service == Some(User::Gateway);
+        if service.is_some()
+            && !matches!(service, Some(User::Cli | User::Operator))
+            && !may_send_messages
+        {
             return Some(format!("it was sent by {user}, which sends no requests"));
         }
         if self.is_inbox {

@@ -9,6 +9,7 @@ use axum::{
 };
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use utoipa::ToSchema;
 
 use super::{entry::derived_title, event::parse_decision, records::Record};
@@ -101,7 +102,11 @@ pub(crate) async fn send(
                 title.clone_into(&mut record.title);
             }
         };
-        api.records.update(&conversation.owner, &conversation.session, touch).await?;
+        let touched = api.records.update(&conversation.owner, &conversation.session, touch).await;
+        if let Err(error) = touched {
+            // The message was sent: an error here would say otherwise.
+            warn!(session_id = %conversation.session, %error, "conversation not updated");
+        }
     }
     let message_id = sent.message.to_string();
     Ok((StatusCode::ACCEPTED, Json(MessageSent { message_id, state: outcome })))

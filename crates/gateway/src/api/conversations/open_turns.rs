@@ -215,13 +215,15 @@ impl OpenTurns {
 
     /// Returns the number of open approval requests of a conversation.
     pub(super) fn approvals(&self, session: &SessionId) -> usize {
-        let turns = self.open.values().filter(|turn| turn.session == *session);
+        let turns = self.open.values().chain(self.further.values());
+        let turns = turns.filter(|turn| turn.session == *session);
         turns.map(|turn| turn.approvals.len()).sum()
     }
 
     /// Names the person who decided on an approval request. The first one counts, as for the agent.
     pub(super) fn decided(&mut self, id: &ApprovalId, person: &Arc<str>) {
-        let approval = self.open.values_mut().find_map(|turn| turn.approvals.get_mut(id));
+        let mut turns = self.open.values_mut().chain(self.further.values_mut());
+        let approval = turns.find_map(|turn| turn.approvals.get_mut(id));
         if let Some(approval) = approval {
             approval.decided_by.get_or_insert_with(|| person.clone());
         }

@@ -188,7 +188,17 @@ impl Turns {
     }
 
     /// Receives the replies to a message that an earlier process sent, unless this one does already.
+    /// A task does so, so that a dropped request leaves no message open.
     pub(crate) async fn adopt(&self, conversation: &Conversation, message: &MessageId) {
+        let (turns, conversation) = (self.clone(), conversation.clone());
+        let message = message.clone();
+        let task = self.tasks.spawn(async move { turns.adopt_once(&conversation, &message).await });
+        if let Err(error) = task.await {
+            warn!(%error, "open message not adopted");
+        }
+    }
+
+    async fn adopt_once(&self, conversation: &Conversation, message: &MessageId) {
         let Conversation { agent, session, .. } = conversation;
         {
             let mut state = self.state.lock();
