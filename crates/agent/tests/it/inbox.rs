@@ -143,11 +143,11 @@ async fn detail_of_calls_is_sent_on_request() {
     let long = "x".repeat(20 * 1024);
     for (detail, shown, result_left_out) in [
         (ReplyDetail::Brief, 201, None),
-        (ReplyDetail::Full, ReplyDetail::MAX_DETAIL_BYTES, Some(long.len() + 8 - 16 * 1024)),
+        (ReplyDetail::Full, ReplyDetail::MAX_DETAIL_BYTES, Some(long.len() + 11 - 16 * 1024)),
     ] {
         let fixture = BusFixture::new();
         let echo = ProbeTool::new("echo", Behavior::Echo);
-        let call = ScriptedTurn::default().call("echo", json!({"n": long}));
+        let call = ScriptedTurn::default().call("echo", json!({"text": long}));
         let model = RecordingModel::script([call, ScriptedTurn::text("Done.")]);
         let _inbox = fixture.serve(AgentFixture::new().with(&echo).agent(&model)).await;
         let client = fixture.client("proxy").await;
@@ -158,7 +158,7 @@ async fn detail_of_calls_is_sent_on_request() {
             }
             _ => None,
         });
-        let whole = long.len() + 8;
+        let whole = long.len() + 11;
         let kept = if detail == ReplyDetail::Full { shown } else { shown - 1 };
         assert_eq!(started, Some((shown, (whole - kept) as u64)));
         let finished = replies.iter().find_map(|reply| match &reply.body {
