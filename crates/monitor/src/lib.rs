@@ -2,7 +2,7 @@
 //! dead letters. The terminal and the gateway draw what this library collects.
 //!
 //! - [`Feed`] receives copies of the messages about calls; [`Calls`] assembles them, and [`Filter`] selects;
-//! - [`WorkQueue`] is the state of a work queue, and [`findings`] lists the problems of a fleet;
+//! - [`WorkQueue`] is the state of a work queue, and [`mod@findings`] lists the problems of a fleet;
 //! - [`letters`] inspects, replays and purges dead letters.
 
 pub mod calls;

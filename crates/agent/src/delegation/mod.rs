@@ -7,7 +7,7 @@
 //! - `run`: the task that runs the turn, and then passes the result on;
 //! - `fold_back`: the turns of the conversation that read results;
 //! - `cancel`: cancels, which are recorded before they take effect;
-//! - [`UserChannel`], [`TaskHost`], [`TaskLeases`]: what it needs of the agent and of the bus.
+//! - `UserChannel`, `TaskHost`, `TaskLeases`: what it needs of the agent and of the bus.
 
 mod cancel;
 mod fold_back;
