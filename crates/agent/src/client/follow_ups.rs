@@ -129,4 +129,22 @@ mod tests {
         }
         assert_eq!(ids, ["a", "b"]);
     }
+
+    #[tokio::test]
+    async fn answer_that_found_a_full_queue_is_taken_when_it_arrives_again() {
+        let queue = FollowUpQueue::default();
+        for number in 0..CAPACITY {
+            queue.push(reply(&number.to_string(), answer("early"))).unwrap();
+        }
+        queue.push(reply("late", answer("late"))).unwrap();
+        let mut follow_ups = queue.take().unwrap();
+        assert_eq!(follow_ups.next().await.unwrap().in_reply_to.as_str(), "0");
+        queue.push(reply("late", answer("late"))).unwrap();
+        drop(queue);
+        let mut last = None;
+        while let Some(reply) = follow_ups.next().await {
+            last = Some(reply.in_reply_to);
+        }
+        assert_eq!(last.unwrap().as_str(), "late");
+    }
 }

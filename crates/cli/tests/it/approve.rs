@@ -125,6 +125,18 @@ fn typed_decision_controls_call() {
 }
 
 #[test]
+fn input_before_the_prompt_decides_nothing() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::start(chat(&sandbox));
+    terminal.type_text("y\n");
+    terminal.wait_for("run it?");
+    terminal.type_text("n\n");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
+    assert_contains(&shown, &["the user denied this call"]);
+}
+
+#[test]
 fn reason_of_denial_reaches_the_model() {
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::start(chat(&sandbox));

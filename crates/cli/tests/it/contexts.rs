@@ -37,6 +37,18 @@ fn selected_context_is_used_unless_a_bus_is_given() {
 }
 
 #[test]
+fn error_about_the_file_of_contexts_shows_no_password() {
+    let home = Home::new(SCRIPT);
+    home.check(&["context", "add", "local", "--bus", "amqp://me:hunter2@127.0.0.1:9/%2f"], 0);
+    let file = home.sandbox.temporary().join(".config/rockbot/contexts.toml");
+    std::fs::write(&file, "[contexts]\nlocal = \"amqp://me:hunter2@127.0.0.1:9/%2f\"\n")
+        .expect("written");
+    let failed = home.check(&["context", "list"], 64);
+    assert_contains(&failed.err, &["contexts.toml: invalid near line 2"]);
+    assert!(!failed.err.contains("hunter2"), "{}", failed.err);
+}
+
+#[test]
 fn completion_offers_discovered_names() {
     let home = Home::new(SCRIPT);
     let complete = |words: &[&str]| home.check(&[&["__complete", "--"], words].concat(), 0).out;

@@ -80,3 +80,16 @@ fn urls_packages_and_commands_are_added() {
     let invalid = run(&sandbox, &["add", "management", "--yes", "--", "x"], 64);
     assert_contains(&invalid.err, &["reserved"]);
 }
+
+#[test]
+fn options_of_a_file_register_nothing_in_a_running_fleet() {
+    let sandbox = registry();
+    // A port without a broker: the command fails before it connects.
+    let bus = "amqp://127.0.0.1:9/%2f";
+    for option in [&["--dry-run"][..], &["--name", "other"]] {
+        let arguments =
+            [&["--bus", bus, "mcp", "add", "x", "--url", "http://127.0.0.1:9/mcp"], option];
+        let failed = sandbox.check(&arguments.concat(), 64);
+        assert_contains(&failed.err, &["name it with --into"]);
+    }
+}

@@ -93,6 +93,7 @@ mod tests {
         let ada = identify("10.0.0.7", &[email]).unwrap();
         assert_eq!(&*ada.subject, "ada@example.com");
         assert_eq!(ada.rights, BTreeSet::from([Right::Watch]));
+        assert!(!ada.tools.matches("bash"), "calls without an agent take a token");
         let staff = ("x-forwarded-groups", "other, staff");
         let ada = identify("::ffff:10.0.0.7", &[email, staff]).unwrap();
         assert_eq!(ada.rights, BTreeSet::from([Right::Watch, Right::Talk]));

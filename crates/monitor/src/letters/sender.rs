@@ -3,8 +3,10 @@
 use rockbot_contracts::{
     Envelope, HandlerPool, QueueName, RoutingKey,
     identity::{CallerPolicy, UNSIGNED, User, is_agent_user},
-    topology::{DELIVERED_TOO_OFTEN, USER_MESSAGE, mcp_manage, script_invoke, tool_invoke_mcp},
+    topology::{DELIVERED_TOO_OFTEN, mcp_manage, script_invoke, tool_invoke_mcp},
 };
+
+use crate::queues::inbox_agent;
 
 /// Checks the senders of the dead letters of one queue.
 ///
@@ -26,7 +28,7 @@ impl SenderCheck {
     pub fn new(queue: &QueueName, namespace: &str, own_user: Option<&str>) -> Self {
         let prefix = format!("{namespace}.");
         let has_users = own_user.is_some_and(|user| user.starts_with(&prefix));
-        Self { is_inbox: is_inbox(queue), consumer: consumer(queue), has_users }
+        Self { is_inbox: inbox_agent(queue).is_some(), consumer: consumer(queue), has_users }
     }
 
     /// Returns the reason why a letter may be from another sender than the caller that it names.
@@ -75,10 +77,6 @@ fn consumer(queue: &QueueName) -> Option<User> {
     (key == script_invoke()).then_some(User::ScriptsManager)
 }
 
-fn is_inbox(queue: &QueueName) -> bool {
-    queue.as_str().strip_prefix(USER_MESSAGE).is_some_and(|rest| rest.starts_with('.'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +105,7 @@ mod tests {
             ("rockbot.tool-handler.web", "assistant", false),
             ("rockbot.mcp-bridge", "assistant", false),
             ("rockbot.monitor", "assistant", false),
+            ("rockbot.gateway", "assistant", false),
             ("guest", "assistant", false),
             (UNSIGNED, "assistant", false),
         ] {
@@ -136,11 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn message_to_agent_passes_only_from_command_line() {
+    fn message_to_agent_passes_only_from_its_clients() {
         let queue = "user.message.assistant";
         for (user, expected) in [
             ("rockbot.cli", true),
             ("rockbot.operator", true),
+            ("rockbot.gateway", true),
             ("rockbot.agent.mallory", false),
             ("rockbot.agent.assistant", false),
             ("rockbot.tool-handler", false),
