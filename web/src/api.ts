@@ -134,13 +134,16 @@ export interface ToolFinished {
   resultLeftOut?: number;
 }
 
-/** `messageId` is absent in events of the conversation itself. */
+/**
+ * `messageId` is absent in events of the conversation itself. `key` of a message is the idempotency key of the request
+ * that sent it.
+ */
 export type ConversationEvent = {
   id: string;
   conversation: string;
   messageId?: string;
   atMs: number;
-} /** `key` is the idempotency key of the request that sent it. */ & (
+} & (
   | { kind: "message"; text: string; key?: string }
   | { kind: "text_delta"; text: string }
   | {

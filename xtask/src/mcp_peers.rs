@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::node::Node;
-use crate::{console, process, python, workspace, wrapper};
+use crate::{console, python, workspace, wrapper};
 
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
@@ -48,7 +48,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     node.packages(&from_npm, &packages)?;
     let clients = peers.join("mcp-clients-npm");
     node.packages(&clients, &CLIENTS_FROM_NPM.map(str::to_owned))?;
-    let node = path(process::stdout(node.node().args(["-p", "process.execPath"])))?;
+    let node = node.executable()?;
     install_npm_clients(&programs, &clients, &node)?;
     for (name, _) in FROM_NPM {
         let script = from_npm.join("node_modules").join(name).join("dist").join("index.js");
@@ -93,8 +93,4 @@ pub(crate) fn run() -> Result<()> {
     console::heading("point the tests at them:");
     console::progress("mcp-peers", format_args!("export {VARIABLE}={}", programs.display()));
     Ok(())
-}
-
-fn path(output: Option<String>) -> Result<PathBuf> {
-    output.map(PathBuf::from).context("Node.js printed no path of its executable")
 }

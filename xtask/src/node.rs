@@ -49,6 +49,12 @@ impl Node {
         }
     }
 
+    /// Returns the path of `node`, for scripts that start it.
+    pub(crate) fn executable(&self) -> Result<PathBuf> {
+        let path = process::stdout(self.node().args(["-p", "process.execPath"]));
+        path.map(PathBuf::from).context("Node.js printed no path of its executable")
+    }
+
     /// Returns `npm` without arguments.
     pub(crate) fn npm(&self) -> Command {
         let Some(wheel) = &self.wheel else { return Command::new("npm") };

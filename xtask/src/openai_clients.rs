@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::node::Node;
-use crate::{process, python, workspace, wrapper};
+use crate::{python, workspace, wrapper};
 
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_OPENAI_CLIENTS";
@@ -34,8 +34,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let node = Node::find(may_install)?;
     let modules = peers.join("openai-npm");
     node.packages(&modules, &FROM_NPM.map(str::to_owned))?;
-    let node = process::stdout(node.node().args(["-p", "process.execPath"]));
-    let node = node.map(PathBuf::from).context("Node.js printed no path of its executable")?;
+    let node = node.executable()?;
     for (program, file) in SCRIPTS {
         // Modules are found beside the script only.
         let script = modules.join(file);

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::node::Node;
-use crate::{console, process, workspace, wrapper};
+use crate::{console, workspace, wrapper};
 
 /// Variable with the folder of the program `run-prism`, and of `documents`.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_OPENAPI_PEERS";
@@ -19,8 +19,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let folder = workspace::peers_folder()?.join("openapi");
     node.packages(&folder, &PACKAGES.map(|(name, package)| format!("{name}@{package}")))?;
     let modules = folder.join("node_modules");
-    let node = process::stdout(node.node().args(["-p", "process.execPath"]));
-    let node = node.map(PathBuf::from).context("Node.js printed no path of its executable")?;
+    let node = node.executable()?;
     let script = modules.join("prism").join("dist").join("index.js");
     wrapper::write(&modules.join("run-prism"), &[&node, &script])?;
     Ok(modules)

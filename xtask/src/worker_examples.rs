@@ -27,8 +27,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let node = Node::find(may_install)?;
     let folder = peers.join("worker-typescript");
     install_typescript(&node, &folder, &examples.join("typescript"))?;
-    let node = process::stdout(node.node().args(["-p", "process.execPath"]));
-    let node = node.map(PathBuf::from).context("Node.js printed no path of its executable")?;
+    let node = node.executable()?;
     wrapper::write(&programs.join("typescript"), &[&node, &folder.join("worker.ts")])?;
     Ok(programs)
 }

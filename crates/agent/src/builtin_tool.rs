@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+pub(crate) use rockbot_tools::parse_arguments;
 use rockbot_tools::{
     Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult, ToolSource,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The function of a tool. The context names the agent and the conversation.
@@ -31,6 +31,24 @@ pub(crate) struct BuiltinDefinition {
     pub(crate) hints: ToolHints,
 }
 
+impl BuiltinDefinition {
+    /// Returns the registration of the tool.
+    pub(crate) fn registration(self) -> ToolRegistration {
+        let Self { name, description, arguments, required, source, hints } = self;
+        ToolRegistration {
+            name: name.to_owned(),
+            label: None,
+            description: description.to_owned(),
+            tool_description: None,
+            parameters: json!({"type": "object", "properties": arguments, "required": required,
+                "additionalProperties": false}),
+            source,
+            hints,
+            timeout_ms: None,
+        }
+    }
+}
+
 /// Hints of a tool that changes its own state without destroying anything.
 pub(crate) const NON_DESTRUCTIVE: ToolHints =
     ToolHints { read_only: false, destructive: false, idempotent: true, open_world: false };
@@ -45,20 +63,7 @@ impl<S: Send + Sync + 'static> BuiltinTool<S> {
         definition: BuiltinDefinition,
         run: ToolFn<S>,
     ) -> Arc<dyn Tool> {
-        let BuiltinDefinition { name, description, arguments, required, source, hints } =
-            definition;
-        let registration = ToolRegistration {
-            name: name.to_owned(),
-            label: None,
-            description: description.to_owned(),
-            tool_description: None,
-            parameters: json!({"type": "object", "properties": arguments, "required": required,
-                "additionalProperties": false}),
-            source,
-            hints,
-            timeout_ms: None,
-        };
-        Arc::new(Self { registration, state: state.clone(), run })
+        Arc::new(Self { registration: definition.registration(), state: state.clone(), run })
     }
 }
 
@@ -76,7 +81,11 @@ impl<S: Send + Sync + 'static> Tool for BuiltinTool<S> {
     }
 }
 
-/// Deserializes the arguments of a tool.
-pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
-    serde_json::from_value(arguments).map_err(|error| ToolFailure::invalid(error.to_string()))
+/// Accepts any call. The turn then does the work of the tool.
+pub(crate) fn accept<'a, S>(
+    _: &'a S,
+    _: Value,
+    _: &'a ToolContext,
+) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+    Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

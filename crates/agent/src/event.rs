@@ -95,7 +95,7 @@ pub enum TurnEvent {
         /// Name of the agent.
         to: String,
     },
-    /// The model told how far the task is.
+    /// The model reported how far the task is.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`.
         status: String,
@@ -157,8 +157,8 @@ pub enum TurnEnd {
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
     /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
-    /// With an answer that says that the store does not tell whether the message is recorded. A message that
-    /// its queue can deliver again is to be returned to it, and nothing is to be published; otherwise as
+    /// With an answer that it is unknown whether the message is recorded. A message that its queue can
+    /// deliver again is to be returned to it, and nothing is to be published; otherwise as
     /// [`Unrecorded`](Self::Unrecorded).
     Undecided,
     /// Another process continues the turn and answers the message. Nothing is to be published.

@@ -58,7 +58,9 @@ pub mod team;
 mod telemetry;
 pub mod tool_list;
 mod tool_names;
+mod truncation;
 mod turn;
+mod turn_result;
 pub mod wisps;
 
 pub use agent::Agent;

@@ -49,12 +49,6 @@ pub(crate) struct ChildGuard {
     handover: CancellationToken,
 }
 
-impl ChildGuard {
-    pub(crate) fn new(cancellation: CancellationToken, handover: CancellationToken) -> Self {
-        Self { cancellation, handover }
-    }
-}
-
 impl Drop for ChildGuard {
     fn drop(&mut self) {
         if !self.handover.is_cancelled() {
@@ -104,6 +98,13 @@ pub struct ParentTurn {
     pub cancellation: CancellationToken,
     /// Cancelled when another process continues the turn, and this turn with it.
     pub handover: CancellationToken,
+}
+
+impl ParentTurn {
+    /// Returns the guard for the call that starts the turn.
+    pub(crate) fn guard(&self) -> ChildGuard {
+        ChildGuard { cancellation: self.cancellation.clone(), handover: self.handover.clone() }
+    }
 }
 
 impl TurnOrigin {

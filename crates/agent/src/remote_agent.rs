@@ -14,11 +14,15 @@ use rockbot_tools::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
-use crate::client::{AgentClient, Replies, ReplyError, SendError};
+use crate::{
+    builtin_tool::parse_arguments,
+    client::{AgentClient, Replies, ReplyError, SendError},
+    derived_id::derived_id,
+    turn_result::result_of_turn,
+};
 
 /// Time for which a cancelled turn may still answer.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -167,13 +171,8 @@ impl RemoteAgent {
 /// Returns the conversation of the agent. It depends on the session of the caller, so that an id from another caller
 /// names a conversation that does not exist.
 fn session_of(context: &ToolContext, conversation: &str) -> Result<SessionId, ToolFailure> {
-    let mut hash = Sha256::new();
-    for part in [context.agent.as_str(), context.session_id.as_str(), conversation] {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    let digest: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    SessionId::new(digest).map_err(|error| ToolFailure::invalid(error.to_string()))
+    let id = derived_id(&[context.agent.as_str(), context.session_id.as_str(), conversation], 32);
+    SessionId::new(id).map_err(|error| ToolFailure::invalid(error.to_string()))
 }
 
 fn continuation(conversation: &str) -> String {
@@ -185,18 +184,7 @@ fn result(
     outcome: TurnOutcome,
     conversation: &str,
 ) -> Result<ToolResult, ToolFailure> {
-    let mut result = match outcome {
-        TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
-            ToolResult::text(text)
-        }
-        TurnOutcome::Overloaded | TurnOutcome::Expired => {
-            return Err(ToolFailure::Overloaded { message: text });
-        }
-        TurnOutcome::Cancelled => return Err(ToolFailure::Cancelled { executed: Executed::Yes }),
-        TurnOutcome::ToolTimeouts | TurnOutcome::ModelFailed | TurnOutcome::Other => {
-            ToolResult::error(text)
-        }
-    };
+    let mut result = result_of_turn(text, outcome)?;
     let note = ToolResult::text(continuation(conversation));
     result.content.extend(note.content);
     Ok(result.with_details(json!({"conversation": conversation})))
@@ -230,11 +218,7 @@ impl Tool for RemoteAgent {
         arguments: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async move {
-            let arguments = serde_json::from_value(arguments)
-                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
-            self.ask(arguments, context).await
-        })
+        Box::pin(async move { self.ask(parse_arguments(arguments)?, context).await })
     }
 
     fn enforces_own_deadline(&self) -> bool {

@@ -18,7 +18,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use rockbot_contracts::{MessageId, SessionId, Spending, ToolCallId};
 use rockbot_llm::{ChatMessage, ToolChoice};
-use rockbot_tools::{Budget, BudgetError, ToolScope};
+use rockbot_tools::{Budget, BudgetError, BudgetGrant, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -36,7 +36,7 @@ use crate::{
     history::History,
     message_media::media_message,
     metering::TurnMeter,
-    origin::TurnOrigin,
+    origin::{ParentTurn, TurnOrigin},
     steering::{SteeringMessage, SteeringQueue},
     tool_list::ToolNames,
 };
@@ -223,6 +223,18 @@ impl<'a> Turn<'a> {
             internal: InternalState::default(),
             max_iterations: max_iterations(setup, origin),
             start,
+        }
+    }
+
+    /// Returns this turn as the parent of one that it starts.
+    fn as_parent(&self, budget: Arc<BudgetGrant>, deadline: Instant) -> ParentTurn {
+        ParentTurn {
+            session: self.session_id.clone(),
+            scope: self.scope.clone(),
+            budget,
+            deadline,
+            cancellation: self.cancellation.child_token(),
+            handover: self.handover.clone(),
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn run(settings: &Settings, command: Admin) -> Outcome {
 
 fn report(written: &[PathBuf]) -> Outcome {
     for file in written {
-        outln!("wrote {}", render::clean(&file.display().to_string()))?;
+        outln!("wrote {}", render::path(file))?;
     }
     Ok(exit::OK)
 }

@@ -6,7 +6,7 @@ mod key_line;
 mod prompt;
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     path::Path,
     sync::{
         Arc,
@@ -19,6 +19,7 @@ use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ReplyBody, SessionId};
 use tokio::sync::oneshot;
 
 use self::prompt::Typed;
+use crate::print::note;
 
 /// Ends an open prompt from outside of it.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +60,7 @@ pub(crate) async fn request_decision(
     let ReplyBody::ApprovalAsked { approval_id, call_hash, expires_in_ms, .. } = body else {
         return Decided::Nothing;
     };
-    write_stderr(&format!("{}\n", description::describe(body, files)));
+    note!("{}", description::describe(body, files));
     let answer = |decision, reason| {
         Decided::Answer(ApprovalAnswer {
             session_id: session.clone(),
@@ -70,7 +71,7 @@ pub(crate) async fn request_decision(
         })
     };
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        write_stderr("  denied: approval needs a terminal\n");
+        note!("  denied: approval needs a terminal");
         return answer(ApprovalDecision::Deny, None);
     }
     let expires = Instant::now() + Duration::from_millis(*expires_in_ms);
@@ -78,7 +79,7 @@ pub(crate) async fn request_decision(
         Typed::Decision(decision, reason) => answer(decision, reason),
         Typed::Interrupted => Decided::Interrupted,
         Typed::Closed => {
-            write_stderr("  the approval request is closed, and the call was denied\n");
+            note!("  the approval request is closed, and the call was denied");
             Decided::Nothing
         }
     }
@@ -93,10 +94,4 @@ async fn ask(expires: Instant, closing: Closing) -> Typed {
     });
     // A prompt that cannot be shown approves nothing.
     typed.await.unwrap_or(Typed::Decision(ApprovalDecision::Deny, None))
-}
-
-/// Writes to standard error. Errors are ignored: the terminal may be closed.
-fn write_stderr(text: &str) {
-    let mut stderr = anstream::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

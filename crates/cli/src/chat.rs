@@ -10,7 +10,7 @@ use std::{io::IsTerminal, time::Duration};
 
 use rockbot_agent::AgentClient;
 use rockbot_contracts::{
-    AgentName, InstanceId, SessionId, conversation::ConversationSummary, user::TurnOutcome,
+    AgentName, SessionId, conversation::ConversationSummary, user::TurnOutcome,
 };
 use rockbot_llm::LlmConfigError;
 use rockbot_service::{Interrupts, exit};
@@ -21,7 +21,7 @@ use crate::{
     conversation::{Conversation, Display, TurnResult},
     conversation_summary::{self, last_active, title},
     failure::{Failure, OrExit, Outcome},
-    fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT},
+    fleet::{Fleet, SERVER_TIMEOUT, SERVERS_TIMEOUT, agent_client},
     host::Host,
     images::Images,
     print::note,
@@ -70,9 +70,7 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
     };
     let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
     fleet.expect_agent(&agent).await?;
-    let instance = InstanceId::generate();
-    let client =
-        AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
+    let client = agent_client(fleet.bus.clone()).await?;
     let client = client.with_idle_timeout(SILENCE_LIMIT);
     let display = Display {
         json,

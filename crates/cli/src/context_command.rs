@@ -18,9 +18,7 @@ use crate::{
 
 /// Runs a command. The configuration is not read, so that a context that prevents it can be removed.
 pub(crate) fn run(command: ContextCommand, common: &Common) -> Outcome {
-    let folder = config_folder::of_process().ok_or_else(|| {
-        Failure::usage("no configuration folder, because neither XDG_CONFIG_HOME nor HOME is set")
-    })?;
+    let folder = config_folder::require()?;
     let mut contexts = Contexts::read(&folder).map_err(Failure::usage)?;
     match command {
         ContextCommand::List => return list(&contexts, common.json),

@@ -3,10 +3,8 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::Context;
-use rockbot_agent::{AgentClient, AgentDefinition};
-use rockbot_contracts::{
-    ConversationRequest, ConversationResponse, InstanceId, SessionId, user::TurnOutcome,
-};
+use rockbot_agent::AgentDefinition;
+use rockbot_contracts::{ConversationRequest, ConversationResponse, SessionId, user::TurnOutcome};
 use rockbot_llm::ScriptedModel;
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
@@ -15,7 +13,7 @@ use tempfile::TempDir;
 use crate::{
     conversation::{Conversation, Display},
     failure::{Failure, OrExit, Outcome},
-    fleet::Fleet,
+    fleet::{Fleet, agent_client},
     host::Host,
     print::outln,
     render,
@@ -78,9 +76,7 @@ pub(crate) async fn run(mut settings: Settings, is_team: bool) -> Outcome {
     definition.internal.batch = is_team;
     let agent = definition.name.clone();
     let host = Host::start(&fleet, &settings, &stores, definition, model).await?;
-    let instance = InstanceId::generate();
-    let client =
-        AgentClient::connect(fleet.bus.clone(), &instance).await.or_exit(exit::UNAVAILABLE)?;
+    let client = agent_client(fleet.bus.clone()).await?;
     let session = SessionId::generate();
     let display = Display { stats: is_team, ..Display::default() };
     let conversation = Conversation::new(client, agent, session, display);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_agent::SendError;
+use rockbot_agent::{AgentClient, SendError};
 use rockbot_bus::{
     Bus, MemoryBus, Observed, QueueGauge, QueueState, Requester, connected_gauge, readiness_check,
     report::QueueDepth,
@@ -451,6 +451,14 @@ impl HandlerStore {
         let store = store.map_err(|error| Failure::store("store.url", &url, &error))?;
         Ok(Self { store, url, is_shared: false })
     }
+}
+
+/// Connects a client of agents, with a reply queue of its own.
+///
+/// # Errors
+/// When the bus is unavailable.
+pub(crate) async fn agent_client(bus: Arc<dyn Bus>) -> Result<AgentClient, Failure> {
+    AgentClient::connect(bus, &InstanceId::generate()).await.or_exit(exit::UNAVAILABLE)
 }
 
 /// Returns the servers that are not connected.

@@ -23,7 +23,7 @@ pub(crate) fn run(settings: &Settings, command: Gateway, json: bool) -> Outcome 
             let path = path(settings, &file)?;
             let mut file = TokenFile::read(&path).map_err(failure)?;
             if !file.revoke(&name) {
-                let shown = render::clean(&path.display().to_string());
+                let shown = render::path(&path);
                 let cause = anyhow::anyhow!("{shown} has no token {name:?}; list them first");
                 return Err(Failure { code: exit::ANSWERED_WITH_ERROR, cause });
             }
@@ -52,10 +52,7 @@ fn create(settings: &Settings, arguments: NewToken, json: bool) -> Outcome {
     if json {
         outln!("{}", render::json(&json!({"name": name, "token": secret, "file": path})))?;
     } else {
-        note!(
-            "wrote {}; the token cannot be shown again:",
-            render::clean(&path.display().to_string())
-        );
+        note!("wrote {}; the token cannot be shown again:", render::path(&path));
         outln!("{secret}")?;
     }
     Ok(exit::OK)

@@ -25,11 +25,9 @@ const MAX_ANSWER_BYTES: u64 = 1024;
 
 /// Runs the command.
 pub(crate) async fn run(arguments: Init) -> Outcome {
-    let folder = config_folder::of_process().ok_or_else(|| {
-        Failure::usage("no configuration folder, because neither XDG_CONFIG_HOME nor HOME is set")
-    })?;
+    let folder = config_folder::require()?;
     let file = folder.join(config_folder::CONFIG_FILE);
-    let shown = render::clean(&file.display().to_string());
+    let shown = render::path(&file);
     if file.exists() && !arguments.force {
         return Err(Failure::usage(format!("{shown} exists; edit it, or replace it with --force")));
     }

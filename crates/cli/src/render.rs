@@ -1,6 +1,6 @@
 //! Text rendering: tables, colors, escaping, units, and lines for tool calls.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
@@ -63,6 +63,11 @@ pub(crate) fn bad(text: &str) -> String {
 /// Removes terminal sequences and hidden characters from untrusted text. Line breaks and tabs stay.
 pub(crate) fn clean(text: &str) -> String {
     outside_text::stripped(text).replace('\r', "")
+}
+
+/// Formats the path of a file like untrusted text.
+pub(crate) fn path(path: &Path) -> String {
+    clean(&path.display().to_string())
 }
 
 /// Returns untrusted text on one line of at most `max_chars` characters, and an ellipsis if it is longer.

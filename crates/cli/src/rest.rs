@@ -63,7 +63,7 @@ async fn open(settings: &Settings, file: &Path) -> Result<Arc<RestProvider>, Fai
         return Err(Failure::unavailable(error));
     }
     if let [problem, ..] = status.problems.as_slice() {
-        let file = render::clean(&file.display().to_string());
+        let file = render::path(file);
         return Err(Failure::usage(format!("{file}: {}", render::clean(problem))));
     }
     Ok(provider)

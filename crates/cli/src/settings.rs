@@ -271,8 +271,6 @@ fn select_context(
     match (folder, &options.context) {
         (Some(folder), name) => Contexts::read(folder)?.select(name.as_deref()),
         (None, None) => Ok(None),
-        (None, Some(_)) => Err("--context: no configuration folder, because neither \
-                                XDG_CONFIG_HOME nor HOME is set"
-            .to_owned()),
+        (None, Some(_)) => Err(format!("--context: {}", config_folder::MISSING)),
     }
 }

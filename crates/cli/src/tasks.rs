@@ -2,21 +2,21 @@
 
 use std::time::SystemTime;
 
-use rockbot_agent::{AgentClient, ConversationRequestError};
+use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, TaskState, TaskSummary,
-    envelope::unix_ms,
+    ConversationRequest, ConversationResponse, TaskState, TaskSummary, envelope::unix_ms,
 };
 use rockbot_service::exit;
 use serde_json::json;
 
 use crate::{
     arguments::Tasks,
-    failure::{Failure, OrExit, Outcome},
-    fleet::Fleet,
+    failure::{Failure, Outcome},
     print::{note, outln},
     render,
+    sessions::access::Conversations,
     settings::Settings,
+    stored_conversations::Purpose,
 };
 
 /// Longest description in the list, in characters.
@@ -32,19 +32,14 @@ pub(crate) async fn run(mut settings: Settings, command: Tasks, json: bool) -> O
              shown there",
         ));
     }
-    let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
-    let fleet = Fleet::open(&settings).await?;
-    fleet.expect_agent(&agent).await?;
-    let client = AgentClient::connect(fleet.bus.clone(), &InstanceId::generate()).await;
-    let client = client.or_exit(exit::UNAVAILABLE)?;
+    let agent = Conversations::open(&settings, Purpose::Read).await?;
     let request = match &command {
         Tasks::List { .. } => ConversationRequest::Tasks {},
         Tasks::Show { task, .. } => ConversationRequest::Task { task_id: task.clone() },
         Tasks::Cancel { task, .. } => ConversationRequest::CancelTask { task_id: task.clone() },
     };
-    let response = client.request(&agent, &request).await;
-    drop(client);
-    fleet.close().await;
+    let response = agent.request(&request).await;
+    agent.close().await;
     match response? {
         ConversationResponse::Tasks { tasks } => list(&tasks, json),
         ConversationResponse::Task { task, result } => {

@@ -63,7 +63,7 @@ impl Message for McpServersIndexed {
 }
 
 /// Index entry of one server, from which a model decides whether to request details.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerSummary {
     /// Name in the bridge's configuration; compared case-insensitively.
@@ -180,7 +180,7 @@ impl Message for McpServerDetailsRequest {
 }
 
 /// Details of a server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct McpServerDetails {
     /// The server.

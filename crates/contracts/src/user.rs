@@ -253,7 +253,7 @@ pub enum ReplyBody {
         /// Name of the agent.
         to: String,
     },
-    /// The model told how far the task is.
+    /// The model reported how far the task is.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`.
         status: String,

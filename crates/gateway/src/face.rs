@@ -91,16 +91,6 @@ impl Route {
         Self::on(Method::POST, MethodFilter::POST, path, access, handler)
     }
 
-    /// Creates a route for `PATCH`.
-    #[must_use]
-    pub fn patch<T: 'static>(
-        path: &'static str,
-        access: Access,
-        handler: impl Handler<T, ()>,
-    ) -> Self {
-        Self::on(Method::PATCH, MethodFilter::PATCH, path, access, handler)
-    }
-
     /// Creates a route for `DELETE`.
     #[must_use]
     pub fn delete<T: 'static>(

@@ -169,12 +169,6 @@ impl Identity {
     pub fn may_use_agent(&self, agent: &AgentName) -> bool {
         self.agents.matches(agent.as_str())
     }
-
-    /// Returns whether it may call the tool.
-    #[must_use]
-    pub fn may_call(&self, tool: &str) -> bool {
-        self.tools.matches(tool)
-    }
 }
 
 #[cfg(test)]

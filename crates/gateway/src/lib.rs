@@ -11,12 +11,16 @@
 //! The gateway runs neither tools nor turns: behind it is only the bus.
 
 mod api;
+mod clock;
 mod console;
+mod decision;
 mod face;
 mod gateway;
 mod guard;
+mod hex;
 mod identity;
 mod mcp;
+mod open_counts;
 mod openai;
 mod parts;
 mod section;

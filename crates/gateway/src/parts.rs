@@ -7,6 +7,8 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_store::Store;
 
+use crate::identity::Identity;
+
 /// Time limit between two replies of an agent: longer than the longest tool call.
 const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
 
@@ -66,10 +68,15 @@ impl GatewayParts {
         })
     }
 
-    /// Returns the agent of this name, if it can be used.
-    #[must_use]
-    pub fn agent(&self, name: &str) -> Option<&AgentName> {
-        self.agents.iter().find(|agent| agent.as_str() == name)
+    /// Returns the agents that the identity may use.
+    pub(crate) fn agents_for(&self, identity: &Identity) -> impl Iterator<Item = &AgentName> {
+        self.agents.iter().filter(move |agent| identity.may_use_agent(agent))
+    }
+
+    /// Returns the agent of this name, if the identity may use it.
+    pub(crate) fn agent_for(&self, identity: &Identity, name: &str) -> Option<&AgentName> {
+        let agent = self.agents.iter().find(|agent| agent.as_str() == name);
+        agent.filter(|agent| identity.may_use_agent(agent))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{
-    HandlerPool, QueueSpec,
-    topology::{USER_MESSAGE, tool_invoke_mcp},
-};
+use rockbot_contracts::{HandlerPool, QueueSpec, topology::tool_invoke_mcp};
 use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict, mismatched_tools};
 
-use crate::{mismatch, queues::WorkQueue, wording::count};
+use crate::{
+    mismatch::{describe_conflicts, describe_mismatched},
+    queues::{WorkQueue, inbox_agent},
+    wording::count,
+};
 
 /// A problem of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,10 +90,10 @@ pub fn findings(fleet: FleetState<'_>) -> Vec<Finding> {
     }
     let mismatched = mismatched_tools(handlers);
     if !mismatched.is_empty() {
-        find(Severity::Suspicious, mismatch::describe(&mismatched));
+        find(Severity::Suspicious, describe_mismatched(&mismatched));
     }
     if !conflicts.is_empty() {
-        find(Severity::Suspicious, mismatch::describe_conflicts(conflicts));
+        find(Severity::Suspicious, describe_conflicts(conflicts));
     }
     for handler in handlers {
         if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
@@ -136,9 +137,7 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
         let message = format!("{waiting} in {name}, but it has no consumer; {remedy}");
         findings.push(Finding::new(Severity::Suspicious, message));
     }
-    let is_inbox =
-        name.as_str().strip_prefix(USER_MESSAGE).is_some_and(|rest| rest.starts_with('.'));
-    if depth.is_some() && consumers == 0 && is_inbox && ready == 0 {
+    if depth.is_some() && consumers == 0 && inbox_agent(name).is_some() && ready == 0 {
         let remedy = remedy(queue);
         let message = format!("{name} has no consumer: its agent is not running; {remedy}");
         findings.push(Finding::new(Severity::Warning, message));
@@ -156,8 +155,7 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
 /// Returns the command that starts a consumer of a queue.
 fn remedy(queue: &WorkQueue) -> String {
     let name = queue.name.as_str();
-    let agent = name.strip_prefix(USER_MESSAGE).and_then(|rest| rest.strip_prefix('.'));
-    if let Some(agent) = agent {
+    if let Some(agent) = inbox_agent(&queue.name) {
         return format!("start it with `ROCKBOT_AGENT__NAME={agent} rockbot-agent`");
     }
     match queue.pool() {

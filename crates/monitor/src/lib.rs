@@ -20,5 +20,5 @@ pub use feed::{Feed, Observed};
 pub use filter::Filter;
 pub use findings::{Finding, Severity, findings};
 pub use message::{CallMessage, MessageKind, Status};
-pub use mismatch::{describe as describe_mismatched, describe_conflicts};
+pub use mismatch::{describe_conflicts, describe_mismatched};
 pub use queues::WorkQueue;

@@ -10,12 +10,9 @@ use crate::wording::count;
 const MAX_DESCRIBED: usize = 5;
 
 /// Describes tools that not every handler announces alike, and the remedy.
-pub fn describe(tools: &[MismatchedTool]) -> String {
+pub fn describe_mismatched(tools: &[MismatchedTool]) -> String {
     let described = tools.iter().take(MAX_DESCRIBED).map(describe_one).collect::<Vec<_>>();
-    let more = match tools.len() - described.len() {
-        0 => String::new(),
-        more => format!("; {}", count(more, "more tool")),
-    };
+    let more = more_tools(tools.len() - described.len());
     format!(
         "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
          run the same tools in all",
@@ -31,6 +28,10 @@ fn describe_one(tool: &MismatchedTool) -> String {
     format!("{name} is missing from {}", escaped_line(&tool.missing_from.join(", ")))
 }
 
+fn more_tools(number: usize) -> String {
+    if number == 0 { String::new() } else { format!("; {}", count(number, "more tool")) }
+}
+
 /// Describes tools that several pools announce, and the remedy.
 pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
     let one = |conflict: &PoolConflict| {
@@ -43,10 +44,7 @@ pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
         ))
     };
     let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
-    let more = match conflicts.len() - described.len() {
-        0 => String::new(),
-        more => format!("; {}", count(more, "more tool")),
-    };
+    let more = more_tools(conflicts.len() - described.len());
     format!(
         "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool",
         described.join("; ")
@@ -70,12 +68,12 @@ mod tests {
             definitions_differ: missing_from.is_empty(),
         };
         let mut tools = vec![tool("read", &[]), tool("word_count", &["h/2", "h/\u{1b}3"])];
-        let text = describe(&tools);
+        let text = describe_mismatched(&tools);
         let expected =
             "read has different definitions; word_count is missing from h/2, h/\\u{1b}3;";
         assert!(text.contains(expected), "{text}");
         tools.extend((0..7).map(|_| tool("other", &["h/2"])));
-        assert!(describe(&tools).contains("; 4 more tools;"));
+        assert!(describe_mismatched(&tools).contains("; 4 more tools;"));
     }
 
     #[test]

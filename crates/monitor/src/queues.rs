@@ -5,7 +5,8 @@ use rockbot_bus::{Bus, BusReport, ConsumeError, QueueState};
 use rockbot_contracts::{
     AgentName, HandlerPool, QueueName, QueueSpec, RoutingKey,
     topology::{
-        InvalidRoutingKey, mcp_manage, quarantine_of, script_invoke, tool_invoke_mcp, user_message,
+        InvalidRoutingKey, USER_MESSAGE, mcp_manage, quarantine_of, script_invoke, tool_invoke_mcp,
+        user_message,
     },
 };
 
@@ -70,6 +71,11 @@ pub fn work_queue_names(
         }
     }
     names
+}
+
+/// Returns the agent whose inbox the queue is; `None` for other queues.
+pub(crate) fn inbox_agent(name: &QueueName) -> Option<&str> {
+    name.as_str().strip_prefix(USER_MESSAGE)?.strip_prefix('.')
 }
 
 /// Returns whether the work queue of a key has a quarantine queue.

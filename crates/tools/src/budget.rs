@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use self::amounts::Amounts;
 pub use self::limits::BudgetLimits;
+use crate::failure::ToolFailure;
 
 /// Smallest grant, in model calls: one that calls tools, and the answer.
 const MIN_MODEL_CALLS: u64 = 2;
@@ -81,6 +82,12 @@ pub enum BudgetError {
     /// Turns are nested too deeply.
     #[error("this work was already handed over too often; do it yourself")]
     TooDeep,
+}
+
+impl From<BudgetError> for ToolFailure {
+    fn from(error: BudgetError) -> Self {
+        Self::NotPermitted { reason: error.to_string() }
+    }
 }
 
 impl Budget {

@@ -77,4 +77,4 @@ pub use rockbot_contracts::{
 pub use schema::{ArgumentSchema, SchemaError};
 pub use scope::{RecordedScope, ScopeError, ToolScope};
 pub use status::CallStatus;
-pub use tool::Tool;
+pub use tool::{Tool, parse_arguments};

@@ -8,7 +8,7 @@ use std::{
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 use serde::{Deserialize, Serialize};
 
-use crate::{filter::ToolFilter, profile::ToolProfile};
+use crate::{failure::ToolFailure, filter::ToolFilter, profile::ToolProfile};
 
 /// Maximum number of handovers between agents within one piece of work.
 pub const MAX_HANDOVERS: usize = 3;
@@ -59,6 +59,12 @@ pub enum ScopeError {
         "this work went back and forth {MAX_GENERATIONS} times without a user; answer with what you have"
     )]
     TooManyGenerations,
+}
+
+impl From<ScopeError> for ToolFailure {
+    fn from(error: ScopeError) -> Self {
+        Self::NotPermitted { reason: error.to_string() }
+    }
 }
 
 impl ToolScope {

@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{RoutingKey, ToolRegistration};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{context::ToolContext, failure::ToolFailure, limits::CallPolicy, result::ToolResult};
@@ -58,4 +59,12 @@ pub trait Tool: Send + Sync + 'static {
     fn policy(&self) -> Option<CallPolicy> {
         None
     }
+}
+
+/// Deserializes the arguments of a call.
+///
+/// # Errors
+/// [`ToolFailure::InvalidArguments`].
+pub fn parse_arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
+    serde_json::from_value(arguments).map_err(|error| ToolFailure::invalid(error.to_string()))
 }

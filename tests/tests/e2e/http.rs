@@ -1,9 +1,10 @@
-//! A minimal HTTP client, and the reading of requests.
+//! A minimal HTTP client, and parts of HTTP servers.
 
 use rockbot_testkit::fixture::within_timeout;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
 };
 
 /// Returns the base URL of a model server, from a variable that `cargo xtask test` sets to
@@ -44,6 +45,23 @@ pub(crate) async fn request(host: &str, path: &str) -> (u16, String) {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.expect("a status"), body.to_owned())
+}
+
+/// Serves each connection with `serve` until the tasks are dropped. Returns the port on 127.0.0.1.
+pub(crate) async fn serve_connections<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(TcpStream) -> F + Send + 'static,
+) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(serve(stream));
+            while connections.try_join_next().is_some() {}
+        }
+    });
+    (port, tasks)
 }
 
 /// Reads a request and returns its body; `None` if the client disconnects or the body is larger than `limit`

@@ -15,7 +15,7 @@ const GO: Record<string, Screen> = {
 const SEQUENCE_MS = 1500;
 
 /** Returns whether keys belong to the element with the focus. */
-export function isTyping(target: EventTarget | null): boolean {
+function isTyping(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&
     (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName))

@@ -17,7 +17,7 @@ const NEEDS: Record<Screen, { right: Right; part: PartName }> = {
   schedules: { right: "talk", part: "schedules" },
 };
 
-/** A tab that is hidden for so long lets go of the stream. */
+/** Time after which a hidden tab closes the stream. */
 const HIDDEN_MS = 5 * 60_000;
 const HEARTBEAT_MS = 20_000;
 
@@ -30,7 +30,7 @@ export class Session {
   route: Route = $state.raw({ screen: "talk", id: "" });
   connection: ConnectionState = $state.raw({ kind: "connecting" });
   /** Clock of the gateway minus that of the browser, in milliseconds. */
-  clockOffsetMs = 0;
+  #clockOffsetMs = 0;
   /** Local time, once a second. */
   now = $state(Date.now());
   /** Announced to screen readers when they have nothing else to say. */
@@ -71,7 +71,7 @@ export class Session {
   async load(): Promise<void> {
     try {
       const me = await get<Me>("/me");
-      this.clockOffsetMs = me.serverTimeMs - Date.now();
+      this.#clockOffsetMs = me.serverTimeMs - Date.now();
       this.me = me;
       this.phase = "ready";
       this.problem = null;
@@ -105,6 +105,11 @@ export class Session {
       }
     }
     this.#signedOut();
+  }
+
+  /** Time by the clock of the gateway, once a second. */
+  get gatewayNow(): number {
+    return this.now + this.#clockOffsetMs;
   }
 
   /** Screens that the person may use. */

@@ -4,11 +4,11 @@ import type { Executed } from "../api.ts";
 const CODES: Record<string, string> = {
   tool_not_found: "No live handler announces this tool. See Fleet and Tools for what runs.",
   invalid_arguments: "The arguments do not fit the schema of the tool.",
-  timeout: "The deadline passed. See Fleet for handlers without room, and the caller for its time limit.",
+  timeout: "The deadline passed. See Fleet for handlers at capacity, and the caller for its time limit.",
   execution_failed: "The tool failed. The log of its handler has the cause.",
   cancelled: "The caller cancelled the call.",
   not_permitted: "A rule refused the call.",
-  overloaded: "No handler had room. See Fleet for queues that grow.",
+  overloaded: "No handler had capacity. See Fleet for queues that grow.",
   unavailable: "The bus, the handlers or their journal could not be reached.",
   outcome_unknown: "The call or its reply was lost.",
   no_reply: "No reply was observed within the time limit of the caller.",

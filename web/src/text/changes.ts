@@ -1,5 +1,6 @@
 /** Line differences between two texts, with a bound on the work. */
 import { diffLines } from "diff";
+import { isRecord } from "./values.ts";
 
 export interface ChangedLine {
   kind: "same" | "added" | "removed";
@@ -81,8 +82,4 @@ export function changedArguments(before: unknown, after: unknown): string[] | un
   }
   const names = new Set([...Object.keys(after), ...Object.keys(before)]);
   return [...names].filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]));
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -39,7 +39,7 @@ export interface Cell {
 /** Longest text that is lexed, in UTF-16 units. The rest is plain text. */
 export const MAX_LENGTH = 64 * 1024;
 /** Deepest nesting that is drawn. */
-export const MAX_DEPTH = 12;
+const MAX_DEPTH = 12;
 const MAX_NODES = 20_000;
 /** Longest line that is lexed: the lexer takes quadratic time for some of them. */
 const MAX_LINE = 8 * 1024;

@@ -57,3 +57,7 @@ export function summary(value: Json): string {
   }
   return JSON.stringify(value);
 }
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -134,7 +134,7 @@ impl Delegation {
         histogram!("rockbot_agent_fold_seconds").record(started.elapsed());
         self.send_answer(attached, root, fold, answer).await?;
         for task in &fold.tasks {
-            let folded = self.patiently(|| {
+            let folded = self.with_retries(|| {
                 attached.store.update(task, |record| {
                     let is_first = record.folded_by.is_none();
                     record.folded_by = Some(fold.message.clone());
@@ -221,12 +221,12 @@ impl Delegation {
         // The user may have continued the conversation from another program.
         let to = leader.map_or_else(|| root.reply_to.clone(), |leader| leader.root.reply_to);
         let mut kept = KeptReply { reply, sent_to: None };
-        self.patiently(|| attached.store.keep(&kept)).await?;
+        self.with_retries(|| attached.store.keep(&kept)).await?;
         for _ in 0..SEND_ATTEMPTS {
             match self.send(to.clone(), kept.reply.clone()).await {
                 Delivered::Yes => {
                     kept.sent_to = to;
-                    return self.patiently(|| attached.store.keep(&kept)).await;
+                    return self.with_retries(|| attached.store.keep(&kept)).await;
                 }
                 Delivered::Gone => break,
                 Delivered::Failed => sleep(POLL).await,

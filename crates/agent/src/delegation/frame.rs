@@ -4,6 +4,7 @@ use rockbot_contracts::{TaskState, outside_text::stripped};
 use rockbot_tools::quoted::quoted;
 
 use super::record::TaskRecord;
+use crate::truncation::truncated_with_note;
 
 /// Longest result that the model reads, in bytes.
 const MAX_SHOWN_BYTES: usize = 16 * 1024;
@@ -23,19 +24,11 @@ pub(super) fn results_text(records: &[TaskRecord]) -> String {
             _ => "failed",
         };
         let description = one_line(description);
-        let shown = shortened(&stripped(result));
+        let shown = truncated_with_note(&stripped(result), MAX_SHOWN_BYTES);
         let result = quoted("result", &shown);
         text.push_str(&format!("\n\n[Subagent task {task} {ended}]: {description}\n{result}"));
     }
     text
-}
-
-fn shortened(text: &str) -> String {
-    if text.len() <= MAX_SHOWN_BYTES {
-        return text.to_owned();
-    }
-    let cut = text.floor_char_boundary(MAX_SHOWN_BYTES);
-    format!("{}\n(truncated: {} bytes omitted)", &text[..cut], text.len() - cut)
 }
 
 /// Returns text on one line, without hidden characters.

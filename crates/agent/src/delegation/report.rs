@@ -37,7 +37,7 @@ impl Delegation {
             Ok(Some(record)) => {
                 let Some(message) = record.message() else { return };
                 let body = ReplyBody::DelegationProgressed { task_id: task.clone(), text };
-                let _ = self.tell(&record.root, message, body).await;
+                let _ = self.notify_user(&record.root, message, body).await;
             }
             Ok(None) => {}
             Err(error) => debug!(%task, %error, "report not recorded"),

@@ -228,7 +228,7 @@ impl Delegation {
             record.result = cut(&answer.text);
             true
         };
-        let ended = self.patiently(|| attached.store.update(&record.task, &change)).await?;
+        let ended = self.with_retries(|| attached.store.update(&record.task, &change)).await?;
         let ended = ended.unwrap_or_else(|| {
             let mut ended = record.clone();
             change(&mut ended);
@@ -246,7 +246,7 @@ impl Delegation {
                 preview: first_chars(&ended.result, PREVIEW_CHARS),
             };
             // The result follows in any case.
-            let _ = self.tell(&ended.root, message, body).await;
+            let _ = self.notify_user(&ended.root, message, body).await;
         }
         // After the reply, so that users see the end before the answer on it.
         self.changed.notify_waiters();
@@ -254,7 +254,7 @@ impl Delegation {
     }
 
     /// Repeats an operation of the store while the store is unavailable.
-    pub(super) async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
+    pub(super) async fn with_retries<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         operation: impl Fn() -> F,
     ) -> Result<T, StoreError> {
@@ -288,7 +288,7 @@ impl Delegation {
                 if let Ok(Some(record)) = attached.store.get(&task).await {
                     // Without an answer the request expires, and the call is denied.
                     let _ = delegation
-                        .tell(&record.root, message, event.into_reply(ReplyDetail::Brief))
+                        .notify_user(&record.root, message, event.into_reply(ReplyDetail::Brief))
                         .await;
                 }
             }));

@@ -103,9 +103,7 @@ impl Delegation {
             )));
         }
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let grant = budget.grant_detached(most - open + 1);
-        let grant =
-            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
+        let grant = budget.grant_detached(most - open + 1)?;
         let record = new_record(task, &arguments, context, turn, &grant);
         self.record(attached, &record).await?;
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);

@@ -173,7 +173,7 @@ impl Delegation {
     }
 
     /// Sends a reply to the user of a conversation.
-    pub(super) async fn tell(
+    pub(super) async fn notify_user(
         &self,
         root: &TaskRoot,
         in_reply_to: MessageId,

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use rockbot_contracts::ToolHints;
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult, ToolSource};
+use rockbot_tools::{Tool, ToolFailure, ToolHints, ToolSource};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::RouterRules;
 use crate::{
-    builtin_tool::{BuiltinDefinition, BuiltinTool},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, accept},
     tool_names::HANDOFF,
 };
 
@@ -58,22 +56,8 @@ impl RouterRules {
             }),
             required: &["agent"],
             source: ToolSource::Internal,
-            hints: ToolHints {
-                read_only: true,
-                destructive: false,
-                idempotent: true,
-                open_world: false,
-            },
+            hints: ToolHints::READ_ONLY,
         };
         Some(BuiltinTool::create(&Arc::new(()), definition, accept))
     }
-}
-
-/// Accepts a handoff. The turn then makes it.
-fn accept<'a>(
-    (): &'a (),
-    _: Value,
-    _: &'a ToolContext,
-) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-    Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

@@ -8,10 +8,8 @@ mod status;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use rockbot_contracts::ToolHints;
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, ToolSource};
-use serde_json::{Value, json};
+use rockbot_tools::{Tool, ToolHints, ToolRegistration, ToolSource};
+use serde_json::json;
 
 pub use self::settings::{InternalTools, ReportFormat};
 pub(crate) use self::{
@@ -19,16 +17,12 @@ pub(crate) use self::{
     status::TaskStatusArguments,
 };
 use crate::{
-    builtin_tool::{BuiltinDefinition, BuiltinTool},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, accept},
     conversation::MAX_BATCH_CALLS,
     handoff::RouterRules,
     tool_names::BATCH,
     wisps,
 };
-
-/// Hints of tools without an effect outside of the turn.
-const WITHOUT_EFFECT: ToolHints =
-    ToolHints { read_only: true, destructive: false, idempotent: true, open_world: false };
 
 impl InternalTools {
     /// Returns the enabled tools.
@@ -42,7 +36,7 @@ impl InternalTools {
             tools.push(BuiltinTool::create(&settings, status::definition(), status::check));
         }
         if self.batch {
-            tools.push(BuiltinTool::create(&settings, batch_definition(), accept_batch));
+            tools.push(BuiltinTool::create(&settings, batch_definition(), accept));
         }
         if self.wisps {
             tools.push(wisps::tool());
@@ -84,15 +78,6 @@ fn batch_definition() -> BuiltinDefinition {
         }),
         required: &["calls"],
         source: ToolSource::Internal,
-        hints: WITHOUT_EFFECT,
+        hints: ToolHints::READ_ONLY,
     }
-}
-
-/// Accepts a batch. The turn then makes its calls.
-fn accept_batch<'a>(
-    _: &'a InternalTools,
-    _: Value,
-    _: &'a ToolContext,
-) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-    Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

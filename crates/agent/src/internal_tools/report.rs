@@ -1,11 +1,11 @@
 //! `agent__final_report`: ends the turn.
 
 use futures_util::future::BoxFuture;
-use rockbot_tools::{ToolContext, ToolFailure, ToolResult, ToolSource};
+use rockbot_tools::{ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{InternalTools, ReportFormat, WITHOUT_EFFECT};
+use super::{InternalTools, ReportFormat};
 use crate::{
     builtin_tool::{BuiltinDefinition, parse_arguments},
     tool_names::FINAL_REPORT,
@@ -93,7 +93,7 @@ pub(super) fn definition(settings: &InternalTools) -> BuiltinDefinition {
         arguments,
         required,
         source: ToolSource::Internal,
-        hints: WITHOUT_EFFECT,
+        hints: ToolHints::READ_ONLY,
     }
 }
 

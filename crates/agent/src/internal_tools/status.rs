@@ -1,11 +1,11 @@
 //! `agent__task_status`: shows how far the task is.
 
 use futures_util::future::BoxFuture;
-use rockbot_tools::{ToolContext, ToolFailure, ToolResult, ToolSource};
+use rockbot_tools::{ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{InternalTools, WITHOUT_EFFECT};
+use super::InternalTools;
 use crate::{
     builtin_tool::{BuiltinDefinition, parse_arguments},
     tool_names::TASK_STATUS,
@@ -64,7 +64,7 @@ pub(super) fn definition() -> BuiltinDefinition {
         }),
         required: &["status", "done", "pending", "now"],
         source: ToolSource::Internal,
-        hints: WITHOUT_EFFECT,
+        hints: ToolHints::READ_ONLY,
     }
 }
 

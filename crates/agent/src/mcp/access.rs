@@ -264,9 +264,7 @@ impl McpAccess {
                                mcp_get_service_details lists all";
                 ToolFailure::invalid(message)
             })?;
-            if let Err(refused) = found.check_scope(&context.scope) {
-                return Err(ToolFailure::NotPermitted { reason: refused.to_string() });
-            }
+            found.check_scope(&context.scope)?;
             if !self.trusts(&found).await? {
                 warn!(agent = %self.agent, server = %found.server,
                     "MCP tool definition changed; call denied");

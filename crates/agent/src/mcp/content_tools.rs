@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::access::{McpAccess, within_call};
+use crate::builtin_tool::{BuiltinDefinition, parse_arguments};
 
 /// Accompanies every text of a server that a model reads.
 const UNTRUSTED_NOTE: &str =
@@ -68,40 +69,38 @@ impl Action {
 
     fn registration(self) -> ToolRegistration {
         let server = json!({"type": "string", "description": "Name of the MCP server."});
-        let (name, description, properties, required) = match self {
-            Self::List => (
+        let define = |name, description, arguments, required| BuiltinDefinition {
+            name,
+            description,
+            arguments,
+            required,
+            source: ToolSource::McpManagement,
+            hints: HINTS,
+        };
+        let definition = match self {
+            Self::List => define(
                 "mcp_list_resources",
                 "List the resources of an MCP server, or its templates of resources.",
                 json!({"server_name": server, "templates": {"type": "boolean"},
                     "after": {"type": "string", "description": "\"next\" of the page before."}}),
-                json!(["server_name"]),
+                &["server_name"],
             ),
-            Self::Read => (
+            Self::Read => define(
                 "mcp_read_resource",
                 "Read a resource of an MCP server: a listed one, one that a result of the server links \
                  to, or a template with its parameters filled in.",
                 json!({"server_name": server, "uri": {"type": "string", "maxLength": 4096}}),
-                json!(["server_name", "uri"]),
+                &["server_name", "uri"],
             ),
-            Self::Prompt => (
+            Self::Prompt => define(
                 "mcp_get_prompt",
                 "Get a prompt that an MCP server offers. mcp_list_services names the prompts.",
                 json!({"server_name": server, "prompt_name": {"type": "string"},
                     "arguments": {"type": "object", "additionalProperties": {"type": "string"}}}),
-                json!(["server_name", "prompt_name"]),
+                &["server_name", "prompt_name"],
             ),
         };
-        ToolRegistration {
-            name: name.to_owned(),
-            label: None,
-            description: description.to_owned(),
-            tool_description: None,
-            parameters: json!({"type": "object", "properties": properties, "required": required,
-                "additionalProperties": false}),
-            source: ToolSource::McpManagement,
-            hints: HINTS,
-            timeout_ms: None,
-        }
+        definition.registration()
     }
 }
 
@@ -128,8 +127,7 @@ impl Tool for ContentTool {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let arguments: Arguments = serde_json::from_value(arguments)
-                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+            let arguments: Arguments = parse_arguments(arguments)?;
             let access = self.access.as_ref();
             let result = match self.action {
                 Action::List => list(access, arguments, context).await,

@@ -18,7 +18,10 @@ use super::{
     content_tools,
     server_cache::CachedTool,
 };
-use crate::definition::offers_found;
+use crate::{
+    builtin_tool::{BuiltinDefinition, parse_arguments},
+    definition::offers_found,
+};
 
 /// Guide to the tools, for models.
 pub const GUIDE: Guide = Guide {
@@ -88,64 +91,62 @@ impl Action {
 
     fn registration(self) -> ToolRegistration {
         let server = json!({"type": "string", "description": "Name of the MCP server."});
-        let (name, description, properties, required, hints) = match self {
-            Self::List => (
+        let define = |name, description, arguments, required, hints| BuiltinDefinition {
+            name,
+            description,
+            arguments,
+            required,
+            source: ToolSource::McpManagement,
+            hints,
+        };
+        let definition = match self {
+            Self::List => define(
                 "mcp_list_services",
                 "List the MCP servers that offer tools, and how to use them.",
                 json!({}),
-                json!([]),
+                &[],
                 ToolHints::READ_ONLY,
             ),
-            Self::Details => (
+            Self::Details => define(
                 "mcp_get_service_details",
                 "Show the tools of an MCP server, or one of them with its arguments.",
                 json!({"server_name": server, "tool_name": {"type": "string"}}),
-                json!(["server_name"]),
+                &["server_name"],
                 ToolHints::READ_ONLY,
             ),
-            Self::Invoke => (
+            Self::Invoke => define(
                 INVOKE,
                 "Call a tool of an MCP server.",
                 json!({"server_name": server, "tool_name": {"type": "string"},
                     "arguments": {"type": "object"}}),
-                json!(["server_name", "tool_name"]),
+                &["server_name", "tool_name"],
                 ToolHints::default(),
             ),
-            Self::Find => (
+            Self::Find => define(
                 "mcp_find_tools",
                 "Find tools of MCP servers by keywords, and add them to your tools.",
                 json!({"query": {"type": "string", "maxLength": 500}, "server_name": server}),
-                json!(["query"]),
+                &["query"],
                 ToolHints::READ_ONLY,
             ),
-            Self::Register => (
+            Self::Register => define(
                 "mcp_register_server",
                 "Add an MCP server: a program to start, or the address of a server.",
                 json!({"server_name": server, "command": {"type": "string"},
                     "url": {"type": "string"},
                     "arguments": {"type": "array", "items": {"type": "string"}}}),
-                json!(["server_name"]),
+                &["server_name"],
                 ToolHints::default(),
             ),
-            Self::Unregister => (
+            Self::Unregister => define(
                 "mcp_unregister_server",
                 "Remove an MCP server that was added with mcp_register_server.",
                 json!({"server_name": server}),
-                json!(["server_name"]),
+                &["server_name"],
                 ToolHints::default(),
             ),
         };
-        ToolRegistration {
-            name: name.to_owned(),
-            label: None,
-            description: description.to_owned(),
-            tool_description: None,
-            parameters: json!({"type": "object", "properties": properties, "required": required,
-                "additionalProperties": false}),
-            source: ToolSource::McpManagement,
-            hints,
-            timeout_ms: None,
-        }
+        definition.registration()
     }
 }
 
@@ -178,8 +179,7 @@ impl Tool for ManagementTool {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let arguments: Arguments = serde_json::from_value(arguments)
-                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+            let arguments: Arguments = parse_arguments(arguments)?;
             let access = self.access.as_ref();
             match self.action {
                 Action::List => Ok(list(access)),
@@ -342,9 +342,7 @@ async fn register(access: &McpAccess, arguments: Arguments) -> Result<ToolResult
     if command.is_some() == url.is_some() {
         return Err(ToolFailure::invalid("give either command or url"));
     }
-    let arguments = arguments.map(serde_json::from_value).transpose();
-    let arguments = arguments.map_err(|error| ToolFailure::invalid(error.to_string()))?;
-    let arguments = arguments.unwrap_or_default();
+    let arguments = arguments.map(parse_arguments).transpose()?.unwrap_or_default();
     let request = McpRegisterServerRequest { server_name, command, arguments, url };
     let added = access.gateway.register(request).await.map_err(failure)?;
     let added = json!({"note": UNTRUSTED_NOTE, "added": added.name,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    Executed, MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
-    user::TurnOutcome,
+    MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
 };
 use rockbot_tools::{
     Budget, Tool, ToolContext, ToolFailure, ToolResult,
@@ -16,7 +15,8 @@ use serde_json::{Value, json};
 use crate::{
     agent::Agent,
     event::{TurnAnswer, TurnEvent},
-    origin::{ChildGuard, ParentTurn, TurnOrigin},
+    origin::{ParentTurn, TurnOrigin},
+    turn_result::result_of_turn,
 };
 
 /// The part of the calling turn's budget that the agent gets is one of this number.
@@ -77,21 +77,17 @@ impl AgentTool {
             return Err(ToolFailure::OutcomeUnknown { message });
         }
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let grant = budget.grant(&context.tool_call_id, BUDGET_PARTS);
-        let grant = Arc::new(
-            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?,
-        );
-        let cancellation = context.cancellation.child_token();
-        let handover = context.handover.clone();
-        let _guard = ChildGuard::new(cancellation.clone(), handover.clone());
-        let origin = TurnOrigin::from_parent(ParentTurn {
+        let grant = Arc::new(budget.grant(&context.tool_call_id, BUDGET_PARTS)?);
+        let parent = ParentTurn {
             session: context.session_id.clone(),
             scope: context.scope.clone(),
             budget: grant.clone(),
             deadline: context.deadline,
-            cancellation,
-            handover,
-        });
+            cancellation: context.cancellation.child_token(),
+            handover: context.handover.clone(),
+        };
+        let _guard = parent.guard();
+        let origin = TurnOrigin::from_parent(parent);
         // A repeated call continues the conversation of the first.
         let session_id = SessionId::from(&context.tool_call_id);
         let origin = match MessageId::new(context.tool_call_id.as_str()) {
@@ -115,20 +111,7 @@ impl AgentTool {
         if !ended.is_answer() {
             return Err(ToolFailure::OutcomeUnknown { message: text });
         }
-        let result = match outcome {
-            TurnOutcome::Completed | TurnOutcome::IterationLimit | TurnOutcome::BudgetExceeded => {
-                ToolResult::text(text)
-            }
-            TurnOutcome::Overloaded | TurnOutcome::Expired => {
-                return Err(ToolFailure::Overloaded { message: text });
-            }
-            TurnOutcome::Cancelled => {
-                return Err(ToolFailure::Cancelled { executed: Executed::Yes });
-            }
-            TurnOutcome::ToolTimeouts | TurnOutcome::ModelFailed | TurnOutcome::Other => {
-                ToolResult::error(text)
-            }
-        };
+        let result = result_of_turn(text, outcome)?;
         Ok(ToolResult { child_loop_id: Some(session_id.to_string()), ..result })
     }
 }

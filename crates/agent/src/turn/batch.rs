@@ -10,11 +10,12 @@ use rockbot_tools::ToolFailure;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::calls::{CallRunner, MAX_RESULT_MEDIA, result_media};
+use super::calls::{CallRunner, MAX_RESULT_MEDIA};
 use crate::{
     conversation::{BatchItem, CallEntry, ResultEntry, SPAWN_SUBAGENT, batch_items},
     strategy::Steering,
     tool_names::{BATCH, SPAWN_WISPS, is_internal},
+    truncation::truncated_with_note,
 };
 
 /// Shortest output that is kept when the results of a batch are too long together, in bytes.
@@ -59,9 +60,10 @@ impl ItemResult {
         let (id, tool) = (&self.id, &self.tool);
         match &self.outcome {
             Ok(output) => json!({"id": id, "tool": tool, "ok": true, "elapsedMs": elapsed,
-                "output": cut(output, most)}),
+                "output": truncated_with_note(output, most)}),
             Err((code, message)) => json!({"id": id, "tool": tool, "ok": false,
-                "elapsedMs": elapsed, "error": {"code": code, "message": cut(message, most)}}),
+                "elapsedMs": elapsed,
+                "error": {"code": code, "message": truncated_with_note(message, most)}}),
         }
     }
 }
@@ -164,16 +166,14 @@ impl CallRunner<'_> {
         let tool_name = context.tool_name.clone();
         let result = self.run_attempt(&call, context).await;
         let spent = self.child_spending(&call.call, result.as_ref().ok()).await;
-        let mut media = Vec::new();
-        let outcome = match result {
+        let (outcome, media) = match result {
             Ok(result) => {
-                let (readable, notes) = result_media(&result, &self.turn.setup.capabilities);
-                media = readable;
-                let text = self.render(&tool_name, &call.call, &owner, &result).await;
-                let text = notes.into_iter().fold(text, |text, note| text + "\n" + &note);
-                if result.is_error { Err(("EXECUTION_ERROR", text)) } else { Ok(text) }
+                let (text, media) = self.render(&tool_name, &call.call, &owner, &result).await;
+                let outcome =
+                    if result.is_error { Err(("EXECUTION_ERROR", text)) } else { Ok(text) };
+                (outcome, media)
             }
-            Err(failure) => Err((code_of(&failure), failure.model_text())),
+            Err(failure) => (Err((code_of(&failure), failure.model_text())), Vec::new()),
         };
         let (id, tool, elapsed) = (id.clone(), call.name, started.elapsed());
         ItemResult { id, tool, elapsed, outcome, media, spent }
@@ -205,14 +205,6 @@ fn collected(results: Vec<ItemResult>, limit: usize) -> BatchResults {
     let media = results.into_iter().flat_map(|result| result.media);
     let media = media.take(MAX_RESULT_MEDIA).collect();
     BatchResults { text, media, spent, calls: calls as u64 }
-}
-
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let cut = text.floor_char_boundary(most);
-    format!("{}\n(truncated: {} bytes omitted)", &text[..cut], text.len() - cut)
 }
 
 #[cfg(test)]

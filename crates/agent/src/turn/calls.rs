@@ -141,11 +141,10 @@ impl<'a> CallRunner<'a> {
         entry.child = self.child_spending(&call.call, result.as_ref().ok()).await;
         match result {
             Ok(result) => {
-                let (media, notes) = result_media(&result, &self.turn.setup.capabilities);
-                let text = self.render(&tool_name, &call.call, &owner, &result).await;
-                entry.text = notes.into_iter().fold(text, |text, note| text + "\n" + &note);
+                let (text, media) = self.render(&tool_name, &call.call, &owner, &result).await;
+                entry.text = text;
                 entry.media = media.len();
-                self.state().media.insert(position, media);
+                self.add_media(position, media);
             }
             Err(failure) => {
                 entry.text = failure.model_text();
@@ -198,8 +197,20 @@ impl<'a> CallRunner<'a> {
         self.state().finish(position, call, &entry);
     }
 
-    /// Returns the text that the model sees of a result.
+    /// Returns the text that the model sees of a result, and the images and recordings that it reads.
     pub(super) async fn render(
+        &self,
+        name: &str,
+        call: &ToolCallId,
+        owner: &MemoryOwner,
+        result: &ToolResult,
+    ) -> (String, Vec<Media>) {
+        let (media, notes) = result_media(result, &self.turn.setup.capabilities);
+        let text = self.render_text(name, call, owner, result).await;
+        (notes.into_iter().fold(text, |text, note| text + "\n" + &note), media)
+    }
+
+    async fn render_text(
         &self,
         name: &str,
         call: &ToolCallId,
@@ -257,9 +268,7 @@ impl<'a> CallRunner<'a> {
         if self.turn.tool_name(request).is_none() {
             return Err(ToolFailure::NotFound { name: request.name.clone() });
         }
-        if let Err(error) = self.turn.meter.budget().begin_tool_call() {
-            return Err(ToolFailure::NotPermitted { reason: error.to_string() });
-        }
+        self.turn.meter.budget().begin_tool_call()?;
         let events = CallEvents::new(self.turn.progress.clone(), &context);
         let call = ToolCall { context, arguments: Arc::from(request.arguments.as_str()) };
         let cancel_timeout = async {
@@ -374,7 +383,7 @@ impl State {
 }
 
 /// Returns the images and recordings that the model reads, and notes for the others.
-pub(super) fn result_media(
+fn result_media(
     result: &ToolResult,
     capabilities: &ModelCapabilities,
 ) -> (Vec<Media>, Vec<String>) {

@@ -7,8 +7,7 @@ use std::sync::{
 
 use metrics::counter;
 use rockbot_contracts::{MessageId, Spending, ToolSource, UserMessage, user::TurnOutcome};
-use rockbot_tools::{BudgetGrant, ToolFailure};
-use tokio_util::sync::CancellationToken;
+use rockbot_tools::ToolFailure;
 
 use super::{
     Turn,
@@ -20,7 +19,7 @@ use crate::{
     conversation::{CallEntry, ResultEntry},
     event::{ProgressSink, TurnAnswer, TurnEvent},
     handoff::{HandoffArguments, session_of},
-    origin::{ChildGuard, ParentTurn, TurnOrigin},
+    origin::{ParentTurn, TurnOrigin},
     telemetry,
     tool_names::HANDOFF,
 };
@@ -61,21 +60,17 @@ impl Turn<'_> {
                 "only the turn of a user's message can be handed off; answer yourself".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         }
-        let checked = self.scope.check(HANDOFF, &ToolSource::Agent(agent.clone()));
-        checked.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
+        self.scope.check(HANDOFF, &ToolSource::Agent(agent.clone()))?;
         let target = self.setup.destinations.as_ref().and_then(|all| all.get(&agent));
         let Some((target, session)) = target.zip(session_of(self.session_id, &agent)) else {
             let reason =
                 format!("agent {agent} is not available; answer yourself, or choose another");
             return Err(ToolFailure::NotPermitted { reason });
         };
-        let grant = self.meter.budget().grant(&call.call, 1);
-        let grant =
-            grant.map_err(|error| ToolFailure::NotPermitted { reason: error.to_string() })?;
-        let grant = Arc::new(grant);
-        let (cancellation, handover) = (self.cancellation.child_token(), self.handover.clone());
-        let guard = ChildGuard::new(cancellation.clone(), handover);
-        let origin = self.handed_origin(call, &grant, cancellation)?;
+        let grant = Arc::new(self.meter.budget().grant(&call.call, 1)?);
+        let parent = self.as_parent(grant.clone(), self.deadline);
+        let guard = parent.guard();
+        let origin = self.handed_origin(call, parent)?;
         let message = UserMessage::new(session, self.handed_text(&note));
         (self.progress)(TurnEvent::HandedOff { to: agent.clone() });
         let wrote = Arc::new(AtomicBool::new(false));
@@ -105,22 +100,14 @@ impl Turn<'_> {
     fn handed_origin(
         &self,
         call: &CallEntry,
-        grant: &Arc<BudgetGrant>,
-        cancellation: CancellationToken,
+        parent: ParentTurn,
     ) -> Result<TurnOrigin, ToolFailure> {
         // The same for a repeated call, so that its turn is continued.
         let message = MessageId::new(call.call.as_str())
             .map_err(|_| ToolFailure::failed("no id for the message; call again"))?;
-        let origin = TurnOrigin::from_parent(ParentTurn {
-            session: self.session_id.clone(),
-            scope: self.scope.clone(),
-            budget: grant.clone(),
-            deadline: self.deadline,
-            cancellation,
-            handover: self.handover.clone(),
-        });
         let (entry, sender) = (self.origin.entry, self.origin.sender.clone());
-        Ok(TurnOrigin { entry, sender, ..origin.with_message(message) })
+        let origin = TurnOrigin::from_parent(parent).with_message(message);
+        Ok(TurnOrigin { entry, sender, ..origin })
     }
 
     /// Returns the words of the user, with the note of this agent. Another process that continues the turn sends the

@@ -15,7 +15,7 @@ use crate::{
     conversation::{CallEntry, SPAWN_SUBAGENT},
     derived_id::derived_id,
     event::TurnAnswer,
-    origin::{ChildGuard, ParentTurn, StepLimits, TurnOrigin},
+    origin::{StepLimits, TurnOrigin},
     tool_names::is_internal,
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
@@ -197,16 +197,9 @@ impl CallRunner<'_> {
         };
         let grant = turn.meter.budget().grant(&run.outer.call, BUDGET_PARTS);
         let grant = Arc::new(grant.map_err(|error| external(error.to_string()))?);
-        let (cancellation, handover) = (turn.cancellation.child_token(), turn.handover.clone());
-        let guard = ChildGuard::new(cancellation.clone(), handover.clone());
-        let origin = TurnOrigin::from_parent(ParentTurn {
-            session: turn.session_id.clone(),
-            scope: turn.scope.clone(),
-            budget: grant.clone(),
-            deadline: run.until,
-            cancellation,
-            handover,
-        });
+        let parent = turn.as_parent(grant.clone(), run.until);
+        let guard = parent.guard();
+        let origin = TurnOrigin::from_parent(parent);
         let limits = StepLimits { tools: run.plan.tools.clone(), iterations: MAX_ITERATIONS };
         let (sender, step) = (turn.origin.sender.clone(), Some(Arc::new(limits)));
         let origin = TurnOrigin { sender, step, ..origin.with_message(message) };

@@ -17,10 +17,9 @@ mod template;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use rockbot_contracts::ToolCallId;
-use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
-use serde_json::{Value, json};
+use rockbot_tools::{Guide, Tool, ToolHints, ToolSource};
+use serde_json::json;
 
 pub(crate) use self::{
     plan::{FailureAction, StepWork, WispPlan, WispStep},
@@ -30,7 +29,7 @@ pub(crate) use self::{
     template::{StepValues, TemplateError},
 };
 use crate::{
-    builtin_tool::{BuiltinDefinition, BuiltinTool},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, accept},
     derived_id::derived_id,
     tool_names::SPAWN_WISPS,
 };
@@ -51,7 +50,7 @@ pub(crate) fn step_call(outer: &ToolCallId, plan: usize, step: &str) -> Option<T
     ToolCallId::new(id).ok()
 }
 
-/// Returns the tool that runs plans.
+/// Returns the tool that runs plans, with the permission and the approval of each call.
 pub(crate) fn tool() -> Arc<dyn Tool> {
     let step = json!({"type": "object", "required": ["id", "mode"], "properties": {
         "id": {"type": "string"},
@@ -82,21 +81,7 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
         }),
         required: &["definitions"],
         source: ToolSource::Wisp,
-        hints: ToolHints {
-            read_only: true,
-            destructive: false,
-            idempotent: true,
-            open_world: false,
-        },
+        hints: ToolHints::READ_ONLY,
     };
     BuiltinTool::create(&Arc::new(()), definition, accept)
-}
-
-/// Accepts the plans. The turn then runs them, with the permission and the approval of each call.
-fn accept<'a>(
-    (): &'a (),
-    _: Value,
-    _: &'a ToolContext,
-) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-    Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use rockbot_agent::Sharing;
 use rockbot_bus::{Publication, Subscription};
 use rockbot_contracts::{
-    AgentReply, Envelope, InstanceId, QueueSpec, ReplyBody,
-    json::Limits,
-    topology::{MAX_DELIVERIES, user_message, user_response},
+    Envelope, QueueSpec,
+    topology::{MAX_DELIVERIES, user_message},
     user::TurnOutcome,
 };
 use rockbot_testkit::fixture::{assert_never, within_timeout};
@@ -15,7 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     harness::{message, settle},
-    replica_harness::{Fleet, LeaseOutage, answer, call_wait, say, tester},
+    replica_harness::{
+        Fleet, LeaseOutage, answer, call_wait, next_answer, reply_address, say, tester,
+    },
     stored_harness::{CrashingLog, Fault, Storage},
 };
 
@@ -59,23 +60,14 @@ async fn new_message_is_answered_as_not_processed_if_its_conversation_cannot_be_
 #[tokio::test(start_paused = true)]
 async fn message_that_was_sent_before_waits_for_the_store_without_an_answer() {
     let fleet = Fleet::new();
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut replies = fleet.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let mut replies = fleet.replies().await;
     let _replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
-    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_to);
+    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_address());
     let envelope = Envelope { attempt: 2, ..envelope };
     let publication = Publication::mandatory(user_message(&tester()), envelope);
     fleet.bus.publish(publication).await.unwrap();
     sleep(OUTAGE).await;
-    loop {
-        let delivery = within_timeout("a reply", replies.next()).await.unwrap();
-        let reply: AgentReply = delivery.into_envelope().decode(Limits::default()).unwrap();
-        if let ReplyBody::Answer { text, .. } = reply.body {
-            assert_eq!(text, "Hello.");
-            break;
-        }
-    }
+    assert_eq!(next_answer(&mut replies).await, "Hello.");
 }
 
 #[tokio::test(start_paused = true)]

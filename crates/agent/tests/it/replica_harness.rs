@@ -7,8 +7,11 @@ use rockbot_agent::{
     Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
     Sharing, serve_shared,
 };
-use rockbot_bus::{Bus, MemoryBus};
-use rockbot_contracts::{AgentName, InstanceId, ReplyBody, user::TurnOutcome};
+use rockbot_bus::{Bus, Consumer, MemoryBus, Subscription};
+use rockbot_contracts::{
+    AgentName, AgentReply, InstanceId, QueueSpec, ReplyBody, RoutingKey, json::Limits,
+    topology::user_response, user::TurnOutcome,
+};
 use rockbot_llm::{ChatModel, FinishReason};
 use rockbot_store::{Clock, Extension, Store, StoreError, Stores, Write, Written};
 use rockbot_testkit::{InterceptedStore, StoreInterceptor, fixture::within_timeout};
@@ -80,10 +83,35 @@ impl Fleet {
     pub(crate) async fn client(&self) -> AgentClient {
         AgentClient::connect(self.bus.clone(), &InstanceId::new("proxy").unwrap()).await.unwrap()
     }
+
+    /// Consumes the replies to messages that a test publishes itself, with [`reply_address`].
+    pub(crate) async fn replies(&self) -> Consumer {
+        let reply_to = reply_address();
+        let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
+        self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
+    }
 }
 
 pub(crate) fn tester() -> AgentName {
     AgentName::new("tester").unwrap()
+}
+
+pub(crate) fn reply_address() -> RoutingKey {
+    user_response(&InstanceId::new("proxy").unwrap())
+}
+
+pub(crate) async fn next_reply(replies: &mut Consumer) -> AgentReply {
+    let delivery = within_timeout("a reply", replies.next()).await.unwrap();
+    delivery.into_envelope().decode(Limits::default()).unwrap()
+}
+
+/// Returns the text of the next answer.
+pub(crate) async fn next_answer(replies: &mut Consumer) -> String {
+    loop {
+        if let ReplyBody::Answer { text, .. } = next_reply(replies).await.body {
+            return text;
+        }
+    }
 }
 
 pub(crate) fn call_wait() -> Answer {

@@ -8,7 +8,7 @@ use rockbot_contracts::{
     AgentReply, Envelope, ForwardedMessage, InstanceId, MessageId, QueueSpec, ReplyBody,
     UserMessage,
     json::Limits,
-    topology::{user_message, user_message_at, user_response},
+    topology::{user_message, user_message_at},
     user::TurnOutcome,
 };
 use rockbot_store::{LogName, Prefix, Write};
@@ -17,7 +17,10 @@ use serde_json::Value;
 
 use crate::{
     harness::{cancel, message, settle},
-    replica_harness::{Fleet, LeaseOutage, Replica, answer, call_wait, say, tester},
+    replica_harness::{
+        Fleet, LeaseOutage, Replica, answer, call_wait, next_answer, next_reply, reply_address,
+        say, tester,
+    },
 };
 
 #[tokio::test(start_paused = true)]
@@ -46,9 +49,9 @@ async fn message_steers_the_turn_of_another_process() {
 
 /// Publishes a message with a chosen id.
 async fn publish(fleet: &Fleet, id: &MessageId, message: &UserMessage) {
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
     let envelope = Envelope { message_id: id.clone(), ..Envelope::from_payload(message) };
-    let publication = Publication::mandatory(user_message(&tester()), envelope.reply_to(reply_to));
+    let envelope = envelope.reply_to(reply_address());
+    let publication = Publication::mandatory(user_message(&tester()), envelope);
     fleet.bus.publish(publication).await.unwrap();
 }
 
@@ -66,6 +69,20 @@ async fn recorded_texts(fleet: &Fleet) -> Vec<String> {
     texts.map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Waits until this number of texts of users is recorded, and returns them.
+async fn wait_for_texts(fleet: &Fleet, count: usize) -> Vec<String> {
+    let all = async {
+        loop {
+            let texts = recorded_texts(fleet).await;
+            if texts.len() >= count {
+                return texts;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("all messages", all).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_that_reach_several_processes_keep_their_order() {
     let fleet = Fleet::new();
@@ -80,13 +97,7 @@ async fn messages_that_reach_several_processes_keep_their_order() {
     assert_eq!(second.model.request_count(), 0);
     let _first = fleet.start("one", 1, answers()).await;
     publish(&fleet, &one, &message("s", "one")).await;
-    let all = async {
-        while recorded_texts(&fleet).await.len() < 3 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within_timeout("three messages", all).await;
-    assert_eq!(recorded_texts(&fleet).await, ["one", "two", "three"]);
+    assert_eq!(wait_for_texts(&fleet, 3).await, ["one", "two", "three"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,13 +112,7 @@ async fn message_does_not_overtake_one_that_waits_for_the_lease() {
     publish(&fleet, &one, &message("s", "one")).await;
     tokio::time::sleep(outage + Duration::from_millis(10)).await;
     publish(&fleet, &two, &after(&one, "two")).await;
-    let all = async {
-        while recorded_texts(&fleet).await.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within_timeout("two messages", all).await;
-    assert_eq!(recorded_texts(&fleet).await, ["one", "two"]);
+    assert_eq!(wait_for_texts(&fleet, 2).await, ["one", "two"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,19 +245,13 @@ async fn open_turn_without_a_delivery_is_found_and_continued() {
     drop(first.inbox);
     // On another bus, the message of the turn is not delivered.
     let other = fleet.on_another_bus();
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut replies = other.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let mut replies = other.replies().await;
     let second = other.start("two", 4, [say("All done.")]).await;
     second.gate.add_permits(1);
-    let mut next = async || -> AgentReply {
-        let delivery = within_timeout("a reply", replies.next()).await.unwrap();
-        delivery.into_envelope().decode(Limits::default()).unwrap()
-    };
-    let first_reply = next().await;
+    let first_reply = next_reply(&mut replies).await;
     assert!(matches!(first_reply.body, ReplyBody::Resumed { attempt: 2, .. }), "{first_reply:?}");
     assert_eq!(first_reply.sequence, AgentReply::sequence_base(2) + 1);
-    while !next().await.is_final {}
+    while !next_reply(&mut replies).await.is_final {}
     assert!(second.inbox.drain(Duration::from_secs(5)).await);
     assert_eq!(second.model.request_count(), 1);
 }
@@ -275,8 +274,8 @@ async fn forwarded_message_of_another_user_is_dropped() {
         sender: None,
         message: message("t", "do it"),
     };
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let envelope = Envelope::from_payload(&forwarded).reply_to(reply_to).with_correlation_id("x");
+    let envelope = Envelope::from_payload(&forwarded).reply_to(reply_address());
+    let envelope = envelope.with_correlation_id("x");
     let key = user_message_at(&tester(), &InstanceId::new(owner).unwrap());
     fleet.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
     settle().await;
@@ -307,22 +306,13 @@ async fn marker_of_published_answer_is_removed_without_another_turn() {
 #[tokio::test(start_paused = true)]
 async fn message_that_is_sent_again_gets_its_answer_again() {
     let fleet = Fleet::new();
-    let reply_to = user_response(&InstanceId::new("proxy").unwrap());
-    let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
-    let mut replies = fleet.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
+    let mut replies = fleet.replies().await;
     let replica = fleet.start("one", 4, [say("Hello.")]).await;
-    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_to);
+    let envelope = Envelope::from_payload(&message("s", "hi")).reply_to(reply_address());
     for _ in 0..2 {
         let publication = Publication::mandatory(user_message(&tester()), envelope.clone());
         fleet.bus.publish(publication).await.unwrap();
-        loop {
-            let delivery = within_timeout("a reply", replies.next()).await.unwrap();
-            let reply: AgentReply = delivery.into_envelope().decode(Limits::default()).unwrap();
-            if let ReplyBody::Answer { text, .. } = reply.body {
-                assert_eq!(text, "Hello.");
-                break;
-            }
-        }
+        assert_eq!(next_answer(&mut replies).await, "Hello.");
         settle().await;
     }
     assert_eq!(replica.model.request_count(), 1);

@@ -52,6 +52,16 @@ impl FunctionModel {
         Arc::new(Self { script: Arc::new(script), requests: Mutex::default(), running, most })
     }
 
+    /// Returns a model that starts `parts` sub-agents for the message `go`. Each of them needs a permit of
+    /// `gate` to answer.
+    fn gated(parts: usize, gate: &Arc<Semaphore>) -> Arc<Self> {
+        let gate = gate.clone();
+        Self::new(move |request| match is_sub_agent(request) {
+            true => (text_events("Found."), Some(gate.clone())),
+            false => (root_script(request, parts), None),
+        })
+    }
+
     fn requests(&self, of_sub_agents: bool) -> Vec<ChatRequest> {
         let requests = self.requests.lock().unwrap();
         requests.iter().filter(|one| is_sub_agent(one) == of_sub_agents).cloned().collect()
@@ -219,15 +229,7 @@ async fn tasks(client: &AgentClient) -> Vec<rockbot_contracts::TaskSummary> {
 #[tokio::test]
 async fn limit_of_running_sub_agents_is_kept() {
     let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
-    let model = FunctionModel::new({
-        let gate = gate.clone();
-        move |request| {
-            if is_sub_agent(request) {
-                return (text_events("Found."), Some(gate.clone()));
-            }
-            (root_script(request, 50), None)
-        }
-    });
+    let model = FunctionModel::gated(50, &gate);
     let agent = fleet.agent(&model, &[]);
     let _served = fleet.serve(agent).await;
     let (client, mut follow_ups) = fleet.client("proxy").await;
@@ -260,13 +262,7 @@ async fn limit_of_running_sub_agents_is_kept() {
 #[tokio::test]
 async fn next_message_does_not_end_a_sub_agent() {
     let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
-    let model = FunctionModel::new({
-        let gate = gate.clone();
-        move |request| match is_sub_agent(request) {
-            true => (text_events("Found."), Some(gate.clone())),
-            false => (root_script(request, 1), None),
-        }
-    });
+    let model = FunctionModel::gated(1, &gate);
     let _served = fleet.serve(fleet.agent(&model, &[])).await;
     let (client, mut follow_ups) = fleet.client("proxy").await;
     say(&client, "go").await;
@@ -406,13 +402,7 @@ async fn another_process_continues_a_sub_agent_and_passes_its_result_on_once() {
 #[tokio::test]
 async fn user_who_returns_reads_the_answer_once() {
     let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
-    let model = FunctionModel::new({
-        let gate = gate.clone();
-        move |request| match is_sub_agent(request) {
-            true => (text_events("Found."), Some(gate.clone())),
-            false => (root_script(request, 1), None),
-        }
-    });
+    let model = FunctionModel::gated(1, &gate);
     let _served = fleet.serve(fleet.agent(&model, &[])).await;
     let (client, follow_ups) = fleet.client("proxy").await;
     say(&client, "go").await;
@@ -459,13 +449,7 @@ async fn late_result_is_read_in_a_turn_of_its_own() {
 async fn cancel_that_races_with_the_end_leaves_one_outcome() {
     const ROUNDS: usize = 100;
     let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
-    let model = FunctionModel::new({
-        let gate = gate.clone();
-        move |request| match is_sub_agent(request) {
-            true => (text_events("Found."), Some(gate.clone())),
-            false => (root_script(request, 1), None),
-        }
-    });
+    let model = FunctionModel::gated(1, &gate);
     let _served = fleet.serve(fleet.agent(&model, &[])).await;
     let (client, mut follow_ups) = fleet.client("proxy").await;
     let (mut completed, mut cancelled) = (0, 0);

@@ -27,15 +27,8 @@ fn server() -> McpServerSummary {
     McpServerSummary {
         name: "git".to_owned(),
         display_name: "Git".to_owned(),
-        summary: String::new(),
-        tool_count: 0,
-        tool_names: Vec::new(),
-        rejected_tools: Vec::new(),
-        has_instructions: false,
-        has_resources: false,
-        prompts: Vec::new(),
-        exposure: None,
         fingerprint: "f".to_owned(),
+        ..McpServerSummary::default()
     }
 }
 
@@ -53,15 +46,7 @@ impl McpGateway for OneServer {
         &self,
         _: McpServerDetailsRequest,
     ) -> BoxFuture<'_, Result<McpServerDetails, McpManageError>> {
-        let (instructions, protocol_version, tools) = (None, None, Vec::new());
-        let details = McpServerDetails {
-            server: server(),
-            instructions,
-            protocol_version,
-            tools,
-            next: None,
-        };
-        Box::pin(ready(Ok(details)))
+        Box::pin(ready(Ok(McpServerDetails { server: server(), ..McpServerDetails::default() })))
     }
 
     fn call<'a>(

@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, RoutingKey,
-    conversation::AgentOverview,
+    AgentName, ConversationRequest, ConversationResponse, RoutingKey, conversation::AgentOverview,
 };
 use rockbot_llm::ScriptedModel;
-use rockbot_service::exit;
 use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use secrecy::SecretString;
 
 use crate::{
-    failure::{Failure, OrExit},
-    fleet::{Fleet, SERVERS_TIMEOUT},
+    failure::Failure,
+    fleet::{Fleet, SERVERS_TIMEOUT, agent_client},
     host::Host,
     settings::Settings,
     stored_conversations::ConversationStores,
@@ -46,8 +44,7 @@ impl AgentAccess {
         } else {
             (Fleet::open(&settings).await?, None)
         };
-        let client = AgentClient::connect(fleet.bus.clone(), &InstanceId::generate()).await;
-        let client = client.or_exit(exit::UNAVAILABLE)?;
+        let client = agent_client(fleet.bus.clone()).await?;
         Ok(Self { client, fleet, settings, embedded })
     }
 

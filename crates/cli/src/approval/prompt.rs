@@ -14,7 +14,7 @@ use rockbot_contracts::{ApprovalAnswer, ApprovalDecision};
 use super::key_line::{KeyLine, Pressed};
 use crate::{render, terminal_width};
 
-/// Time between two looks at the clock and at whether the request was closed.
+/// Interval between checks of the clock and of the request.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Largest number of events that are dropped before a prompt; a terminal's buffer holds fewer.
@@ -91,9 +91,9 @@ fn prompt(left: Duration, typed: &str, columns: usize) -> String {
     let long = format!("  run it? [y]es, [n]o REASON, [a]lways in this session ({seconds} s): ");
     let short = format!("  run it? y/n/a ({seconds} s): ");
     let prompt = if long.chars().count() + 16 < columns { long } else { short };
-    let room = columns.saturating_sub(prompt.chars().count() + 1);
+    let width = columns.saturating_sub(prompt.chars().count() + 1);
     let typed = render::visible_line(typed);
-    let hidden = typed.chars().count().saturating_sub(room);
+    let hidden = typed.chars().count().saturating_sub(width);
     prompt + &typed.chars().skip(hidden).collect::<String>()
 }
 

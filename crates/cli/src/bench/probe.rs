@@ -17,7 +17,7 @@ use crate::{
     fleet::Fleet,
 };
 
-/// Time between two looks for messages that were lost.
+/// Interval between checks for lost messages.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sends confirmed messages, and measures the time until this process receives them. An interrupt ends the

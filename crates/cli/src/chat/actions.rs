@@ -94,6 +94,6 @@ async fn export(conversation: &Conversation, file: Option<&str>) -> Result<(), F
     .await?;
     let mut target = private_file::create_new(path).or_exit(exit::USAGE)?;
     target.write_all(&lines)?;
-    note!("{} written", render::clean(&path.display().to_string()));
+    note!("{} written", render::path(path));
     Ok(())
 }

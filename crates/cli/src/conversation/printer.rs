@@ -124,20 +124,19 @@ impl<'a> TurnPrinter<'a> {
 
     /// Returns the lines for an event of a call, if it has some.
     fn call_lines(&self, body: &ReplyBody) -> Option<String> {
+        let line_with = |shown: String| {
+            let mut body = body.clone();
+            if let ReplyBody::ToolStarted { arguments, .. } = &mut body {
+                *arguments = shown;
+            }
+            render::call_line(&body)
+        };
         match (body, self.display.show) {
             (ReplyBody::ToolStarted { arguments, .. }, Show::Brief) => {
-                let mut brief = body.clone();
-                if let ReplyBody::ToolStarted { arguments: shown, .. } = &mut brief {
-                    *shown = render::short_line(arguments, MAX_ARGUMENT_CHARS);
-                }
-                render::call_line(&brief)
+                line_with(render::short_line(arguments, MAX_ARGUMENT_CHARS))
             }
             (ReplyBody::ToolStarted { arguments, arguments_left_out, .. }, _) => {
-                let mut bare = body.clone();
-                if let ReplyBody::ToolStarted { arguments: shown, .. } = &mut bare {
-                    shown.clear();
-                }
-                let line = render::call_line(&bare)?;
+                let line = line_with(String::new())?;
                 let arguments = call_view::arguments(arguments, *arguments_left_out);
                 let separator = if arguments.is_empty() { "" } else { "\n" };
                 Some(format!("{line}{separator}{arguments}"))

@@ -7,7 +7,7 @@ use rockbot_service::exit;
 use serde_json::{Map, Value, json};
 
 use super::servers_file::{
-    DEFAULT_FILE, is_readable_by_others, read_target, servers_of, unset_variables, write,
+    self, is_readable_by_others, read_target, servers_of, unset_variables, write,
 };
 use crate::{
     confirm::confirm,
@@ -38,7 +38,7 @@ pub(super) async fn run(
     json: bool,
 ) -> Outcome {
     let Options { into, dry_run, yes } = options;
-    let into = into.or_else(|| settings.mcp.config.clone()).unwrap_or_else(|| DEFAULT_FILE.into());
+    let into = servers_file::target(settings, into);
     if !dry_run && !yes && !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
             "the server file is written after confirmation, but standard input is no terminal; add \
@@ -51,7 +51,7 @@ pub(super) async fn run(
     let servers = servers_of(&mut target)?;
     // Names that differ by case are one server.
     if servers.keys().any(|other| other.eq_ignore_ascii_case(name)) {
-        let (name, file) = (render::clean(name), render::clean(&into.display().to_string()));
+        let (name, file) = (render::clean(name), render::path(&into));
         return Err(Failure::usage(format!(
             "{file} has a server {name} already; choose another name with --name"
         )));
@@ -74,7 +74,7 @@ pub(super) async fn run(
         outln!("{}", render::json(&report))?;
         return Ok(exit::OK);
     }
-    let into_text = render::clean(&into.display().to_string());
+    let into_text = render::path(&into);
     if !unset.is_empty() {
         outln!("set {} in the environment of the bridge", render::clean(&unset.join(", ")))?;
     }
@@ -90,7 +90,7 @@ pub(super) async fn run(
 }
 
 fn question(into: &std::path::Path) -> String {
-    format!("add it to {}? [y/N] ", render::clean(&into.display().to_string()))
+    format!("add it to {}? [y/N] ", render::path(into))
 }
 
 /// Prints the command or URL, and the entry as it is written.

@@ -18,9 +18,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(100);
 
 pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome {
     let read = ServersFile::read(file, |name| std::env::var(name).ok());
-    let servers = read.map_err(|problem| {
-        Failure::usage(format!("{}: {problem}", render::clean(&file.display().to_string())))
-    })?;
+    let servers =
+        read.map_err(|problem| Failure::usage(format!("{}: {problem}", render::path(file))))?;
     let (mut problems, warnings) = (servers.errors.clone(), servers.warnings.clone());
     let queues = settings.handler.queues();
     problems.extend(servers.queue_problems(|name| queues.contains_key(name)));

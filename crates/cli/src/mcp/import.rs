@@ -12,9 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     client_locations::known_files,
-    servers_file::{
-        DEFAULT_FILE, is_readable_by_others, read_target, servers_of, unset_variables, write,
-    },
+    servers_file::{self, is_readable_by_others, read_target, servers_of, unset_variables, write},
 };
 use crate::{
     failure::{Failure, OrExit, Outcome},
@@ -73,7 +71,7 @@ pub(super) fn run(
     dry_run: bool,
     json: bool,
 ) -> Outcome {
-    let into = into.or_else(|| settings.mcp.config.clone()).unwrap_or_else(|| DEFAULT_FILE.into());
+    let into = servers_file::target(settings, into);
     let mut target = read_target(&into)?;
     let is_named = !files.is_empty();
     let files = if is_named { files } else { known_files() };
@@ -182,14 +180,14 @@ fn print_report(
         return outln!("{}", render::json(&report));
     }
     let rows = imported.iter().map(|server| {
-        let from = render::clean(&server.from.display().to_string());
+        let from = render::path(&server.from);
         vec![render::clean(&server.name), from, server.state.description()]
     });
     outln!("{}", render::table(&["server", "from", "result"], rows))?;
     for warning in warnings {
         note!("{} {}", render::dim("!"), render::clean(warning));
     }
-    let into = render::clean(&into.display().to_string());
+    let into = render::path(into);
     if is_written {
         outln!("wrote {into}; check it with: rockbot mcp check {into}")
     } else {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream};
-use rockbot_agent::{AgentClient, HandlerGuides, RemoteAgent};
+use rockbot_agent::{HandlerGuides, RemoteAgent};
 use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
 use rockbot_mcp_server::{
     Discovery, FleetParts, McpClient, McpFleet, McpServerSection, serve_stdio,
@@ -15,7 +15,7 @@ use rockbot_tools::{Guides, LayerOptions, Tool, ToolRegistry};
 use crate::{
     arguments::ServeMcp,
     failure::{Failure, OrExit, Outcome},
-    fleet::Fleet,
+    fleet::{Fleet, agent_client},
     settings::Settings,
 };
 
@@ -142,9 +142,8 @@ async fn agents(fleet: &Fleet, section: &McpServerSection) -> Result<Vec<Arc<dyn
     if section.agents.is_empty() {
         return Ok(Vec::new());
     }
-    let client = AgentClient::connect(fleet.bus.clone(), &InstanceId::generate()).await;
-    let client = client.or_exit(exit::UNAVAILABLE)?.with_idle_timeout(section.max_timeout);
-    let client = Arc::new(client);
+    let client = agent_client(fleet.bus.clone()).await?;
+    let client = Arc::new(client.with_idle_timeout(section.max_timeout));
     let described = section
         .agents
         .iter()

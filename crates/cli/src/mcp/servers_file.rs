@@ -1,21 +1,31 @@
 //! The servers file that commands add entries to.
 
-use std::{collections::BTreeSet, env, fs, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    collections::BTreeSet,
+    env, fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use rockbot_mcp_bridge::ServersFile;
 use serde_json::{Map, Value, json};
 
-use crate::{failure::Failure, render};
+use crate::{failure::Failure, render, settings::Settings};
 
 /// The servers file of a user who configured none.
-pub(super) const DEFAULT_FILE: &str = "mcp.json";
+const DEFAULT_FILE: &str = "mcp.json";
 const SERVERS: &str = "mcpServers";
 /// Keys with servers in other forms of the file.
 const OTHER_KEYS: [&str; 5] = ["Mcp", "mcp", "servers", "context_servers", "mcp_servers"];
 
+/// Returns the servers file to add to: that of the option, or of the configuration.
+pub(super) fn target(settings: &Settings, into: Option<PathBuf>) -> PathBuf {
+    into.or_else(|| settings.mcp.config.clone()).unwrap_or_else(|| DEFAULT_FILE.into())
+}
+
 /// Reads the servers file that is added to; it may be absent.
 pub(super) fn read_target(path: &Path) -> Result<Map<String, Value>, Failure> {
-    let shown = render::clean(&path.display().to_string());
+    let shown = render::path(path);
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Map::new()),

@@ -4,8 +4,8 @@ use std::io;
 
 use rockbot_agent::{AgentClient, ConversationRequestError};
 use rockbot_contracts::{
-    AgentName, ConversationRequest, ConversationResponse, InstanceId, ScheduleRequest,
-    ScheduleResponse, SessionId, UserFeedback,
+    AgentName, ConversationRequest, ConversationResponse, ScheduleRequest, ScheduleResponse,
+    SessionId, UserFeedback,
     conversation::{ConversationSummary, HistoryItem},
 };
 use rockbot_service::exit;
@@ -13,7 +13,7 @@ use rockbot_service::exit;
 use crate::{
     conversation_history, conversation_summary,
     failure::{Failure, OrExit},
-    fleet::Fleet,
+    fleet::{Fleet, agent_client},
     settings::Settings,
     stored_conversations::{Purpose, StoredConversations},
 };
@@ -47,8 +47,7 @@ impl Conversations {
             fleet.expect_agent(&agent).await?;
             (fleet.bus.clone(), Backend::Fleet(fleet))
         };
-        let client = AgentClient::connect(bus, &InstanceId::generate()).await;
-        let client = client.or_exit(exit::UNAVAILABLE)?;
+        let client = agent_client(bus).await?;
         Ok(Self { client, agent, backend })
     }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
+    Api, MAX_AGENTS,
     problem::{Problem, ProblemBody},
     schema::HintsView,
 };
@@ -21,8 +21,6 @@ use crate::identity::Identity;
 
 /// Time limit for the overview of an agent.
 const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest number of agents in a response.
-const MAX_AGENTS: usize = 64;
 
 /// The agents.
 #[derive(Debug, Serialize, ToSchema)]
@@ -76,8 +74,7 @@ pub(crate) async fn list(
     State(api): State<Arc<Api>>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<AgentPage>, Problem> {
-    let agents = api.parts.agents.iter().filter(|agent| identity.may_use_agent(agent));
-    let agents: Vec<_> = agents.take(MAX_AGENTS).cloned().collect();
+    let agents: Vec<_> = api.parts.agents_for(&identity).take(MAX_AGENTS).cloned().collect();
     let views = stream::iter(agents).map(|agent| view(&api.parts.client, agent));
     Ok(Json(AgentPage { agents: views.buffered(MAX_AGENTS).collect().await }))
 }

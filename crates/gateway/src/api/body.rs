@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request},
-    http::{StatusCode, header, request::Parts},
+    http::{StatusCode, request::Parts},
 };
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
+use crate::guard::is_json;
 
 /// A JSON body. It must have the content type `application/json`, so that no form of another page can send
 /// it.
@@ -19,10 +20,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let media_type = kind.split(';').next().unwrap_or_default().trim();
-        if !media_type.eq_ignore_ascii_case("application/json") {
+        if !is_json(request.headers()) {
             return Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported_media_type",

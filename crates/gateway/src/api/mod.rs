@@ -4,12 +4,11 @@
 //! checks the owner. Other people's conversations do not exist for a person.
 
 mod agents;
-mod audit;
 mod body;
 mod calls;
-mod clock;
 mod conversations;
 mod fleet;
+mod inspection;
 mod letters;
 mod openapi;
 mod problem;
@@ -18,9 +17,10 @@ mod schedules;
 mod schema;
 mod stream;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use rockbot_contracts::{AgentName, SessionId};
+use rockbot_contracts::SessionId;
+use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
@@ -34,6 +34,9 @@ use self::{
 use crate::{face::Route, identity::Identity, parts::GatewayParts};
 
 pub use self::openapi::description;
+
+/// Largest number of agents in a response.
+const MAX_AGENTS: usize = 64;
 
 /// The state of the API.
 pub(crate) struct Api {
@@ -79,11 +82,6 @@ impl Api {
         }
     }
 
-    /// Returns an agent that the identity may use.
-    fn agent(&self, identity: &Identity, name: &str) -> Option<&AgentName> {
-        self.parts.agent(name).filter(|agent| identity.may_use_agent(agent))
-    }
-
     /// Returns a conversation of the identity.
     async fn conversation(
         &self,
@@ -92,8 +90,8 @@ impl Api {
     ) -> Result<(Conversation, Record), Problem> {
         let owner = Owner::new(&identity.subject);
         let found = self.stored(owner, id).await?;
-        let found = found.filter(|(found, _)| self.agent(identity, found.agent.as_str()).is_some());
-        found.ok_or_else(no_conversation)
+        let may_use = |agent: &str| self.parts.agent_for(identity, agent).is_some();
+        found.filter(|(found, _)| may_use(found.agent.as_str())).ok_or_else(no_conversation)
     }
 
     /// Returns the conversation that a share shows.
@@ -120,6 +118,14 @@ impl Api {
         let Some(record) = self.records.get(&owner, &session).await? else { return Ok(None) };
         let agent = record.agent.clone();
         Ok(Some((Conversation { owner, agent, session }, record)))
+    }
+
+    /// Returns the handlers that announced themselves, as far as calls are watched.
+    async fn catalog(&self) -> CatalogSnapshot {
+        match &self.calls {
+            Some(calls) => calls.view().catalog(Duration::ZERO).await,
+            None => CatalogSnapshot::default(),
+        }
     }
 
     fn calls(&self) -> Result<&Arc<CallBoard>, Problem> {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{
-    Api,
+    Api, MAX_AGENTS,
     conversations::Owner,
     problem::{Problem, ProblemBody},
     schema::name_of,
@@ -24,8 +24,6 @@ use crate::identity::Identity;
 
 /// Time limit for the tasks of an agent.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest number of agents in a response.
-const MAX_AGENTS: usize = 64;
 
 /// The scheduled tasks of the person, by agent.
 #[derive(Debug, Serialize, ToSchema)]
@@ -163,8 +161,7 @@ pub(crate) async fn list(
     // To an agent, all people of the gateway are one user.
     let own = api.records.list(&Owner::new(&identity.subject)).await?;
     let own: HashSet<_> = own.into_iter().map(|(session, _)| session).collect();
-    let agents = api.parts.agents.iter().filter(|agent| identity.may_use_agent(agent));
-    let agents: Vec<_> = agents.take(MAX_AGENTS).cloned().collect();
+    let agents: Vec<_> = api.parts.agents_for(&identity).take(MAX_AGENTS).cloned().collect();
     let views = stream::iter(agents).map(|agent| view(&api.parts.client, agent, &own));
     Ok(Json(SchedulePage { agents: views.buffered(MAX_AGENTS).collect().await }))
 }

@@ -1,9 +1,6 @@
 //! Sessions of browsers, and what the present identity may do.
 
-use std::{
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use axum::{
     Extension, Json,
@@ -16,6 +13,7 @@ use serde_json::{Value, json};
 use tracing::error;
 
 use crate::{
+    clock::now_ms,
     face::{Access, Rate, Route, RouteLimits},
     guard::{AuditAction, ClientAddress, Guard, Refusal, audit, audit_login},
     identity::{FaceName, Identity, Right},
@@ -82,7 +80,6 @@ fn me(identity: &Identity, parts: &GatewayParts) -> Value {
             json!({"available": false, "missing": key})
         }
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     json!({
         "subject": identity.subject,
         "name": identity.subject,
@@ -94,6 +91,6 @@ fn me(identity: &Identity, parts: &GatewayParts) -> Value {
             "letters": part(parts.letters.is_some(), "gateway.letters.url"),
         },
         "version": env!("CARGO_PKG_VERSION"),
-        "serverTimeMs": u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        "serverTimeMs": now_ms(),
     })
 }

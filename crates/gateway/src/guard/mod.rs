@@ -30,7 +30,7 @@ pub(crate) use self::{
     audit::audit_login,
     refusal::Refusal,
     request::{admit, refuse_method, refuse_path},
-    route::{ClientAddress, GuardedRoute, check},
+    route::{ClientAddress, GuardedRoute, check, is_json},
 };
 pub use self::{
     audit::{AuditAction, audit},

@@ -7,13 +7,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use parking_lot::Mutex;
-use rockbot_contracts::{
-    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, ReplyBody, SessionId,
-};
+use rockbot_contracts::{AgentName, ApprovalAnswer, ApprovalId, ReplyBody, SessionId};
 use serde::Deserialize;
 
 use super::error::ApiError;
 use crate::{
+    decision::parse_decision,
     guard::{AuditAction, audit},
     identity::Identity,
     parts::GatewayParts,
@@ -55,17 +54,12 @@ impl OpenApprovals {
         id: &str,
         body: &[u8],
     ) -> Result<Response, ApiError> {
-        let Decision { call_hash, decision } =
+        let Decision { call_hash, decision: name } =
             serde_json::from_slice(body).map_err(|error| ApiError::malformed(error.to_string()))?;
-        let known = match decision.as_str() {
-            "allow" => ApprovalDecision::Allow,
-            "allow_in_session" => ApprovalDecision::AllowInSession,
-            "deny" => ApprovalDecision::Deny,
-            _ => {
-                let message = "the decision must be allow, allow_in_session or deny";
-                return Err(ApiError::invalid("decision", message));
-            }
-        };
+        let decision = parse_decision(&name).ok_or_else(|| {
+            let message = "the decision must be allow, allow_in_session or deny";
+            ApiError::invalid("decision", message)
+        })?;
         let id = ApprovalId::new(id).map_err(|_| ApiError::unknown_approval())?;
         let open = self.0.lock().get(&id).filter(|open| open.subject == identity.subject).cloned();
         let Open { agent, session, .. } = open.ok_or_else(ApiError::unknown_approval)?;
@@ -73,11 +67,11 @@ impl OpenApprovals {
             session_id: session,
             approval_id: id.clone(),
             call_hash,
-            decision: known,
+            decision,
             reason: None,
         };
         let sent = parts.client.answer_approval(&agent, &answer).await;
-        let outcome = if sent.is_ok() { decision.as_str() } else { "not sent" };
+        let outcome = if sent.is_ok() { name.as_str() } else { "not sent" };
         audit(identity, AuditAction::Approval, id.as_str(), outcome);
         sent?;
         Ok(StatusCode::NO_CONTENT.into_response())

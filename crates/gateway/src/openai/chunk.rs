@@ -1,12 +1,11 @@
 //! The bodies of responses: a completion, or the chunks of a stream.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use rockbot_contracts::{AgentName, MessageId, TurnUsage};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use crate::clock::now_ms;
 
 /// The end of a stream.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -25,8 +24,7 @@ pub(super) struct Completion {
 impl Completion {
     /// Creates the completion of a message. A repeated request has the same id.
     pub(super) fn new(message: &MessageId, model: AgentName) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { id: format!("chatcmpl-{message}"), model, created: now.as_secs() }
+        Self { id: format!("chatcmpl-{message}"), model, created: now_ms() / 1000 }
     }
 
     /// Returns the whole response.

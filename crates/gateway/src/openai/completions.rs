@@ -22,7 +22,6 @@ use super::{
     conversation::{Conversations, text_with_earlier},
     error::ApiError,
     models,
-    open_completions::OpenCompletion,
     output::{Output, Piece, stopped},
     repetition::{Repetition, Sending},
     request::ChatRequest,
@@ -31,6 +30,7 @@ use super::{
 use crate::{
     guard::{AuditAction, audit},
     identity::Identity,
+    open_counts::OpenPermit,
     turns::{Follower, WhenAbandoned},
 };
 
@@ -128,7 +128,7 @@ impl Memory {
 /// A turn that a request follows.
 struct FollowedTurn {
     follower: Follower,
-    _open: OpenCompletion,
+    _open: OpenPermit,
     approvals: ApprovalWatch,
     output: Output,
     completion: Completion,

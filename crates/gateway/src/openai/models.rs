@@ -12,8 +12,8 @@ use crate::{identity::Identity, parts::GatewayParts};
 
 /// Lists the agents that the identity may use.
 pub(super) fn list(parts: &GatewayParts, identity: &Identity) -> Json<Value> {
-    let agents = parts.agents.iter().filter(|agent| identity.may_use_agent(agent));
-    Json(json!({"object": "list", "data": agents.map(model).collect::<Vec<_>>()}))
+    let models: Vec<_> = parts.agents_for(identity).map(model).collect();
+    Json(json!({"object": "list", "data": models}))
 }
 
 /// Shows one agent.
@@ -31,8 +31,7 @@ pub(super) fn find<'a>(
     identity: &Identity,
     name: &str,
 ) -> Result<&'a AgentName, ApiError> {
-    let agent = parts.agent(name).filter(|agent| identity.may_use_agent(agent));
-    agent.ok_or_else(ApiError::unknown_model)
+    parts.agent_for(identity, name).ok_or_else(ApiError::unknown_model)
 }
 
 fn model(agent: &AgentName) -> Value {

@@ -1,45 +1,20 @@
 //! The number of completions of one identity at a time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::open_counts::{OpenCounts, OpenPermit};
 
 /// Maximum number of open completions of one identity, so that it cannot take all connections.
 const MAX_OPEN: usize = 256;
 
 /// Counts the open completions of each identity.
-#[derive(Debug, Clone, Default)]
-pub(super) struct OpenCompletions(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+#[derive(Debug, Default)]
+pub(super) struct OpenCompletions(OpenCounts);
 
 impl OpenCompletions {
     /// Counts a completion until the value is dropped; `None` if the identity has too many.
-    pub(super) fn open(&self, subject: &Arc<str>) -> Option<OpenCompletion> {
-        let mut open = self.0.lock();
-        let count = open.entry(subject.clone()).or_default();
-        if *count >= MAX_OPEN {
-            return None;
-        }
-        *count += 1;
-        Some(OpenCompletion { open: self.clone(), subject: subject.clone() })
-    }
-}
-
-/// An open completion, until dropped.
-#[derive(Debug)]
-pub(super) struct OpenCompletion {
-    open: OpenCompletions,
-    subject: Arc<str>,
-}
-
-impl Drop for OpenCompletion {
-    fn drop(&mut self) {
-        let mut open = self.open.0.lock();
-        if let Some(count) = open.get_mut(&self.subject) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.subject);
-            }
-        }
+    pub(super) fn open(&self, subject: &Arc<str>) -> Option<OpenPermit> {
+        self.0.admit(subject, MAX_OPEN, usize::MAX).ok()
     }
 }
 
@@ -57,6 +32,6 @@ mod tests {
         open.pop();
         assert!(completions.open(&ada).is_some());
         drop(open);
-        assert!(completions.0.lock().is_empty());
+        assert!(completions.0.is_empty());
     }
 }

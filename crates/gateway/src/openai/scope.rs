@@ -4,7 +4,10 @@ use axum::http::{HeaderMap, HeaderValue};
 use rockbot_contracts::AgentName;
 use sha2::{Digest, Sha256};
 
-use crate::identity::{Credential, Identity};
+use crate::{
+    hex::hex,
+    identity::{Credential, Identity},
+};
 
 /// Header with the id of a person that Open WebUI adds where it forwards information on users.
 const USER_HEADER: &str = "x-openwebui-user-id";
@@ -67,8 +70,4 @@ impl Scope {
 fn add(hash: &mut Sha256, value: &[u8]) {
     hash.update((value.len() as u64).to_be_bytes());
     hash.update(value);
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

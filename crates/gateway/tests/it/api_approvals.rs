@@ -1,36 +1,12 @@
 //! Decisions on approval requests over the API.
 
-use std::sync::Arc;
-
-use futures_util::future::BoxFuture;
-use rockbot_agent::Approvals;
-use rockbot_llm::{ChatEvent, ChatMessage, FinishReason};
-use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
-};
+use rockbot_llm::ChatMessage;
 use serde_json::{Value, json};
 
 use crate::{
     api_harness::{ApiGateway, EventReader, Person},
     fleet::Fleet,
 };
-
-struct EditTool(ToolRegistration);
-
-impl Tool for EditTool {
-    fn registration(&self) -> &ToolRegistration {
-        &self.0
-    }
-
-    fn call<'a>(
-        &'a self,
-        _arguments: Value,
-        _context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async { Ok(ToolResult::text("edited")) })
-    }
-}
 
 /// A conversation whose turn waits for a decision.
 struct Waiting {
@@ -44,27 +20,7 @@ struct Waiting {
 
 impl Waiting {
     async fn start() -> Self {
-        let registry = Arc::new(ToolRegistry::new());
-        let registration = ToolRegistration {
-            name: "edit".to_owned(),
-            label: None,
-            description: "Edits a file.".to_owned(),
-            tool_description: None,
-            parameters: json!({"type": "object"}),
-            source: ToolSource::Internal,
-            hints: ToolHints::default(),
-            timeout_ms: None,
-        };
-        registry.register(Arc::new(EditTool(registration))).unwrap();
-        let section = toml::from_str("policy = \"ask\"").unwrap();
-        let fleet = Fleet::with(registry, Approvals::new(section)).await;
-        let call = ChatEvent::ToolCallDelta {
-            index: Some(0),
-            id: Some("call-1".to_owned()),
-            name: Some("edit".to_owned()),
-            arguments: "{\"path\":\"notes.md\"}".to_owned(),
-        };
-        fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
+        let fleet = Fleet::asking("edit", "{\"path\":\"notes.md\"}", "edited").await;
         let gateway = ApiGateway::start(&fleet, "g1").await;
         let ada = gateway.person("ada");
         let conversation = ada.converse().await;

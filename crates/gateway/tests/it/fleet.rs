@@ -27,7 +27,11 @@ use rockbot_llm::{
 };
 use rockbot_mcp_server::McpServerSection;
 use rockbot_store::{Clock, MemoryStore, Store};
-use rockbot_tools::ToolRegistry;
+use rockbot_tools::{
+    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
+    ToolSource,
+};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -114,6 +118,30 @@ impl ChatModel for EchoModel {
     }
 }
 
+/// A tool that returns a text, and whose definition was announced.
+struct FixedTool {
+    registration: ToolRegistration,
+    result: &'static str,
+}
+
+impl Tool for FixedTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.registration
+    }
+
+    fn call<'a>(
+        &'a self,
+        _arguments: Value,
+        _context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        async move { Ok(ToolResult::text(self.result)) }.boxed()
+    }
+
+    fn is_announced(&self) -> bool {
+        true
+    }
+}
+
 /// An agent named `assistant` on a bus.
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
@@ -128,10 +156,33 @@ impl Fleet {
         Self::with(Arc::default(), None).await
     }
 
-    pub(crate) async fn with(
-        registry: Arc<ToolRegistry>,
-        approvals: Option<Arc<Approvals>>,
-    ) -> Self {
+    /// Starts a fleet whose calls need approval, and whose model first calls a tool, which returns `result`.
+    pub(crate) async fn asking(tool: &str, arguments: &str, result: &'static str) -> Self {
+        let registration = ToolRegistration {
+            name: tool.to_owned(),
+            label: None,
+            description: format!("test tool {tool}"),
+            tool_description: None,
+            parameters: json!({"type": "object"}),
+            source: ToolSource::Internal,
+            hints: ToolHints::default(),
+            timeout_ms: None,
+        };
+        let registry = Arc::new(ToolRegistry::new());
+        registry.register(Arc::new(FixedTool { registration, result })).unwrap();
+        let section = toml::from_str("policy = \"ask\"").unwrap();
+        let fleet = Self::with(registry, Approvals::new(section)).await;
+        let call = ChatEvent::ToolCallDelta {
+            index: Some(0),
+            id: Some("call-1".to_owned()),
+            name: Some(tool.to_owned()),
+            arguments: arguments.to_owned(),
+        };
+        fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
+        fleet
+    }
+
+    async fn with(registry: Arc<ToolRegistry>, approvals: Option<Arc<Approvals>>) -> Self {
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let model = Arc::new(EchoModel::default());
         let definition = AgentDefinition::new(assistant(), "Be brief.");
@@ -282,7 +333,7 @@ impl TestGateway {
     }
 
     pub(crate) async fn redeem(&self, code: &str) -> crate::http::Response {
-        let login = serde_json::json!({"code": code});
+        let login = json!({"code": code});
         let request = crate::http::Request::post("/api/v1/session", &login);
         request.header("origin", &format!("http://{}", self.address)).send(self.address).await
     }

@@ -147,6 +147,14 @@ impl Response {
         self.body.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect()
     }
 
+    /// Returns the answer in a completion, which may be a stream.
+    pub(crate) fn answer(&self, is_stream: bool) -> String {
+        if is_stream {
+            return self.streamed("content");
+        }
+        self.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    }
+
     /// Returns the text in the chunks of a completion.
     pub(crate) fn streamed(&self, field: &str) -> String {
         let chunks = self.events().into_iter().filter_map(|event| serde_json::from_str(event).ok());

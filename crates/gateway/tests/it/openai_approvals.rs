@@ -1,73 +1,14 @@
 //! Approval requests in a completion, and the decision on them.
 
-use std::sync::Arc;
-
-use futures_util::future::BoxFuture;
-use rockbot_agent::Approvals;
 use rockbot_gateway::{FaceName, Right};
-use rockbot_llm::{ChatEvent, FinishReason};
-use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
-};
 use serde_json::{Value, json};
 
 use crate::{fleet::Fleet, http::Request};
 
-struct EraseTool(ToolRegistration);
-
-impl EraseTool {
-    fn new() -> Self {
-        Self(ToolRegistration {
-            name: "erase".to_owned(),
-            label: None,
-            description: "Erases a disk.".to_owned(),
-            tool_description: None,
-            parameters: json!({"type": "object"}),
-            source: ToolSource::Internal,
-            hints: ToolHints::default(),
-            timeout_ms: None,
-        })
-    }
-}
-
-impl Tool for EraseTool {
-    fn registration(&self) -> &ToolRegistration {
-        &self.0
-    }
-
-    fn call<'a>(
-        &'a self,
-        _arguments: Value,
-        _context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
-        Box::pin(async { Ok(ToolResult::text("erased")) })
-    }
-
-    fn is_announced(&self) -> bool {
-        true
-    }
-}
-
-async fn fleet() -> Fleet {
-    let registry = Arc::new(ToolRegistry::new());
-    registry.register(Arc::new(EraseTool::new())).unwrap();
-    let section = toml::from_str("policy = \"ask\"").unwrap();
-    let fleet = Fleet::with(registry, Approvals::new(section)).await;
-    let call = ChatEvent::ToolCallDelta {
-        index: Some(0),
-        id: Some("call-1".to_owned()),
-        name: Some("erase".to_owned()),
-        arguments: "{\"disk\":\"a\\u001b[2J\"}".to_owned(),
-    };
-    fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
-    fleet
-}
-
 #[tokio::test]
 async fn program_decides_on_an_approval() {
     for (decision, shown) in [("allow", "erase finished"), ("deny", "erase failed")] {
-        let fleet = fleet().await;
+        let fleet = Fleet::asking("erase", "{\"disk\":\"a\\u001b[2J\"}", "erased").await;
         let gateway = fleet.gateway().await;
         let token = gateway.openai_token().await;
         let body = json!({

@@ -30,11 +30,7 @@ impl<'a> Client<'a> {
         }
         let response = request.send(self.gateway.address).await;
         assert_eq!(response.status, 200, "{}", response.body);
-        let answer = if stream {
-            response.streamed("content")
-        } else {
-            response.json()["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
-        };
+        let answer = response.answer(stream);
         self.messages.push(json!({"role": "assistant", "content": format!(" {answer}\n")}));
     }
 }

@@ -58,10 +58,8 @@ async fn request_is_recognized_after_a_gateway_was_killed() {
     repeated.read_until("\"role\"").await;
     fleet.model.gate.add_permits(1);
     repeated.read_until("[DONE]").await;
-    let response = {
-        within_timeout("the end", repeated.read_to_end()).await;
-        repeated.into_response()
-    };
+    within_timeout("the end", repeated.read_to_end()).await;
+    let response = repeated.into_response();
     assert!(response.streamed("content").ends_with("wait for me."), "{}", response.body);
     let again = request(&token, &stream).header("idempotency-key", "k").send(second.address).await;
     assert_eq!(again.streamed("content"), "You said wait for me.");
@@ -111,9 +109,8 @@ async fn turn_with_a_key_outlives_its_reader() {
     let open = keyed.open(gateway.address).await;
     wait_until("the model is asked", || fleet.model.request_count() == 1).await;
     drop(open);
-    let repeated = keyed.open(gateway.address).await;
+    let mut repeated = keyed.open(gateway.address).await;
     fleet.model.gate.add_permits(1);
-    let mut repeated = repeated;
     within_timeout("a response", repeated.read_to_end()).await;
     let response = repeated.into_response();
     assert_eq!(response.json()["choices"][0]["message"]["content"], "You said wait for me.");

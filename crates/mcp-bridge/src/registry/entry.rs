@@ -67,14 +67,9 @@ impl NewEntry {
     /// Why the server cannot be used.
     pub fn from_server(server: &RegistryServer) -> Result<Self, String> {
         let mut problems = Vec::new();
-        for package in &server.packages {
-            match package.entry() {
-                Ok(entry) => return Ok(Self { name: short_name(&server.name), entry }),
-                Err(problem) => problems.push(problem),
-            }
-        }
-        for remote in &server.remotes {
-            match remote.entry() {
+        let packages = server.packages.iter().map(Package::entry);
+        for entry in packages.chain(server.remotes.iter().map(Endpoint::entry)) {
+            match entry {
                 Ok(entry) => return Ok(Self { name: short_name(&server.name), entry }),
                 Err(problem) => problems.push(problem),
             }

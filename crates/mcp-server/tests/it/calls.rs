@@ -11,28 +11,24 @@ use rockbot_mcp_server::{HttpOptions, McpClient};
 use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 
-use crate::fixture::{Handler, Notified, client, eras, error, filter, request, text};
+use crate::fixture::{Handler, Notified, client, error, filter, request, text};
 
 #[tokio::test]
 async fn tools_are_listed_and_called_in_both_eras() {
     let handler = Handler::start().await;
     let fleet = handler.fleet().await;
     let http = fleet.http(HttpOptions::default()).await;
-    for era in eras() {
-        let over_streams = fleet.connect(client("desktop"), era.clone()).await;
-        let over_http = http.connect("desktop", era).await;
-        for session in [over_streams, over_http] {
-            let tools = session.peer().list_all_tools().await.unwrap();
-            let echo = tools.iter().find(|tool| tool.name == "echo").unwrap();
-            let annotations = echo.annotations.as_ref().unwrap();
-            assert_eq!(annotations.read_only_hint, Some(true));
-            assert_eq!(echo.meta.as_ref().unwrap().0["rockbot/source"], "files");
-            let result = session.call("echo", json!({"text": "hello"})).await;
-            assert_eq!((text(&result), result.is_error), ("hello", Some(false)));
-            let meta = &result.meta.as_ref().unwrap().0;
-            assert_eq!(meta["rockbot/executed"], "yes");
-            assert_eq!(meta["rockbot/toolCallId"].as_str().map(str::len), Some(32));
-        }
+    for session in fleet.connect_all(&http).await {
+        let tools = session.peer().list_all_tools().await.unwrap();
+        let echo = tools.iter().find(|tool| tool.name == "echo").unwrap();
+        let annotations = echo.annotations.as_ref().unwrap();
+        assert_eq!(annotations.read_only_hint, Some(true));
+        assert_eq!(echo.meta.as_ref().unwrap().0["rockbot/source"], "files");
+        let result = session.call("echo", json!({"text": "hello"})).await;
+        assert_eq!((text(&result), result.is_error), ("hello", Some(false)));
+        let meta = &result.meta.as_ref().unwrap().0;
+        assert_eq!(meta["rockbot/executed"], "yes");
+        assert_eq!(meta["rockbot/toolCallId"].as_str().map(str::len), Some(32));
     }
 }
 
@@ -108,23 +104,19 @@ async fn progress_reaches_the_client_while_the_call_runs() {
     let handler = Handler::start().await;
     let fleet = handler.fleet().await;
     let http = fleet.http(HttpOptions::default()).await;
-    for era in eras() {
-        let over_streams = fleet.connect(client("desktop"), era.clone()).await;
-        let over_http = http.connect("desktop", era).await;
-        for mut session in [over_streams, over_http] {
-            handler.events.released.send_replace(false);
-            let peer = session.peer().clone();
-            // The client gives every request a token.
-            let call = async move { peer.call_tool(request("chatty", json!({}))).await };
-            let call = tokio::spawn(call);
-            for number in 1..=3 {
-                assert_eq!(session.notified().await, Notified::Progress(format!("step {number}")));
-            }
-            handler.events.released.send_replace(true);
-            let result = within_timeout("the result", call).await.unwrap().unwrap();
-            assert_eq!(text(&result), "whole");
-            assert_eq!(result.structured_content, None, "details are for the fleet");
+    for mut session in fleet.connect_all(&http).await {
+        handler.events.released.send_replace(false);
+        let peer = session.peer().clone();
+        // The client gives every request a token.
+        let call = async move { peer.call_tool(request("chatty", json!({}))).await };
+        let call = tokio::spawn(call);
+        for number in 1..=3 {
+            assert_eq!(session.notified().await, Notified::Progress(format!("step {number}")));
         }
+        handler.events.released.send_replace(true);
+        let result = within_timeout("the result", call).await.unwrap().unwrap();
+        assert_eq!(text(&result), "whole");
+        assert_eq!(result.structured_content, None, "details are for the fleet");
     }
 }
 
@@ -133,18 +125,14 @@ async fn cancel_reaches_the_tool() {
     let handler = Handler::start().await;
     let fleet = handler.fleet().await;
     let http = fleet.http(HttpOptions::default()).await;
-    for era in eras() {
-        let over_streams = fleet.connect(client("desktop"), era.clone()).await;
-        let over_http = http.connect("desktop", era).await;
-        for session in [over_streams, over_http] {
-            let call = CallToolRequestParams::new("hang");
-            let call = ClientRequest::CallToolRequest(rmcp::model::CallToolRequest::new(call));
-            let options = PeerRequestOptions::no_options();
-            let call = session.peer().send_request_with_option(call, options).await.unwrap();
-            handler.events.running(1).await;
-            call.cancel(Some("enough".to_owned())).await.unwrap();
-            handler.events.running(0).await;
-        }
+    for session in fleet.connect_all(&http).await {
+        let call = CallToolRequestParams::new("hang");
+        let call = ClientRequest::CallToolRequest(rmcp::model::CallToolRequest::new(call));
+        let options = PeerRequestOptions::no_options();
+        let call = session.peer().send_request_with_option(call, options).await.unwrap();
+        handler.events.running(1).await;
+        call.cancel(Some("enough".to_owned())).await.unwrap();
+        handler.events.running(0).await;
     }
 }
 

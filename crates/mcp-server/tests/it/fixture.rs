@@ -314,6 +314,16 @@ impl Fleet {
         Session::open(own, era).await
     }
 
+    /// Connects the client `desktop` in both eras, each over a pair of streams and over HTTP.
+    pub(crate) async fn connect_all(&self, http: &Http) -> Vec<Session> {
+        let mut sessions = Vec::new();
+        for era in eras() {
+            sessions.push(self.connect(client("desktop"), era.clone()).await);
+            sessions.push(http.connect("desktop", era).await);
+        }
+        sessions
+    }
+
     /// Serves HTTP on loopback, where the header `x-client` names the client.
     pub(crate) async fn http(&self, options: HttpOptions) -> Http {
         let http = McpHttp::new(self.fleet.clone(), options);

@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(fixture.texts().await, ["0", "1", "2"]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn purge_deletes_only_selected_letters() {
         let mut fixture = DlqFixture::with_letters(4).await;
         let selected = [fixture.ids().await.remove(2)];

@@ -10,7 +10,7 @@ fn sent(replayed: &Replayed) -> Vec<String> {
     texts(&replayed.sent.iter().map(|(_, message)| message.clone()).collect::<Vec<_>>())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replayed_letter_is_next_attempt_with_full_budget() {
     let mut fixture = DlqFixture::with_letters(2).await;
     let ids = fixture.ids().await;
@@ -29,7 +29,7 @@ async fn replayed_letter_is_next_attempt_with_full_budget() {
     assert!(fixture.texts().await.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn refused_letters_stay_in_order_and_others_are_resent() {
     let mut fixture = DlqFixture::with_letters(0).await;
     let senders = SenderCheck::new(&fixture.queue, "rockbot", Some("rockbot.operator"));
@@ -89,7 +89,7 @@ fn expired_budget_starts_again() {
     assert_eq!(next_attempt(&letter).budget, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn dry_run_changes_nothing() {
     let mut fixture = DlqFixture::with_letters(3).await;
     let replayed =
@@ -99,7 +99,7 @@ async fn dry_run_changes_nothing() {
     assert_eq!(fixture.texts().await, ["0", "1", "2"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unselected_letters_keep_their_order() {
     let mut fixture = DlqFixture::with_letters(5).await;
     let ids = fixture.ids().await;
@@ -112,7 +112,7 @@ async fn unselected_letters_keep_their_order() {
     assert_eq!(fixture.texts().await, ["4"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unknown_id_prevents_replay() {
     let mut fixture = DlqFixture::with_letters(2).await;
     let selected = [fixture.ids().await.remove(0), "unknown".to_owned()];

@@ -1,19 +1,13 @@
 //! MCP's conformance suite, against the program over HTTP.
-//!
-//! The suite expects a server with its own tools, prompts and resources. Scenarios that do not need
-//! them must pass; all others are listed here, so that a new scenario fails the test.
 
-use std::{collections::BTreeMap, path::Path, process::Stdio};
-
-use rockbot_testkit::{McpPeer, fixture::within_timeout};
-use serde_json::Value;
-use tokio::process::Command;
+use rockbot_testkit::{
+    McpPeer,
+    mcp_conformance::{Scenario, check_server},
+};
 
 use crate::program::HttpProgram;
 
-/// A scenario that must pass, except for these checks: they need a tool of the suite, or a feature that
-/// the server does not offer.
-type Scenario = (&'static str, &'static [&'static str]);
+// The exceptions need a tool of the suite, or a feature that the server does not offer.
 
 const WITH_SESSIONS: [Scenario; 4] = [
     ("server-initialize", &[]),
@@ -84,51 +78,6 @@ async fn check(suite: McpPeer, revision: &str, must_pass: &[Scenario]) {
     // The suite also sends requests with local web origins.
     let origins = "[\"http://127.0.0.1:*\", \"http://localhost:*\"]";
     let program = HttpProgram::start(&[("ROCKBOT_SERVER__ALLOWED_ORIGINS", origins)]).await;
-    let output = tempfile::tempdir().unwrap();
-    let (command, arguments) = suite.command();
-    let run = Command::new(command)
-        .args(arguments)
-        .args(["server", "--url", &program.mcp(), "--suite", "all"])
-        .args(["--spec-version", revision, "--output-dir"])
-        .arg(output.path())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let suite_output = within_timeout("the end of the suite", run).await.unwrap();
-    let results = results(output.path());
-    assert!(!results.is_empty(), "{}", String::from_utf8_lossy(&suite_output.stderr));
-
-    for (scenario, untestable) in must_pass {
-        let checks = results.get(*scenario).unwrap_or_else(|| panic!("{scenario} did not run"));
-        let with = |status| checks.iter().filter(move |check| check["status"] == status);
-        let failed: Vec<&Value> = with("FAILURE")
-            .filter(|check| !untestable.iter().any(|id| check["id"] == **id))
-            .collect();
-        assert!(failed.is_empty(), "{scenario}: {failed:#?}");
-        assert!(with("SUCCESS").count() > 0, "{scenario}: nothing was checked");
-    }
-    for scenario in results.keys() {
-        let known = must_pass.iter().any(|(name, _)| name == scenario) || is_excluded(scenario);
-        assert!(known, "{scenario} is unknown; make it pass, or list it as excluded");
-    }
-}
-
-fn is_excluded(scenario: &str) -> bool {
-    let excluded = NEED_SUITE_TOOLS.iter().chain(&NOT_OFFERED).chain(&WITHOUT_SESSIONS);
-    excluded
-        .into_iter()
-        .any(|name| scenario == *name || (name.ends_with('-') && scenario.starts_with(name)))
-}
-
-/// Reads the checks of each scenario from the directories `server-SCENARIO-TIME`.
-fn results(output: &Path) -> BTreeMap<String, Vec<Value>> {
-    const TIME_LEN: usize = "-2026-01-01T00-00-00-000Z".len();
-    let folders = std::fs::read_dir(output).unwrap().map(|entry| entry.unwrap().path());
-    let result = |folder: std::path::PathBuf| {
-        let name = folder.file_name().unwrap().to_str().unwrap();
-        let scenario = name[..name.len() - TIME_LEN].strip_prefix("server-").unwrap().to_owned();
-        let checks = std::fs::read(folder.join("checks.json")).unwrap();
-        (scenario, serde_json::from_slice(&checks).unwrap())
-    };
-    folders.map(result).collect()
+    let excluded = [&NEED_SUITE_TOOLS[..], &NOT_OFFERED, &WITHOUT_SESSIONS].concat();
+    check_server(suite, revision, &program.mcp(), must_pass, &excluded).await;
 }

@@ -205,15 +205,8 @@ mod tests {
         McpServerSummary {
             name: name.to_owned(),
             display_name: name.to_owned(),
-            summary: String::new(),
-            tool_count: 0,
-            tool_names: Vec::new(),
-            rejected_tools: Vec::new(),
-            has_instructions: false,
-            has_resources: false,
-            prompts: Vec::new(),
-            exposure: None,
             fingerprint: "f".to_owned(),
+            ..McpServerSummary::default()
         }
     }
 

@@ -185,6 +185,15 @@ impl BusGateway {
         self.request_of_owner(&request.server_name, &request, deadline).await
     }
 
+    /// Requests a resource or a prompt, or a list of them.
+    async fn request_content<Q: Message, R: Message>(
+        &self,
+        server: &str,
+        request: &Q,
+    ) -> Result<R, McpManageError> {
+        self.request_of_owner(server, request, Instant::now() + DETAILS_TIMEOUT).await
+    }
+
     /// Sends a request about a server to a bridge that has it; to another one if that one does not
     /// respond.
     async fn request_of_owner<Q: Message, R: Message>(
@@ -263,30 +272,21 @@ impl McpGateway for BusGateway {
         &self,
         request: McpListResourcesRequest,
     ) -> BoxFuture<'_, Result<McpResourcePage, McpManageError>> {
-        Box::pin(async move {
-            let deadline = Instant::now() + DETAILS_TIMEOUT;
-            self.request_of_owner(&request.server_name, &request, deadline).await
-        })
+        Box::pin(async move { self.request_content(&request.server_name, &request).await })
     }
 
     fn read_resource(
         &self,
         request: McpReadResourceRequest,
     ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
-        Box::pin(async move {
-            let deadline = Instant::now() + DETAILS_TIMEOUT;
-            self.request_of_owner(&request.server_name, &request, deadline).await
-        })
+        Box::pin(async move { self.request_content(&request.server_name, &request).await })
     }
 
     fn prompt(
         &self,
         request: McpGetPromptRequest,
     ) -> BoxFuture<'_, Result<McpPromptMessages, McpManageError>> {
-        Box::pin(async move {
-            let deadline = Instant::now() + DETAILS_TIMEOUT;
-            self.request_of_owner(&request.server_name, &request, deadline).await
-        })
+        Box::pin(async move { self.request_content(&request.server_name, &request).await })
     }
 
     fn call<'a>(

@@ -50,12 +50,8 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> McpServerSummary {
         summary: "For tests.".to_owned(),
         tool_count: u32::try_from(tools.len()).unwrap(),
         tool_names: tools.iter().map(ToString::to_string).collect(),
-        rejected_tools: Vec::new(),
-        has_instructions: false,
-        has_resources: false,
-        prompts: Vec::new(),
-        exposure: None,
         fingerprint: server_fingerprint(&definitions),
+        ..McpServerSummary::default()
     }
 }
 
@@ -99,13 +95,7 @@ impl McpGateway for ScriptedGateway {
                 std::future::pending::<()>().await;
             }
             let tools = server.tool_names.iter().map(|tool| definition(tool)).collect();
-            Ok(McpServerDetails {
-                server,
-                instructions: None,
-                protocol_version: None,
-                tools,
-                next: None,
-            })
+            Ok(McpServerDetails { server, tools, ..McpServerDetails::default() })
         })
     }
 

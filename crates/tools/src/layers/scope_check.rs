@@ -26,7 +26,7 @@ impl<S: CallService<Call>> CallService<Call> for ScopeCheck<S> {
                 scope = %call.context.scope,
                 "call rejected; tool outside of scope"
             );
-            return Err(ToolFailure::NotPermitted { reason: error.to_string() });
+            return Err(error.into());
         }
         self.0.call(call).await
     }

@@ -22,7 +22,7 @@ use crate::{
     failure::ToolFailure,
     outline::{Outline, truncate},
     result::ToolResult,
-    tool::Tool,
+    tool::{Tool, parse_arguments},
 };
 
 /// Default number of lines of `head`, `tail` and `lines`.
@@ -207,8 +207,7 @@ impl Tool for ToolOutput {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let arguments = serde_json::from_value(arguments)
-                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+            let arguments = parse_arguments(arguments)?;
             // A read makes several sequential requests, each bounded by the store's timeout. Even a whole
             // output has only a limited number of pieces.
             let within = (self.outputs.store_timeout() * 4).min(context.remaining());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::Semaphore,
     task::JoinSet,
 };
@@ -45,21 +45,15 @@ struct State {
 
 impl ModelServer {
     pub(super) async fn start(command: &'static str, stall: Stall) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
         let (left, stalled, released) = (Semaphore::new(1), Semaphore::new(0), Semaphore::new(0));
         let state = Arc::new(State { stall, command, left, stalled, released });
         let served = state.clone();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = served.clone();
-                // The client may disconnect at any time.
-                connections.spawn(async move { drop(state.serve(stream).await) });
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        let serve = move |stream| {
+            let state = served.clone();
+            // The client may disconnect at any time.
+            async move { drop(state.serve(stream).await) }
+        };
+        let (port, tasks) = http::serve_connections(serve).await;
         Self { port, state, _tasks: tasks }
     }
 

@@ -3,7 +3,7 @@
 use rockbot_gateway::TokenFile;
 use rustix::process::Signal;
 
-use super::harness::{client, script};
+use super::harness::{SCRIPT, client};
 use crate::{
     fleet::{Fleet, assert_contains},
     http,
@@ -13,7 +13,7 @@ use crate::{
 #[tokio::test]
 async fn up_serves_the_gateway_and_prints_a_login_link() {
     let fleet = Fleet::new();
-    fleet.write("script.toml", script());
+    fleet.write("script.toml", SCRIPT);
     let mut new = fleet.program_without_bus("rockbot");
     new.args(["gateway", "token", "new", "tests", "--file", "tokens.toml"]);
     let new = Running::start(new).wait().await;

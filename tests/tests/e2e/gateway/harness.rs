@@ -11,7 +11,8 @@ use crate::{
     process::{Exit, Running},
 };
 
-const SCRIPT: &str = r#"
+/// The script of the model.
+pub(super) const SCRIPT: &str = r#"
 [[turn]]
 text = "An answer."
 
@@ -141,9 +142,4 @@ pub(crate) fn client(program: &str, arguments: &[&str], address: &str, token: &s
         .arg(format!("http://{address}/v1"))
         .args(rest);
     Running::start(command)
-}
-
-/// Returns the script of the model.
-pub(super) fn script() -> &'static str {
-    SCRIPT
 }

@@ -24,9 +24,9 @@ use tracing::{debug, info, warn};
 use super::{
     content::{ContentView, Contents},
     rates::{Rates, RatesView},
-    view::{CallView, Journey, TallyView},
+    view::{CallDetails, CallPage, CallView, TallyView},
 };
-use crate::api::clock::unix_ms;
+use crate::clock::unix_ms;
 
 /// Time after the last viewer at which the watch ends.
 const LINGER: Duration = Duration::from_secs(60);
@@ -106,19 +106,9 @@ pub(crate) struct CallFrame {
     pub(crate) through: u64,
 }
 
-/// A page of calls.
-pub(super) struct Page {
-    pub(super) since_ms: u64,
-    pub(super) calls: Vec<CallView>,
-    pub(super) matched: usize,
-    pub(super) tally: TallyView,
-    pub(super) notice: Option<String>,
-}
-
 /// One call with its messages.
 pub(super) struct Found {
-    pub(super) call: CallView,
-    pub(super) journey: Journey,
+    pub(super) details: CallDetails,
     pub(super) content: Option<ContentView>,
 }
 
@@ -186,13 +176,13 @@ impl Viewing {
     }
 
     /// Returns the newest calls that match.
-    pub(super) fn page(&self, filter: &Filter, limit: usize) -> Page {
+    pub(super) fn page(&self, filter: &Filter, limit: usize) -> CallPage {
         self.0.read(|watch| {
             let mut matching = watch.calls.newest_first().filter(|call| filter.matches(call));
             let shown = matching.by_ref().take(limit);
             let calls: Vec<_> = shown.map(|call| watch.view(call)).collect();
             let matched = calls.len() + matching.count();
-            Page {
+            CallPage {
                 since_ms: unix_ms(watch.started),
                 calls,
                 matched,
@@ -206,11 +196,9 @@ impl Viewing {
     pub(super) fn find(&self, id: &ToolCallId) -> Option<Found> {
         self.0.read(|watch| {
             let call = watch.calls.get(id)?;
-            Some(Found {
-                call: watch.view(call),
-                journey: Journey::new(call, watch.started),
-                content: watch.contents.get(id).cloned(),
-            })
+            let content = watch.contents.get(id).cloned();
+            let details = CallDetails::new(call, watch.started, content.is_some());
+            Some(Found { details, content })
         })
     }
 

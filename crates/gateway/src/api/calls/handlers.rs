@@ -8,62 +8,21 @@ use axum::{
 };
 use rockbot_contracts::ToolCallId;
 use rockbot_monitor::Filter;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::{
-    board::FRAME_CALLS,
+    board::{FRAME_CALLS, Found},
     content::ContentView,
-    view::{CallView, CancelView, ProgressView, ReplyView, RequestView, TallyView},
+    view::{CallDetails, CallPage},
 };
 use crate::{
     api::{
         Api,
-        audit::{AuditAction, audit},
         body::QueryMap,
         problem::{Problem, ProblemBody},
     },
+    guard::{AuditAction, audit},
     identity::Identity,
 };
-
-/// Calls, newest first.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CallPage {
-    /// The gateway watches since then, in Unix milliseconds.
-    since_ms: u64,
-    /// The newest calls that match.
-    calls: Vec<CallView>,
-    /// Numbers of all calls.
-    tally: TallyView,
-    /// Number of kept calls that match.
-    matched: usize,
-    /// Limits of the watch, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    notice: Option<String>,
-}
-
-/// One call with its messages, as observed.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CallDetails {
-    /// The call.
-    call: CallView,
-    /// Its request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<RequestView>,
-    /// Its progress.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<ProgressView>,
-    /// Its cancel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cancel: Option<CancelView>,
-    /// Its reply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reply: Option<ReplyView>,
-    /// Its content is kept.
-    content_kept: bool,
-}
 
 /// Lists the newest calls.
 #[utoipa::path(get, path = "/api/v1/calls", tag = "calls",
@@ -76,9 +35,7 @@ pub(crate) async fn list(
 ) -> Result<Json<CallPage>, Problem> {
     let limit = query.number("limit", FRAME_CALLS as u32, FRAME_CALLS as u32)?;
     let filter = parse_filter(query.get("filter").unwrap_or_default())?;
-    let page = api.calls()?.view().page(&filter, limit as usize);
-    let super::board::Page { since_ms, calls, matched, tally, notice } = page;
-    Ok(Json(CallPage { since_ms, calls, tally, matched, notice }))
+    Ok(Json(api.calls()?.view().page(&filter, limit as usize)))
 }
 
 /// Returns one call with its messages.
@@ -89,10 +46,7 @@ pub(crate) async fn read(
     State(api): State<Arc<Api>>,
     Path(id): Path<String>,
 ) -> Result<Json<CallDetails>, Problem> {
-    let found = find(&api, &id)?;
-    let super::view::Journey { request, progress, cancel, reply } = found.journey;
-    let content_kept = found.content.is_some();
-    Ok(Json(CallDetails { call: found.call, request, progress, cancel, reply, content_kept }))
+    Ok(Json(find(&api, &id)?.details))
 }
 
 /// Returns the arguments and the result of a call.
@@ -110,7 +64,7 @@ pub(crate) async fn content(
     content.map(Json).ok_or_else(|| Problem::not_found("the content of this call is not kept"))
 }
 
-fn find(api: &Api, id: &str) -> Result<super::board::Found, Problem> {
+fn find(api: &Api, id: &str) -> Result<Found, Problem> {
     let board = api.calls()?;
     let found = ToolCallId::new(id).ok().and_then(|id| board.view().find(&id));
     found.ok_or_else(|| {

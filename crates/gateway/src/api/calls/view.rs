@@ -6,7 +6,7 @@ use rockbot_monitor::{Call, State, Tally};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::clock::unix_ms;
+use crate::clock::unix_ms;
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -189,18 +189,51 @@ pub(crate) struct ReplyView {
     bytes: u64,
 }
 
-/// The messages of a call, as observed.
-pub(super) struct Journey {
-    pub(super) request: Option<RequestView>,
-    pub(super) progress: Option<ProgressView>,
-    pub(super) cancel: Option<CancelView>,
-    pub(super) reply: Option<ReplyView>,
+/// Calls, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallPage {
+    /// The gateway watches since then, in Unix milliseconds.
+    pub(super) since_ms: u64,
+    /// The newest calls that match.
+    pub(super) calls: Vec<CallView>,
+    /// Numbers of all calls.
+    pub(super) tally: TallyView,
+    /// Number of kept calls that match.
+    pub(super) matched: usize,
+    /// Limits of the watch, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) notice: Option<String>,
 }
 
-impl Journey {
-    pub(super) fn new(call: &Call, start: SystemTime) -> Self {
+/// One call with its messages, as observed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallDetails {
+    /// The call.
+    call: CallView,
+    /// Its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<RequestView>,
+    /// Its progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<ProgressView>,
+    /// Its cancel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancel: Option<CancelView>,
+    /// Its reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply: Option<ReplyView>,
+    /// Its content is kept.
+    content_kept: bool,
+}
+
+impl CallDetails {
+    /// Describes a call of a watch that started at `start`.
+    pub(super) fn new(call: &Call, start: SystemTime, content_kept: bool) -> Self {
         let at = |time: Duration| unix_ms(start + time);
         Self {
+            call: CallView::new(call, start),
             request: call.request.as_ref().map(|request| RequestView {
                 at_ms: at(request.at),
                 key: request.value.key.clone(),
@@ -224,6 +257,7 @@ impl Journey {
                 run_ms: reply.value.run_time.map(whole_millis),
                 bytes: reply.bytes as u64,
             }),
+            content_kept,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Events of conversations, as their viewers receive them.
 
-use rockbot_contracts::{ApprovalDecision, ReplyBody};
+use rockbot_contracts::ReplyBody;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -354,15 +354,5 @@ impl EventBody {
             _ => 0,
         };
         texts + 512
-    }
-}
-
-/// Parses a decision.
-pub(crate) fn parse_decision(text: &str) -> Option<ApprovalDecision> {
-    match text {
-        "allow" => Some(ApprovalDecision::Allow),
-        "allow_in_session" => Some(ApprovalDecision::AllowInSession),
-        "deny" => Some(ApprovalDecision::Deny),
-        _ => None,
     }
 }

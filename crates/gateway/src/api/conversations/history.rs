@@ -223,7 +223,7 @@ pub(crate) async fn page(
 ) -> Result<(Vec<HistoryItem>, Option<u64>), Problem> {
     let session_id = conversation.session.clone();
     let request = ConversationRequest::History { session_id, from, limit: PAGE_ITEMS };
-    match ask(client, conversation, &request).await {
+    match send(client, conversation, &request).await {
         Ok(ConversationResponse::History { items, next }) => Ok((items, next)),
         Ok(_) => Err(Problem::agent_silent()),
         // The agent has never had it.
@@ -239,7 +239,7 @@ pub(crate) async fn open_message(
 ) -> Result<Option<MessageId>, Problem> {
     let session_id = Some(conversation.session.clone());
     let request = ConversationRequest::Summary { session_id };
-    match ask(client, conversation, &request).await {
+    match send(client, conversation, &request).await {
         Ok(ConversationResponse::Summary { conversation }) => Ok(conversation.open_message),
         Ok(_) => Ok(None),
         Err(problem) if problem.is_not_found() => Ok(None),
@@ -248,7 +248,7 @@ pub(crate) async fn open_message(
 }
 
 /// Sends a request about a conversation to its agent.
-pub(crate) async fn ask(
+pub(crate) async fn send(
     client: &AgentClient,
     conversation: &Conversation,
     request: &ConversationRequest,

@@ -10,7 +10,7 @@ use rockbot_contracts::{MessageId, SessionId};
 use tokio::sync::watch;
 
 use super::event::{ConversationEvent, EventBody};
-use crate::api::clock::now_ms;
+use crate::clock::now_ms;
 
 /// Largest number of events kept of a conversation.
 const MAX_EVENTS: usize = 4096;

@@ -16,14 +16,15 @@ use super::{
     event::EventBody,
     history,
     records::{MAX_CONVERSATIONS, Owner, Record},
+    share::end_share,
 };
 use crate::{
     api::{
         Api,
         body::{JsonBody, QueryMap},
-        clock::now_ms,
         problem::{Problem, ProblemBody},
     },
+    clock::now_ms,
     identity::Identity,
 };
 
@@ -70,7 +71,7 @@ pub(crate) async fn list(
     let owner = Owner::new(&identity.subject);
     let mut found = api.records.list(&owner).await?;
     found.retain(|(_, record)| {
-        api.agent(&identity, record.agent.as_str()).is_some() && matches(record)
+        api.parts.agent_for(&identity, record.agent.as_str()).is_some() && matches(record)
     });
     found.sort_by_key(|(_, record)| std::cmp::Reverse(record.last_active_ms));
     found.truncate(MAX_CONVERSATIONS);
@@ -86,7 +87,7 @@ pub(crate) async fn create(
     Extension(identity): Extension<Identity>,
     JsonBody(new): JsonBody<NewConversation>,
 ) -> Result<(StatusCode, Json<ConversationView>), Problem> {
-    let agent = api.agent(&identity, &new.agent).ok_or_else(|| {
+    let agent = api.parts.agent_for(&identity, &new.agent).ok_or_else(|| {
         Problem::not_found("no such agent; list them with GET /api/v1/agents").not_executed()
     })?;
     let title = new.title.as_deref().map(checked_title).transpose()?.unwrap_or_default();
@@ -146,16 +147,15 @@ pub(crate) async fn remove(
         return Err(Problem::conflict("busy", detail).not_executed());
     }
     let request = ConversationRequest::Delete { session_id: session.clone() };
-    match history::ask(&api.parts.client, &conversation, &request).await {
+    match history::send(&api.parts.client, &conversation, &request).await {
         Ok(ConversationResponse::Deleted {}) => {}
         Ok(_) => return Err(Problem::agent_silent().maybe_executed()),
         // The agent has never had it, or has it no more.
         Err(problem) if problem.is_not_found() => {}
         Err(problem) => return Err(problem),
     }
-    if let Some(share) = record.share {
-        api.records.remove_share(&share.id).await?;
-        api.hub.end_share(&share.id);
+    if let Some(share) = &record.share {
+        end_share(&api, share).await?;
     }
     api.records.remove(owner, session).await?;
     api.hub.publish(session, None, EventBody::Deleted {});

@@ -12,15 +12,16 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use utoipa::ToSchema;
 
-use super::{entry::derived_title, event::parse_decision, records::Record};
+use super::{entry::derived_title, records::Record};
 use crate::{
     api::{
         Api,
-        audit::{AuditAction, audit},
         body::JsonBody,
-        clock::now_ms,
         problem::{Problem, ProblemBody},
     },
+    clock::now_ms,
+    decision::parse_decision,
+    guard::{AuditAction, audit},
     identity::Identity,
 };
 

@@ -8,11 +8,8 @@ use std::{
 
 use rockbot_contracts::{AgentName, ApprovalAnswer, ApprovalId, MessageId, SessionId};
 
-use super::{
-    event::{EventBody, parse_decision},
-    hub::Position,
-};
-use crate::api::{clock::now_ms, problem::Problem};
+use super::{event::EventBody, hub::Position};
+use crate::{api::problem::Problem, clock::now_ms, decision::parse_decision};
 
 /// Largest number of messages without an answer. The client of the agents has the same limit.
 const MAX_OPEN: usize = 1024;

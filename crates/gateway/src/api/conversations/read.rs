@@ -10,7 +10,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    entry::ConversationView,
     event::ConversationEvent,
     history,
     hub::Missing,
@@ -89,18 +88,8 @@ async fn snapshot_of(
             api.turns.adopt(&conversation, &message).await;
         }
     }
-    let mut parts = snapshot::read(&api.turns, &api.hub, &conversation, from).await?;
-    if read_only {
-        for event in &mut parts.running {
-            event.body = event.body.read_only();
-        }
-    }
-    let snapshot::Parts { history, next, running, last_event_id } = parts;
-    let mut view = ConversationView::new(&conversation.session, record, &api.turns);
-    if read_only {
-        view.open_approvals = 0;
-    }
-    Ok(Snapshot { conversation: view, read_only, history, next, running, last_event_id })
+    let snapshot = snapshot::read(&api.turns, &api.hub, &conversation, record, from).await?;
+    Ok(if read_only { snapshot.into_read_only() } else { snapshot })
 }
 
 /// Returns the events of a conversation after a position.

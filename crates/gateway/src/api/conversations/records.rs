@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
-use crate::api::schema::SpendingView;
+use crate::{api::schema::SpendingView, hex::hex};
 
 /// Largest number of conversations of one person.
 pub(crate) const MAX_CONVERSATIONS: usize = 500;
@@ -29,7 +29,7 @@ pub(crate) struct Owner(Arc<str>);
 impl Owner {
     /// Creates the owner with the name of a person.
     pub(crate) fn new(subject: &str) -> Self {
-        Self(hex(&Sha256::digest(subject.as_bytes())).into())
+        Self(digest(subject).into())
     }
 }
 
@@ -252,10 +252,6 @@ impl Records {
 /// Returns the SHA-256 of a text in hexadecimal form.
 pub(crate) fn digest(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<T> {

@@ -14,9 +14,10 @@ use super::records::{Record, Share};
 use crate::{
     api::{
         Api,
-        clock::now_ms,
         problem::{Problem, ProblemBody},
     },
+    clock::now_ms,
+    hex::hex,
     identity::Identity,
 };
 
@@ -63,11 +64,17 @@ pub(crate) async fn unshare(
     let (conversation, record) = api.conversation(&identity, &id).await?;
     let (owner, session) = (&conversation.owner, &conversation.session);
     api.records.update(owner, session, |record| record.share = None).await?;
-    if let Some(share) = record.share {
-        api.records.remove_share(&share.id).await?;
-        api.hub.end_share(&share.id);
+    if let Some(share) = &record.share {
+        end_share(&api, share).await?;
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes a share, and ends its streams.
+pub(super) async fn end_share(api: &Api, share: &Share) -> Result<(), Problem> {
+    api.records.remove_share(&share.id).await?;
+    api.hub.end_share(&share.id);
+    Ok(())
 }
 
 /// Returns an id of 128 random bits.
@@ -75,5 +82,5 @@ fn random_id() -> Result<String, Problem> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|error| Problem::unavailable(format!("no random numbers: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }

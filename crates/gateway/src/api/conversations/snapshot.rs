@@ -9,6 +9,7 @@ use super::{
     event::ConversationEvent,
     history::{self, HistoryView},
     hub::{Hub, Position},
+    records::Record,
     turns::{Conversation, Turns},
 };
 use crate::api::problem::Problem;
@@ -21,35 +22,40 @@ const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Snapshot {
     /// The conversation.
-    pub(crate) conversation: ConversationView,
+    conversation: ConversationView,
     /// Set if its viewer may only read it.
-    pub(crate) read_only: bool,
+    read_only: bool,
     /// Recorded items, oldest first.
-    pub(crate) history: Vec<HistoryView>,
+    history: Vec<HistoryView>,
     /// Set if there are more: the `from` of the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<u64>,
+    next: Option<u64>,
     /// Events of the turns without an answer; their items are not in the history.
-    pub(crate) running: Vec<ConversationEvent>,
+    running: Vec<ConversationEvent>,
     /// Position of the snapshot: later events follow in the stream.
-    pub(crate) last_event_id: String,
+    last_event_id: String,
 }
 
-/// The recorded and the running part of a conversation.
-pub(crate) struct Parts {
-    pub(crate) history: Vec<HistoryView>,
-    pub(crate) next: Option<u64>,
-    pub(crate) running: Vec<ConversationEvent>,
-    pub(crate) last_event_id: String,
+impl Snapshot {
+    /// Returns the snapshot for viewers who may only read the conversation.
+    pub(super) fn into_read_only(mut self) -> Self {
+        for event in &mut self.running {
+            event.body = event.body.read_only();
+        }
+        self.conversation.open_approvals = 0;
+        self.read_only = true;
+        self
+    }
 }
 
-/// Reads a conversation from an item on. `open` is the message without an answer that the agent has recorded.
+/// Reads a conversation from an item on.
 pub(crate) async fn read(
     turns: &Turns,
     hub: &Hub,
     conversation: &Conversation,
+    record: Record,
     from: u64,
-) -> Result<Parts, Problem> {
+) -> Result<Snapshot, Problem> {
     // Before the history is read: what happens meanwhile is in both, and is removed from the history.
     let running = turns.running(&conversation.session);
     let position = hub.now();
@@ -68,7 +74,14 @@ pub(crate) async fn read(
         }
     }
     let history = items.into_iter().map(Into::into).collect();
-    Ok(Parts { history, next, running: events, last_event_id: hub.id_at(position) })
+    Ok(Snapshot {
+        conversation: ConversationView::new(&conversation.session, record, turns),
+        read_only: false,
+        history,
+        next,
+        running: events,
+        last_event_id: hub.id_at(position),
+    })
 }
 
 /// Returns the position before all events of the running turns; `None` if the beginning of one was missed.

@@ -18,7 +18,10 @@ use super::{
     open_turns::OpenTurns,
     records::{Owner, Record, Records, SentMessage, digest},
 };
-use crate::api::{clock::now_ms, problem::Problem, schema::SpendingView};
+use crate::{
+    api::{problem::Problem, schema::SpendingView},
+    clock::now_ms,
+};
 
 /// A conversation of a person with an agent.
 #[derive(Debug, Clone)]

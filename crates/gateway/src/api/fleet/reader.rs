@@ -1,6 +1,6 @@
 //! Inspection of the fleet, shared by all viewers.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use rockbot_bus::{Bus, QueueState};
@@ -12,29 +12,24 @@ use rockbot_contracts::{
 use rockbot_monitor::{
     WorkQueue,
     findings::{FleetState, findings},
-    queues::{Services, inspect_queues, work_queue_names},
+    queues::inspect_queues,
 };
 use rockbot_tool_rpc::catalog::{CatalogSnapshot, KnownHandler};
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
 
 use super::view::{AgentStateView, BusView, FleetView, PoolView};
 use crate::{
     api::{
         Api,
         calls::CallBoard,
-        clock::now_ms,
+        inspection::{Inspection, work_queues},
         problem::{Problem, ProblemBody},
     },
+    clock::now_ms,
     parts::GatewayParts,
 };
 
 /// Time for which an inspection counts as current.
 const FRESH: Duration = Duration::from_secs(5);
-/// Time limit of an inspection.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for the first announcement of a handler.
 const CATALOG_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,29 +40,19 @@ pub(crate) struct FleetReader {
     calls: Option<Arc<CallBoard>>,
     agents: Arc<[AgentName]>,
     operator: String,
-    last: Mutex<Option<(Instant, Arc<FleetView>)>>,
+    last: Inspection<FleetView>,
 }
 
 impl FleetReader {
     pub(crate) fn new(parts: &GatewayParts, calls: Option<Arc<CallBoard>>) -> Self {
         let bus = parts.letters.clone().unwrap_or_else(|| parts.bus.clone());
         let operator = User::Operator.name(&parts.namespace);
-        Self { bus, calls, agents: parts.agents.clone(), operator, last: Mutex::default() }
+        Self { bus, calls, agents: parts.agents.clone(), operator, last: Inspection::new(FRESH) }
     }
 
-    /// Returns the state of the fleet. Others who ask meanwhile share the inspection.
+    /// Returns the state of the fleet.
     pub(crate) async fn current(&self) -> Result<Arc<FleetView>, Problem> {
-        let mut last = self.last.lock().await;
-        if let Some((at, view)) = last.as_ref()
-            && at.elapsed() < FRESH
-        {
-            return Ok(view.clone());
-        }
-        let inspected = timeout(INSPECT_TIMEOUT, self.inspect()).await;
-        let silent = || Problem::unavailable("the broker did not respond in time; try again");
-        let view = Arc::new(inspected.map_err(|_| silent())??);
-        *last = Some((Instant::now(), view.clone()));
-        Ok(view)
+        self.last.current(self.inspect()).await
     }
 
     async fn inspect(&self) -> Result<FleetView, Problem> {
@@ -76,10 +61,7 @@ impl FleetReader {
             None => CatalogSnapshot::default(),
         };
         let handlers: Vec<KnownHandler> = catalog.handlers().cloned().collect();
-        let pools: BTreeSet<_> =
-            catalog.pools().into_iter().chain([HandlerPool::Unnamed]).collect();
-        let pools: Vec<_> = pools.into_iter().collect();
-        let names = work_queue_names(&pools, Services::Fleet, &self.agents);
+        let names = work_queues(&catalog, &self.agents);
         let (report, mut queues) = inspect_queues(self.bus.as_ref(), &names).await?;
         // A service that was never started has no queue.
         let optional = |queue: &WorkQueue| queue.pool() != Some(HandlerPool::Unnamed);
@@ -102,7 +84,7 @@ impl FleetReader {
             bus: BusView { product: report.product, connected: self.bus.is_ready() },
             queues: queues.iter().map(Into::into).collect(),
             handlers: handlers.iter().map(Into::into).collect(),
-            pools: PoolView::of(&handlers),
+            pools: PoolView::from_handlers(&handlers),
             agents,
             findings: findings(state).into_iter().map(Into::into).collect(),
         })

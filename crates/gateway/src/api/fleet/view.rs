@@ -152,7 +152,7 @@ pub(crate) struct PoolView {
 }
 
 impl PoolView {
-    pub(crate) fn of(handlers: &[KnownHandler]) -> Vec<Self> {
+    pub(crate) fn from_handlers(handlers: &[KnownHandler]) -> Vec<Self> {
         let mut pools: BTreeMap<&HandlerPool, (usize, Vec<&str>)> = BTreeMap::new();
         for handler in handlers {
             let (number, tools) = pools.entry(&handler.pool).or_default();

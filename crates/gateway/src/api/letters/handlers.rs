@@ -1,12 +1,11 @@
 //! Requests about dead letters.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension, Json,
     extract::{Path, State},
 };
-use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -16,10 +15,10 @@ use super::view::{
 use crate::{
     api::{
         Api,
-        audit::{AuditAction, audit},
         body::{JsonBody, QueryMap},
         problem::{Problem, ProblemBody},
     },
+    guard::{AuditAction, audit},
     identity::{Identity, Right},
 };
 
@@ -58,7 +57,7 @@ pub(crate) struct PurgeRequest {
 pub(crate) async fn list_queues(
     State(api): State<Arc<Api>>,
 ) -> Result<Json<LetterQueues>, Problem> {
-    let queues = api.letters()?.queues(&catalog(&api).await).await?;
+    let queues = api.letters()?.queues(&api.catalog().await).await?;
     Ok(Json((*queues).clone()))
 }
 
@@ -75,7 +74,7 @@ pub(crate) async fn list(
     let letters = api.letters()?;
     let limit = query.number("limit", PAGE.0, PAGE.1)?;
     let queue = letters.parse(&queue)?;
-    Ok(Json(letters.page(&queue, limit, &catalog(&api).await).await?))
+    Ok(Json(letters.page(&queue, limit, &api.catalog().await).await?))
 }
 
 /// Returns one dead letter with its body.
@@ -93,7 +92,7 @@ pub(crate) async fn read(
         return Err(Problem::forbidden("reading the body of a letter needs the right content"));
     }
     let queue = letters.parse(&queue)?;
-    let found = letters.find(&queue, &id, &catalog(&api).await).await;
+    let found = letters.find(&queue, &id, &api.catalog().await).await;
     let outcome = if found.is_ok() { "shown" } else { "failed" };
     audit(&identity, AuditAction::Content, &format!("dead letter {id} of {queue}"), outcome);
     Ok(Json(found?))
@@ -166,14 +165,6 @@ pub(crate) async fn purge(
         left: purged.left,
         failure: purged.failure.map(|error| error.to_string()),
     }))
-}
-
-/// Returns the handlers that announced themselves, as far as calls are watched.
-async fn catalog(api: &Api) -> CatalogSnapshot {
-    match &api.calls {
-        Some(calls) => calls.view().catalog(Duration::ZERO).await,
-        None => CatalogSnapshot::default(),
-    }
 }
 
 fn check_ids(ids: &[String]) -> Result<(), Problem> {

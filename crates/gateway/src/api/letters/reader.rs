@@ -1,27 +1,27 @@
 //! Access to dead letters, one operation at a time.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
-use rockbot_contracts::{AgentName, HandlerPool, QueueName, ToolHints};
+use rockbot_contracts::{AgentName, QueueName, ToolHints};
 use rockbot_monitor::{
     letters::{LetterError, Purged, Replayed, Selection, SenderCheck, inspect, purge, replay},
-    queues::{Services, inspect_queues, parse_queue_name, work_queue_names},
+    queues::{inspect_queues, parse_queue_name},
 };
 use rockbot_tool_rpc::catalog::CatalogSnapshot;
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::sync::Mutex;
 
 use super::view::{LetterDetails, LetterPage, LetterQueues, LetterView};
-use crate::{api::problem::Problem, parts::GatewayParts};
+use crate::{
+    api::{
+        inspection::{Inspection, work_queues},
+        problem::Problem,
+    },
+    parts::GatewayParts,
+};
 
 /// Time for which the numbers of dead letters count as current.
 const FRESH: Duration = Duration::from_secs(10);
-
-/// Time limit of an inspection.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Reads, replays and purges dead letters. Operations follow each other: while one holds letters, another would
 /// not find them.
@@ -31,7 +31,7 @@ pub(crate) struct LetterReader {
     user: Option<Arc<str>>,
     agents: Arc<[AgentName]>,
     turn: Mutex<()>,
-    queues: Mutex<Option<(Instant, Arc<LetterQueues>)>>,
+    queues: Inspection<LetterQueues>,
 }
 
 impl LetterReader {
@@ -43,7 +43,7 @@ impl LetterReader {
             user: parts.letters_user.clone(),
             agents: parts.agents.clone(),
             turn: Mutex::default(),
-            queues: Mutex::default(),
+            queues: Inspection::new(FRESH),
         })
     }
 
@@ -52,24 +52,15 @@ impl LetterReader {
         &self,
         catalog: &CatalogSnapshot,
     ) -> Result<Arc<LetterQueues>, Problem> {
-        let mut last = self.queues.lock().await;
-        if let Some((at, queues)) = last.as_ref()
-            && at.elapsed() < FRESH
-        {
-            return Ok(queues.clone());
-        }
-        let pools: BTreeSet<_> =
-            catalog.pools().into_iter().chain([HandlerPool::Unnamed]).collect();
-        let pools: Vec<_> = pools.into_iter().collect();
-        let mut names = work_queue_names(&pools, Services::Fleet, &self.agents);
+        self.queues.current(self.count(catalog)).await
+    }
+
+    async fn count(&self, catalog: &CatalogSnapshot) -> Result<LetterQueues, Problem> {
+        let mut names = work_queues(catalog, &self.agents);
         // A quarantine queue has the dead letters of its work queue.
         names.retain(|name| self.parse(name.as_str()).is_ok_and(|work| work == *name));
-        let inspected = timeout(INSPECT_TIMEOUT, inspect_queues(self.bus.as_ref(), &names)).await;
-        let silent = || Problem::unavailable("the broker did not respond in time; try again");
-        let (_, queues) = inspected.map_err(|_| silent())??;
-        let queues = Arc::new(LetterQueues { queues: queues.iter().map(Into::into).collect() });
-        *last = Some((Instant::now(), queues.clone()));
-        Ok(queues)
+        let (_, queues) = inspect_queues(self.bus.as_ref(), &names).await?;
+        Ok(LetterQueues { queues: queues.iter().map(Into::into).collect() })
     }
 
     /// Parses the name of a work queue.
@@ -147,7 +138,7 @@ impl LetterReader {
 
     async fn forget_numbers(&self, dry_run: bool) {
         if !dry_run {
-            *self.queues.lock().await = None;
+            self.queues.discard().await;
         }
     }
 }

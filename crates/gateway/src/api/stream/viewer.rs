@@ -3,7 +3,6 @@
 use std::{collections::VecDeque, future::pending, sync::Arc, time::Duration};
 
 use axum::response::sse::Event;
-use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
@@ -12,17 +11,17 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
-    limits::StreamPermit,
-    topics::{ConversationTopic, Topics},
-};
-use crate::api::{
-    Api,
-    calls::Viewing,
+use super::topics::{ConversationTopic, Topics};
+use crate::{
+    api::{
+        Api,
+        calls::Viewing,
+        conversations::{ConversationEvent, EventBody, Events, Missing, Position},
+        fleet::FleetView,
+        letters::LetterQueues,
+    },
     clock::now_ms,
-    conversations::{ConversationEvent, EventBody, Events, Missing, Position},
-    fleet::FleetView,
-    letters::LetterQueues,
+    open_counts::OpenPermit,
 };
 
 /// Time in which events are merged to one frame.
@@ -52,7 +51,7 @@ pub(super) struct Viewer {
     ready: VecDeque<Event>,
     last_frame: Option<Instant>,
     until: Instant,
-    _permit: StreamPermit,
+    _permit: OpenPermit,
 }
 
 struct CallsTopic {
@@ -60,7 +59,6 @@ struct CallsTopic {
     changes: watch::Receiver<u64>,
     /// The last change that was sent.
     after: Option<u64>,
-    lost: u64,
 }
 
 /// A topic that is read from time to time.
@@ -90,14 +88,14 @@ impl Viewer {
         api: Arc<Api>,
         topics: Topics,
         after: Option<&str>,
-        permit: StreamPermit,
+        permit: OpenPermit,
     ) -> Self {
         let events = api.hub.subscribe();
         let now = api.hub.now();
         let calls = topics.calls.as_ref().and(api.calls.as_ref()).map(|board| {
             let viewing = board.view();
             let changes = viewing.changes();
-            CallsTopic { viewing, changes, after: None, lost: 0 }
+            CallsTopic { viewing, changes, after: None }
         });
         let mut viewer = Self {
             fleet: topics.fleet.then(Polled::default),
@@ -257,10 +255,8 @@ impl Viewer {
         let frame = calls.viewing.frame(filter, calls.after);
         let is_new = calls.after.is_none_or(|after| frame.through > after);
         calls.after = Some(frame.through);
-        calls.lost = frame.lost;
-        let lost = calls.lost;
-        if lost > 0 {
-            self.push("lost", &json!({"topic": "calls", "count": lost}));
+        if frame.lost > 0 {
+            self.push("lost", &json!({"topic": "calls", "count": frame.lost}));
         }
         if is_new {
             self.push("calls", &frame);
@@ -284,10 +280,7 @@ impl Viewer {
     }
 
     async fn push_letters(&mut self) {
-        let catalog = match &self.api.calls {
-            Some(calls) => calls.view().catalog(Duration::ZERO).await,
-            None => CatalogSnapshot::default(),
-        };
+        let catalog = self.api.catalog().await;
         let read = match &self.api.letters {
             Some(letters) => letters.queues(&catalog).await,
             None => return,
@@ -363,10 +356,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{
-            calls::CallBoard,
-            conversations::{Conversation, Owner},
-        },
+        api::conversations::{Conversation, Owner},
         parts::GatewayParts,
     };
 
@@ -431,24 +421,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn watch_of_calls_ends_a_minute_after_the_last_viewer() {
         let api = api().await;
-        let monitors = |board: &CallBoard| board.is_watching();
         let board = api.calls.clone().unwrap();
-        assert!(!monitors(&board));
+        assert!(!board.is_watching());
         let (first, second) = (board.view(), board.view());
         drop(first);
         tokio::time::sleep(Duration::from_secs(120)).await;
-        assert!(monitors(&board), "one viewer is left");
+        assert!(board.is_watching(), "one viewer is left");
         drop(second);
         tokio::time::sleep(Duration::from_secs(50)).await;
         let third = board.view();
         tokio::time::sleep(Duration::from_secs(50)).await;
         drop(third);
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert!(monitors(&board));
+        assert!(board.is_watching());
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(!monitors(&board));
+        assert!(!board.is_watching());
         let _again = board.view();
-        assert!(monitors(&board));
+        assert!(board.is_watching());
     }
 
     fn delta(id: &str, message: &str, text: &str) -> ConversationEvent {

@@ -10,7 +10,7 @@ use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
     task::JoinSet,
 };
@@ -111,21 +111,15 @@ struct State {
 
 impl PlannedModel {
     pub(super) async fn start(plan: Plan) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
         let (open, reached) = (watch::Sender::default(), Mutex::default());
         let state = Arc::new(State { plan, asked: Mutex::default(), open, reached });
         let served = state.clone();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = served.clone();
-                // The client may disconnect at any time.
-                connections.spawn(async move { drop(state.serve(stream).await) });
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        let serve = move |stream| {
+            let state = served.clone();
+            // The client may disconnect at any time.
+            async move { drop(state.serve(stream).await) }
+        };
+        let (port, tasks) = http::serve_connections(serve).await;
         Self { port, state, _tasks: tasks }
     }
 

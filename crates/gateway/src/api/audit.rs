@@ -1,3 +1,0 @@
-//! Audit records of requests.
-
-pub(crate) use crate::guard::{AuditAction, audit};
