@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Delegation, DelegationOptions, HandlerGuides, McpServices, Schedule, ServerGuides,
-    ServiceSearch,
+    AgentDirectory, AgentServices, Delegation, DelegationOptions, HandlerGuides, McpServices,
+    Schedule, ServerGuides, ServiceSearch,
 };
 use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
 use rockbot_service::ServeError;
@@ -26,6 +26,8 @@ pub(crate) struct Tools {
     /// The scheduled tasks; `None` if scheduling is off.
     pub(super) schedule: Option<Arc<Schedule>>,
     pub(super) delegation: Arc<Delegation>,
+    /// The agents that can be asked.
+    pub(crate) agents: Arc<AgentDirectory>,
     directory: CatalogDirectory,
 }
 
@@ -39,7 +41,11 @@ impl Tools {
         schedule: Option<Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
-        let services = ServiceSearch::new(vec![Arc::new(servers)]);
+        let name = settings.definition.name.clone();
+        let agents = settings.agent.well_known_agents.clone();
+        let agents = Arc::new(AgentDirectory::new(name.clone(), agents));
+        let services = AgentServices::new(name, agents.clone());
+        let services = ServiceSearch::new(vec![Arc::new(services), Arc::new(servers)]);
         let registry = Arc::new(ToolRegistry::new());
         let delegation = Delegation::new(DelegationOptions::default());
         let own =
@@ -52,7 +58,7 @@ impl Tools {
         let directory = directory.await.map_err(unavailable_error)?;
         guides.add(Arc::new(HandlerGuides::new(directory.view(), registry.clone())));
         guides.add(Arc::new(ServerGuides::new(fleet.gateway.clone(), &settings.definition)));
-        Ok(Self { registry, services, schedule, delegation, directory })
+        Ok(Self { registry, services, schedule, delegation, agents, directory })
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
@@ -86,11 +92,13 @@ fn builtin_tools(
 ) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
     let mut guides =
         vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE, delegation.guide()];
+    guides.push(delegation.peer_guide());
     if settings.definition.internal.wisps {
         guides.push(rockbot_agent::wisps::GUIDE);
     }
     let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
     tools.extend(delegation.tools());
+    tools.extend(delegation.peer_tools());
     if let Some(memory) = &stores.memory {
         tools.extend(memory.tools());
         guides.extend(memory.guides());
