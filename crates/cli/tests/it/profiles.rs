@@ -27,7 +27,9 @@ async fn tools() -> Vec<ToolRegistration> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
     tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
     tools.push(ServiceSearch::new(Vec::new()).tool());
-    tools.extend(Delegation::new(DelegationOptions::default()).tools());
+    let delegation = Delegation::new(DelegationOptions::default());
+    tools.extend(delegation.tools());
+    tools.extend(delegation.peer_tools());
     // The key only decides whether web_search is offered.
     let environment = |name: &str| (name == "BRAVE_API_KEY").then(|| "key".to_owned());
     tools.extend(
@@ -80,6 +82,11 @@ async fn subagent_profile_tools() {
 #[tokio::test]
 async fn scheduled_profile_tools() {
     check(ToolProfile::scheduled()).await;
+}
+
+#[tokio::test]
+async fn peer_profile_tools() {
+    check(ToolProfile::peer()).await;
 }
 
 #[tokio::test]
