@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod agents;
 mod bench;
 mod context;
 mod dlq;
@@ -20,6 +21,7 @@ use rockbot_contracts::{PoolName, SessionId, identity::User};
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    agents::Agents,
     bench::Bench,
     context::ContextCommand,
     dlq::{Dlq, LetterSelection},
@@ -126,17 +128,22 @@ pub(crate) enum Command {
     Sessions(Sessions),
     /// List the agents: whether they run, their models, tools and descriptions
     ///
-    /// Lists the configured agent and those of its folder, and the agents that they have as tools.
+    /// Lists the configured agent and those of its folder, the agents that they have as tools, and with --bus those
+    /// that announce themselves to others.
     #[command(after_help = "Examples:
   rockbot agents
-  rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json")]
-    Agents,
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json
+  rockbot --bus amqp://… agents ask researcher Compare the three proposals")]
+    Agents {
+        #[command(subcommand)]
+        command: Option<Agents>,
+    },
     /// List, show, add, cancel and run scheduled tasks
     ///
     /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
     #[command(subcommand)]
     Schedule(Schedule),
-    /// List, show and cancel the sub-agents of a running agent
+    /// List, show and cancel the sub-agents and tasks of a running agent
     #[command(subcommand)]
     Tasks(Tasks),
     /// List, describe and call tools

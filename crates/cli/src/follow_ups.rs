@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::{failure::Failure, render};
 
-/// Name of the tool that hands work over.
-const SPAWN: &str = "spawn_subagent";
+/// Names of the tools that hand work over.
+const HAND_OVER: [&str; 2] = ["spawn_subagent", "invoke_agent"];
 /// Longest preview of a result, in characters.
 const PREVIEW_CHARS: usize = 120;
 
@@ -59,7 +59,7 @@ impl Background {
     /// Notes work that a turn handed over.
     pub(crate) fn count_start(&mut self, body: &ReplyBody) {
         if let ReplyBody::ToolFinished { tool_name, error: None, .. } = body
-            && tool_name == SPAWN
+            && HAND_OVER.contains(&tool_name.as_str())
         {
             self.started += 1;
         }
@@ -105,5 +105,5 @@ pub(crate) fn print(body: &ReplyBody, json: bool) -> Result<(), Failure> {
 }
 
 fn named(task: &TaskId) -> String {
-    format!("sub-agent {}", render::short_line(task.as_str(), 32))
+    format!("task {}", render::short_line(task.as_str(), 32))
 }

@@ -148,7 +148,9 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
-            Command::Agents => Box::pin(agents::run(settings, common.json)).await,
+            Command::Agents { command } => {
+                Box::pin(agents::run(settings, command, common.json)).await
+            }
             Command::Tasks(command) => tasks::run(settings, command, common.json).await,
             Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {
                 Box::pin(agents::list_tools(settings, agent, common.json)).await

@@ -9,6 +9,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[cfg(test)]
 mod agent_settings;
 #[cfg(test)]
+mod agent_tasks;
+#[cfg(test)]
 mod agent_tools;
 #[cfg(test)]
 mod agents;
