@@ -95,6 +95,8 @@ mod soak;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]
+mod unconsumed_queue;
+#[cfg(test)]
 mod up;
 #[cfg(test)]
 mod watch;
