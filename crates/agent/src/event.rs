@@ -95,7 +95,7 @@ pub enum TurnEvent {
         /// Name of the agent.
         to: String,
     },
-    /// How far the task is.
+    /// Progress of the task.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`, as the model reported; or `waiting` while the store of
         /// conversations is unavailable.

@@ -253,7 +253,7 @@ pub enum ReplyBody {
         /// Name of the agent.
         to: String,
     },
-    /// How far the task is.
+    /// Progress of the task.
     TaskStatus {
         /// `starting`, `in-progress` or `completed`, as the model reported; or `waiting` while the agent's store
         /// of conversations is unavailable.

@@ -33,11 +33,11 @@ pub struct FleetVhost {
 /// Permissions of a user: regular expressions over names of queues and exchanges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
-    /// What it may declare and delete.
+    /// Those that it may declare and delete.
     pub configure: String,
-    /// What it may publish to, and bind.
+    /// Those that it may publish to, and bind.
     pub write: String,
-    /// What it may consume, and bind to.
+    /// Those that it may consume, and bind to.
     pub read: String,
 }
 

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(55);
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// The consumer of a handler is not lost with its queue: it subscribes again until it can. Meanwhile the
-/// process is not ready, and callers are told at once.
+/// process is not ready, and calls fail at once.
 #[tokio::test]
 async fn handler_without_its_queue_is_not_ready_and_consumes_it_again() {
     let secured = SecuredFleet::start().await;

@@ -113,7 +113,10 @@ impl User {
 
     /// Waits until the turn of a message waits for its store, up to `limit`.
     pub(super) async fn suspended_within(&mut self, limit: Duration, id: &MessageId) {
-        let is_waiting = |reply: &AgentReply| matches!(&reply.body, ReplyBody::TaskStatus { status, .. } if status == "waiting");
+        let is_waiting = |reply: &AgentReply| match &reply.body {
+            ReplyBody::TaskStatus { status, .. } => status == "waiting",
+            _ => false,
+        };
         self.reply_within(limit, id, is_waiting).await;
     }
 
