@@ -217,7 +217,7 @@ arguments = { csv = "city,people\nA,20\nB,22\n", sql = "SELECT sum(people) AS al
 text = "{{result.get_tool_guide}} The sum: {{result.query_table}}"
 "#;
 
-/// The same for the TypeScript worker.
+/// A model that calls the tool of the TypeScript worker, and reads its guide.
 const FINDS_A_NUMBER: &str = r#"
 [[turn]]
 [[turn.call]]
