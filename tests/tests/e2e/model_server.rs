@@ -85,6 +85,11 @@ async fn call_in_the_text_of_an_answer_runs() {
 async fn shown_result(model: &str) -> String {
     let fleet = Fleet::new();
     fleet.write("long.md", &"A line of the long file.\n".repeat(1_600));
+    // So that the definitions of tools take little of a small window.
+    std::fs::create_dir(fleet.path("agents")).expect("a folder");
+    let definition = "+++\n[tools]\nallow = [\"read_file\"]\n+++\nRead the file.\n";
+    fleet.write("agents/assistant.md", definition);
+    fleet.write("rockbot.toml", "[agent]\ndirectory = \"agents\"\n");
     let read = calls([("read_file", json!({"path": "long.md"}))]);
     let server = Site::start([(COMPLETIONS, vec![read, answer("Read.")])]).await;
     chat(&fleet, model, &server).await;
@@ -92,9 +97,9 @@ async fn shown_result(model: &str) -> String {
 }
 
 #[tokio::test]
-async fn results_are_split_by_the_window_of_the_models_family() {
+async fn shown_results_fit_the_window_of_the_models_family() {
     let (small, large) = tokio::join!(shown_result("gpt-3.5-turbo"), shown_result("gpt-4o"));
-    assert_contains(&small, &["too many to show"]);
+    assert_contains(&small, &["[result truncated — ", " chars omitted]"]);
     assert!(small.len() < 20_000, "{small}");
     assert!(large.matches("A line of the long file.").count() == 1_600, "{large}");
 }
