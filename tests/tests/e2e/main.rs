@@ -71,6 +71,8 @@ mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]
+mod model_images;
+mod model_server;
 mod openapi;
 #[cfg(test)]
 mod package_index;
