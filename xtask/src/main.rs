@@ -5,6 +5,7 @@
 
 mod aimock;
 mod apt;
+mod article_pages;
 mod bench;
 mod bubblewrap;
 mod cargo_deny;
@@ -39,6 +40,7 @@ mod services;
 mod smollm2;
 mod test;
 mod web;
+mod web_bench;
 mod worker_examples;
 mod workspace;
 mod wrapper;

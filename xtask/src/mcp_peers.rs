@@ -15,10 +15,11 @@ use crate::{console, python, workspace, wrapper};
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 
 /// The suite has two versions: the stable one, and the first for the protocol revision 2026-07-28.
-const FROM_NPM: [(&str, &str); 5] = [
+const FROM_NPM: [(&str, &str); 6] = [
     ("everything", "npm:@modelcontextprotocol/server-everything@2026.8.31"),
     ("filesystem", "npm:@modelcontextprotocol/server-filesystem@2026.8.31"),
     ("memory", "npm:@modelcontextprotocol/server-memory@2026.8.31"),
+    ("brave-search", "npm:@brave/brave-search-mcp-server@2.1.4"),
     ("conformance", "npm:@modelcontextprotocol/conformance@0.1.16"),
     ("conformance-next", "npm:@modelcontextprotocol/conformance@0.2.0-alpha.12"),
 ];
@@ -56,6 +57,11 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         let command = [&node, Path::new("--require"), &preload, &script];
         wrapper::write(&programs.join(name), &command)?;
     }
+
+    let script = from_npm.join("node_modules").join("brave-search").join("dist").join("index.js");
+    let preload = workspace::peer_file("brave_search.cjs");
+    let command = [&node, Path::new("--require"), &preload, &script];
+    wrapper::write(&programs.join("brave-search"), &command)?;
 
     let environment = peers.join("mcp-pypi");
     let packages = FROM_PYPI.map(|(_, package)| package);

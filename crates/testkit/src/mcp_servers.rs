@@ -23,6 +23,9 @@ pub enum McpPeer {
     Filesystem,
     /// npm's `server-memory`; `MEMORY_FILE_PATH` in its environment names its file.
     Memory,
+    /// npm's `brave-search-mcp-server`; `BRAVE_API_KEY` and `BRAVE_BASE_URL` in its environment are its key and
+    /// the URL of the service.
+    BraveSearch,
     /// PyPI's `mcp-server-time`.
     Time,
     /// PyPI's `mcp-server-git`; takes `--repository FOLDER` and needs `git` on `PATH`.
@@ -56,6 +59,7 @@ impl McpPeer {
             Self::Everything => ("everything", &["stdio"]),
             Self::Filesystem => ("filesystem", &[]),
             Self::Memory => ("memory", &[]),
+            Self::BraveSearch => ("brave-search", &[]),
             Self::Time => ("time", &[]),
             Self::Git => ("git", &[]),
             Self::FastMcp => ("fastmcp", &[]),
