@@ -33,7 +33,7 @@ pub(crate) fn environment(
         console::progress(&part, format_args!("installing {}", packages.join(" ")));
         let log = folder.with_extension("install.log");
         process::run_quietly(Command::new(python).args(["-m", "venv"]).arg(folder), &log)?;
-        process::run_quietly(
+        process::run_installer(
             Command::new(program(folder, "python"))
                 .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"])
                 .args(["--only-binary", ":all:"])
