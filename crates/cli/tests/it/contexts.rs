@@ -44,7 +44,7 @@ fn selected_context_is_used_unless_a_bus_is_given() {
 fn services_do_not_join_the_selected_context() {
     let home = Home::new(SCRIPT);
     // A port without a broker.
-    home.check(&["context", "add", "local", "--bus", "amqp://me@127.0.0.1:9/%2f"], 0);
+    home.check(&["context", "add", "local", "--bus", "amqp://me:hunter2@127.0.0.1:9/%2f"], 0);
     let served = home.check(&["mcp", "serve"], 0);
     assert_contains(&served.err, &["the selected context local is not used", "--context"]);
     home.check(&["--context", "local", "mcp", "serve"], 69);
