@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::mcp_comparison::QUICK_SERVERS;
 use crate::node::Node;
-use crate::{console, python, workspace, wrapper};
+use crate::{console, mcp_servers, python, workspace, wrapper};
 
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
@@ -27,6 +28,7 @@ const FROM_PYPI: [(&str, &str); 2] =
     [("time", "mcp-server-time==2026.10.19"), ("git", "mcp-server-git==2026.10.19")];
 /// Brings the official SDK, which is a dependency.
 const FASTMCP: &str = "fastmcp==4.1.2";
+const FASTMCP_FOLDER: &str = "mcp-fastmcp";
 /// The official SDK in both versions, and the inspector.
 const CLIENTS_FROM_NPM: [&str; 3] = [
     "@modelcontextprotocol/sdk@1.32.2",
@@ -49,6 +51,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     node.packages(&from_npm, &packages)?;
     let clients = peers.join("mcp-clients-npm");
     node.packages(&clients, &CLIENTS_FROM_NPM.map(str::to_owned))?;
+    mcp_servers::install_quick(&programs.join(QUICK_SERVERS), &node, may_install)?;
     let node = node.executable()?;
     install_npm_clients(&programs, &clients, &node)?;
     for (name, _) in FROM_NPM {
@@ -71,14 +74,25 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         wrapper::write(&programs.join(name), &[&program])?;
     }
 
-    let environment = peers.join("mcp-fastmcp");
-    python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
-    let python = python::program(&environment, "python");
+    install_python_client(may_install)?;
+    let python = python::program(&peers.join(FASTMCP_FOLDER), "python");
     let server = workspace::peer_file("fastmcp_server.py");
     wrapper::write(&programs.join("fastmcp"), &[&python, &server])?;
-    let client = workspace::peer_file("mcp_client.py");
-    wrapper::write(&programs.join("client-python"), &[&python, &client])?;
     Ok(programs)
+}
+
+/// Installs the client on the official Python SDK if needed, and returns its program.
+pub(crate) fn install_python_client(may_install: bool) -> Result<PathBuf> {
+    let peers = workspace::peers_folder()?;
+    let (environment, programs) = (peers.join(FASTMCP_FOLDER), peers.join("mcp"));
+    fs::create_dir_all(&programs)
+        .with_context(|| format!("cannot create {}", programs.display()))?;
+    python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
+    let (python, client) =
+        (python::program(&environment, "python"), workspace::peer_file("mcp_client.py"));
+    let program = programs.join("client-python");
+    wrapper::write(&program, &[&python, &client])?;
+    Ok(program)
 }
 
 fn install_npm_clients(programs: &Path, packages: &Path, node: &Path) -> Result<()> {

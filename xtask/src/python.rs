@@ -36,7 +36,7 @@ pub(crate) fn environment(
         if packages.is_empty() {
             return Ok(());
         }
-        process::run_quietly(
+        process::run_installer(
             Command::new(program(folder, "python"))
                 .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"])
                 .args(["--only-binary", ":all:"])

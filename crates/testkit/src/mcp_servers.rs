@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::broker::{ProcessGuard, StopSignal, free_port, is_listening, tail, wait_before_poll};
+use crate::mcp_comparison::{ComparedServer, QUICK_SERVERS};
 
 const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 /// The time limit until a server listens. Two seconds are usual.
@@ -84,6 +85,16 @@ fn program(name: &str) -> PathBuf {
         "the directory in {VARIABLE} has no {name}: run `cargo xtask mcp-peers` and set it as it says"
     );
     program
+}
+
+/// Returns the servers of `xtask/mcp-servers.toml` that are quick to start.
+///
+/// # Panics
+/// When they are not installed; the message says what to do.
+#[must_use]
+pub fn quick_servers() -> Vec<ComparedServer> {
+    let servers = std::fs::read(program(QUICK_SERVERS)).expect("a readable file");
+    serde_json::from_slice(&servers).expect("written by cargo xtask mcp-peers")
 }
 
 /// A server over HTTP.
