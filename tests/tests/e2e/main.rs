@@ -72,6 +72,7 @@ mod mcp_server;
 mod mcp_settings;
 #[cfg(test)]
 mod model_images;
+#[cfg(test)]
 mod model_server;
 mod openapi;
 #[cfg(test)]
