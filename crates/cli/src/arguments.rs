@@ -32,7 +32,7 @@ pub(crate) use self::{
     sessions::Sessions,
     tasks::Tasks,
 };
-use crate::conversation::Show;
+use crate::{contexts::SelectedContextUse, conversation::Show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -230,7 +230,8 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// Add, select, list and remove named broker connections
     ///
     /// They are kept in contexts.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can read. --bus and
-    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet.
+    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet. "up" and "mcp
+    /// serve" use a context only if it is named with --context.
     #[command(subcommand)]
     Context(ContextCommand),
     /// Print a shell completion script
@@ -271,6 +272,15 @@ impl Command {
                 | Self::Rest(Rest::Call { .. })
                 | Self::Script(_)
         )
+    }
+
+    /// Returns whether the command uses the selected context. Those that start services or are started by
+    /// other programs do not: a selection that was made for another purpose must not move them.
+    pub(crate) fn selected_context(&self) -> SelectedContextUse {
+        match self {
+            Self::Up(_) | Self::Mcp(Mcp::Serve(_)) => SelectedContextUse::Ignore,
+            _ => SelectedContextUse::Join,
+        }
     }
 
     /// Returns the broker user that has the permissions of the command; `None` for `up`, which needs

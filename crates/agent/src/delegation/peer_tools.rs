@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_contracts::TaskId;
 use rockbot_tools::{
-    Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult, ToolSource,
+    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolProvider, ToolRegistration,
+    ToolResult, ToolSource,
     scope::{ASK_PERSON, REQUEST_INPUT},
 };
 use serde::Deserialize;
@@ -98,14 +99,15 @@ impl Delegation {
         ]
     }
 
-    /// Returns the guide on other agents.
+    /// Returns the provider of these tools and their guide.
     #[must_use]
-    pub fn peer_guide(&self) -> Guide {
-        Guide {
+    pub fn peer_provider(self: &Arc<Self>) -> Arc<dyn ToolProvider> {
+        let guide = Guide {
             name: "a2a",
             summary: "Handing tasks to other agents: finding them, results, questions",
             markdown: include_str!("../../guides/a2a.md"),
-        }
+        };
+        Arc::new(FixedTools::new(ToolSource::A2a, self.peer_tools()).with_guides([guide]))
     }
 }
 
