@@ -55,7 +55,7 @@ enum State {
 
 pub(crate) async fn run(settings: Settings, command: Option<Agents>, json: bool) -> Outcome {
     match command {
-        None | Some(Agents::List) => list(settings, json).await,
+        None | Some(Agents::List) => Box::pin(list(settings, json)).await,
         Some(Agents::Show { agent }) => peers::show(&settings, &agent, json).await,
         Some(Agents::Ask { agent, text, skill, timeout, task }) => {
             let text = text.join(" ");
@@ -69,7 +69,7 @@ async fn list(settings: Settings, json: bool) -> Outcome {
     let defined = definitions(&settings)?;
     let mut names = configured_agents(&settings)?;
     let is_embedded = settings.embeds();
-    let access = AgentAccess::open(settings).await?;
+    let access = Box::pin(AgentAccess::open(settings)).await?;
     let announced = if is_embedded {
         Vec::new()
     } else {

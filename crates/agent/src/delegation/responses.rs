@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rockbot_bus::{Delivery, Handler, Settlement};
 use rockbot_contracts::{
     AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate,
-    DecodeError, Envelope, Executed, Message, Spending, TaskId, TaskState, identity::may_reply_as,
-    json::Limits,
+    DecodeError, Envelope, Executed, Message, Spending, TaskId, TaskMessage, TaskState,
+    identity::may_reply_as, json::Limits,
 };
 use rockbot_store::StoreError;
 use tracing::{debug, info, warn};
@@ -104,8 +104,7 @@ impl Response {
             }
             AgentTaskStatusUpdate::TYPE => {
                 let status: AgentTaskStatusUpdate = envelope.decode(limits).map_err(problem)?;
-                let text =
-                    status.message.as_ref().map(|message| message.text()).unwrap_or_default();
+                let text = status.message.as_ref().map(TaskMessage::text).unwrap_or_default();
                 let response = match status.state {
                     AgentTaskState::InputRequired => {
                         let number = u32::try_from(status.sequence).unwrap_or(u32::MAX);

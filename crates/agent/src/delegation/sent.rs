@@ -149,7 +149,7 @@ impl Delegation {
                 // The agent may spend all of it.
                 let spent = unreported(record.grant);
                 let was_sent = record.state != TaskState::Submitted;
-                end(record, state, text, was_sent.then_some(spent).unwrap_or_default());
+                end(record, state, text, if was_sent { spent } else { Spending::default() });
             }
             is_open
         };
