@@ -25,7 +25,7 @@ pub struct AgentFamilies<'a> {
     pub definition: &'a AgentDefinition,
     /// Sub-agents.
     pub delegation: &'a Arc<Delegation>,
-    /// Whether the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
+    /// `true` if the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
     pub exchanges_tasks: bool,
     /// Memory, unless it is off.
     pub memory: Option<&'a AgentMemory>,
