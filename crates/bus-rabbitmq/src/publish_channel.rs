@@ -85,7 +85,7 @@ struct RetryState {
 }
 
 /// Time after the detection of a missing exchange during which a message may be unroutable, until its
-/// consumers have restored their bindings: twice the interval of that, and a second.
+/// consumers have restored their bindings: two `TOPOLOGY_INTERVAL`s of the supervisor, and a second.
 const REBIND_GRACE: Duration = Duration::from_secs(7);
 
 impl RetryState {

@@ -168,8 +168,16 @@ pub const CATALOG: &[Metric] = &[
         &[],
         "Responses to tasks that changed nothing, because the task had ended.",
     ),
-    gauge("rockbot_agent_delegations_running", &[], "Sub-agents that run in this process."),
-    counter("rockbot_agent_delegations_tokens_total", &[], "Tokens that ended sub-agents spent."),
+    gauge(
+        "rockbot_agent_delegations_running",
+        &[],
+        "Sub-agents and tasks of other agents that run in this process.",
+    ),
+    counter(
+        "rockbot_agent_delegations_tokens_total",
+        &[],
+        "Tokens that ended sub-agents and tasks of agents spent.",
+    ),
     counter("rockbot_agent_folds_total", &[], "Turns that passed results of sub-agents on."),
     histogram(
         "rockbot_agent_fold_seconds",
