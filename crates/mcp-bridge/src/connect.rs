@@ -66,7 +66,7 @@ impl DialSettings {
         let OAuthClient { grant, scopes } = remote.oauth.clone();
         // An invalid URL is reported when it is dialed.
         let resource = remote.url.parse().ok()?;
-        let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);
+        let (policy, folder) = (dial_policy(config, &self.policy), self.tokens.clone()?);
         Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
     }
 }
