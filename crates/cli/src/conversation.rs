@@ -88,6 +88,7 @@ impl Conversation {
         let message = UserMessage {
             media: images,
             detail: self.display.detail(),
+            accepts_input: approval::can_ask(),
             ..UserMessage::new(self.session.clone(), text)
         };
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
@@ -142,6 +143,7 @@ impl Conversation {
             background.count_start(&reply.body);
             match &reply.body {
                 ReplyBody::ApprovalAsked { .. } => turn.decide(&reply.body, interrupts).await?,
+                ReplyBody::InputAsked { .. } => turn.answer(&reply.body, interrupts).await?,
                 ReplyBody::Answer { outcome, .. } => return Ok(turn.end(Some(*outcome))),
                 _ => {}
             }

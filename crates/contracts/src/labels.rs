@@ -6,10 +6,11 @@ use crate::{
     catalog::{ToolCatalog, ToolCatalogRefresh},
     conversation::{ConversationRequest, ConversationResponse, UserFeedback},
     forward::{ForwardReceipt, ForwardedMessage},
+    input::InputAnswer,
     mcp::{
-        McpManageError, McpMetadataRefreshRequest, McpRegisterServerRequest, McpServerDetails,
-        McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered, McpServersIndexed,
-        McpUnregisterServerRequest,
+        McpInputAnswer, McpInputAnswered, McpInputAsked, McpManageError, McpMetadataRefreshRequest,
+        McpRegisterServerRequest, McpResourcesChanged, McpServerDetails, McpServerDetailsRequest,
+        McpServerRegistered, McpServerUnregistered, McpServersIndexed, McpUnregisterServerRequest,
     },
     message::Message,
     schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded},
@@ -47,7 +48,7 @@ const FAMILIES: [&str; 22] = [
     "doctor.ping",
 ];
 
-const TYPES: [&str; 29] = [
+const TYPES: [&str; 34] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -64,11 +65,16 @@ const TYPES: [&str; 29] = [
     McpUnregisterServerRequest::TYPE,
     McpServerUnregistered::TYPE,
     McpManageError::TYPE,
+    McpResourcesChanged::TYPE,
+    McpInputAsked::TYPE,
+    McpInputAnswer::TYPE,
+    McpInputAnswered::TYPE,
     ScriptInvokeRequest::TYPE,
     ScriptInvokeResponse::TYPE,
     UserMessage::TYPE,
     AgentReply::TYPE,
     ApprovalAnswer::TYPE,
+    InputAnswer::TYPE,
     ConversationRequest::TYPE,
     ConversationResponse::TYPE,
     UserFeedback::TYPE,

@@ -6,13 +6,14 @@ use metrics::counter;
 use parking_lot::Mutex;
 use rmcp::{
     RoleClient,
-    model::SubscriptionFilter,
+    model::{ServerNotification, SubscriptionFilter},
     service::{RunningService, Subscription},
 };
+use rockbot_contracts::mcp::McpResourcesChanged;
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, broadcast, watch},
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
@@ -67,6 +68,8 @@ pub(crate) struct BridgeContext {
     pub(crate) metrics: ServerMetrics,
     /// Summarizes servers. Servers get a fixed summary when this is `None`.
     pub(crate) model: Option<Arc<dyn ChatModel>>,
+    /// Resources that changed, among those that callers have read.
+    pub(crate) resource_changes: broadcast::Sender<McpResourcesChanged>,
     /// Limits concurrent first connection attempts.
     pub(crate) starting: Arc<Semaphore>,
 }
@@ -99,6 +102,7 @@ impl Server {
             ownership: None,
             backoff: Backoff::new(),
             restarts: 0,
+            followed: Vec::new(),
         };
         task.publish_state();
         let task = Mutex::new(Some(tokio::spawn(task.run())));
@@ -193,6 +197,8 @@ struct ConnectionTask {
     backoff: Backoff,
     /// Sessions that ended unexpectedly.
     restarts: u32,
+    /// Resources that callers read in earlier sessions.
+    followed: Vec<String>,
 }
 
 /// The reason why a session ended.
@@ -214,7 +220,12 @@ impl ConnectionTask {
             let name = self.name();
             let end = match opened {
                 Opened::Mcp(running, client, session) => {
-                    self.serve(running, &client, session).await
+                    for uri in std::mem::take(&mut self.followed) {
+                        client.resources().follow(&uri);
+                    }
+                    let end = self.serve(running, &client, session).await;
+                    self.followed = client.resources().all();
+                    end
                 }
                 Opened::OpenApi(session) => self.serve_api(session).await,
             };
@@ -382,7 +393,12 @@ impl ConnectionTask {
         if let Err(reason) = self.refresh_tools(session.clone()).await {
             return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
-        let mut changes = ToolChanges::subscribe(session).await;
+        if session.has_handshake && session.has_subscriptions {
+            for uri in client.resources().all() {
+                session.subscribe(&uri).await;
+            }
+        }
+        let mut changes = ChangeStream::open(session, client).await;
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut missed = 0;
@@ -392,7 +408,17 @@ impl ConnectionTask {
         loop {
             tokio::select! {
                 () = client.tools_changed() => {}
-                () = changes.next() => {}
+                () = changes.next(client) => {}
+                uris = client.resources().changed() => {
+                    let changed = McpResourcesChanged { server_name: self.name(), uris };
+                    // Without a receiver, no caller follows resources.
+                    let _ = self.context.resource_changes.send(changed);
+                    continue;
+                }
+                () = client.resources().following_changed(), if !session.has_handshake => {
+                    changes = ChangeStream::open(session, client).await;
+                    continue;
+                }
                 () = &mut summary, if !summarized => {
                     summarized = true;
                     continue;
@@ -412,7 +438,7 @@ impl ConnectionTask {
                 }
             }
             sleep(DEBOUNCE).await;
-            changes.drain();
+            changes.drain(client);
             if let Err(error) = self.refresh_tools(session.clone()).await {
                 // The previous tools stay.
                 warn!(server = %self.name(), error, "tool listing failed; keeping the previous tools");
@@ -501,26 +527,36 @@ impl ConnectionTask {
     }
 }
 
-/// The stream of tool and prompt change notifications from a server whose protocol has no handshake. Other servers send
-/// them over the session.
-struct ToolChanges(Option<Subscription>);
+/// The stream of notifications about changed tools, prompts and followed resources from a server whose protocol has no
+/// handshake. Other servers send them over the session.
+struct ChangeStream(Option<Subscription>);
 
-impl ToolChanges {
-    async fn subscribe(session: &Session) -> Self {
+impl ChangeStream {
+    async fn open(session: &Session, client: &Client) -> Self {
         if session.has_handshake {
             return Self(None);
         }
         let filter = SubscriptionFilter::builder().tools_list_changed();
         let filter = if session.has_prompts { filter.prompts_list_changed() } else { filter };
+        let followed = client.resources().all();
+        let filter = if followed.is_empty() || !session.has_subscriptions {
+            filter
+        } else {
+            filter.resource_subscriptions(followed)
+        };
         let filter = filter.build();
         let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
         Self(opened.ok().and_then(Result::ok))
     }
 
-    /// Completes at the next change; never when the server sends no notifications.
-    async fn next(&mut self) {
-        if let Some(subscription) = &mut self.0 {
+    /// Completes at the next change of tools or prompts; never when the server sends no notifications. Changes of
+    /// resources are reported to `client`.
+    async fn next(&mut self, client: &Client) {
+        while let Some(subscription) = &mut self.0 {
             match subscription.next().await {
+                Ok(Some(ServerNotification::ResourceUpdatedNotification(updated))) => {
+                    client.resources().report(updated.params.uri);
+                }
                 Ok(Some(_)) => return,
                 // Later changes are found by the next listing.
                 Ok(None) | Err(_) => self.0 = None,
@@ -530,10 +566,14 @@ impl ToolChanges {
     }
 
     /// Discards notifications that the next listing covers.
-    fn drain(&mut self) {
+    fn drain(&mut self, client: &Client) {
         use futures_util::FutureExt;
-        while let Some(Some(Ok(Some(_)))) =
+        while let Some(Some(Ok(Some(notification)))) =
             self.0.as_mut().map(|subscription| subscription.next().now_or_never())
-        {}
+        {
+            if let ServerNotification::ResourceUpdatedNotification(updated) = notification {
+                client.resources().report(updated.params.uri);
+            }
+        }
     }
 }

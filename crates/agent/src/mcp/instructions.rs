@@ -1,4 +1,5 @@
-//! Instructions of the MCP servers that a conversation uses, as a part of the context.
+//! Instructions of the MCP servers that a conversation uses, and changes of the resources that it read, as a part
+//! of the context.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -38,8 +39,19 @@ impl McpInstructions {
             let tools = format!("MCP server {}", server.name);
             (!text.is_empty()).then(|| quote(&tools, "that server", text))
         });
-        let texts: Vec<_> = texts.take(MAX_SERVERS).collect();
+        let texts: Vec<_> =
+            texts.take(MAX_SERVERS).chain(self.changed_resources(session)).collect();
         (!texts.is_empty()).then(|| texts.join("\n\n"))
+    }
+
+    /// Names the resources that changed since the conversation read them. The model itself has named them before.
+    fn changed_resources(&self, session: &SessionId) -> Option<String> {
+        let changed = self.0.read.changed(session);
+        let lines = changed.iter().map(|(server, uri)| format!("\n- {server}: {uri}"));
+        let lines: String = lines.collect();
+        let text = "These resources of MCP servers have changed since you read them. Read them again with \
+                    mcp_read_resource before you rely on their content:";
+        (!lines.is_empty()).then(|| format!("{text}{lines}"))
     }
 
     /// Returns the servers whose tools the conversation is offered or has called, in lower case.
