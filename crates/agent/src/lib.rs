@@ -8,6 +8,7 @@
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
 //! - [`Schedule`] and [`Scheduler`]: tasks that start turns at a time;
+//! - [`AgentTools`]: the tools of a process, from the providers of [`AgentFamilies`];
 //! - [`Delegation`]: sub-agents, which work beside a conversation and report back to it;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
@@ -15,6 +16,7 @@
 //! answers with text. A message to a conversation whose turn is running steers that turn.
 
 pub mod agent;
+mod agent_tools;
 pub mod approvals;
 pub mod behavior;
 mod builtin_tool;
@@ -65,6 +67,7 @@ mod user_input;
 pub mod wisps;
 
 pub use agent::Agent;
+pub use agent_tools::{AgentFamilies, AgentTools};
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
 pub use client::{

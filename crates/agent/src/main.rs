@@ -44,10 +44,11 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
     let schedule = conversations.schedule(&settings, stores.memory());
-    let tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
+    let mut tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
     let agents =
         Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
+    tools.add_team(&team).await;
     let requests = ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     tokio::select! {

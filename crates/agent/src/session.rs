@@ -371,7 +371,8 @@ fn unread_answer(error: &ConversationError) -> TurnAnswer {
     let text = format!(
         "The message was answered, but its answer cannot be read: {error}. Ask for it again later."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 /// Answers a message whose turn was not begun. The log was read and lacks the message.

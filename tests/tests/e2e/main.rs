@@ -71,6 +71,8 @@ mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]
+mod model_images;
+mod model_server;
 mod openapi;
 #[cfg(test)]
 mod package_index;
@@ -94,6 +96,8 @@ mod site;
 mod soak;
 #[cfg(test)]
 mod telemetry;
+#[cfg(test)]
+mod unconsumed_queue;
 #[cfg(test)]
 mod up;
 #[cfg(test)]

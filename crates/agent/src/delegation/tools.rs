@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rockbot_contracts::TaskId;
 use rockbot_tools::{
-    Guide, Tool, ToolContext, ToolFailure, ToolResult, ToolSource, scope::REPORT_PROGRESS,
+    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolProvider, ToolResult, ToolSource,
+    scope::REPORT_PROGRESS,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,6 +27,13 @@ const MAX_REPORT_CHARS: usize = 2000;
 /// Longest description and report in a list, in characters.
 const LISTED_CHARS: usize = 100;
 const LISTED_REPORT_CHARS: usize = 200;
+
+/// Guide on sub-agents, for models.
+const GUIDE: Guide = Guide {
+    name: "subagents",
+    summary: "Working on parts of a task at the same time: sub-agents and their results",
+    markdown: include_str!("../../guides/subagents.md"),
+};
 
 /// Arguments that name a sub-agent.
 #[derive(Debug, Deserialize)]
@@ -51,14 +59,10 @@ impl Delegation {
         ]
     }
 
-    /// Returns the guide on sub-agents.
+    /// Returns the provider of the tools.
     #[must_use]
-    pub fn guide(&self) -> Guide {
-        Guide {
-            name: "subagents",
-            summary: "Working on parts of a task at the same time: sub-agents and their results",
-            markdown: include_str!("../../guides/subagents.md"),
-        }
+    pub fn provider(self: &Arc<Self>) -> Arc<dyn ToolProvider> {
+        Arc::new(FixedTools::new(ToolSource::Subagent, self.tools()).with_guides([GUIDE]))
     }
 }
 

@@ -40,6 +40,7 @@ mod steering;
 mod stored_conversations;
 mod stored_harness;
 mod subagents;
+mod suspended_turns;
 mod team;
 mod tool_calls;
 mod turns;
