@@ -25,6 +25,8 @@ pub struct AgentFamilies<'a> {
     pub definition: &'a AgentDefinition,
     /// Sub-agents.
     pub delegation: &'a Arc<Delegation>,
+    /// Whether the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
+    pub exchanges_tasks: bool,
     /// Memory, unless it is off.
     pub memory: Option<&'a AgentMemory>,
     /// Scheduled tasks, unless they are off.
@@ -53,6 +55,7 @@ impl AgentFamilies<'_> {
         let output = FixedTools::new(ToolSource::Internal, output);
         providers.push(Arc::new(output.with_guides([outputs::GUIDE])));
         providers.push(self.delegation.provider());
+        providers.extend(self.exchanges_tasks.then(|| self.delegation.peer_provider()));
         if self.definition.internal.wisps {
             // Plans run in the turn, with the internal tools of its agent.
             let plans = FixedTools::new(ToolSource::Wisp, Vec::new());

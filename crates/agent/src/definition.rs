@@ -12,7 +12,10 @@ pub use rockbot_tools::ToolFilter;
 
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
-use crate::{handoff::RouterRules, internal_tools::InternalTools, strategy::ExecutionStrategy};
+use crate::{
+    discovery::A2aRules, handoff::RouterRules, internal_tools::InternalTools,
+    strategy::ExecutionStrategy,
+};
 pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
@@ -63,6 +66,8 @@ pub struct AgentDefinition {
     pub internal: InternalTools,
     /// The agents that messages of users may be handed off to. Default: none.
     pub router: RouterRules,
+    /// Tasks of other agents of the bus. Default: none are accepted.
+    pub a2a: A2aRules,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
@@ -127,6 +132,7 @@ impl AgentDefinition {
             mcp: McpRules::default(),
             internal: InternalTools::default(),
             router: RouterRules::default(),
+            a2a: A2aRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

@@ -246,7 +246,7 @@ impl Session {
             let origin = TurnOrigin { entry: open.message.entry, ..origin };
             let (progress, done) = (Some(progress), Done::Message(answer));
             TurnRequest { origin, progress, requester, span: None, done }
-        } else if open.message.entry == EntryPoint::Subagent {
+        } else if open.message.entry.is_handed_over() {
             // Only the calling turn knows which tools the turn may use.
             first.answer(Rejection::Busy.into());
             self.state = None;

@@ -5,6 +5,7 @@ mod description;
 mod diff;
 mod form;
 mod key_line;
+mod long_line;
 mod prompt;
 
 use std::{

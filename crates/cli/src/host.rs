@@ -65,6 +65,8 @@ impl Host {
         let families = AgentFamilies {
             definition: &definition,
             delegation: &delegation,
+            // Other agents are reached over a broker only.
+            exchanges_tasks: false,
             memory: memory.as_deref(),
             schedule: schedule.as_ref(),
             services: services.as_ref(),

@@ -9,6 +9,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[cfg(test)]
 mod agent_settings;
 #[cfg(test)]
+mod agent_tasks;
+#[cfg(test)]
 mod agent_tools;
 #[cfg(test)]
 mod agents;
@@ -72,6 +74,7 @@ mod mcp_server;
 mod mcp_settings;
 #[cfg(test)]
 mod model_images;
+#[cfg(test)]
 mod model_server;
 mod openapi;
 #[cfg(test)]

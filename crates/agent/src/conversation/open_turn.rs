@@ -9,14 +9,11 @@ use super::{
     batch::batch_items,
     entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{BATCH, HANDOFF, is_internal};
+use crate::tool_names::{BATCH, HANDOFF, hands_over, is_internal};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
     is unknown)";
-
-/// Name of the tool that starts a sub-agent.
-pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
 
 /// A turn without an answer.
 #[derive(Debug, Clone)]
@@ -205,7 +202,7 @@ fn delegations(call: &CallEntry) -> u64 {
             .map_or(0, |items| items.iter().map(|item| delegations(&item.call)).sum()),
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
-        tool => u64::from(tool.starts_with("agent__") || tool == SPAWN_SUBAGENT),
+        tool => u64::from(tool.starts_with("agent__") || hands_over(tool)),
     }
 }
 

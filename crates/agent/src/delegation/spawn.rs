@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{
     frame::{first_chars, one_line},
     handing_over::HandingOver,
-    record::{TaskKind, TaskRecord, TaskRoot, session_of},
+    record::{TaskKind, TaskRecord, TaskRoot},
     tasks::{Attached, Delegation},
 };
 use crate::conversation::unix_ms;
@@ -91,10 +91,11 @@ impl Delegation {
             if known.call != context.tool_call_id {
                 return Err(ToolFailure::failed("the id of the sub-agent is taken; call again"));
             }
-            self.start(task.clone(), None);
+            self.start(TaskKind::Subagent, task.clone(), None);
             return Ok(spawned(&task));
         }
-        let open = self.open_tasks(attached, &context.session_id).await?;
+        let kind = TaskKind::Subagent;
+        let open = self.open_tasks(attached, &context.session_id, kind).await?;
         let most = self.options.most_subagents;
         if open >= most {
             return Ok(ToolResult::error(format!(
@@ -107,7 +108,7 @@ impl Delegation {
         let record = new_record(task, &arguments, context, turn, &grant);
         self.record(attached, &record).await?;
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
-        self.start(record.task.clone(), Some(grant));
+        self.start(TaskKind::Subagent, record.task.clone(), Some(grant));
         if context.cancellation.is_cancelled() {
             // The cancel of all work may have been before the record.
             let _ = self.cancel_task(&record.task).await?;
@@ -116,33 +117,39 @@ impl Delegation {
     }
 
     /// Records the work, and marks its conversation for processes that continue it.
-    async fn record(&self, attached: &Attached, record: &TaskRecord) -> Result<(), ToolFailure> {
+    pub(super) async fn record(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<(), ToolFailure> {
         let Attached { conversations, store, .. } = attached;
         if store.create(record).await?.is_some() {
             return Ok(());
         }
-        let (Some(session), Some(message)) = (session_of(&record.task), record.message()) else {
-            return Err(ToolFailure::failed("no conversation for the sub-agent; call again"));
+        let (Some(session), Some(message)) = (record.session(), record.message()) else {
+            return Err(ToolFailure::failed("no conversation for the work; call again"));
         };
         if conversations.is_durable()
             && let Err(error) = conversations.mark(&session, &message).await
         {
             return Err(ToolFailure::failed_with_source(
-                "the sub-agent was recorded but could not be started; cancel it, or wait",
+                "the work was recorded but could not be started; cancel it, or wait",
                 error,
             ));
         }
         Ok(())
     }
 
-    /// Returns the number of open sub-agents of a conversation.
-    async fn open_tasks(
+    /// Returns the number of open tasks of a kind that a conversation handed over.
+    pub(super) async fn open_tasks(
         &self,
         attached: &Attached,
         session: &SessionId,
+        kind: TaskKind,
     ) -> Result<u64, ToolFailure> {
         let records = attached.store.of_session(session).await?;
-        Ok(records.iter().filter(|record| !record.state.is_terminal()).count() as u64)
+        let is_open = |one: &&TaskRecord| one.kind == kind && !one.state.is_terminal();
+        Ok(records.iter().filter(is_open).count() as u64)
     }
 }
 
@@ -187,5 +194,6 @@ fn new_record(
         last_report: String::new(),
         result: String::new(),
         folded_by: None,
+        peer: None,
     }
 }

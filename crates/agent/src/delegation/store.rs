@@ -8,6 +8,7 @@ use rockbot_contracts::{
 use rockbot_store::{
     Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, StoreError,
 };
+use rockbot_tools::EntryPoint;
 use serde::{Deserialize, Serialize};
 
 use super::record::TaskRecord;
@@ -20,6 +21,36 @@ const ATTEMPTS: usize = 32;
 /// Maximum number of records that are listed.
 const MAX_LISTED: usize = 500;
 
+/// Why a turn reads messages of handed over work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FoldReason {
+    /// Sub-agents ended.
+    #[default]
+    Subagents,
+    /// Agents ended tasks, at least one with a result.
+    AgentResults,
+    /// Agents ended tasks without a result.
+    AgentErrors,
+    /// An agent asks.
+    Question,
+    /// An agent ended a task after its time limit.
+    Late,
+}
+
+impl FoldReason {
+    /// Returns the entry point of the turn.
+    pub(super) const fn entry(self) -> EntryPoint {
+        match self {
+            Self::Subagents => EntryPoint::SubagentResult,
+            Self::AgentResults => EntryPoint::A2aResult,
+            Self::AgentErrors => EntryPoint::A2aError,
+            Self::Question => EntryPoint::A2aInputRequired,
+            Self::Late => EntryPoint::LateA2aReply,
+        }
+    }
+}
+
 /// Results that one turn reads together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +62,8 @@ pub(super) struct FoldRecord {
     pub(super) text: String,
     pub(super) spent: Spending,
     pub(super) generation: u32,
+    #[serde(default)]
+    pub(super) reason: FoldReason,
 }
 
 /// A further answer, kept until the user writes again.

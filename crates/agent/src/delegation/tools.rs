@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 
 use super::{
     frame::{first_chars, one_line},
-    record::task_of,
+    record::{TaskKind, TaskRecord, task_of},
     spawn::SpawnArguments,
     tasks::Delegation,
 };
 use crate::{
     builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
-    conversation::{SPAWN_SUBAGENT, unix_ms},
+    conversation::unix_ms,
+    tool_names::SPAWN_SUBAGENT,
 };
 
 /// Longest report, in characters.
@@ -137,7 +138,10 @@ fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
         let Ok(task) = TaskId::new(task_id) else { return Ok(ToolResult::error(unknown)) };
         let record = attached.store.get(&task).await?;
         // One of another conversation is unknown here.
-        if record.is_none_or(|record| record.root.session != context.session_id) {
+        let is_own = |record: TaskRecord| {
+            record.kind == TaskKind::Subagent && record.root.session == context.session_id
+        };
+        if !record.is_some_and(is_own) {
             return Ok(ToolResult::error(unknown));
         }
         Ok(match state.shared()?.cancel_task(&task).await? {
@@ -154,7 +158,10 @@ fn list<'a>(state: &'a Delegation, _: Value, context: &'a ToolContext) -> Outcom
     Box::pin(async move {
         let attached = state.caller(&context.agent)?;
         let records = attached.store.of_session(&context.session_id).await?;
-        let open: Vec<_> = records.iter().filter(|one| !one.state.is_terminal()).collect();
+        let open: Vec<_> = records
+            .iter()
+            .filter(|one| one.kind == TaskKind::Subagent && !one.state.is_terminal())
+            .collect();
         if open.is_empty() {
             return Ok(ToolResult::text("No active subagents."));
         }
@@ -180,7 +187,7 @@ fn report<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
     Box::pin(async move {
         let ReportArguments { message } = parse_arguments(arguments)?;
         state.caller(&context.agent)?;
-        let Some(task) = task_of(&context.session_id) else {
+        let Some((_, task)) = task_of(&context.session_id) else {
             let reason = "only a sub-agent can report progress".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         };

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    AgentFamilies, AgentTools, Delegation, DelegationOptions, McpServices, Schedule, ServiceSearch,
-    Team,
+    AgentDirectory, AgentFamilies, AgentServices, AgentTools, Delegation, DelegationOptions,
+    McpServices, Schedule, ServiceSearch, Team,
 };
 use rockbot_scripts::{BusRunner, RunnerName, ScriptsProvider};
 use rockbot_service::ServeError;
@@ -26,6 +26,8 @@ pub(crate) struct Tools {
     /// The scheduled tasks; `None` if scheduling is off.
     pub(super) schedule: Option<Arc<Schedule>>,
     pub(super) delegation: Arc<Delegation>,
+    /// The agents that can be asked.
+    pub(crate) agents: Arc<AgentDirectory>,
     directory: CatalogDirectory,
 }
 
@@ -38,7 +40,11 @@ impl Tools {
         schedule: Option<Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
-        let services = ServiceSearch::new(vec![Arc::new(servers)]);
+        let name = settings.definition.name.clone();
+        let agents = settings.agent.well_known_agents.clone();
+        let agents = Arc::new(AgentDirectory::new(name.clone(), agents));
+        let services = AgentServices::new(name, agents.clone());
+        let services = ServiceSearch::new(vec![Arc::new(services), Arc::new(servers)]);
         let delegation = Delegation::new(DelegationOptions::default());
         let scripts = (settings.scripts.runner == RunnerName::Bus).then(|| {
             let runner = Arc::new(BusRunner::new(fleet.bus.clone(), fleet.address.clone()));
@@ -47,6 +53,7 @@ impl Tools {
         let families = AgentFamilies {
             definition: &settings.definition,
             delegation: &delegation,
+            exchanges_tasks: true,
             memory: stores.memory.as_deref(),
             schedule: schedule.as_ref(),
             services: Some(&services),
@@ -57,7 +64,7 @@ impl Tools {
         let directory = CatalogDirectory::start(fleet.requester.clone(), tools.registry().clone());
         let directory = directory.await.map_err(unavailable_error)?;
         tools.add_guides(directory.view(), Some(fleet.gateway.clone()), &settings.definition);
-        Ok(Self { tools, services, schedule, delegation, directory })
+        Ok(Self { tools, services, schedule, delegation, agents, directory })
     }
 
     /// Returns the registry of all tools.

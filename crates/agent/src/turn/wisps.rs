@@ -12,11 +12,11 @@ use tracing::debug;
 
 use super::{batch::BatchResults, calls::CallRunner};
 use crate::{
-    conversation::{CallEntry, SPAWN_SUBAGENT},
+    conversation::CallEntry,
     derived_id::derived_id,
     event::TurnAnswer,
     origin::{StepLimits, TurnOrigin},
-    tool_names::is_internal,
+    tool_names::{hands_over, is_internal},
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
         WispRequest, WispResult, WispStep, results_text, step_call,
@@ -160,7 +160,7 @@ impl CallRunner<'_> {
         entry: CallEntry,
         used: &mut Used,
     ) -> Result<String, StepFailure> {
-        if is_internal(&entry.name) || entry.name == SPAWN_SUBAGENT {
+        if is_internal(&entry.name) || hands_over(&entry.name) {
             let message = format!("{} cannot be called in a plan", entry.name);
             return Err(StepFailure { category: FailureCategory::Structural, message });
         }

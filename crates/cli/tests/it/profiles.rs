@@ -36,6 +36,7 @@ async fn tools() -> Vec<ToolRegistration> {
     let families = AgentFamilies {
         definition: &AgentDefinition::new(assistant, "Be of use."),
         delegation: &Delegation::new(DelegationOptions::default()),
+        exchanges_tasks: true,
         memory: Some(&memory),
         schedule: Some(&Schedule::new(&conversations, ScheduleSection::default(), Some(&memory))),
         services: Some(&ServiceSearch::new(Vec::new())),
@@ -82,6 +83,11 @@ async fn subagent_profile_tools() {
 #[tokio::test]
 async fn scheduled_profile_tools() {
     check(ToolProfile::scheduled()).await;
+}
+
+#[tokio::test]
+async fn peer_profile_tools() {
+    check(ToolProfile::peer()).await;
 }
 
 #[tokio::test]
