@@ -216,10 +216,9 @@ async fn only_the_user_of_the_asked_agent_can_answer() {
     third.publish(forged).await.expect("an agent may publish responses");
     let worker = start(worker()).await;
     assert_eq!(user.follow_up().await, "The worker found it.");
-    let shown = user.client.request(&name("caller"), &ConversationRequest::Task { task_id: task });
-    let ConversationResponse::Task { result, .. } = shown.await.expect("a response") else {
-        panic!("another response")
-    };
+    let request = ConversationRequest::Task { task_id: task };
+    let shown = user.client.request(&name("caller"), &request).await.expect("a response");
+    let ConversationResponse::Task { result, .. } = shown else { panic!("another response") };
     assert_eq!(result, "It is under the table.");
     for process in [worker, caller] {
         process.send(Signal::TERM);

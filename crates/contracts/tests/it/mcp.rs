@@ -7,9 +7,9 @@ use rockbot_contracts::{
         McpListResourcesRequest, McpManageError, McpManageErrorCode, McpMetadataRefreshRequest,
         McpPrompt, McpPromptArgument, McpPromptMessage, McpPromptMessages, McpPromptRole,
         McpReadResourceRequest, McpRegisterServerRequest, McpRejectedTool, McpResource,
-        McpResourceContent, McpResourcePage, McpServerDetails, McpServerDetailsRequest,
-        McpServerRegistered, McpServerState, McpServerSummary, McpServerUnregistered,
-        McpServersIndexed, McpToolDefinition, McpUnregisterServerRequest,
+        McpResourceContent, McpResourcePage, McpResourcesChanged, McpServerDetails,
+        McpServerDetailsRequest, McpServerRegistered, McpServerState, McpServerSummary,
+        McpServerUnregistered, McpServersIndexed, McpToolDefinition, McpUnregisterServerRequest,
     },
 };
 use serde::de::DeserializeOwned;
