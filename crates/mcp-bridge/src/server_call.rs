@@ -1,15 +1,16 @@
 //! One call of a tool: its requests to the server, and the input that the server asks for meanwhile.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, future::pending, mem::replace, time::Duration};
 
+use futures_util::future::BoxFuture;
 use rmcp::{
     RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-        ClientCapabilities, ClientRequest, CreateTaskResult, InputRequests, InputRequiredResult,
-        JsonObject, RequestId, ServerResult,
+        CallToolRequest, CallToolRequestParams, CancelTaskParams, CancelledNotification,
+        CancelledNotificationParam, ClientCapabilities, ClientRequest, CreateTaskResult,
+        InputRequests, InputRequiredResult, JsonObject, RequestId, ServerResult,
     },
-    service::{Peer, PeerRequestOptions, ServiceError},
+    service::{Peer, PeerRequestOptions, RequestHandle, ServiceError},
 };
 use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
@@ -27,8 +28,11 @@ use crate::{
 
 /// The time limit for a notification.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a cancelled call waits for the task that its server may have started.
+const LATE_TASK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of rounds of a call: the call itself, and the responses to requests for input.
 const MAX_ROUNDS: usize = 10;
+
 /// A call of a tool.
 pub(crate) struct ServerCall<'a> {
     pub(crate) link: &'a CallLink,
@@ -132,10 +136,10 @@ impl ServerCall<'_> {
         let sent = link.peer.send_request_with_option(request, options);
         let handle = timeout(total, sent).await.map_err(|_| not_sent())?.map_err(|_| not_sent())?;
         guard.set_token(handle.progress_token.clone());
-        let mut cancel = CancelOnDrop::armed(&link.peer, &handle.id);
+        let mut cancel = CancelOnDrop::armed(link, handle);
         let reply = tokio::select! {
             biased;
-            reply = timeout(context.remaining(), handle.await_response()) => {
+            reply = timeout(context.remaining(), &mut cancel.response) => {
                 reply.unwrap_or(Err(ServiceError::Timeout { timeout: total }))
             }
             () = context.cancellation.cancelled() => {
@@ -188,14 +192,22 @@ fn object(arguments: &Value) -> Result<JsonObject, ToolFailure> {
 }
 
 /// Cancels the request at the server when dropped before a reply arrived.
-struct CancelOnDrop<'a> {
-    peer: &'a Peer<RoleClient>,
+struct CancelOnDrop {
+    peer: Peer<RoleClient>,
     request: Option<RequestId>,
+    response: BoxFuture<'static, Result<ServerResult, ServiceError>>,
+    /// The reply may be a task, which a cancellation of the request no longer ends.
+    may_start_task: bool,
 }
 
-impl<'a> CancelOnDrop<'a> {
-    fn armed(peer: &'a Peer<RoleClient>, request: &RequestId) -> Self {
-        Self { peer, request: Some(request.clone()) }
+impl CancelOnDrop {
+    fn armed(link: &CallLink, handle: RequestHandle<RoleClient>) -> Self {
+        Self {
+            peer: link.peer.clone(),
+            request: Some(handle.id.clone()),
+            response: Box::pin(handle.await_response()),
+            may_start_task: link.has_tasks,
+        }
     }
 
     fn disarm(&mut self) {
@@ -203,7 +215,7 @@ impl<'a> CancelOnDrop<'a> {
     }
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -212,9 +224,20 @@ impl Drop for CancelOnDrop<'_> {
             Some("the caller stopped waiting".into()),
         );
         let peer = self.peer.clone();
+        let unused: BoxFuture<'static, _> = Box::pin(pending());
+        let response = replace(&mut self.response, unused);
+        let may_start_task = self.may_start_task;
+        // Best effort: the server may not be reading.
         runtime.spawn(async move {
+            // rmcp drops a reply that arrives after the notification.
+            if may_start_task && let Ok(reply) = timeout(LATE_TASK_TIMEOUT, response).await {
+                if let Ok(ServerResult::CreateTaskResult(created)) = reply {
+                    let cancelled = peer.cancel_task(CancelTaskParams::new(created.task.task_id));
+                    let _ = timeout(NOTIFY_TIMEOUT, cancelled).await;
+                }
+                return;
+            }
             let cancel = CancelledNotification::new(params);
-            // Best effort: the server may not be reading.
             let _ = timeout(NOTIFY_TIMEOUT, peer.send_notification(cancel.into())).await;
         });
     }

@@ -188,7 +188,7 @@ async fn cancelled_call_cancels_its_task() {
     bridge.stop().await;
 }
 
-/// Starts the program, and waits until it is ready.
+/// Starts the program, and waits until it serves calls of the server's tools.
 async fn start_bridge(folder: &Path, namespace: &str, instance: &str) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rockbot-mcp-bridge"))
         .current_dir(folder)
@@ -208,10 +208,12 @@ async fn start_bridge(folder: &Path, namespace: &str, instance: &str) -> Child {
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let ready = async {
-        let mut log = String::new();
+        let (mut log, mut is_serving, mut is_connected) = (String::new(), false, false);
         while let Some(line) = lines.next_line().await.unwrap() {
             log += &format!("{line}\n");
-            if line.contains("ready") {
+            is_serving |= line.contains("ready");
+            is_connected |= line.contains("server connected");
+            if is_serving && is_connected {
                 // The program must not stop at a full pipe.
                 tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
                 return;
