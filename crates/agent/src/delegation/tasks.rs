@@ -27,8 +27,8 @@ use super::{
 };
 use crate::conversation::{ConversationError, Conversations};
 
-/// Sub-agents of one agent: starts them, lists and cancels them, and passes their results on to the
-/// conversations that started them.
+/// Handed over work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
+/// work, lists and cancels it, and passes results on to the conversation or the agent that handed it over.
 ///
 /// Created before the agent, because its [`tools`](Self::tools) are registered with those of the agent, and
 /// passed to it in [`AgentParts::delegation`](crate::AgentParts::delegation).
@@ -58,6 +58,19 @@ pub(super) struct Attached {
     pub(super) conversations: Conversations,
     pub(super) store: TaskStore,
     pub(super) host: Arc<dyn TaskHost>,
+}
+
+impl Attached {
+    /// Marks the conversation of work for processes that continue it.
+    pub(super) async fn mark(&self, record: &TaskRecord) -> Result<(), StoreError> {
+        if let (Some(session), Some(message)) = (record.session(), record.message())
+            && self.conversations.is_durable()
+        {
+            let marked = self.conversations.mark(&session, &message).await;
+            marked.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+        }
+        Ok(())
+    }
 }
 
 /// State of work that this process does.
@@ -270,8 +283,8 @@ impl Delegation {
         Ok(())
     }
 
-    /// Does the work of a conversation of a sub-agent that no process does. Returns `false` if there is
-    /// none. Called by the search for open turns, which has claimed the conversation.
+    /// Does the work of a conversation that no process does. Returns `false` if there is no work, or if it continues
+    /// later. Called by the search for open turns, which has claimed the conversation.
     pub(crate) async fn continue_task(self: &Arc<Self>, session: &SessionId) -> bool {
         let Some((kind, task)) = task_of(session) else { return false };
         let Some(running) = self.begin(kind, &task) else { return true };
@@ -300,7 +313,7 @@ impl Delegation {
         Ok(found.map(|record| (record.summary(), record.result)))
     }
 
-    /// Deletes the records of the work of a conversation. Returns the conversations of the sub-agents.
+    /// Deletes the records of the work of a conversation. Returns the conversations of the work.
     ///
     /// # Errors
     /// When the store fails; repeat it then.
