@@ -98,16 +98,16 @@ pub(crate) fn can_ask() -> bool {
 
 /// The end of a request for input.
 pub(crate) enum Answered {
-    /// The user responded, or no terminal can ask.
+    /// The user responded.
     Answer(InputAnswer),
     /// The user pressed Ctrl-C.
     Interrupted,
-    /// The request expired or was closed, or `body` is no request.
+    /// No terminal can ask, the request expired or was closed, or `body` is no request.
     Nothing,
 }
 
-/// Shows a request of an MCP server for input, and asks the user for the response. Without a terminal it is
-/// declined.
+/// Shows a request of an MCP server for input, and asks the user for the response. Without a terminal, only the
+/// client that declared to show such requests can answer: this one follows its turn.
 ///
 /// # Cancellation
 /// Dropping the future leaves the prompt open; close it with `closing` and wait.
@@ -125,8 +125,8 @@ pub(crate) async fn request_input(
         Answered::Answer(InputAnswer { session_id, input_id, response })
     };
     if !can_ask() {
-        note!("  declined: an answer needs a terminal");
-        return answer(InputAction::Decline.into());
+        note!("  an answer needs a terminal: where the message was sent");
+        return Answered::Nothing;
     }
     if let Some(response) = form::only_response(request) {
         note!("  declined");

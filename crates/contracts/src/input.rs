@@ -143,6 +143,8 @@ impl InputRequest {
     pub const MAX_OPTIONS: usize = 100;
     /// Maximum size of an address in bytes.
     pub const MAX_URL_BYTES: usize = 2048;
+    /// Maximum [`size`](Self::size) of a request in bytes.
+    pub const MAX_BYTES: usize = 64 * 1024;
     const MAX_TITLE_CHARS: usize = 200;
     const MAX_DESCRIPTION_CHARS: usize = 500;
 
@@ -163,7 +165,21 @@ impl InputRequest {
             InputBody::Url { .. } => {}
             InputBody::Other => return Err("the kind of the request is unknown"),
         }
+        if self.size() > Self::MAX_BYTES {
+            return Err("the form is too large");
+        }
         Ok(self)
+    }
+
+    /// Returns the size of all texts in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let body = match &self.body {
+            InputBody::Form { fields } => fields.iter().map(InputField::size).sum(),
+            InputBody::Url { url } => url.len(),
+            InputBody::Other => 0,
+        };
+        self.server.len() + self.message.len() + body
     }
 
     /// Checks a response to this request. Values of unknown fields are refused.
@@ -321,7 +337,9 @@ mod tests {
 
     #[test]
     fn forms_that_ask_for_secrets_are_refused() {
-        for name in ["password", "apiKey", "API_KEY", "github-token", "Card number", "PIN"] {
+        for name in
+            ["password", "apiKey", "API_KEY", "github-token", "Card number", "PIN", "db_pwd"]
+        {
             let text = json!([{"name": name, "type": "text"}]);
             assert!(form(text).unwrap_err().contains("secret"), "{name}");
         }
@@ -344,6 +362,12 @@ mod tests {
         assert!(form(json!([{"name": "a\u{202e}", "type": "boolean"}])).is_err());
         assert!(form(json!([{"name": "a", "type": "hologram"}])).is_err());
         assert!(form(json!([{"name": "a", "type": "choice", "options": []}])).is_err());
+        let option = |at: usize| json!({"value": format!("{at:0256}"), "title": "x".repeat(200)});
+        let options: Vec<_> = (0..100).map(option).collect();
+        let large =
+            |at: usize| json!({"name": at.to_string(), "type": "choice", "options": options});
+        assert!(form(json!([large(0)])).is_ok());
+        assert!(form(json!([large(0), large(1)])).unwrap_err().contains("too large"));
         let shown =
             form(json!([{"name": "a", "title": "b\u{1b}[31m\nc", "type": "boolean"}])).unwrap();
         let InputBody::Form { fields } = shown.body else { panic!("a form") };

@@ -23,7 +23,7 @@ use rockbot_contracts::{AgentName, SessionId};
 use rockbot_tools::ToolContext;
 use tokio::{
     sync::{Notify, watch},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -37,6 +37,11 @@ use crate::{
 const MAX_PROGRESS_CHARS: usize = 500;
 /// The largest number of requests for input that are open in a call. Further ones are declined.
 const MAX_ASKING: usize = 4;
+/// The largest number of requests for input of a call. Further ones are declined.
+const MAX_ASKED: u32 = 32;
+/// Time that a server may go on with a call whose caller stopped waiting. Its requests for input are not shown
+/// in other conversations meanwhile.
+const ABANDONED_TIME: Duration = Duration::from_secs(300);
 
 /// The handler of requests and notifications from the server.
 ///
@@ -51,9 +56,51 @@ pub(crate) struct Client {
 
 #[derive(Default)]
 struct Shared {
-    calls: Mutex<BTreeMap<u64, RunningCall>>,
+    calls: Mutex<Calls>,
     next_call: AtomicU64,
     tools_changed: Notify,
+}
+
+/// The calls that the server has.
+#[derive(Default)]
+struct Calls {
+    running: BTreeMap<u64, RunningCall>,
+    abandoned: Option<AbandonedCalls>,
+}
+
+impl Calls {
+    /// Returns whether all calls are of one conversation, also those that the server may go on with.
+    fn are_of_one_conversation(&self) -> bool {
+        let now = Instant::now();
+        let abandoned = self.abandoned.as_ref().filter(|calls| calls.until > now);
+        let mut running = self.running.values();
+        let Some(first) = running.next() else { return true };
+        let (agent, session) = first.conversation();
+        running.all(|call| call.conversation() == (agent, session))
+            && abandoned.is_none_or(|calls| {
+                calls.conversation.as_ref().is_some_and(|(a, s)| (a, s) == (agent, session))
+            })
+    }
+
+    /// Removes a call that the server may go on with.
+    fn abandon(&mut self, id: u64) {
+        let Some(call) = self.running.remove(&id) else { return };
+        let now = Instant::now();
+        let conversation = (call.context.agent, call.context.session_id);
+        let is_other = |calls: &AbandonedCalls| {
+            calls.until > now && calls.conversation.as_ref() != Some(&conversation)
+        };
+        let several = self.abandoned.as_ref().is_some_and(is_other);
+        let conversation = (!several).then_some(conversation);
+        self.abandoned = Some(AbandonedCalls { conversation, until: now + ABANDONED_TIME });
+    }
+}
+
+/// Calls without a response, whose callers stopped waiting.
+struct AbandonedCalls {
+    /// Their conversation; `None` if there are several.
+    conversation: Option<(AgentName, SessionId)>,
+    until: Instant,
 }
 
 /// A call that the server has.
@@ -64,6 +111,8 @@ struct RunningCall {
     elicitor: Option<Elicitor>,
     /// Number of open requests for input. Marked as changed by everything that the server sends.
     asking: watch::Sender<usize>,
+    /// Number of all requests for input.
+    asked: u32,
     ended: CancellationToken,
 }
 
@@ -80,14 +129,14 @@ impl Client {
     }
 
     /// Forwards progress and requests for input to the caller of a call, which is sent next, until the guard
-    /// is dropped.
+    /// is dropped. Unless the guard is told of the response, the server may go on with the call.
     pub(crate) fn follow(&self, context: &ToolContext, elicitor: Option<Elicitor>) -> CallGuard {
         let (asking, activity) = watch::channel(0);
         let ended = CancellationToken::new();
         let (context, token) = (context.clone(), None);
-        let call = RunningCall { token, context, elicitor, asking, ended: ended.clone() };
+        let call = RunningCall { token, context, elicitor, asking, asked: 0, ended: ended.clone() };
         let id = self.shared.next_call.fetch_add(1, Ordering::Relaxed);
-        self.calls().insert(id, call);
+        self.calls().running.insert(id, call);
         CallGuard { client: self.clone(), id, activity, ended }
     }
 
@@ -107,23 +156,25 @@ impl Client {
     }
 
     /// Returns the elicitor of the call that the server asks in. A server does not say which call that is, so
-    /// it returns `None` while calls of several conversations run: a user must not see the requests of another.
+    /// it returns `None` while the server has calls of several conversations: a user must not see the requests
+    /// of another.
     fn start_asking(&self) -> Option<(Elicitor, AskingGuard)> {
-        let calls = self.calls();
-        let first = calls.values().next()?.conversation();
-        if calls.values().any(|call| call.conversation() != first) {
-            debug!("request for input declined: calls of several conversations are running");
+        let mut calls = self.calls();
+        if !calls.are_of_one_conversation() {
+            debug!("request for input declined: the server has calls of several conversations");
             return None;
         }
-        let can_ask =
-            |call: &&RunningCall| call.elicitor.is_some() && *call.asking.borrow() < MAX_ASKING;
-        let call = calls.values().find(can_ask)?;
+        let can_ask = |call: &&mut RunningCall| {
+            call.elicitor.is_some() && *call.asking.borrow() < MAX_ASKING && call.asked < MAX_ASKED
+        };
+        let call = calls.running.values_mut().find(can_ask)?;
+        call.asked += 1;
         call.asking.send_modify(|asking| *asking += 1);
         let guard = AskingGuard { asking: call.asking.clone(), ended: call.ended.clone() };
         Some((call.elicitor.clone()?, guard))
     }
 
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<u64, RunningCall>> {
+    fn calls(&self) -> MutexGuard<'_, Calls> {
         self.shared.calls.lock()
     }
 }
@@ -152,9 +203,15 @@ pub(crate) struct CallGuard {
 impl CallGuard {
     /// Sets the token of the progress.
     pub(crate) fn set_token(&self, token: ProgressToken) {
-        if let Some(call) = self.client.calls().get_mut(&self.id) {
+        if let Some(call) = self.client.calls().running.get_mut(&self.id) {
             call.token = Some(token);
         }
+    }
+
+    /// Records that the server has responded: it asks no more in this call.
+    pub(crate) fn responded(&self) {
+        self.ended.cancel();
+        self.client.calls().running.remove(&self.id);
     }
 
     /// Completes when the server has sent nothing about the call for `idle`. The time that a user takes to
@@ -177,7 +234,7 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         self.ended.cancel();
-        self.client.calls().remove(&self.id);
+        self.client.calls().abandon(self.id);
     }
 }
 
@@ -217,7 +274,7 @@ impl ClientHandler for Client {
             let calls = self.calls();
             let is_meant =
                 |call: &&RunningCall| call.token.as_ref() == Some(&params.progress_token);
-            calls.values().find(is_meant).map(|call| {
+            calls.running.values().find(is_meant).map(|call| {
                 call.asking.send_modify(|_| {});
                 call.context.clone()
             })
@@ -256,4 +313,70 @@ fn format_progress(params: &ProgressNotificationParam) -> String {
         line.extend(message.chars().take(MAX_PROGRESS_CHARS));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+    use rockbot_contracts::{InputAction, InputRequest, InputResponse};
+    use rockbot_tools::UserInput;
+    use tokio::time::advance;
+
+    use super::*;
+
+    struct Decliner;
+
+    impl UserInput for Decliner {
+        fn ask(&self, _: InputRequest, _: Duration) -> BoxFuture<'_, InputResponse> {
+            Box::pin(std::future::ready(InputAction::Decline.into()))
+        }
+    }
+
+    fn follow(client: &Client, session: &str) -> CallGuard {
+        let session = SessionId::new(session).unwrap();
+        let mut context = ToolContext::new("ask", session, AgentName::new("tester").unwrap());
+        context.input = Some(Arc::new(Decliner));
+        client.follow(&context, Elicitor::of_call(&"s".into(), &context))
+    }
+
+    fn can_ask(client: &Client) -> bool {
+        client.start_asking().is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_of_an_abandoned_call_is_shown_in_no_other_conversation() {
+        let client = Client::new(ClientCapabilities::default());
+        assert!(!can_ask(&client), "no call runs");
+        let one = follow(&client, "one");
+        assert!(can_ask(&client));
+        drop(one);
+        let again = follow(&client, "one");
+        assert!(can_ask(&client));
+        again.responded();
+        drop(again);
+        let other = follow(&client, "other");
+        assert!(!can_ask(&client), "the server may go on with the call of the first");
+        drop(other);
+        let third = follow(&client, "other");
+        assert!(!can_ask(&client), "calls of several conversations were abandoned");
+        advance(ABANDONED_TIME).await;
+        assert!(can_ask(&client));
+        third.responded();
+        drop(third);
+        let answered = follow(&client, "one");
+        assert!(can_ask(&client), "the server responded to the others");
+        drop(answered);
+    }
+
+    #[tokio::test]
+    async fn requests_of_a_call_are_bounded() {
+        let client = Client::new(ClientCapabilities::default());
+        let _call = follow(&client, "one");
+        let open: Vec<_> = (0..MAX_ASKING).map(|_| client.start_asking().unwrap()).collect();
+        assert!(!can_ask(&client), "too many are open");
+        drop(open);
+        let asked = u32::try_from(MAX_ASKING).unwrap();
+        assert!((asked..MAX_ASKED).all(|_| can_ask(&client)));
+        assert!(!can_ask(&client), "too many in one call");
+    }
 }

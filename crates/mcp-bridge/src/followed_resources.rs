@@ -1,13 +1,21 @@
 //! Resources of a server that callers have read, and which of them have changed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use rockbot_contracts::mcp::McpResourcesChanged;
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 /// The largest number of followed resources of a server. The oldest are dropped.
 const MAX_FOLLOWED: usize = McpResourcesChanged::MAX_URIS;
+/// Time between two reports of changes to callers. A server may send notifications without a pause.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The followed resources of a session.
 #[derive(Default)]
@@ -22,6 +30,8 @@ struct State {
     /// Oldest first.
     followed: VecDeque<String>,
     changed: BTreeSet<String>,
+    /// Time of the next report, after the first one.
+    next_report: Option<Instant>,
 }
 
 /// The effect of following a resource.
@@ -70,17 +80,27 @@ impl FollowedResources {
         }
     }
 
-    /// Returns the resources that were reported since the last call of this function, once there are some.
+    /// Returns the resources that were reported since the last call of this function, once there are some, at
+    /// most once in [`REPORT_INTERVAL`].
     ///
     /// # Cancellation
     /// Cancel-safe.
     pub(crate) async fn changed(&self) -> Vec<String> {
         loop {
-            self.changed.notified().await;
-            let changed = std::mem::take(&mut self.state.lock().changed);
-            if !changed.is_empty() {
-                return changed.into_iter().collect();
+            let (is_changed, next) = {
+                let state = self.state.lock();
+                (!state.changed.is_empty(), state.next_report)
+            };
+            if !is_changed {
+                self.changed.notified().await;
+                continue;
             }
+            if let Some(next) = next {
+                sleep_until(next).await;
+            }
+            let mut state = self.state.lock();
+            state.next_report = Some(Instant::now() + REPORT_INTERVAL);
+            return std::mem::take(&mut state.changed).into_iter().collect();
         }
     }
 }
@@ -91,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn followed_resources_are_bounded_and_reported_once() {
+    #[tokio::test(start_paused = true)]
+    async fn followed_resources_are_bounded_and_reported_once() {
         let resources = FollowedResources::default();
         assert_eq!(resources.follow("a:first"), Followed::Added { dropped: None });
         assert_eq!(resources.follow("a:first"), Followed::Known);
@@ -107,5 +127,22 @@ mod tests {
         }
         assert_eq!(resources.changed().now_or_never().unwrap(), ["a:1", "a:last"]);
         assert_eq!(resources.changed().now_or_never(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_a_pause_are_reported_once_in_an_interval() {
+        let resources = FollowedResources::default();
+        resources.follow("a:1");
+        resources.follow("a:2");
+        resources.report("a:1".to_owned());
+        assert_eq!(resources.changed().await, ["a:1"]);
+        let since = Instant::now();
+        for _ in 0..100 {
+            resources.report("a:2".to_owned());
+            assert_eq!(resources.changed().now_or_never(), None);
+            resources.report("a:1".to_owned());
+        }
+        assert_eq!(resources.changed().await, ["a:1", "a:2"]);
+        assert!(since.elapsed() >= REPORT_INTERVAL);
     }
 }

@@ -6,6 +6,7 @@ mod bridge;
 mod call_error;
 mod call_link;
 mod catalog;
+mod change_stream;
 mod client;
 mod config;
 mod connect;

@@ -4,11 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use rmcp::{
-    RoleClient,
-    model::{ServerNotification, SubscriptionFilter},
-    service::{RunningService, Subscription},
-};
+use rmcp::{RoleClient, service::RunningService};
 use rockbot_contracts::mcp::McpResourcesChanged;
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
@@ -23,6 +19,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     backoff::{Backoff, STABLE_AFTER},
     catalog::Catalog,
+    change_stream::ChangeStream,
     client::Client,
     config::ServerConfig,
     connect::{self, ConnectFailure, Opened},
@@ -43,8 +40,6 @@ use crate::{
     transport::FailureClass,
 };
 
-/// The time limit for subscribing to change notifications.
-const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between pings.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Consecutive missed pings after which the session is closed.
@@ -399,9 +394,7 @@ impl ConnectionTask {
             return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
         if session.has_handshake && session.has_subscriptions {
-            for uri in client.resources().all() {
-                session.subscribe(&uri).await;
-            }
+            session.subscribe(&client.resources().all()).await;
         }
         let mut changes = ChangeStream::open(session, client).await;
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
@@ -421,7 +414,7 @@ impl ConnectionTask {
                     continue;
                 }
                 () = client.resources().following_changed(), if !session.has_handshake => {
-                    changes = ChangeStream::open(session, client).await;
+                    changes.reopen(session, client).await;
                     continue;
                 }
                 () = &mut summary, if !summarized => {
@@ -429,6 +422,7 @@ impl ConnectionTask {
                     continue;
                 }
                 _ = ping.tick() => {
+                    changes.restore(session, client).await;
                     if session.ping().await {
                         missed = 0;
                     } else {
@@ -528,57 +522,6 @@ impl ConnectionTask {
         let Some(details) = self.context.catalog.details(&name) else { return };
         if let Some(text) = summary::generate(model.as_ref(), &details).await {
             self.context.catalog.set_summary(&name, text);
-        }
-    }
-}
-
-/// The stream of notifications about changed tools, prompts and followed resources from a server whose protocol has no
-/// handshake. Other servers send them over the session.
-struct ChangeStream(Option<Subscription>);
-
-impl ChangeStream {
-    async fn open(session: &Session, client: &Client) -> Self {
-        if session.has_handshake {
-            return Self(None);
-        }
-        let filter = SubscriptionFilter::builder().tools_list_changed();
-        let filter = if session.has_prompts { filter.prompts_list_changed() } else { filter };
-        let followed = client.resources().all();
-        let filter = if followed.is_empty() || !session.has_subscriptions {
-            filter
-        } else {
-            filter.resource_subscriptions(followed)
-        };
-        let filter = filter.build();
-        let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
-        Self(opened.ok().and_then(Result::ok))
-    }
-
-    /// Completes at the next change of tools or prompts; never when the server sends no notifications. Changes of
-    /// resources are reported to `client`.
-    async fn next(&mut self, client: &Client) {
-        while let Some(subscription) = &mut self.0 {
-            match subscription.next().await {
-                Ok(Some(ServerNotification::ResourceUpdatedNotification(updated))) => {
-                    client.resources().report(updated.params.uri);
-                }
-                Ok(Some(_)) => return,
-                // Later changes are found by the next listing.
-                Ok(None) | Err(_) => self.0 = None,
-            }
-        }
-        std::future::pending::<()>().await;
-    }
-
-    /// Discards notifications that the next listing covers.
-    fn drain(&mut self, client: &Client) {
-        use futures_util::FutureExt;
-        while let Some(Some(Ok(Some(notification)))) =
-            self.0.as_mut().map(|subscription| subscription.next().now_or_never())
-        {
-            if let ServerNotification::ResourceUpdatedNotification(updated) = notification {
-                client.resources().report(updated.params.uri);
-            }
         }
     }
 }

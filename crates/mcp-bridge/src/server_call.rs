@@ -149,6 +149,7 @@ impl ServerCall<'_> {
             () = guard.idle(*idle) => Err(ServiceError::Timeout { timeout: *idle }),
         };
         if !matches!(reply, Err(ServiceError::Timeout { .. })) {
+            guard.responded();
             cancel.disarm();
         }
         match reply {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use rmcp::{
     RoleClient,
     model::{
@@ -177,7 +177,7 @@ impl Session {
         match self.link.client.resources().follow(uri) {
             // The changes of other sessions are part of one stream, which the connection task opens.
             Followed::Added { dropped } if self.has_handshake => {
-                self.subscribe(uri).await;
+                self.subscribe(&[uri.to_owned()]).await;
                 if let Some(dropped) = dropped {
                     let params = UnsubscribeRequestParams::new(dropped);
                     let request = Request::new(params);
@@ -188,10 +188,13 @@ impl Session {
         }
     }
 
-    /// Subscribes to changes of a resource. A failure is only logged: the caller has the content.
-    pub(crate) async fn subscribe(&self, uri: &str) {
-        let request = Request::new(SubscribeRequestParams::new(uri));
-        self.request_subscription(ClientRequest::SubscribeRequest(request)).await;
+    /// Subscribes to changes of resources, concurrently. A failure is only logged: callers have the content.
+    pub(crate) async fn subscribe(&self, uris: &[String]) {
+        let requests = uris.iter().map(|uri| {
+            let request = Request::new(SubscribeRequestParams::new(uri.as_str()));
+            self.request_subscription(ClientRequest::SubscribeRequest(request))
+        });
+        join_all(requests).await;
     }
 
     async fn request_subscription(&self, request: ClientRequest) {

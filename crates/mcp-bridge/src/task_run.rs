@@ -1,13 +1,16 @@
 //! Calls that a server runs as tasks (the extension `io.modelcontextprotocol/tasks`): they are polled until
 //! they end. Their handles are in the store that the bridges share, so that another bridge can continue.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use metrics::counter;
 use rmcp::{
     model::{
-        CallToolResult, CancelTaskParams, ErrorData, GetTaskParams, JsonObject, Task, TaskPayload,
-        UpdateTaskParams,
+        CallToolResult, CancelTaskParams, ErrorCode, ErrorData, GetTaskParams, JsonObject, Task,
+        TaskPayload, UpdateTaskParams,
     },
     service::ServiceError,
 };
@@ -22,7 +25,7 @@ use crate::{
     call_link::CallLink,
     elicitation::{Elicitor, respond},
     result::{readable_result, tool_result},
-    task_handles::{MAX_TASK_ID_BYTES, TaskHandle},
+    task_handles::{MAX_TASK_ID_BYTES, TaskHandle, TaskHandles},
 };
 
 /// The interval between requests for the state of a task, when the server suggests none.
@@ -32,10 +35,17 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// The time limit for a request about a task.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Consecutive errors of the server after which the state of a task is unknown.
+const MAX_ERRORS: u32 = 5;
+/// The maximum number of attempts to send a response to a request for input.
+const MAX_UPDATES: u32 = 3;
 /// The maximum number of requests for input of a task.
 const MAX_INPUT_REQUESTS: usize = 32;
 /// The longest status message or error that is passed on, in characters.
 const MAX_MESSAGE_CHARS: usize = 2000;
+
+/// The end of a task, or of the session that followed it.
+type TaskEnd = Result<ToolResult, CallError>;
 
 /// A call that runs as a task.
 pub(crate) struct TaskRun<'a> {
@@ -122,11 +132,15 @@ impl<'a> TaskRun<'a> {
         }
     }
 
-    /// Polls the task until it ends.
+    /// Polls the task until it ends. One that the caller no longer waits for, or that asks for too much, is
+    /// cancelled at the server.
     ///
     /// # Errors
     /// When it fails, is cancelled, or the server does not know it any more.
-    pub(crate) async fn follow(self) -> Result<ToolResult, CallError> {
+    ///
+    /// # Cancellation
+    /// A task whose handle is in the store goes on: another bridge can continue. Others are cancelled.
+    pub(crate) async fn follow(self) -> TaskEnd {
         let mut cancel = CancelTask { run: &self, is_armed: !self.is_kept };
         let (cancellation, deadline) = (&self.context.cancellation, self.context.deadline);
         let polled = tokio::select! {
@@ -134,21 +148,27 @@ impl<'a> TaskRun<'a> {
             () = cancellation.cancelled() => {
                 Err(ToolFailure::Cancelled { executed: Executed::Unknown })
             }
-            polled = timeout_at(deadline, self.poll()) => polled.map_err(|_| self.timed_out()),
+            polled = timeout_at(deadline, self.poll()) => {
+                polled.unwrap_or_else(|_| Err(self.timed_out()))
+            }
         };
-        // The caller stopped waiting for a task that goes on.
         cancel.is_armed = polled.is_err();
         drop(cancel);
-        let outcome = polled.unwrap_or_else(|failure| Err(failure.into()));
-        if let Err(CallError::TaskDetached) = outcome {
-            return outcome;
+        if let Ok(Err(CallError::TaskDetached)) = polled {
+            return Err(CallError::TaskDetached);
         }
-        if let Some(handles) = self.link.handles.as_ref().filter(|_| self.is_kept) {
+        let outcome = if matches!(polled, Ok(Ok(_))) { "ok" } else { "failed" };
+        counter!("rockbot_mcp_tasks_total", "outcome" => outcome).increment(1);
+        let ended = polled?;
+        if let Some(handles) = self.kept_in() {
             handles.remove(&self.context.tool_call_id).await;
         }
-        counter!("rockbot_mcp_tasks_total", "outcome" => if outcome.is_ok() { "ok" } else { "failed" })
-            .increment(1);
-        outcome
+        ended
+    }
+
+    /// Returns the store that has the handle.
+    fn kept_in(&self) -> Option<&TaskHandles> {
+        self.link.handles.as_ref().filter(|_| self.is_kept)
     }
 
     fn timed_out(&self) -> ToolFailure {
@@ -159,8 +179,10 @@ impl<'a> TaskRun<'a> {
         }
     }
 
-    async fn poll(&self) -> Result<ToolResult, CallError> {
+    /// Returns how the task ended, or the failure of a call whose task may go on.
+    async fn poll(&self) -> Result<TaskEnd, ToolFailure> {
         let mut interval = self.interval;
+        let mut errors = 0;
         let mut shown = None;
         let mut answered = BTreeSet::new();
         loop {
@@ -168,20 +190,31 @@ impl<'a> TaskRun<'a> {
             let got = self.link.peer.get_task(GetTaskParams::new(self.task.as_str()));
             let detailed = match timeout(REQUEST_TIMEOUT, got).await {
                 Ok(Ok(got)) => got.task,
-                Ok(Err(ServiceError::McpError(error))) => return Err(lost(&error).into()),
+                Ok(Err(ServiceError::McpError(error))) if is_unknown(&error) => {
+                    return Ok(Err(lost(&error).into()));
+                }
+                Ok(Err(ServiceError::McpError(error))) => {
+                    errors += 1;
+                    if errors == MAX_ERRORS {
+                        return Err(lost(&error));
+                    }
+                    interval = (interval * 2).min(MAX_POLL_INTERVAL);
+                    continue;
+                }
                 // The task goes on; a session or a server that is started again may know it.
                 _ if self.is_kept && self.link.peer.is_transport_closed() => {
-                    return Err(CallError::TaskDetached);
+                    return Ok(Err(CallError::TaskDetached));
                 }
                 _ if self.link.peer.is_transport_closed() => {
                     let message = "the connection was lost during a task of the server".to_owned();
-                    return Err(ToolFailure::OutcomeUnknown { message }.into());
+                    return Ok(Err(ToolFailure::OutcomeUnknown { message }.into()));
                 }
                 _ => {
                     interval = (interval * 2).min(MAX_POLL_INTERVAL);
                     continue;
                 }
             };
+            errors = 0;
             if let Some(millis) = detailed.task.poll_interval_ms {
                 let suggested = Duration::from_millis(millis);
                 interval = suggested.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
@@ -196,10 +229,12 @@ impl<'a> TaskRun<'a> {
             }
             match detailed.payload {
                 TaskPayload::Working => {}
-                TaskPayload::Completed { result } => return Ok(completed(result)?),
-                TaskPayload::Failed { error } => return Err(failed(&error).into()),
+                TaskPayload::Completed { result } => {
+                    return Ok(completed(result).map_err(Into::into));
+                }
+                TaskPayload::Failed { error } => return Ok(Err(failed(&error).into())),
                 TaskPayload::Cancelled => {
-                    return Err(ToolFailure::Cancelled { executed: Executed::Unknown }.into());
+                    return Ok(Err(ToolFailure::Cancelled { executed: Executed::Unknown }.into()));
                 }
                 TaskPayload::InputRequired { mut input_requests } => {
                     // The state may lag behind the responses.
@@ -207,26 +242,34 @@ impl<'a> TaskRun<'a> {
                     answered.extend(input_requests.keys().cloned());
                     if answered.len() > MAX_INPUT_REQUESTS {
                         let message = "the task requires more input than a user is asked for";
-                        return Err(ToolFailure::failed(message).into());
+                        return Err(ToolFailure::failed(message));
                     }
-                    if input_requests.is_empty() {
-                        continue;
-                    }
-                    let responses = respond(&input_requests, self.elicitor.as_ref()).await;
-                    let params = UpdateTaskParams::new(self.task.as_str(), responses);
-                    let updated =
-                        timeout(REQUEST_TIMEOUT, self.link.peer.update_task(params)).await;
-                    if !matches!(updated, Ok(Ok(()))) {
-                        debug!(server = %self.link.server, "input of a task not accepted");
+                    if !input_requests.is_empty() {
+                        let responses = respond(&input_requests, self.elicitor.as_ref()).await;
+                        self.update(responses).await;
                     }
                 }
                 _ => {
                     let error = ServiceError::UnexpectedResponse;
                     let message = "the server returned an unknown state of a task";
-                    return Err(ToolFailure::failed_with_source(message, error).into());
+                    return Err(ToolFailure::failed_with_source(message, error));
                 }
             }
         }
+    }
+
+    /// Sends responses to requests for input. A user is not asked again when it fails: the task ends as the
+    /// server decides.
+    async fn update(&self, responses: BTreeMap<String, Value>) {
+        for _ in 0..MAX_UPDATES {
+            let params = UpdateTaskParams::new(self.task.as_str(), responses.clone());
+            match timeout(REQUEST_TIMEOUT, self.link.peer.update_task(params)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(ServiceError::McpError(_))) => break,
+                _ => sleep(POLL_INTERVAL).await,
+            }
+        }
+        debug!(server = %self.link.server, "input of a task not accepted");
     }
 }
 
@@ -248,14 +291,25 @@ fn failed(error: &JsonObject) -> ToolFailure {
     ToolFailure::failed(plain(message, MAX_MESSAGE_CHARS))
 }
 
-/// Returns the failure of a task that the server does not know.
+/// Returns whether the server does not know the task. Other errors may pass.
+fn is_unknown(error: &ErrorData) -> bool {
+    [
+        ErrorCode::INVALID_PARAMS,
+        ErrorCode::INVALID_REQUEST,
+        ErrorCode::METHOD_NOT_FOUND,
+        ErrorCode::RESOURCE_NOT_FOUND,
+    ]
+    .contains(&error.code)
+}
+
+/// Returns the failure of a task whose state the server does not return.
 fn lost(error: &ErrorData) -> ToolFailure {
     let reason = plain(&error.message, MAX_MESSAGE_CHARS);
     let message = format!("the server has no state of the task that runs the call: {reason}");
     ToolFailure::OutcomeUnknown { message }
 }
 
-/// Cancels the task when dropped while it is armed.
+/// Cancels the task when dropped while it is armed, and removes its handle.
 struct CancelTask<'a> {
     run: &'a TaskRun<'a>,
     is_armed: bool,
@@ -268,9 +322,13 @@ impl Drop for CancelTask<'_> {
             return;
         }
         let (peer, task) = (self.run.link.peer.clone(), self.run.task.clone());
+        let (handles, call) = (self.run.kept_in().cloned(), self.run.context.tool_call_id.clone());
         runtime.spawn(async move {
             // Best effort: the server may not be reading.
             let _ = timeout(REQUEST_TIMEOUT, peer.cancel_task(CancelTaskParams::new(task))).await;
+            if let Some(handles) = handles {
+                handles.remove(&call).await;
+            }
         });
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use rockbot_contracts::{SessionId, mcp::McpResourcesChanged};
+use rockbot_contracts::{
+    SessionId,
+    mcp::{McpResource, McpResourcesChanged},
+};
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
 /// Maximum number of resources per conversation; the oldest are dropped.
@@ -55,6 +58,9 @@ impl ReadResources {
 
     /// Records that a conversation reads a resource: later changes are of interest.
     pub(super) fn reads(&self, id: &SessionId, server: &str, uri: &str) {
+        if uri.len() > McpResource::MAX_URI_BYTES {
+            return;
+        }
         let mut state = self.0.lock();
         state.update();
         let resources = state.by_id.entry(id.clone()).or_default();

@@ -104,9 +104,11 @@ pub struct InputOption {
 
 /// Words for secrets in the names of fields. Forms must not ask for them: their values pass through agents
 /// and brokers.
-const SECRET_WORDS: [&str; 12] = [
+const SECRET_WORDS: [&str; 14] = [
     "password",
     "passwd",
+    "pwd",
+    "onetimecode",
     "passphrase",
     "secret",
     "token",
@@ -120,7 +122,7 @@ const SECRET_WORDS: [&str; 12] = [
 ];
 
 /// Secrets as whole names: longer names contain them by chance.
-const SECRET_NAMES: [&str; 4] = ["cvc", "cvv", "pin", "ssn"];
+const SECRET_NAMES: [&str; 6] = ["cvc", "cvv", "otp", "pin", "ssn", "totp"];
 
 impl InputField {
     /// Maximum size of a text value in bytes.
@@ -137,6 +139,19 @@ impl InputField {
                 || SECRET_WORDS.iter().any(|word| text.contains(word))
         };
         is_secret(&self.name) || is_secret(&self.title)
+    }
+
+    /// Returns the size of its texts in bytes.
+    pub(super) fn size(&self) -> usize {
+        let kind = match &self.kind {
+            InputKind::Choice { options } | InputKind::Choices { options, .. } => {
+                options.iter().map(|option| option.value.len() + option.title.len()).sum()
+            }
+            InputKind::Text { format, .. } => format.as_ref().map_or(0, String::len),
+            InputKind::Number { .. } | InputKind::Boolean | InputKind::Other => 0,
+        };
+        let default = self.default.as_ref().map_or(0, |value| value.to_string().len());
+        self.name.len() + self.title.len() + self.description.len() + default + kind
     }
 
     /// Parses a value that a user typed. Options are chosen by value, title or number from 1; several of

@@ -25,7 +25,12 @@ async fn valid_response_of_the_owner_reaches_the_tool() {
     let (ada, eve) = (gateway.person("ada"), gateway.person("eve"));
     let conversation = ada.converse().await;
     let mut stream = ada.stream(&format!("conversation:{conversation}"), None).await;
+    let share = ada.post(&format!("/conversations/{conversation}/share"), &json!({})).await.json();
+    let share = format!("shared:{}", share["shareId"].as_str().unwrap());
+    let mut shared = eve.stream(&share, None).await;
     ada.say_with_input(&conversation, "key-00001").await;
+    let shown = shared.until_kind("input_asked").await.pop().unwrap().data["request"].clone();
+    assert_eq!(shown, json!({"server": "paint", "message": "", "mode": "other"}));
     let asked = stream.until_kind("input_asked").await.pop().unwrap().data;
     assert_eq!(
         (&asked["request"]["server"], &asked["request"]["fields"][0]["name"]),

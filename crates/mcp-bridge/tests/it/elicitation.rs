@@ -198,7 +198,7 @@ async fn elicitation_is_declared_only_where_a_user_can_respond() {
 }
 
 #[tokio::test]
-async fn request_is_not_shown_while_another_conversation_has_a_call() {
+async fn request_is_not_shown_while_the_server_may_run_a_call_of_another_conversation() {
     let fixture = fixture(true).await;
     let (_, gateway) = &fixture.gateways[0];
     let other = context("wait");
@@ -219,7 +219,12 @@ async fn request_is_not_shown_while_another_conversation_has_a_call() {
     assert!(user.shown.lock().is_empty());
     other.cancellation.cancel();
     waiting.await.unwrap().unwrap_err();
-    let response = ask(gateway.as_ref(), "handshake", form(), &with_user(user)).await;
+    let call = with_user(user.clone());
+    let response = ask(gateway.as_ref(), "handshake", form(), &call).await;
+    assert_eq!(response, json!({"action": "decline"}), "the server may go on with the other call");
+    assert!(user.shown.lock().is_empty());
+    let call = ToolContext { session_id: other.session_id, ..call };
+    let response = ask(gateway.as_ref(), "handshake", form(), &call).await;
     assert_eq!(response["action"], "accept");
     fixture.shut_down().await;
 }

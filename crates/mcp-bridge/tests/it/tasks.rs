@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -27,8 +27,11 @@ use rmcp::{
 use rockbot_bus::Requester;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
-    Executed, ToolErrorCode, ToolHints, ToolRegistration, ToolSource, topology::tool_invoke_mcp,
+    AgentName, Executed, InstanceId, ToolErrorCode, ToolHints, ToolRegistration, ToolSource,
+    topology::tool_invoke_mcp,
 };
+use rockbot_mcp_bridge::BridgeOptions;
+use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_testkit::fixture::{
     TEST_TIMEOUT, fresh_namespace, reply_address, test_broker_url, wait_until, within_timeout,
 };
@@ -44,7 +47,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::fixture::{bridge_to_loopback, context};
+use crate::fixture::{bridge_to_loopback, bridge_to_loopback_with, context};
 
 /// A server that runs every call as a task, on rmcp's task manager.
 #[derive(Clone, Default)]
@@ -54,8 +57,23 @@ struct TaskServer {
     started: Arc<AtomicUsize>,
     /// Lets tasks of `work` end.
     release: Arc<Notify>,
-    /// Notified when a task of `work` is cancelled.
+    /// Notified when a task of `work` or `nag` is cancelled.
     cancelled: Arc<Notify>,
+    /// Number of requests for the state of a task that fail.
+    errors: Arc<AtomicUsize>,
+    /// The server knows no task any more.
+    forgets: Arc<AtomicBool>,
+}
+
+/// Returns a request for input.
+fn question() -> InputRequest {
+    let request: ElicitRequest = serde_json::from_value(json!({
+        "method": "elicitation/create", "params": {
+            "mode": "form", "message": "Sure?", "requestedSchema": {
+                "type": "object", "properties": {"sure": {"type": "boolean"}}}}
+    }))
+    .unwrap();
+    InputRequest::Elicitation(request)
 }
 
 impl ServerHandler for TaskServer {
@@ -70,7 +88,7 @@ impl ServerHandler for TaskServer {
     ) -> Result<ListToolsResult, ErrorData> {
         let schema = json!({"type": "object"}).as_object().cloned().unwrap_or_default();
         let tool = |name: &'static str| McpTool::new(name, name, Arc::new(schema.clone()));
-        Ok(ListToolsResult::with_all_items(["work", "ask", "fail"].map(tool).to_vec()))
+        Ok(ListToolsResult::with_all_items(["work", "ask", "nag", "fail"].map(tool).to_vec()))
     }
 
     async fn call_tool(
@@ -87,15 +105,13 @@ impl ServerHandler for TaskServer {
                     "fail" => {
                         return Err(TaskExit::Error(ErrorData::internal_error("it broke", None)));
                     }
-                    "ask" => {
-                        let request: ElicitRequest = serde_json::from_value(json!({
-                            "method": "elicitation/create", "params": {
-                                "mode": "form", "message": "Sure?", "requestedSchema": {
-                                    "type": "object", "properties": {"sure": {"type": "boolean"}}}}
-                        }))
-                        .unwrap();
-                        let request = InputRequest::Elicitation(request);
-                        task.request_input("q", request).await?.to_string()
+                    "ask" => task.request_input("q", question()).await?.to_string(),
+                    "nag" => {
+                        for at in 0.. {
+                            let asked = task.request_input(format!("q{at}"), question()).await;
+                            asked.inspect_err(|_| cancelled.notify_one())?;
+                        }
+                        String::new()
                     }
                     _ => tokio::select! {
                         () = release.notified() => "done".to_owned(),
@@ -116,6 +132,13 @@ impl ServerHandler for TaskServer {
         params: GetTaskParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
+        if self.forgets.load(Ordering::SeqCst) {
+            return Err(ErrorData::invalid_params("unknown task", None));
+        }
+        let take = |errors: usize| errors.checked_sub(1);
+        if self.errors.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            return Err(ErrorData::internal_error("overloaded", None));
+        }
         self.tasks.get_task(&params.task_id).map(GetTaskResult::new)
     }
 
@@ -188,6 +211,78 @@ async fn cancelled_call_cancels_its_task() {
     bridge.stop().await;
 }
 
+#[tokio::test]
+async fn passing_errors_of_the_server_do_not_end_a_call() {
+    let server = TaskServer::default();
+    let bridge = bridge_to_loopback(json!({"tasks": {"url": serve(&server).await}})).await;
+    server.errors.store(3, Ordering::SeqCst);
+    server.release.notify_one();
+    assert_eq!(text(bridge.as_ref(), "work", &context("work")).await, "done");
+    server.errors.store(usize::MAX, Ordering::SeqCst);
+    let failure = bridge.call("tasks", "work", json!({}), &context("work")).await.unwrap_err();
+    assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
+    within_timeout("the cancellation of the task", server.cancelled.notified()).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn task_that_asks_without_end_is_cancelled() {
+    let server = TaskServer::default();
+    let bridge = bridge_to_loopback(json!({"tasks": {"url": serve(&server).await}})).await;
+    let failure = bridge.call("tasks", "nag", json!({}), &context("nag")).await.unwrap_err();
+    assert!(failure.to_string().contains("more input"), "{failure}");
+    within_timeout("the cancellation of the task", server.cancelled.notified()).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn task_is_continued_by_its_caller_while_the_server_knows_it() {
+    let server = TaskServer::default();
+    let servers = json!({"tasks": {"url": serve(&server).await}});
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
+    let bridge = async |name: &str| {
+        let instance = InstanceId::new(name).unwrap();
+        let shared = Some((store.clone(), "test".to_owned(), instance));
+        let options = BridgeOptions { shared, ..BridgeOptions::default() };
+        bridge_to_loopback_with(options, servers.clone()).await
+    };
+    let (owner, other) = (bridge("one").await, bridge("two").await);
+    let (call, mut lines) = with_progress(context("work"));
+    let running = tokio::spawn({
+        let (owner, call) = (owner.clone(), call.clone());
+        async move { owner.call("tasks", "work", json!({}), &call).await }
+    });
+    within_timeout("the state of the task", lines.recv()).await.unwrap();
+    running.abort();
+    running.await.unwrap_err();
+
+    let fail = async |call: ToolContext| {
+        let call = ToolContext { may_have_run: true, ..call };
+        let failure = other.call("tasks", "work", json!({}), &call).await.unwrap_err();
+        assert_eq!(failure.code(), ToolErrorCode::OutcomeUnknown, "{failure}");
+        failure.to_string()
+    };
+    let foreign = ToolContext { agent: AgentName::new("other").unwrap(), ..call.clone() };
+    assert!(fail(foreign).await.contains("another call"));
+    server.forgets.store(true, Ordering::SeqCst);
+    assert!(fail(call.clone()).await.contains("unknown task"));
+    assert!(fail(call).await.contains("was lost"), "the handle was removed");
+    assert_eq!(server.started.load(Ordering::SeqCst), 1, "the call was sent once");
+    owner.stop().await;
+    other.stop().await;
+}
+
+/// Returns the call with the lines of its progress.
+fn with_progress(mut call: ToolContext) -> (ToolContext, mpsc::Receiver<String>) {
+    let (progress, lines) = mpsc::channel(16);
+    call.updates = Some(Arc::new(move |update| {
+        if let ToolUpdate::Progress(line) = update {
+            let _ = progress.try_send(line);
+        }
+    }));
+    (call, lines)
+}
+
 /// Starts the program, and waits until it serves calls of the server's tools.
 async fn start_bridge(folder: &Path, namespace: &str, instance: &str) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rockbot-mcp-bridge"))
@@ -238,14 +333,8 @@ async fn another_bridge_returns_the_result_of_a_killed_one() {
     let requester = Arc::new(Requester::new(Arc::new(bus), reply_address("tester", "one")));
     let mut owner = start_bridge(folder.path(), &namespace, "bridge-1").await;
 
-    let (progress, mut lines) = mpsc::channel(16);
-    let mut call = context("work");
+    let (mut call, mut lines) = with_progress(context("work"));
     call.deadline = Instant::now() + TEST_TIMEOUT;
-    call.updates = Some(Arc::new(move |update| {
-        if let ToolUpdate::Progress(line) = update {
-            let _ = progress.try_send(line);
-        }
-    }));
     let tool = RemoteTool::new(registration(), requester, tool_invoke_mcp());
     let tool = tool.with_mcp_server("tasks", "work");
     let running = tokio::spawn(async move { tool.call(json!({}), &call).await });

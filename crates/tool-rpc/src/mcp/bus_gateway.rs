@@ -9,7 +9,8 @@ use rockbot_bus::{
     Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
 };
 use rockbot_contracts::{
-    Envelope, InputAction, InstanceId, Message, QueueSpec, ToolHints, ToolRegistration, ToolSource,
+    Envelope, InputAction, InputRequest, InstanceId, Message, QueueSpec, ToolHints,
+    ToolRegistration, ToolSource,
     json::Limits,
     mcp::{
         McpConnection, McpGetPromptRequest, McpInputAnswer, McpInputAnswered, McpInputAsked,
@@ -266,7 +267,8 @@ impl BusGateway {
         let outcome = match &context.input {
             None => remote.call(arguments, context).await,
             Some(input) => {
-                Box::pin(self.call_with_input(remote, arguments, context, input.as_ref())).await
+                let input = input.as_ref();
+                Box::pin(self.call_with_input(server, remote, arguments, context, input)).await
             }
         };
         // Bridges strip the text of servers, but a peer may not be one of ours.
@@ -278,6 +280,7 @@ impl BusGateway {
     /// Runs a tool, and passes the requests of its server for input on to the user.
     async fn call_with_input(
         &self,
+        server: &str,
         remote: RemoteTool,
         arguments: Value,
         context: &ToolContext,
@@ -290,6 +293,7 @@ impl BusGateway {
             }
         }));
         let mut call = remote.call(arguments, context);
+        let mut bridge = None;
         let mut answers = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -297,15 +301,21 @@ impl BusGateway {
                 outcome = &mut call => return outcome,
                 Some(()) = answers.next(), if !answers.is_empty() => {}
                 Some(request) = asked.recv(), if answers.len() < MAX_INPUT_REQUESTS => {
-                    answers.push(self.answer_input(request, input));
+                    // Another bridge continues the call: nobody waits for the earlier responses.
+                    if bridge.replace(request.bridge.clone()) != Some(request.bridge.clone()) {
+                        answers.clear();
+                    }
+                    answers.push(self.answer_input(server, request, input));
                 }
             }
         }
     }
 
     /// Asks the user, and sends the response to the bridge.
-    async fn answer_input(&self, asked: McpInputAsked, input: &dyn UserInput) {
+    async fn answer_input(&self, server: &str, asked: McpInputAsked, input: &dyn UserInput) {
         let McpInputAsked { input_id, bridge, expires_in_ms, request, .. } = asked;
+        // The name by which the agent knows the server that it calls.
+        let request = InputRequest { server: server.to_owned(), ..request };
         let response = match request.checked() {
             Ok(request) => input.ask(request, Duration::from_millis(expires_in_ms)).await,
             Err(reason) => {
@@ -314,7 +324,7 @@ impl BusGateway {
             }
         };
         let (key, answer) = (mcp_manage_at(&bridge), McpInputAnswer { input_id, response });
-        let sent = send_request(&self.management, key, &answer, "", DETAILS_TIMEOUT).await;
+        let sent = send_request(&self.management, key, &answer, server, DETAILS_TIMEOUT).await;
         if let Err(McpManageError { code, .. }) = sent.map(|_: McpInputAnswered| ()) {
             debug!(?code, "response to a request for input not delivered");
         }

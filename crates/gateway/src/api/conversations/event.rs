@@ -1,6 +1,6 @@
 //! Events of conversations, as their viewers receive them.
 
-use rockbot_contracts::{InputRequest, ReplyBody};
+use rockbot_contracts::{InputBody, InputRequest, ReplyBody};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -139,7 +139,8 @@ pub(crate) enum EventBody {
         asking_agent: String,
         /// The call.
         tool_call_id: String,
-        /// The requested input: `server`, `message`, and `mode` with `fields` or `url`.
+        /// The requested input: `server`, `message`, and `mode` with `fields` or `url`. Viewers of a share
+        /// get the mode `other` without a message.
         #[schema(value_type = Object)]
         request: Box<InputRequest>,
         /// Time at which the request expires, in Unix milliseconds.
@@ -359,11 +360,17 @@ impl EventBody {
         })
     }
 
-    /// Returns the event for viewers who may not decide on approvals.
+    /// Returns the event for viewers who may not decide on approvals or answer requests for input.
     pub(crate) fn read_only(&self) -> Self {
         let mut body = self.clone();
-        if let Self::ApprovalAsked { call_hash, .. } = &mut body {
-            call_hash.clear();
+        match &mut body {
+            Self::ApprovalAsked { call_hash, .. } => call_hash.clear(),
+            Self::InputAsked { request, .. } => {
+                // A link may log in whoever opens it, and forms may propose personal values.
+                request.message.clear();
+                request.body = InputBody::Other;
+            }
+            _ => {}
         }
         body
     }
@@ -388,8 +395,7 @@ impl EventBody {
             Self::ToolStarted { arguments, .. } | Self::ApprovalAsked { arguments, .. } => {
                 arguments.len()
             }
-            // The bound of a form; most are far smaller.
-            Self::InputAsked { .. } => 8 * 1024,
+            Self::InputAsked { request, .. } => request.size(),
             Self::ToolFinished { result, .. } => result.as_ref().map_or(0, String::len),
             Self::TaskStatus { status, done, pending, now } => {
                 status.len() + done.len() + pending.len() + now.len()
