@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use rockbot_contracts::{InputRequest, InputResponse};
+use rockbot_contracts::{InputRequest, InputResponse, SessionId};
 use rockbot_mcp_bridge::BridgeOptions;
 use rockbot_testkit::fixture::within_timeout;
 use rockbot_tool_rpc::mcp::McpGateway;
@@ -232,10 +232,12 @@ async fn request_is_not_shown_while_the_server_may_run_a_call_of_another_convers
 #[tokio::test]
 async fn request_is_withdrawn_when_its_call_ends() {
     let fixture = fixture(true).await;
+    // Of one conversation: the server may go on with the calls before.
+    let session = SessionId::generate();
     for (label, gateway) in &fixture.gateways {
         for era in ERAS {
             let user = Arc::new(SilentUser::default());
-            let call = with_user(user.clone());
+            let call = ToolContext { session_id: session.clone(), ..with_user(user.clone()) };
             let cancellation = call.cancellation.clone();
             let asking = {
                 let gateway = gateway.clone();

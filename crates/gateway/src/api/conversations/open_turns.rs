@@ -95,6 +95,8 @@ impl OpenTurns {
             }
             EventBody::InputAsked { input_id, request, expires_at_ms, .. } => {
                 if let Ok(id) = InputId::new(input_id.as_str()) {
+                    // A process that ended has not closed its own.
+                    turn.inputs.retain(|_, input| input.expires_at_ms > now_ms());
                     let (request, expires_at_ms) = (request.as_ref().clone(), *expires_at_ms);
                     turn.inputs.insert(id, OpenInput { request, expires_at_ms });
                 }
