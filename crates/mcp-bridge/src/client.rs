@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// Forwards progress and requests for input to the caller of a call, which is sent next, until the guard
-    /// is dropped. Unless the guard is told of the response, the server may go on with the call.
+    /// is dropped. Without [`CallGuard::responded`], the server may go on with the call.
     pub(crate) fn follow(&self, context: &ToolContext, elicitor: Option<Elicitor>) -> CallGuard {
         let (asking, activity) = watch::channel(0);
         let ended = CancellationToken::new();

@@ -258,8 +258,8 @@ impl<'a> TaskRun<'a> {
         }
     }
 
-    /// Sends responses to requests for input. A user is not asked again when it fails: the task ends as the
-    /// server decides.
+    /// Sends responses to requests for input. The user gets no second request when it fails: the task ends as
+    /// the server decides.
     async fn update(&self, responses: BTreeMap<String, Value>) {
         for _ in 0..MAX_UPDATES {
             let params = UpdateTaskParams::new(self.task.as_str(), responses.clone());

@@ -32,7 +32,7 @@ pub struct ToolContext {
     /// Cancelled when the caller cancels the call. A child of the turn's token.
     pub cancellation: CancellationToken,
     /// `true` if an earlier delivery of the call may have run, completely or in part. Set only for
-    /// tools that may run again.
+    /// tools that may run again, and for calls that the tool continues.
     pub may_have_run: bool,
     /// Attempt at the call, from 1. Above 1 another process may have made the call under the same
     /// identifier.

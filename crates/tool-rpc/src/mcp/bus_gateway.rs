@@ -301,7 +301,7 @@ impl BusGateway {
                 outcome = &mut call => return outcome,
                 Some(()) = answers.next(), if !answers.is_empty() => {}
                 Some(request) = asked.recv(), if answers.len() < MAX_INPUT_REQUESTS => {
-                    // Another bridge continues the call: nobody waits for the earlier responses.
+                    // Another bridge continues the call: the earlier requests are lost.
                     if bridge.replace(request.bridge.clone()) != Some(request.bridge.clone()) {
                         answers.clear();
                     }

@@ -366,7 +366,7 @@ impl EventBody {
         match &mut body {
             Self::ApprovalAsked { call_hash, .. } => call_hash.clear(),
             Self::InputAsked { request, .. } => {
-                // A link may log in whoever opens it, and forms may propose personal values.
+                // A link may log in the person who opens it, and forms may propose personal values.
                 request.message.clear();
                 request.body = InputBody::Other;
             }
