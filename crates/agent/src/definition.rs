@@ -3,6 +3,7 @@
 mod load;
 mod mcp_rules;
 mod parse;
+mod subagents;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -12,6 +13,7 @@ pub use rockbot_tools::ToolFilter;
 
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
+pub use self::subagents::{SubagentRules, SubagentTool};
 use crate::{handoff::RouterRules, internal_tools::InternalTools, strategy::ExecutionStrategy};
 pub use rockbot_contracts::mcp::McpExposure;
 
@@ -63,6 +65,8 @@ pub struct AgentDefinition {
     pub internal: InternalTools,
     /// The agents that messages of users may be handed off to. Default: none.
     pub router: RouterRules,
+    /// Sub-agents that are tools of the agent. Default: none.
+    pub subagents: SubagentRules,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
@@ -127,6 +131,7 @@ impl AgentDefinition {
             mcp: McpRules::default(),
             internal: InternalTools::default(),
             router: RouterRules::default(),
+            subagents: SubagentRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

@@ -13,6 +13,9 @@ pub(crate) const HANDOFF: &str = "router__handoff-to";
 /// Runs small plans of tool calls.
 pub(crate) const SPAWN_WISPS: &str = "spawn_wisps";
 
+/// Start of the names of sub-agents that a definition describes as tools.
+pub(crate) const SUBAGENT_PREFIX: &str = "subagent__";
+
 /// Returns `true` for the name of an internal tool. Other tools of this prefix are agents.
 pub(crate) fn is_internal(name: &str) -> bool {
     [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF, SPAWN_WISPS].contains(&name)

@@ -6,7 +6,7 @@
 //! - `Folded`: the state that a log adds up to.
 
 /// Start of the session ids of sub-agents. Users cannot send messages to them.
-pub(crate) const TASK_SESSION_PREFIX: &str = "subagent-";
+pub(crate) const TASK_SESSION_PREFIX: &str = rockbot_contracts::TaskId::SESSION_PREFIX;
 
 mod approvals;
 mod batch;

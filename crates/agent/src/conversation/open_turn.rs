@@ -9,7 +9,7 @@ use super::{
     batch::batch_items,
     entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{BATCH, HANDOFF, is_internal};
+use crate::tool_names::{BATCH, HANDOFF, SUBAGENT_PREFIX, is_internal};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
@@ -205,7 +205,10 @@ fn delegations(call: &CallEntry) -> u64 {
             .map_or(0, |items| items.iter().map(|item| delegations(&item.call)).sum()),
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
-        tool => u64::from(tool.starts_with("agent__") || tool == SPAWN_SUBAGENT),
+        tool => {
+            let starts_turn = ["agent__", SUBAGENT_PREFIX].iter().any(|one| tool.starts_with(one));
+            u64::from(starts_turn || tool == SPAWN_SUBAGENT)
+        }
     }
 }
 

@@ -14,7 +14,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
 
-use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
+use super::{
+    AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, SubagentRules, SubagentTool,
+    ToolFilter,
+};
 use crate::{
     handoff::RouterRules,
     internal_tools::{InternalTools, ReportFormat},
@@ -119,6 +122,16 @@ impl Reader<'_> {
         if let Some(problem) = router.problem(name.as_ref()) {
             self.problem(Some("router.destinations"), problem);
         }
+        let subagents: SubagentRules = self.take("subagents").unwrap_or_default();
+        if let Some(problem) = subagents.problem() {
+            self.problem(Some("subagents.tool"), problem);
+        }
+        for SubagentTool { tools, .. } in &subagents.tool {
+            self.patterns([
+                ("subagents.tool.tools.allow", &tools.allow),
+                ("subagents.tool.tools.deny", &tools.deny),
+            ]);
+        }
         let prompt = self.prompt(prompt);
         let documents: Vec<PathBuf> = self.take("documents").unwrap_or_default();
         self.check("documents", documents.len() <= MAX_DOCUMENTS, "names more than 16 files");
@@ -157,6 +170,7 @@ impl Reader<'_> {
             mcp,
             internal,
             router,
+            subagents,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
             tool_timeout: tool_timeout.unwrap_or(defaults.tool_timeout),

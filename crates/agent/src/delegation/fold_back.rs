@@ -7,13 +7,14 @@ use metrics::{counter, histogram};
 use rockbot_contracts::{
     AgentReply, MessageId, ReplyBody, Spending, TaskState, UserMessage, user::TurnOutcome,
 };
+use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
-use rockbot_tools::{BudgetLimits, EntryPoint};
+use rockbot_tools::EntryPoint;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
-    frame::results_text,
+    frame::{SharedKeys, results_text},
     ports::{Claimed, Delivered, TaskHold},
     record::{TaskRecord, TaskRoot},
     store::{FoldRecord, KeptReply},
@@ -75,7 +76,8 @@ impl Delegation {
                     |one: &TaskRecord| one.state.is_terminal() && one.state != TaskState::Cancelled;
                 let ready: Vec<_> =
                     siblings.into_iter().filter(|one| has_result(one) && !is_folded(one)).collect();
-                let Some(fold) = new_fold(record, &ready) else { return Ok(None) };
+                let shared = self.shared_keys(attached, &ready).await;
+                let Some(fold) = new_fold(record, &ready, &shared) else { return Ok(None) };
                 // Another process may have decided meanwhile.
                 let _ = store.create_fold(session, batch, folds.len(), &fold).await?;
                 continue;
@@ -87,6 +89,20 @@ impl Delegation {
                 () = sleep(POLL) => {}
             }
         }
+    }
+
+    /// Returns the keys of the texts that the work shares. Empty without working memory.
+    async fn shared_keys(&self, attached: &Attached, records: &[TaskRecord]) -> SharedKeys {
+        let mut shared = SharedKeys::new();
+        let Some(memory) = &attached.memory else { return shared };
+        for TaskRecord { task, root, .. } in records {
+            let owner = MemoryOwner { agent: attached.name.clone(), session: root.session.clone() };
+            match memory.whiteboard_keys(&owner, task).await {
+                Ok(keys) => drop(shared.insert(task.clone(), keys)),
+                Err(error) => debug!(%task, %error, "shared texts of a sub-agent not listed"),
+            }
+        }
+        shared
     }
 
     /// Returns the time of the first end among the work of the same model response.
@@ -176,16 +192,14 @@ impl Delegation {
         root: &TaskRoot,
         fold: &FoldRecord,
     ) -> Result<Option<TurnAnswer>, StoreError> {
-        let open = attached.store.of_session(&root.session).await?;
-        let open = open.iter().filter(|one| !one.state.is_terminal());
-        let withheld: Vec<BudgetLimits> = open.map(|one| one.grant).collect();
         let leader = attached.store.get(&fold.leader).await?;
         let FoldRecord { tasks, spent, generation, .. } = fold.clone();
         let entry = FoldEntry { tasks, spent, generation };
         let work = DelegatedWork {
-            role: WorkRole::FoldBack { entry, withheld },
+            role: WorkRole::FoldBack(entry),
             root: root.session.clone(),
             requests: leader.as_ref().and_then(|leader| self.requests(leader)),
+            trace: leader.as_ref().map(TaskRecord::trace).unwrap_or_default(),
         };
         let mut origin = TurnOrigin {
             work: Some(Arc::new(work)),
@@ -242,7 +256,7 @@ fn is_final(answer: &TurnAnswer) -> bool {
 }
 
 /// Returns the turn that reads `ready`, run by the process of `leader`.
-fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
+fn new_fold(leader: &TaskRecord, ready: &[TaskRecord], shared: &SharedKeys) -> Option<FoldRecord> {
     let mut tasks: Vec<_> = ready.iter().map(|record| record.task.clone()).collect();
     tasks.sort();
     let ids: Vec<_> = std::iter::once("fold")
@@ -252,6 +266,6 @@ fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
     let mut spent = Spending::default();
     ready.iter().for_each(|record| spent += record.spent);
     let generation = ready.iter().map(|record| record.root.generation).max()?.saturating_add(1);
-    let (leader, text) = (leader.task.clone(), results_text(ready));
+    let (leader, text) = (leader.task.clone(), results_text(ready, shared));
     Some(FoldRecord { message, tasks, leader, text, spent, generation })
 }

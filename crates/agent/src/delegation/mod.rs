@@ -23,10 +23,12 @@ mod spawn;
 mod store;
 mod tasks;
 mod tools;
+mod unread;
 
 pub(crate) use self::{
     handing_over::HandingOver,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
     record::is_task_session,
+    unread::{UnreadBy, UnreadWork},
 };
 pub use self::{options::DelegationOptions, tasks::Delegation};

@@ -2,14 +2,12 @@
 
 use rockbot_contracts::{
     MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary, ToolCallId,
+    TraceContext,
 };
 use rockbot_tools::{BudgetLimits, RecordedScope};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    conversation::{TASK_SESSION_PREFIX, TaskEntry},
-    derived_id::derived_id,
-};
+use crate::{conversation::TaskEntry, derived_id::derived_id};
 
 /// Length of a task id in hexadecimal digits.
 const ID_CHARS: usize = 12;
@@ -21,8 +19,7 @@ pub(crate) fn is_task_session(session: &SessionId) -> bool {
 
 /// Returns the work that a conversation does.
 pub(super) fn task_of(session: &SessionId) -> Option<TaskId> {
-    let id = session.as_str().strip_prefix(TASK_SESSION_PREFIX)?;
-    TaskId::new(id).ok()
+    TaskId::from_session(session)
 }
 
 /// Kinds of handed over work.
@@ -70,6 +67,9 @@ pub(super) struct TaskRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<u64>,
     pub(super) scope: RecordedScope,
+    /// Trace of the call that handed it over, which its turns continue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
     pub(super) grant: BudgetLimits,
     #[serde(default)]
     pub(super) spent: Spending,
@@ -92,6 +92,11 @@ impl TaskRecord {
     /// Returns the conversation of the sub-agent.
     pub(super) fn session(&self) -> Option<SessionId> {
         session_of(&self.task)
+    }
+
+    /// Returns the place in the trace of the turn that handed it over.
+    pub(super) fn trace(&self) -> TraceContext {
+        TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
     }
 
     /// Returns the id of its message.
@@ -130,7 +135,7 @@ impl TaskRecord {
 
 /// Returns the conversation of a sub-agent.
 pub(super) fn session_of(task: &TaskId) -> Option<SessionId> {
-    SessionId::new(format!("{TASK_SESSION_PREFIX}{task}")).ok()
+    task.session()
 }
 
 #[cfg(test)]

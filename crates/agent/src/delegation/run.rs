@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use metrics::{counter, gauge};
 use rockbot_contracts::{
     ReplyBody, TaskId, TaskState, UserMessage,
+    outside_text::stripped,
     user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_store::StoreError;
@@ -113,7 +114,12 @@ impl Delegation {
         let permit = tokio::select! {
             biased;
             () = closing.cancelled() => return Ok(None),
-            permit = self.permits.acquire() => permit,
+            permit = self.permits.acquire() => Some(permit),
+            // Cancelled work needs no permit: it requests no model.
+            () = self.cancel_requested(attached, running) => None,
+            () = start_limit(&record) => {
+                return self.ended(attached, &record, &not_started_answer()).await.map(Some);
+            }
         };
         let started = store.update(&record.task, |record| {
             let may_start = record.state == TaskState::Submitted;
@@ -124,7 +130,11 @@ impl Delegation {
         });
         let Some(record) = started.await? else { return Ok(None) };
         if record.state == TaskState::Cancelling {
-            return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
+            // A turn that another process began counts its spending, and closes its calls.
+            running.cancellation.cancel();
+            if !self.has_begun(attached, &record).await {
+                return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
+            }
         }
         let budget = grant.as_ref().map(|grant| grant.budget().clone());
         gauge!("rockbot_agent_delegations_running").increment(1.0);
@@ -152,6 +162,27 @@ impl Delegation {
         }
     }
 
+    /// Returns `true` if a process may have begun the turn of the work.
+    async fn has_begun(&self, attached: &Attached, record: &TaskRecord) -> bool {
+        let Some((session, message)) = record.session().zip(record.message()) else { return false };
+        !matches!(attached.conversations.message(&session, &message).await, Ok(None))
+    }
+
+    /// Waits until a cancel of the work is recorded, by this process or another one.
+    async fn cancel_requested(&self, attached: &Attached, running: &RunningTask) {
+        loop {
+            if let Ok(Some(record)) = attached.store.get(&running.task).await
+                && record.state == TaskState::Cancelling
+            {
+                running.cancellation.cancel();
+            }
+            let soon = sleep(CANCEL_INTERVAL);
+            if running.cancellation.run_until_cancelled(soon).await.is_none() {
+                return;
+            }
+        }
+    }
+
     fn start_turn(
         self: &Arc<Self>,
         attached: &Attached,
@@ -166,6 +197,7 @@ impl Delegation {
             role: WorkRole::Task { entry, budget, cancellation },
             root: record.root.session.clone(),
             requests: Some(self.requests(record)?),
+            trace: record.trace(),
         };
         let mut origin = TurnOrigin {
             work: Some(Arc::new(work)),
@@ -185,19 +217,12 @@ impl Delegation {
         running: &RunningTask,
         mut answered: oneshot::Receiver<TurnAnswer>,
     ) -> Option<TurnAnswer> {
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut answered => return answer.ok(),
-                () = sleep(CANCEL_INTERVAL), if !running.cancellation.is_cancelled() => {
-                    if let Ok(Some(record)) = attached.store.get(&running.task).await
-                        && record.state == TaskState::Cancelling
-                    {
-                        running.cancellation.cancel();
-                    }
-                }
-            }
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer.ok(),
+            () = self.cancel_requested(attached, running) => {}
         }
+        answered.await.ok()
     }
 
     /// Records the end of work. The first end that is recorded counts.
@@ -243,7 +268,7 @@ impl Delegation {
             let body = ReplyBody::DelegationEnded {
                 task_id: ended.task.clone(),
                 state: ended.state,
-                preview: first_chars(&ended.result, PREVIEW_CHARS),
+                preview: first_chars(&stripped(&ended.result), PREVIEW_CHARS),
             };
             // The result follows in any case.
             let _ = self.notify_user(&ended.root, message, body).await;
@@ -306,6 +331,21 @@ impl Delegation {
             }
         }
     }
+}
+
+/// Waits until the time limit of work that has not started is over. Never returns for work that a process
+/// has started: its turn ends at the limit.
+async fn start_limit(record: &TaskRecord) {
+    if record.state != TaskState::Submitted {
+        std::future::pending::<()>().await;
+    }
+    sleep(Duration::from_millis(record.deadline.saturating_sub(unix_ms()))).await;
+}
+
+/// The answer of work whose time limit was over before it began.
+fn not_started_answer() -> TurnAnswer {
+    let text = "The time limit was over before the work began, because too many sub-agents ran.";
+    TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
 /// The answer of work that was cancelled before it began.

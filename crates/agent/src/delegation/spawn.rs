@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metrics::counter;
-use rockbot_contracts::{SessionId, Spending, TaskId, TaskState};
+use rockbot_contracts::{SessionId, Spending, TaskId, TaskState, trace};
 use rockbot_tools::{Budget, BudgetGrant, ToolContext, ToolFailure, ToolResult};
 use serde::Deserialize;
 
@@ -105,6 +105,9 @@ impl Delegation {
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
         let grant = budget.grant_detached(most - open + 1)?;
         let record = new_record(task, &arguments, context, turn, &grant);
+        if let Some(memory) = &attached.memory {
+            memory.open_whiteboard(&attached.name, &record.task, &record.root.session).await?;
+        }
         self.record(attached, &record).await?;
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
         self.start(record.task.clone(), Some(grant));
@@ -182,6 +185,7 @@ fn new_record(
         deadline: created.saturating_add(arguments.timeout_minutes * MINUTE_MS),
         ended: None,
         scope: context.scope.to_recorded(),
+        trace: trace::current().parent.as_deref().map(ToOwned::to_owned),
         grant: grant.budget().remaining(),
         spent: Spending::default(),
         last_report: String::new(),

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use rockbot_contracts::{
     AgentName, AgentReply, MessageId, ReplyBody, RoutingKey, SessionId, TaskId, TaskSummary,
 };
+use rockbot_memory::WorkingMemory;
 use rockbot_store::StoreError;
 use rockbot_tools::ToolFailure;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
@@ -20,7 +21,7 @@ use super::{
     handing_over::HandingOver,
     options::DelegationOptions,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
-    record::{TaskRecord, TaskRoot, task_of},
+    record::{TaskRecord, TaskRoot, session_of, task_of},
     reports::Reports,
     store::TaskStore,
 };
@@ -56,6 +57,8 @@ pub(super) struct Attached {
     pub(super) conversations: Conversations,
     pub(super) store: TaskStore,
     pub(super) host: Arc<dyn TaskHost>,
+    /// Holds the texts that conversations share with their sub-agents, if it is on.
+    pub(super) memory: Option<WorkingMemory>,
 }
 
 /// Ends the registration of a running turn.
@@ -96,9 +99,10 @@ impl Delegation {
         name: AgentName,
         conversations: Conversations,
         host: Arc<dyn TaskHost>,
+        memory: Option<WorkingMemory>,
     ) {
-        let store = TaskStore::new(conversations.store(), &name);
-        if self.agent.set(Attached { name, conversations, store, host }).is_err() {
+        let store = TaskStore::new(conversations.store(), &name, conversations.retention());
+        if self.agent.set(Attached { name, conversations, store, host, memory }).is_err() {
             warn!("delegation is attached to an agent already; this is a bug");
         }
     }
@@ -271,17 +275,39 @@ impl Delegation {
         Ok(found.map(|record| (record.summary(), record.result)))
     }
 
-    /// Deletes the records of the work of a conversation. Returns the conversations of the sub-agents.
+    /// Returns handed over work of a conversation whose own conversation may still be stored, at most 500.
     ///
     /// # Errors
     /// When the store fails; repeat it then.
-    pub(crate) async fn delete(
+    pub(crate) async fn with_conversation(
         &self,
         session: &SessionId,
-    ) -> Result<Vec<SessionId>, ConversationError> {
+    ) -> Result<Vec<(TaskId, SessionId)>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
-        let deleted = store.delete(session).await?;
-        Ok(deleted.iter().filter_map(TaskRecord::session).collect())
+        let tasks = store.with_conversation(session).await?;
+        Ok(tasks.into_iter().filter_map(|task| session_of(&task).map(|own| (task, own))).collect())
+    }
+
+    /// Deletes the records of work of a conversation, after its own conversation.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_task(
+        &self,
+        session: &SessionId,
+        task: &TaskId,
+    ) -> Result<(), ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(()) };
+        Ok(store.delete_task(session, task).await?)
+    }
+
+    /// Deletes the answers and turns on results of a conversation.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_folds(&self, session: &SessionId) -> Result<(), ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(()) };
+        Ok(store.delete_folds(session).await?)
     }
 }
 
