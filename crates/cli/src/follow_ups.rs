@@ -65,6 +65,11 @@ impl Background {
         }
     }
 
+    /// Expects the results of work that was handed over in another process.
+    pub(crate) const fn expect(&mut self, count: usize) {
+        self.started += count;
+    }
+
     fn count_end(&mut self, body: &ReplyBody) {
         match body {
             ReplyBody::FollowUp { task_ids, .. } => self.ended.extend(task_ids.iter().cloned()),
