@@ -131,8 +131,11 @@ async fn model_that_always_delegates_ends_within_the_budget() {
     let every = every_mechanism();
     // Every combination of the mechanisms.
     for chosen in 1_u32..1 << every.len() {
-        let calls: Vec<_> =
-            every.iter().enumerate().filter(|(at, _)| (chosen & (1 << at)) != 0).map(|(_, call)| call);
+        let calls: Vec<_> = every
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| (chosen & (1 << at)) != 0)
+            .map(|(_, call)| call);
         let calls: Vec<_> = calls.cloned().collect();
         let names: Vec<_> = calls.iter().map(|(name, _)| *name).collect();
         let internal = InternalTools { batch: true, wisps: true, ..InternalTools::default() };
