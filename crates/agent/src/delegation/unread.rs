@@ -18,6 +18,7 @@ pub(crate) struct UnreadWork {
 }
 
 /// The turn that the budget is for.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum UnreadBy<'a> {
     /// A turn that another process began, on this message: the work that it handed over.
     Resumed(&'a MessageId),

@@ -288,20 +288,14 @@ impl Session {
         message: &MessageId,
         is_resumed: bool,
     ) -> Result<UnreadWork, ConversationError> {
-        let Some(delegation) = &self.setup.delegation else { return Ok(UnreadWork::default()) };
-        let by = || match origin.fold_back() {
+        let by = match origin.fold_back() {
             Some(fold) => Some(UnreadBy::FoldBack(&fold.tasks)),
             None => is_resumed.then_some(UnreadBy::Resumed(message)),
         };
-        if by().is_none() || origin.task().is_some() {
-            return Ok(UnreadWork::default());
-        }
+        let delegation = self.setup.delegation.as_ref().filter(|_| origin.task().is_none());
+        let Some((delegation, by)) = delegation.zip(by) else { return Ok(UnreadWork::default()) };
         let patience = self.setup.conversations.patience();
-        retry(patience, async || match by() {
-            Some(by) => delegation.unread_work(&self.id, by).await,
-            None => Ok(UnreadWork::default()),
-        })
-        .await
+        retry(patience, || delegation.unread_work(&self.id, by)).await
     }
 
     /// Cancels the work that the conversation handed over, and adds its number and spending to the answer.
