@@ -1,7 +1,8 @@
 """An MCP client for the tests, made with the official SDK or with FastMCP.
 
 `mcp_client.py LIBRARY ERA TARGET STEPS`: LIBRARY is `mcp` or `fastmcp`, ERA is `legacy` or a revision of the protocol
-without a handshake, TARGET is the URL of a server or the JSON list of a command and its arguments, and STEPS is a
+without a handshake, or `auto` with `mcp`, TARGET is the URL of a server, the JSON list of a command and its arguments,
+or with `mcp` a JSON object with `command`, `args`, `env` and `cwd`, and STEPS is a
 JSON list of requests. A call with `afterProgress` calls another tool when that number of lines has arrived. Prints their results as a JSON list.
 """
 
@@ -13,6 +14,8 @@ import mcp
 from fastmcp import Client as FastClient
 from fastmcp.client.transports import StdioTransport
 from mcp import StdioServerParameters
+
+MAX_PAGES = 100
 
 
 def plain(value):
@@ -49,8 +52,16 @@ async def call(library, client, step):
 
 async def listed(library, client, kind):
     method = getattr(client, f"list_{kind}")
-    result = plain(await method())
-    return result if library == "fastmcp" else result[kind]
+    if library == "fastmcp":
+        return plain(await method())
+    items, cursor = [], None
+    for _ in range(MAX_PAGES):
+        page = await method(cursor=cursor)
+        items += plain(page)[kind]
+        cursor = page.next_cursor
+        if not cursor:
+            return items
+    raise RuntimeError(f"the list has more than {MAX_PAGES} pages")
 
 
 async def run(library, client, step):
@@ -70,14 +81,16 @@ async def run(library, client, step):
 def connect(library, era, target):
     is_url = isinstance(target, str)
     if library == "mcp":
-        server = target if is_url else StdioServerParameters(command=target[0], args=target[1:])
+        if isinstance(target, list):
+            target = {"command": target[0], "args": target[1:]}
+        server = target if is_url else StdioServerParameters(**target)
         return mcp.Client(server, mode=era, read_timeout_seconds=60)
     return FastClient(target if is_url else StdioTransport(target[0], target[1:]), mode=era, timeout=60)
 
 
 async def main():
     library, era, target, steps = sys.argv[1:]
-    target = json.loads(target) if target.startswith("[") else target
+    target = json.loads(target) if target[0] in "[{" else target
     async with connect(library, era, target) as client:
         results = [await run(library, client, step) for step in json.loads(steps)]
     print(json.dumps(results))

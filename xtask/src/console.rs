@@ -18,6 +18,11 @@ pub(crate) fn failure(error: &anyhow::Error) {
     line(format_args!("\ncargo xtask failed: {error:#}"));
 }
 
+/// Prints the result of a task on standard output.
+pub(crate) fn result(text: &str) -> std::io::Result<()> {
+    std::io::stdout().write_all(text.as_bytes())
+}
+
 /// Prints a line.
 pub(crate) fn line(text: std::fmt::Arguments<'_>) {
     // A closed terminal must not stop a task.

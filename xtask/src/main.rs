@@ -5,6 +5,7 @@
 
 mod aimock;
 mod apt;
+mod article_pages;
 mod bench;
 mod bubblewrap;
 mod cargo_deny;
@@ -23,6 +24,7 @@ mod images;
 mod install;
 mod line_program;
 mod mcp_peers;
+mod mcp_servers;
 mod newer_servers;
 mod node;
 mod observability;
@@ -39,6 +41,7 @@ mod services;
 mod smollm2;
 mod test;
 mod web;
+mod web_bench;
 mod worker_examples;
 mod workspace;
 mod wrapper;
@@ -47,6 +50,9 @@ mod wrapper;
 #[path = "../../crates/testkit/src/broker.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod broker;
+#[path = "../../crates/testkit/src/mcp_comparison.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
+mod mcp_comparison;
 #[path = "../../crates/testkit/src/postgres.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod postgres;
@@ -93,6 +99,8 @@ enum Task {
     Observability,
     /// Install the MCP servers and the conformance suite that the tests use
     McpPeers,
+    /// Compare MCP servers from npm and PyPI behind rockbot with the official Python client
+    McpServers(mcp_servers::Options),
     /// Install the validating mock server and the OpenAPI documents that the tests use
     OpenapiPeers,
     /// Install the example workers of handler pools that the tests use
@@ -119,6 +127,7 @@ fn main() -> ExitCode {
         Task::LocalModel(options) => smollm2::serve(&options),
         Task::Observability => observability::check(),
         Task::McpPeers => mcp_peers::run(),
+        Task::McpServers(options) => mcp_servers::run(&options),
         Task::OpenapiPeers => openapi_peers::run(),
         Task::WorkerExamples => worker_examples::run(),
         Task::Web(options) => web::run(&options),

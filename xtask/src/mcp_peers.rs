@@ -8,17 +8,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::mcp_comparison::QUICK_SERVERS;
 use crate::node::Node;
-use crate::{console, python, workspace, wrapper};
+use crate::{console, mcp_servers, python, workspace, wrapper};
 
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 
 /// The suite has two versions: the stable one, and the first for the protocol revision 2026-07-28.
-const FROM_NPM: [(&str, &str); 5] = [
+const FROM_NPM: [(&str, &str); 6] = [
     ("everything", "npm:@modelcontextprotocol/server-everything@2026.8.31"),
     ("filesystem", "npm:@modelcontextprotocol/server-filesystem@2026.8.31"),
     ("memory", "npm:@modelcontextprotocol/server-memory@2026.8.31"),
+    ("brave-search", "npm:@brave/brave-search-mcp-server@2.1.4"),
     ("conformance", "npm:@modelcontextprotocol/conformance@0.1.16"),
     ("conformance-next", "npm:@modelcontextprotocol/conformance@0.2.0-alpha.12"),
 ];
@@ -26,6 +28,7 @@ const FROM_PYPI: [(&str, &str); 2] =
     [("time", "mcp-server-time==2026.10.19"), ("git", "mcp-server-git==2026.10.19")];
 /// Brings the official SDK, which is a dependency.
 const FASTMCP: &str = "fastmcp==4.1.2";
+const FASTMCP_FOLDER: &str = "mcp-fastmcp";
 /// The official SDK in both versions, and the inspector.
 const CLIENTS_FROM_NPM: [&str; 3] = [
     "@modelcontextprotocol/sdk@1.32.2",
@@ -48,6 +51,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     node.packages(&from_npm, &packages)?;
     let clients = peers.join("mcp-clients-npm");
     node.packages(&clients, &CLIENTS_FROM_NPM.map(str::to_owned))?;
+    mcp_servers::install_quick(&programs.join(QUICK_SERVERS), &node, may_install)?;
     let node = node.executable()?;
     install_npm_clients(&programs, &clients, &node)?;
     for (name, _) in FROM_NPM {
@@ -57,6 +61,11 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         wrapper::write(&programs.join(name), &command)?;
     }
 
+    let script = from_npm.join("node_modules").join("brave-search").join("dist").join("index.js");
+    let preload = workspace::peer_file("brave_search.cjs");
+    let command = [&node, Path::new("--require"), &preload, &script];
+    wrapper::write(&programs.join("brave-search"), &command)?;
+
     let environment = peers.join("mcp-pypi");
     let packages = FROM_PYPI.map(|(_, package)| package);
     python::environment(&environment, &packages, python::Dependencies::Install, may_install)?;
@@ -65,14 +74,25 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         wrapper::write(&programs.join(name), &[&program])?;
     }
 
-    let environment = peers.join("mcp-fastmcp");
-    python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
-    let python = python::program(&environment, "python");
+    install_python_client(may_install)?;
+    let python = python::program(&peers.join(FASTMCP_FOLDER), "python");
     let server = workspace::peer_file("fastmcp_server.py");
     wrapper::write(&programs.join("fastmcp"), &[&python, &server])?;
-    let client = workspace::peer_file("mcp_client.py");
-    wrapper::write(&programs.join("client-python"), &[&python, &client])?;
     Ok(programs)
+}
+
+/// Installs the client on the official Python SDK if needed, and returns its program.
+pub(crate) fn install_python_client(may_install: bool) -> Result<PathBuf> {
+    let peers = workspace::peers_folder()?;
+    let (environment, programs) = (peers.join(FASTMCP_FOLDER), peers.join("mcp"));
+    fs::create_dir_all(&programs)
+        .with_context(|| format!("cannot create {}", programs.display()))?;
+    python::environment(&environment, &[FASTMCP], python::Dependencies::Install, may_install)?;
+    let (python, client) =
+        (python::program(&environment, "python"), workspace::peer_file("mcp_client.py"));
+    let program = programs.join("client-python");
+    wrapper::write(&program, &[&python, &client])?;
+    Ok(program)
 }
 
 fn install_npm_clients(programs: &Path, packages: &Path, node: &Path) -> Result<()> {

@@ -76,7 +76,7 @@ impl Node {
         install::once(folder, &content, || {
             let part = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             console::progress(&part, format_args!("installing {content}"));
-            process::run_quietly(
+            process::run_installer(
                 self.npm()
                     .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
                     .arg(folder)

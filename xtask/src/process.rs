@@ -16,6 +16,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::broker::{ProcessGuard, StopSignal, tail, wait_before_poll};
 use crate::console;
 
+/// Time limit for the installation of the packages of one peer. One minute is usual.
+const INSTALL_LIMIT: Duration = Duration::from_secs(600);
+
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The task was interrupted by Ctrl-C or SIGTERM.
@@ -66,6 +69,18 @@ pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
         bail!("`{name}` failed ({status}):\n{}", tail(log));
     }
     Ok(())
+}
+
+/// Like [`run_quietly`], for the installation of packages from a registry, within a time limit.
+pub(crate) fn run_installer(command: &mut Command, log: &Path) -> Result<()> {
+    let name = describe(command);
+    let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    command.stdout(output.try_clone()?).stderr(output);
+    match wait_until(command, Some(Instant::now() + INSTALL_LIMIT))? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => bail!("`{name}` failed ({status}):\n{}", tail(log)),
+        None => bail!("`{name}` took more than {INSTALL_LIMIT:?}:\n{}", tail(log)),
+    }
 }
 
 /// Runs a program with its output in the file `log`, and prints all of it if the program fails.

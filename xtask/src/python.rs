@@ -19,7 +19,7 @@ pub(crate) enum Dependencies {
     Install,
 }
 
-/// Creates a virtual environment in `folder` with `packages` (`name==version`). Uses wheels only, so
+/// Creates a virtual environment in `folder` with `packages` (`name==version`), possibly none. Uses wheels only, so
 /// that no compiler is needed. Installs Python with `may_install` if it is missing.
 pub(crate) fn environment(
     folder: &Path,
@@ -33,7 +33,10 @@ pub(crate) fn environment(
         console::progress(&part, format_args!("installing {}", packages.join(" ")));
         let log = folder.with_extension("install.log");
         process::run_quietly(Command::new(python).args(["-m", "venv"]).arg(folder), &log)?;
-        process::run_quietly(
+        if packages.is_empty() {
+            return Ok(());
+        }
+        process::run_installer(
             Command::new(program(folder, "python"))
                 .args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"])
                 .args(["--only-binary", ":all:"])

@@ -1,6 +1,6 @@
 //! The program `rockbot`, which writes the secrets of a fleet.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -17,11 +17,16 @@ pub(crate) fn write_chart_secrets(pools: &[&str], folder: &Path) -> Result<()> {
     write_secrets("kubernetes", pools, folder)
 }
 
-fn write_secrets(layout: &str, pools: &[&str], folder: &Path) -> Result<()> {
+/// Builds the program and returns its path.
+pub(crate) fn build() -> Result<PathBuf> {
     let mut build = workspace::cargo();
     // The selection of the tests: another would compile dependencies again with other features.
     process::run(build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "rockbot"]))?;
-    let mut command = Command::new(workspace::program("rockbot")?);
+    workspace::program("rockbot")
+}
+
+fn write_secrets(layout: &str, pools: &[&str], folder: &Path) -> Result<()> {
+    let mut command = Command::new(build()?);
     command.args(["admin", "secrets", "--agent", "assistant", "--layout", layout]);
     command.args(pools.iter().flat_map(|pool| ["--pool", pool]));
     process::run(command.arg("--out").arg(folder))

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    aimock, apt, console, cron_peers, docker, mcp_peers, openai_clients, openapi_peers, postgresql,
-    process, rabbitmq, smollm2, worker_examples,
+    aimock, apt, article_pages, console, cron_peers, docker, mcp_peers, openai_clients,
+    openapi_peers, postgresql, process, rabbitmq, smollm2, worker_examples,
 };
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
@@ -71,6 +71,10 @@ impl Starting {
             service(openapi_peers::VARIABLE, &names, move || {
                 let folder = openapi_peers::install(may_install)?;
                 Ok((vec![(openapi_peers::VARIABLE, folder.display().to_string())], None))
+            })?,
+            service(article_pages::VARIABLE, &names, move || {
+                let folder = article_pages::install(may_install)?;
+                Ok((vec![(article_pages::VARIABLE, folder.display().to_string())], None))
             })?,
             service(cron_peers::VARIABLE, &names, move || {
                 let program = cron_peers::install(may_install)?;

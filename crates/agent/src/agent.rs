@@ -16,7 +16,7 @@ use rockbot_contracts::{
     trace,
     user::TurnOutcome,
 };
-use rockbot_tools::EntryPoint;
+use rockbot_tools::{BudgetLimits, EntryPoint};
 use tokio::{sync::oneshot, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -99,6 +99,11 @@ impl Agent {
     /// Returns the handed over work of the agent, if it may hand over any.
     pub(crate) fn delegation(&self) -> Option<&Arc<Delegation>> {
         self.inner.setup.delegation.as_ref()
+    }
+
+    /// Returns the most that is spent on one message.
+    pub(crate) fn budget_limits(&self) -> BudgetLimits {
+        self.inner.setup.limits.budget
     }
 
     /// Returns the time limit of a turn.

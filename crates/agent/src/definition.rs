@@ -14,7 +14,10 @@ pub use rockbot_tools::ToolFilter;
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
 pub use self::subagents::{SubagentRules, SubagentTool};
-use crate::{handoff::RouterRules, internal_tools::InternalTools, strategy::ExecutionStrategy};
+use crate::{
+    discovery::A2aRules, handoff::RouterRules, internal_tools::InternalTools,
+    strategy::ExecutionStrategy,
+};
 pub use rockbot_contracts::mcp::McpExposure;
 
 /// Name, prompt and permissions of an agent.
@@ -67,6 +70,8 @@ pub struct AgentDefinition {
     pub router: RouterRules,
     /// Sub-agents that are tools of the agent. Default: none.
     pub subagents: SubagentRules,
+    /// Tasks of other agents of the bus. Default: none are accepted.
+    pub a2a: A2aRules,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
     pub strategy: ExecutionStrategy,
     /// Maximum number of model requests with tools in one turn, 1 to 100. Default 12. Then the model must
@@ -132,6 +137,7 @@ impl AgentDefinition {
             internal: InternalTools::default(),
             router: RouterRules::default(),
             subagents: SubagentRules::default(),
+            a2a: A2aRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,
             tool_timeout: Duration::from_secs(60),

@@ -95,9 +95,10 @@ pub enum TurnEvent {
         /// Name of the agent.
         to: String,
     },
-    /// The model reported how far the task is.
+    /// Progress of the task.
     TaskStatus {
-        /// `starting`, `in-progress` or `completed`.
+        /// `starting`, `in-progress` or `completed`, as the model reported; or `waiting` while the store of
+        /// conversations is unavailable.
         status: String,
         /// The part that is done, at most 500 characters.
         done: String,
@@ -161,6 +162,11 @@ pub enum TurnEnd {
     /// deliver again is to be returned to it, and nothing is to be published; otherwise as
     /// [`Unrecorded`](Self::Unrecorded).
     Undecided,
+    /// The store of conversations failed, so the next step or the answer is not recorded. The turn is recorded: it
+    /// continues after its last recorded step when it is resumed, and its answer is published then. Among
+    /// processes that share the conversations, one of them resumes it, and no answer is to be published
+    /// before; otherwise as [`Unrecorded`](Self::Unrecorded).
+    Suspended,
     /// Another process continues the turn and answers the message. Nothing is to be published.
     Fenced,
     /// This process has no capacity for the message, which is recorded. Nothing is to be published; the
@@ -205,6 +211,16 @@ impl TurnAnswer {
         Self::new(TurnOutcome::ModelFailed, text).with_end(TurnEnd::Unrecorded)
     }
 
+    /// Returns the answer for a message that joined the turn. Unlike the message that started it, such a message may
+    /// not be recorded: a turn that is suspended does not answer it.
+    pub(crate) fn for_joined(&self) -> Self {
+        let ended = match self.ended {
+            TurnEnd::Suspended => TurnEnd::Undecided,
+            ended => ended,
+        };
+        self.clone().with_end(ended)
+    }
+
     /// Creates the result of a turn that another process continues.
     pub(crate) fn fenced() -> Self {
         let text = "Another process of the agent continues this conversation, and records the answer in it.";
@@ -225,6 +241,7 @@ impl From<ConversationError> for TurnAnswer {
         match error {
             ConversationError::Fenced { .. } => Self::fenced(),
             ConversationError::NotFound { .. } => Self::deleted(),
+            ConversationError::Store(_) => Self::unrecorded(&error).with_end(TurnEnd::Suspended),
             error => Self::unrecorded(&error),
         }
     }

@@ -118,6 +118,9 @@ pub async fn serve(
 ///   unsettled until that process has answered. Steering and cancels reach a turn in this way.
 /// - A turn whose process is gone continues here, from its last recorded step.
 /// - A process that stops puts its turns down, and others continue them at once.
+/// - A turn whose step could not be recorded, because the store was unavailable for too long, gets no final
+///   reply for that. A [`TaskStatus`](rockbot_contracts::ReplyBody::TaskStatus) reports it, and a process
+///   continues the turn when the store is available again.
 ///
 /// See [`serve`] for the rest.
 ///

@@ -8,13 +8,16 @@
 //! - [`AgentMemory`]: long-term and working memory, with the tools for it;
 //! - [`ServiceSearch`]: search for agents and MCP servers that fit a task;
 //! - [`Schedule`] and [`Scheduler`]: tasks that start turns at a time;
-//! - [`Delegation`]: sub-agents, which work beside a conversation and report back to it;
+//! - [`AgentTools`]: the tools of a process, from the providers of [`AgentFamilies`];
+//! - [`Delegation`]: sub-agents, which work beside a conversation and report back to it, and tasks of other
+//!   agents; [`PeerService`] exchanges them over the bus;
 //! - [`TurnEvent`] and [`TurnAnswer`]: progress and answer of a turn.
 //!
 //! A turn requests an answer of the model, runs the tools that it calls, and repeats until the model
 //! answers with text. A message to a conversation whose turn is running steers that turn.
 
 pub mod agent;
+mod agent_tools;
 pub mod approvals;
 pub mod behavior;
 mod builtin_tool;
@@ -26,6 +29,7 @@ mod dedup;
 pub mod definition;
 pub mod delegation;
 mod derived_id;
+pub mod discovery;
 pub mod event;
 pub mod guides;
 pub mod handoff;
@@ -43,6 +47,7 @@ mod message_media;
 mod metering;
 pub mod origin;
 pub mod parts;
+mod peer_service;
 mod progress_queue;
 mod remote_agent;
 mod reply_to;
@@ -65,6 +70,7 @@ mod turn_result;
 pub mod wisps;
 
 pub use agent::Agent;
+pub use agent_tools::{AgentFamilies, AgentTools};
 pub use approvals::Approvals;
 pub use behavior::{ModelBehavior, ModelBehaviors};
 pub use client::{
@@ -82,6 +88,7 @@ pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };
 pub use delegation::{Delegation, DelegationOptions};
+pub use discovery::{A2aRules, AgentDirectory, KnownAgent, SkillRule};
 pub use event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent};
 pub use guides::{HandlerGuides, ServerGuides};
 pub use handoff::Destinations;
@@ -93,10 +100,11 @@ pub use memory::{AgentMemory, ConversationLog, MemoryError, MemorySection};
 pub use message::RecordedMessage;
 pub use origin::{ParentTurn, TurnOrigin};
 pub use parts::AgentParts;
+pub use peer_service::PeerService;
 pub use remote_agent::RemoteAgent;
 pub use schedule::{Schedule, ScheduleSection, Scheduler};
 pub use section::{AgentSection, ConversationsSection, McpSection, PinsSection};
-pub use services::{McpServices, ServiceDirectory, ServiceSearch};
+pub use services::{AgentServices, McpServices, ServiceDirectory, ServiceSearch};
 pub use session_data::SessionData;
 pub use strategy::{ExecutionStrategy, Steering};
 pub use team::Team;

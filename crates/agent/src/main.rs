@@ -5,7 +5,9 @@ mod process;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
-use rockbot_agent::{ConversationServer, Scheduler, serve as serve_inbox, serve_shared};
+use rockbot_agent::{
+    ConversationServer, PeerService, Scheduler, serve as serve_inbox, serve_shared,
+};
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
@@ -38,16 +40,19 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let Some(fleet) = FleetClient::join(&settings, shutdown, health).await? else { return Ok(()) };
     stores.add_health_check(health);
     let instance = settings.service.instance();
-    let Some(conversations) = ConversationStores::open(&settings, instance, shutdown).await? else {
+    let Some(conversations) =
+        ConversationStores::open(&settings, instance.clone(), shutdown).await?
+    else {
         return Ok(());
     };
     conversations.add_health_check(health);
     let conversations = Arc::new(conversations);
     let schedule = conversations.schedule(&settings, stores.memory());
-    let tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
+    let mut tools = Tools::start(&settings, &fleet, &stores, schedule.clone()).await?;
     let agents =
         Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
+    tools.add_team(&team).await;
     let requests = ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     tokio::select! {
@@ -61,6 +66,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         None => serve_inbox(primary, bus, concurrency).await,
     };
     let inbox = inbox.map_err(unavailable_error)?;
+    let peers = PeerService::start(&agent, fleet.bus.clone(), tools.agents.clone(), &instance);
+    let peers = peers.await.map_err(unavailable_error)?;
     let scheduler =
         schedule.map(|schedule| Scheduler::start(schedule, agent, fleet.bus.clone(), &inbox));
     let probe = settings.agent.probe_replies;
@@ -68,9 +75,21 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     health.serving();
     tracing::info!(name = %fleet.name, model = resolved.origin, "ready");
 
-    let served = shutdown.requested_before(inbox.ended()).await;
+    let ended = async {
+        match &peers {
+            Some(peers) => tokio::select! {
+                () = inbox.ended() => {}
+                () = peers.ended() => {}
+            },
+            None => inbox.ended().await,
+        }
+    };
+    let served = shutdown.requested_before(ended).await;
     let grace = settings.service.drain();
     let scheduler = OptionFuture::from(scheduler.map(|scheduler| scheduler.drain(grace)));
+    let peers = OptionFuture::from(peers.map(|peers| peers.drain(grace)));
+    // First, so that no task is accepted that this process would leave at once.
+    peers.await;
     tokio::join!(inbox.drain(grace), scheduler);
     team.shut_down(Duration::ZERO).await;
     drop((tools, probe, requests));

@@ -19,6 +19,9 @@ use crate::{definition::AgentDefinition, inbox::Sharing};
 pub struct AgentSection {
     /// Directory of definitions (`*.md`, `*.toml`). Default: only the built-in assistant.
     pub directory: Option<PathBuf>,
+    /// File in JSON with agents that are known before they announce themselves: an array of cards. It is read again
+    /// every 2 min. Default: none.
+    pub well_known_agents: Option<PathBuf>,
     /// Name of the agent. Default `assistant`.
     pub name: String,
     /// Maximum number of messages in progress, including messages that steer a running turn. Default 64, at
@@ -43,6 +46,7 @@ impl Default for AgentSection {
     fn default() -> Self {
         Self {
             directory: None,
+            well_known_agents: None,
             name: "assistant".to_owned(),
             concurrency: 64,
             probe_replies: true,

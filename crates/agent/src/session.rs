@@ -248,7 +248,7 @@ impl Session {
             let origin = TurnOrigin { entry: open.message.entry, ..origin };
             let (progress, done) = (Some(progress), Done::Message(answer));
             TurnRequest { origin, progress, requester, span: None, done }
-        } else if open.message.entry == EntryPoint::Subagent {
+        } else if open.message.entry.is_handed_over() {
             // Only the calling turn knows which tools the turn may use.
             first.answer(Rejection::Busy.into());
             self.state = None;
@@ -373,7 +373,8 @@ fn unread_answer(error: &ConversationError) -> TurnAnswer {
     let text = format!(
         "The message was answered, but its answer cannot be read: {error}. Ask for it again later."
     );
-    TurnAnswer::new(failure(error), text).with_end(TurnEnd::Unrecorded)
+    let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
+    TurnAnswer::new(failure(error), text).with_end(ended)
 }
 
 /// Answers a message whose turn was not begun. The log was read and lacks the message.

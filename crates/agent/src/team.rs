@@ -19,9 +19,12 @@ use futures_util::{
     stream,
 };
 use rockbot_contracts::{AgentName, UserMessage};
-use rockbot_tools::ToolRegistry;
-use tokio::task::AbortHandle;
-use tracing::{info, warn};
+use rockbot_tools::{Tool, ToolProvider, ToolSource};
+use tokio::{
+    sync::watch::{Receiver, Sender},
+    task::AbortHandle,
+};
+use tracing::info;
 
 use self::agent_tool::AgentTool;
 use crate::{
@@ -39,25 +42,26 @@ const CONCURRENT_SHUTDOWNS: usize = 64;
 /// Creates the parts of an agent: model, tools and limits.
 pub type AgentFactory = Arc<dyn Fn(AgentDefinition) -> AgentParts + Send + Sync>;
 
-/// The agents beside the primary agent of a process. Each enabled agent that is not `primary` is a tool
-/// `agent__{name}` in the registry. A call of the tool is a turn of that agent in this process.
+/// The agents beside the primary agent of a process. It provides each enabled agent that is not `primary`
+/// as a tool `agent__{name}`. A call of the tool is a turn of that agent in this process.
 ///
 /// The turn has its own conversation, which ends with the turn. It ends with the calling turn or at the
 /// caller's deadline, and may use no tool that the profile of the caller denies. Agents cannot call each
 /// other in a cycle, and the call depth is limited by
 /// [`MAX_HANDOVERS`](rockbot_tools::scope::MAX_HANDOVERS).
 ///
-/// Clones share the team. Dropping the last clone stops the watch; the tools remain.
+/// Clones share the team. Dropping the last clone stops the watch.
 #[derive(Clone)]
 pub struct Team(Arc<Inner>);
 
 struct Inner {
     own: AgentName,
-    registry: Arc<ToolRegistry>,
     factory: AgentFactory,
     state: Mutex<State>,
     /// Receives the members, if messages may be handed off to them.
     destinations: OnceLock<Arc<Destinations>>,
+    /// Counts the changes of the tools.
+    changes: Sender<u64>,
 }
 
 #[derive(Default)]
@@ -72,16 +76,16 @@ struct State {
 struct Member {
     definition: AgentDefinition,
     agent: Agent,
-    tool: String,
+    tool: Arc<dyn Tool>,
 }
 
 impl Team {
-    /// Creates a team without members. Its tools are registered in `registry`. `own` is the agent of the
-    /// process, which is not a tool of itself.
+    /// Creates a team without members. `own` is the agent of the process, which is not a tool of itself.
     #[must_use]
-    pub fn new(own: AgentName, registry: Arc<ToolRegistry>, factory: AgentFactory) -> Self {
+    pub fn new(own: AgentName, factory: AgentFactory) -> Self {
         let (state, destinations) = (Mutex::default(), OnceLock::new());
-        Self(Arc::new(Inner { own, registry, factory, state, destinations }))
+        let changes = Sender::new(0);
+        Self(Arc::new(Inner { own, factory, state, destinations, changes }))
     }
 
     /// Lets the agents with these `destinations` in their parts hand messages off to the members.
@@ -144,9 +148,10 @@ impl Team {
 }
 
 impl Inner {
-    /// Registers and removes tools so that they match the definitions.
+    /// Creates and removes members so that they match the definitions.
     fn reconcile(&self, state: &mut State) {
         let State { definitions, overrides, members, .. } = state;
+        let mut is_changed = false;
         let is_tool = |one: &AgentDefinition| {
             let enabled = overrides.get(&one.name).copied().unwrap_or(one.enabled);
             enabled && !one.primary && one.name != self.own
@@ -155,7 +160,7 @@ impl Inner {
         members.retain(|name, member| {
             let stays = wanted.iter().any(|one| **one == member.definition);
             if !stays {
-                self.registry.unregister(&member.tool);
+                is_changed = true;
                 if let Some(destinations) = self.destinations.get() {
                     destinations.remove(name);
                 }
@@ -169,24 +174,40 @@ impl Inner {
             }
             let agent = Agent::new((self.factory)(definition.clone()));
             let tool = AgentTool::new(agent.clone());
-            let name = tool.name().to_owned();
-            match self.registry.register(Arc::new(tool)) {
-                Ok(()) => {
-                    info!(agent = %definition.name, tool = %name, "agent tool registered");
-                    if let Some(destinations) = self.destinations.get() {
-                        destinations.insert(definition.name.clone(), Arc::new(agent.clone()));
-                    }
-                    let definition = definition.clone();
-                    let member = Member { definition, agent, tool: name };
-                    members.insert(member.definition.name.clone(), member);
-                }
-                Err(error) => warn!(%error, "agent tool registration failed"),
+            info!(agent = %definition.name, tool = %tool.name(), "agent tool added");
+            if let Some(destinations) = self.destinations.get() {
+                destinations.insert(definition.name.clone(), Arc::new(agent.clone()));
             }
+            let (tool, definition) = (Arc::new(tool), definition.clone());
+            members.insert(definition.name.clone(), Member { definition, agent, tool });
+            is_changed = true;
+        }
+        if is_changed {
+            self.changes.send_modify(|version| *version += 1);
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+impl ToolProvider for Team {
+    /// All agents: each tool has the source of its own.
+    fn source(&self) -> ToolSource {
+        ToolSource::Agent("*".to_owned())
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        Some("agent")
+    }
+
+    fn list(&self) -> Vec<Arc<dyn Tool>> {
+        self.0.state().members.values().map(|member| member.tool.clone()).collect()
+    }
+
+    fn changes(&self) -> Option<Receiver<u64>> {
+        Some(self.0.changes.subscribe())
     }
 }
 

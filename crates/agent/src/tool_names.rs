@@ -1,5 +1,7 @@
 //! Names of the agent's own tools that steer a turn.
 
+use rockbot_tools::scope::ASK_PERSON;
+
 /// Ends the turn with its content as the answer.
 pub(crate) const FINAL_REPORT: &str = "agent__final_report";
 /// Shows the user how far the task is.
@@ -14,9 +16,19 @@ pub(crate) const HANDOFF: &str = "router__handoff-to";
 pub(crate) const SPAWN_WISPS: &str = "spawn_wisps";
 
 /// Start of the names of sub-agents that a definition describes as tools.
-pub(crate) const SUBAGENT_PREFIX: &str = "subagent__";
+pub(crate) const SUBAGENT_TOOL_PREFIX: &str = "subagent__";
+
+/// Starts a sub-agent.
+pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
+/// Hands a task to another agent of the bus.
+pub(crate) const INVOKE_AGENT: &str = "invoke_agent";
+
+/// Returns `true` for a tool whose result arrives after the turn, so that it is called alone.
+pub(crate) fn hands_over(name: &str) -> bool {
+    [SPAWN_SUBAGENT, INVOKE_AGENT].contains(&name)
+}
 
 /// Returns `true` for the name of an internal tool. Other tools of this prefix are agents.
 pub(crate) fn is_internal(name: &str) -> bool {
-    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF, SPAWN_WISPS].contains(&name)
+    [FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF, SPAWN_WISPS, ASK_PERSON].contains(&name)
 }

@@ -1,6 +1,7 @@
 //! `rockbot agents` and `rockbot tools list --agent`: the agents of a fleet, and the tools that they may use.
 
 mod access;
+mod peers;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde_json::json;
 use self::access::AgentAccess;
 pub(crate) use self::tools::list_tools;
 use crate::{
+    arguments::Agents,
     completion::names::Names,
     failure::{Failure, OrExit, Outcome},
     print::{note, outln},
@@ -34,6 +36,8 @@ struct Row {
     overview: Option<AgentOverview>,
     /// Of its definition or overview.
     description: String,
+    /// Skills that it announces to other agents.
+    skills: Vec<String>,
 }
 
 /// State of an agent.
@@ -49,13 +53,44 @@ enum State {
     Unknown,
 }
 
-pub(crate) async fn run(settings: Settings, json: bool) -> Outcome {
+pub(crate) async fn run(settings: Settings, command: Option<Agents>, json: bool) -> Outcome {
+    match command {
+        None | Some(Agents::List) => list(settings, json).await,
+        Some(Agents::Show { agent }) => peers::show(&settings, &agent, json).await,
+        Some(Agents::Ask { agent, text, skill, timeout, task }) => {
+            let text = text.join(" ");
+            let task = peers::Task { agent, text, skill, timeout, answers: task };
+            peers::ask(&settings, task, json).await
+        }
+    }
+}
+
+async fn list(settings: Settings, json: bool) -> Outcome {
     let defined = definitions(&settings)?;
-    let names = configured_agents(&settings)?;
+    let mut names = configured_agents(&settings)?;
+    let is_embedded = settings.embeds();
     let access = AgentAccess::open(settings).await?;
+    let announced = if is_embedded {
+        Vec::new()
+    } else {
+        match peers::discover(&access.fleet().bus).await {
+            Ok(cards) => cards,
+            Err(failure) => {
+                let why = render::clean(&format!("{:#}", failure.cause));
+                note!("announcements of agents not received: {why}");
+                Vec::new()
+            }
+        }
+    };
+    names.extend(announced.iter().map(|card| card.agent_name.clone()));
     let rows = rows(&access, names, &defined).await;
     access.close().await;
-    let rows = rows?;
+    let mut rows = rows?;
+    for row in &mut rows {
+        if let Some(card) = announced.iter().find(|card| card.agent_name == row.name) {
+            row.skills = card.skills.iter().map(|skill| skill.id.clone()).collect();
+        }
+    }
     let agents = rows.iter().map(|row| row.name.to_string()).collect();
     Names { agents, ..Names::default() }.keep();
     if json {
@@ -63,7 +98,7 @@ pub(crate) async fn run(settings: Settings, json: bool) -> Outcome {
         outln!("{}", render::json(&json!(entries)))?;
         return Ok(exit::OK);
     }
-    let headings = ["agent", "state", "model", "tools", "description"];
+    let headings = ["agent", "state", "model", "tools", "skills", "description"];
     outln!("{}", render::table(&headings, rows.iter().map(Row::cells)))?;
     if rows.iter().any(|row| row.state == State::Unknown) {
         note!("this user may not inspect the queues of some agents");
@@ -107,7 +142,8 @@ async fn rows(
         };
         let known = overview.as_ref().map(|one| one.description.clone());
         let description = known.or_else(|| defined.get(&name).cloned()).unwrap_or_default();
-        rows.insert(name.clone(), Row { name, state, overview, description });
+        let skills = Vec::new();
+        rows.insert(name.clone(), Row { name, state, overview, description, skills });
     }
     for (name, by, description) in delegates(&rows) {
         let row = rows.entry(name.clone()).or_insert_with(|| Row {
@@ -115,6 +151,7 @@ async fn rows(
             state: State::NotRunning,
             overview: None,
             description,
+            skills: Vec::new(),
         });
         if row.state == State::NotRunning {
             row.state = State::ToolOf(by);
@@ -158,6 +195,7 @@ impl Row {
             state,
             model.unwrap_or_default(),
             self.tool_count().map(|number| number.to_string()).unwrap_or_default(),
+            render::short_line(&self.skills.join(", "), MAX_DESCRIPTION_CHARS),
             render::short_line(&self.description, MAX_DESCRIPTION_CHARS),
         ]
     }
@@ -179,6 +217,9 @@ impl Row {
         if let Some(overview) = &self.overview {
             entry["model"] = json!(overview.model);
             entry["tools"] = json!(self.tool_count());
+        }
+        if !self.skills.is_empty() {
+            entry["skills"] = json!(self.skills);
         }
         entry
     }
@@ -218,6 +259,7 @@ mod tests {
             state: State::Running(2),
             overview: Some(overview),
             description: "helps".to_owned(),
+            skills: Vec::new(),
         };
         assert_eq!(row.to_json()["tools"], 3);
         let rows = BTreeMap::from([(row.name.clone(), row)]);

@@ -3,6 +3,7 @@
 mod description;
 mod diff;
 mod key_line;
+mod long_line;
 mod prompt;
 
 use std::{

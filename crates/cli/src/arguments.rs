@@ -1,6 +1,7 @@
 //! Command-line arguments.
 
 mod admin;
+mod agents;
 mod bench;
 mod context;
 mod dlq;
@@ -20,6 +21,7 @@ use rockbot_contracts::{PoolName, SessionId, identity::User};
 use self::sessions::session_id;
 pub(crate) use self::{
     admin::{Admin, FleetUsers, Layout},
+    agents::Agents,
     bench::Bench,
     context::ContextCommand,
     dlq::{Dlq, LetterSelection},
@@ -30,7 +32,7 @@ pub(crate) use self::{
     sessions::Sessions,
     tasks::Tasks,
 };
-use crate::conversation::Show;
+use crate::{contexts::SelectedContextUse, conversation::Show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,17 +132,22 @@ pub(crate) enum Command {
     Sessions(Sessions),
     /// List the agents: whether they run, their models, tools and descriptions
     ///
-    /// Lists the configured agent and those of its folder, and the agents that they have as tools.
+    /// Lists the configured agent and those of its folder, the agents that they have as tools, and with --bus those
+    /// that announce themselves to others.
     #[command(after_help = "Examples:
   rockbot agents
-  rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json")]
-    Agents,
+  rockbot --bus amqp://guest:guest@localhost:5672/%2f agents --json
+  rockbot --bus amqp://… agents ask researcher Compare the three proposals")]
+    Agents {
+        #[command(subcommand)]
+        command: Option<Agents>,
+    },
     /// List, show, add, cancel and run scheduled tasks
     ///
     /// Uses the store of the embedded agent, or asks an agent of a running fleet with --bus.
     #[command(subcommand)]
     Schedule(Schedule),
-    /// List, show and cancel the sub-agents of a running agent
+    /// List, show and cancel the sub-agents and tasks of a running agent
     #[command(subcommand)]
     Tasks(Tasks),
     /// List, describe and call tools
@@ -227,7 +234,8 @@ Filter syntax after /: agent:TEXT, tool:TEXT, state:STATE, or any text")]
     /// Add, select, list and remove named broker connections
     ///
     /// They are kept in contexts.toml in $XDG_CONFIG_HOME/rockbot, which only its owner can read. --bus and
-    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet.
+    /// ROCKBOT_BUS__URL take precedence over the selected one; "--bus memory" embeds a fleet. "up" and "mcp
+    /// serve" use a context only if it is named with --context.
     #[command(subcommand)]
     Context(ContextCommand),
     /// Print a shell completion script
@@ -268,6 +276,15 @@ impl Command {
                 | Self::Rest(Rest::Call { .. })
                 | Self::Script(_)
         )
+    }
+
+    /// Returns whether the command uses the selected context. Those that start services or are started by
+    /// other programs do not: a selection that was made for another purpose must not move them.
+    pub(crate) fn selected_context(&self) -> SelectedContextUse {
+        match self {
+            Self::Up(_) | Self::Mcp(Mcp::Serve(_)) => SelectedContextUse::Ignore,
+            _ => SelectedContextUse::Join,
+        }
     }
 
     /// Returns the broker user that has the permissions of the command; `None` for `up`, which needs

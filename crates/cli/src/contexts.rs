@@ -59,6 +59,15 @@ pub(crate) struct SelectedContext {
     pub(crate) context: Context,
 }
 
+/// The use of the context that `rockbot context use` selected. One that is named with `--context` is always used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SelectedContextUse {
+    /// Its broker is used.
+    Join,
+    /// It is not used: the command would start services there.
+    Ignore,
+}
+
 impl SelectedContext {
     pub(crate) fn is_production(&self) -> bool {
         self.context.production

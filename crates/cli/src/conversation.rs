@@ -10,8 +10,8 @@ use std::{future::pending, time::Duration};
 
 use rockbot_agent::{AgentClient, Replies};
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentBlock, MessageId, ReplyBody, SessionId, TurnUsage, UserMessage,
-    user::TurnOutcome,
+    AgentName, AgentReply, ContentBlock, ConversationRequest, ConversationResponse, MessageId,
+    ReplyBody, SessionId, TurnUsage, UserMessage, user::TurnOutcome,
 };
 use rockbot_service::{Interrupt, Interrupts, exit};
 use tokio::{
@@ -33,6 +33,10 @@ use crate::{
 
 /// The time limit for cancelling a turn when the process is about to exit.
 const EXIT_GRACE: Duration = Duration::from_secs(10);
+
+/// The time limit for the result of handed over work after the last of it ran: longer than the longest tool call
+/// of the turn that reads the result.
+const RESULT_LIMIT: Duration = Duration::from_secs(11 * 60);
 
 /// A conversation with an agent.
 pub(crate) struct Conversation {
@@ -176,6 +180,9 @@ impl Conversation {
     }
 
     /// Prints replies until no further results of handed over work are expected, or an interrupt.
+    ///
+    /// # Errors
+    /// When there was no reply, and no work ran, for 11 minutes: a result was lost.
     pub(crate) async fn await_background(
         &self,
         interrupts: &mut Interrupts,
@@ -183,10 +190,26 @@ impl Conversation {
         while self.background.lock().await.is_open() {
             tokio::select! {
                 reply = self.next_background() => self.show(&reply.body).await?,
+                () = follow_ups::idle_for(RESULT_LIMIT, async || self.has_running_tasks().await) => {
+                    let minutes = RESULT_LIMIT.as_secs() / 60;
+                    return Err(anyhow::anyhow!(
+                        "a result of handed over work did not arrive: none has run for {minutes} minutes; \
+                         `rockbot sessions show {}` has the answer if there is one",
+                        self.session
+                    ))
+                    .or_exit(exit::TEMPORARY);
+                }
                 _ = interrupts.recv() => return Ok(()),
             }
         }
         Ok(())
+    }
+
+    /// Returns whether work that this conversation handed over runs. An agent that cannot tell has none.
+    async fn has_running_tasks(&self) -> bool {
+        let listed = self.client.request(&self.agent, &ConversationRequest::Tasks {}).await;
+        let Ok(ConversationResponse::Tasks { tasks }) = listed else { return false };
+        tasks.iter().any(|task| task.session_id == self.session && !task.state.is_terminal())
     }
 
     /// Requests the cancellation of the turn. A separate task consumes the reply to it.

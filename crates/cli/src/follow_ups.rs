@@ -1,15 +1,19 @@
 //! Progress, ends and further answers of work that the agent handed over.
 
-use std::{collections::HashSet, future::pending, io::Write};
+use std::{collections::HashSet, future::pending, io::Write, time::Duration};
 
 use rockbot_agent::{AgentClient, FollowUps};
 use rockbot_contracts::{AgentReply, ReplyBody, SessionId, TaskId, TaskState};
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::{failure::Failure, render};
 
-/// Name of the tool that hands work over.
-const SPAWN: &str = "spawn_subagent";
+/// Interval at which an agent that sends no reply is asked whether work runs.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Names of the tools that hand work over.
+const HAND_OVER: [&str; 2] = ["spawn_subagent", "invoke_agent"];
 /// Longest preview of a result, in characters.
 const PREVIEW_CHARS: usize = 120;
 
@@ -59,7 +63,7 @@ impl Background {
     /// Notes work that a turn handed over.
     pub(crate) fn count_start(&mut self, body: &ReplyBody) {
         if let ReplyBody::ToolFinished { tool_name, error: None, .. } = body
-            && tool_name == SPAWN
+            && HAND_OVER.contains(&tool_name.as_str())
         {
             self.started += 1;
         }
@@ -83,6 +87,18 @@ impl Background {
     /// Returns `true` while results are expected.
     pub(crate) fn is_open(&self) -> bool {
         self.ended.len() < self.started
+    }
+}
+
+/// Waits until no work has run for `limit`. `is_running` returns whether work runs, and `false` if that is
+/// unknown.
+pub(crate) async fn idle_for(limit: Duration, is_running: impl AsyncFn() -> bool) {
+    let mut idle_since = Instant::now();
+    while idle_since.elapsed() < limit {
+        sleep(CHECK_INTERVAL.min(limit)).await;
+        if is_running().await {
+            idle_since = Instant::now();
+        }
     }
 }
 
@@ -110,5 +126,27 @@ pub(crate) fn print(body: &ReplyBody, json: bool) -> Result<(), Failure> {
 }
 
 fn named(task: &TaskId) -> String {
-    format!("sub-agent {}", render::short_line(task.as_str(), 32))
+    format!("task {}", render::short_line(task.as_str(), 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn running_work_extends_the_wait_for_its_result() {
+        const LIMIT: Duration = Duration::from_secs(660);
+        let started_at = Instant::now();
+        idle_for(LIMIT, async || false).await;
+        assert_eq!(started_at.elapsed(), LIMIT);
+        let (started_at, checks) = (Instant::now(), Cell::new(0));
+        idle_for(LIMIT, async || {
+            checks.set(checks.get() + 1);
+            checks.get() <= 100
+        })
+        .await;
+        assert_eq!(started_at.elapsed(), 100 * CHECK_INTERVAL + LIMIT);
+    }
 }

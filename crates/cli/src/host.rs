@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentInbox, AgentMemory, AgentParts, Approvals, ConversationServer,
-    ConversationService, Delegation, DelegationOptions, Destinations, HandlerGuides,
-    HandlerInstructions, McpParts, McpServices, Schedule, Scheduler, ServerGuides, ServiceSearch,
+    Agent, AgentDefinition, AgentFamilies, AgentInbox, AgentMemory, AgentParts, AgentTools,
+    Approvals, ConversationServer, ConversationService, Delegation, DelegationOptions,
+    Destinations, HandlerInstructions, McpParts, McpServices, Schedule, Scheduler, ServiceSearch,
     Team, serve,
 };
 use rockbot_bus::Bus;
@@ -14,7 +14,7 @@ use rockbot_llm::{ChatModel, ModelTiers};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
-use rockbot_tools::{Guides, ToolPins, ToolRegistry, guide_tools, outputs};
+use rockbot_tools::ToolPins;
 
 use crate::{
     agent_memory,
@@ -39,6 +39,7 @@ pub(crate) struct Host {
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
     directory: CatalogDirectory,
+    _tools: AgentTools,
 }
 
 impl Host {
@@ -60,22 +61,23 @@ impl Host {
             let servers = McpServices::new(gateway, &definition);
             ServiceSearch::new(vec![Arc::new(servers)])
         });
-        let registry = Arc::new(ToolRegistry::new());
         let delegation = Delegation::new(DelegationOptions::default());
-        let own = OwnTools {
+        let families = AgentFamilies {
+            definition: &definition,
+            delegation: &delegation,
+            // Other agents are reached over a broker only.
+            exchanges_tasks: false,
             memory: memory.as_deref(),
             schedule: schedule.as_ref(),
             services: services.as_ref(),
-            delegation: &delegation,
-            has_wisps: definition.internal.wisps,
+            // The embedded handler stores outputs and runs scripts.
+            outputs: None,
+            scripts: None,
         };
-        let guides = own.register(&registry)?;
+        let mut tools = AgentTools::start(families.providers()).await;
+        let registry = tools.registry().clone();
         let discovered = fleet.discover_into(definition.name.as_str(), registry).await?;
-        let handlers = discovered.directory.view();
-        guides.add(Arc::new(HandlerGuides::new(handlers, discovered.registry.clone())));
-        if let Some(gateway) = fleet.embedded_servers() {
-            guides.add(Arc::new(ServerGuides::new(gateway, &definition)));
-        }
+        tools.add_guides(discovered.directory.view(), fleet.embedded_servers(), &definition);
         let pins = open_pins_store(settings).await?;
         let (own, registry) = (definition.name.clone(), discovered.registry);
         settings.agent.add_aliases(&registry);
@@ -133,7 +135,7 @@ impl Host {
         parts.destinations = Some(destinations.clone());
         let agent = Agent::new(parts);
         let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
-        let team = Team::new(own, registry, Arc::new(build_parts));
+        let team = Team::new(own, Arc::new(build_parts));
         let team = team.with_destinations(destinations);
         if let Some(folder) = &settings.agent.directory {
             // At once, so that the first turn is offered them. The watch reports a problem.
@@ -142,6 +144,7 @@ impl Host {
             }
             team.watch(folder.clone());
         }
+        tools.add(Arc::new(team.clone())).await;
         let inbox = serve(agent.clone(), fleet.bus.clone(), CONCURRENCY)
             .await
             .or_exit(exit::UNAVAILABLE)?;
@@ -157,6 +160,7 @@ impl Host {
             pins,
             memory,
             directory: discovered.directory,
+            _tools: tools,
         })
     }
 
@@ -185,45 +189,6 @@ impl Host {
         if let Some(pins) = self.pins {
             pins.close().await;
         }
-    }
-}
-
-/// The agent's own tools.
-struct OwnTools<'a> {
-    memory: Option<&'a AgentMemory>,
-    schedule: Option<&'a Arc<Schedule>>,
-    services: Option<&'a Arc<ServiceSearch>>,
-    delegation: &'a Arc<Delegation>,
-    has_wisps: bool,
-}
-
-impl OwnTools<'_> {
-    /// Registers the tools, and returns the guides, to which those of handlers can be added. It must run
-    /// before the discovery, so that no handler's tool takes their names.
-    fn register(self, registry: &ToolRegistry) -> Result<Arc<Guides>, Failure> {
-        let mut guides = vec![outputs::GUIDE, self.delegation.guide()];
-        let mut tools = self.delegation.tools();
-        if self.has_wisps {
-            guides.push(rockbot_agent::wisps::GUIDE);
-        }
-        if let Some(services) = self.services {
-            guides.extend([rockbot_agent::mcp::GUIDE, services.guide()]);
-            tools.push(services.tool());
-        }
-        if let Some(memory) = self.memory {
-            guides.extend(memory.guides());
-            tools.extend(memory.tools());
-        }
-        if let Some(schedule) = self.schedule {
-            guides.push(schedule.guide());
-            tools.extend(schedule.tools());
-        }
-        let guides = Guides::new(guides);
-        tools.extend(guide_tools(&guides));
-        for tool in tools {
-            registry.register(tool).or_exit(exit::SOFTWARE)?;
-        }
-        Ok(guides)
     }
 }
 

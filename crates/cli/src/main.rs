@@ -44,7 +44,7 @@ mod settings;
 mod similar_names;
 mod stored_conversations;
 mod tasks;
-mod terminal_width;
+mod terminal_size;
 mod tools;
 mod up;
 mod watch;
@@ -59,6 +59,7 @@ use rockbot_service::{exit, logging, tls::install_tls_provider};
 
 use self::{
     arguments::{Arguments, Command, Common, Mcp},
+    contexts::SelectedContextUse,
     failure::{Failure, OrExit, Outcome},
     print::{note, outln},
     settings::Settings,
@@ -116,7 +117,8 @@ fn run(arguments: Arguments) -> Outcome {
     };
     let environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let mut settings = Settings::read(&common, environment).or_exit(exit::USAGE)?;
+    let selected = command.as_ref().map_or(SelectedContextUse::Join, Command::selected_context);
+    let mut settings = Settings::read(&common, selected, environment).or_exit(exit::USAGE)?;
     if common.check_config {
         settings.validate_embedded().or_exit(exit::USAGE)?;
         outln!("the configuration is valid")?;
@@ -128,6 +130,12 @@ fn run(arguments: Arguments) -> Outcome {
     };
     if let Some(warning) = unused_servers(&common, &settings, &command) {
         note!("{warning}");
+    }
+    if let Some(name) = settings.unused_context.as_deref().map(render::clean) {
+        note!(
+            "the selected context {name} is not used: this command joins only a fleet named with --context \
+             or --bus"
+        );
     }
     install_tls_provider();
     let runtime =
@@ -152,7 +160,9 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,
-            Command::Agents => Box::pin(agents::run(settings, common.json)).await,
+            Command::Agents { command } => {
+                Box::pin(agents::run(settings, command, common.json)).await
+            }
             Command::Tasks(command) => tasks::run(settings, command, common.json).await,
             Command::Tools(arguments::Tools::List { agent: Some(agent) }) => {
                 Box::pin(agents::list_tools(settings, agent, common.json)).await

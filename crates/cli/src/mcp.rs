@@ -11,15 +11,15 @@ mod search;
 mod serve;
 mod servers_file;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use rockbot_contracts::mcp::{
     McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpRejectedTool,
     McpServerDetails, McpServerDetailsRequest,
 };
 use rockbot_service::exit;
-use rockbot_tool_rpc::mcp::McpTool;
-use rockbot_tools::ToolRegistry;
+use rockbot_tool_rpc::mcp::McpServerTools;
+use rockbot_tools::ToolProvider;
 use serde_json::json;
 
 use crate::{
@@ -180,16 +180,10 @@ async fn call(
     json: bool,
 ) -> Outcome {
     let details = details(servers, server, Some(tool.to_owned())).await?;
-    let Some(definition) = details.tools.first() else {
+    let Some(tool) = McpServerTools::new(details, &servers.gateway).list().pop() else {
         return Err(Failure::unavailable(format!("MCP server {server} has no tool {tool}")));
     };
-    let registry = Arc::new(ToolRegistry::new());
-    let name = &details.server.name;
-    let tool = McpTool::new(name, definition, servers.gateway.clone());
-    registry.register(Arc::new(tool)).or_exit(exit::UNAVAILABLE)?;
-    let registration = definition.registration(name);
-    let caller = servers.name.clone();
-    tools::invoke(registry, registration, caller, arguments, timeout, json).await
+    tools::invoke_provided(tool, servers.name.clone(), arguments, timeout, json).await
 }
 
 async fn register(

@@ -6,7 +6,7 @@ use rockbot_contracts::AgentName;
 use rockbot_rest::{EntryStatus, RestProvider, RestStatus};
 use rockbot_service::exit;
 use rockbot_tools::{
-    ToolProvider, ToolRegistry,
+    ToolProvider,
     limits::queue::{Queue, QueueRules},
 };
 use serde_json::json;
@@ -159,9 +159,6 @@ async fn call(
             "no REST tool is called {shown}; see `rockbot rest list`"
         )));
     };
-    let registration = tool.registration().clone();
-    let registry = Arc::new(ToolRegistry::new());
-    registry.register(tool).or_exit(exit::UNAVAILABLE)?;
     let caller = AgentName::new(CALLER).or_exit(exit::SOFTWARE)?;
-    tools::invoke(registry, registration, caller, arguments, timeout, json).await
+    tools::invoke_provided(tool, caller, arguments, timeout, json).await
 }

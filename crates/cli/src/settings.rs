@@ -31,7 +31,7 @@ use serde::Deserialize;
 use crate::{
     arguments::Common,
     config_folder,
-    contexts::{Contexts, SelectedContext},
+    contexts::{Contexts, SelectedContext, SelectedContextUse},
     failure::{Failure, OrExit},
 };
 
@@ -76,11 +76,14 @@ pub(crate) struct Settings {
     pub(crate) gateway: GatewaySection,
     /// The context whose broker is used.
     pub(crate) context: Option<SelectedContext>,
+    /// Name of the selected context if the command does not use it.
+    pub(crate) unused_context: Option<String>,
 }
 
 impl Settings {
     pub(crate) fn read(
         options: &Common,
+        selected: SelectedContextUse,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigProblems> {
         let environment: Vec<_> = environment.into_iter().collect();
@@ -94,6 +97,14 @@ impl Settings {
             file.is_file().then_some(file)
         });
         let context = select_context(options, folder.as_deref(), &environment);
+        let (context, unused_context) = match context {
+            _ if selected == SelectedContextUse::Join || options.context.is_some() => {
+                (context, None)
+            }
+            Ok(Some(unused)) => (Ok(None), Some(unused.name)),
+            // A command that does not use the file of the contexts does not need it.
+            Ok(None) | Err(_) => (Ok(None), None),
+        };
         let mut layers = Configuration::layered(DEFAULTS, file.as_deref(), environment);
         let mut settings = Self {
             service: layers.section("service"),
@@ -121,6 +132,7 @@ impl Settings {
             hooks: HookSettings::read(&mut layers),
             gateway: layers.section("gateway"),
             context: None,
+            unused_context,
         };
         match context {
             Ok(context) => settings.apply_context(context),

@@ -70,18 +70,32 @@ pub(crate) fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
     let mut shown = std::collections::HashSet::new();
     for session in sessions.into_iter().filter(|session| shown.insert(*session)) {
         let title = format!("conversation {}", render::short_line(session.as_str(), 64));
-        rows.push(vec![title, String::new(), String::new(), String::new(), String::new()]);
+        rows.push(vec![
+            title,
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+        ]);
         for task in tasks.iter().filter(|task| task.session_id == *session) {
             rows.push(vec![
                 format!("└ {}", render::short_line(task.task_id.as_str(), 32)),
                 state(task),
                 render::ago(task.created_ms / 1000, now),
                 spent(task),
+                task.agent
+                    .as_ref()
+                    .map(|agent| render::short_line(agent.as_str(), 32))
+                    .unwrap_or_default(),
                 render::short_line(&task.description, DESCRIPTION_CHARS),
             ]);
         }
     }
-    outln!("{}", render::table(&["task", "state", "started", "spent", "description"], rows))?;
+    outln!(
+        "{}",
+        render::table(&["task", "state", "started", "spent", "agent", "description"], rows)
+    )?;
     Ok(exit::OK)
 }
 
@@ -98,6 +112,10 @@ fn show(task: &TaskSummary, result: &str, json: bool) -> Result<(), Failure> {
         (
             "transcript",
             format!("rockbot sessions show {}", render::clean(task.task_session_id.as_str())),
+        ),
+        (
+            "agent",
+            task.agent.as_ref().map(|agent| render::clean(agent.as_str())).unwrap_or_default(),
         ),
         ("started", render::ago(task.created_ms / 1000, now)),
         ("spent", spent(task)),

@@ -15,8 +15,8 @@ use rockbot_contracts::{AgentName, SessionId, ToolRegistration};
 use rockbot_service::{Interrupts, exit};
 use rockbot_tool_rpc::catalog::{KnownHandler, MismatchedTool, PoolConflict, mismatched_tools};
 use rockbot_tools::{
-    ArgumentSchema, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints, ToolRegistry,
-    ToolResult, ToolUpdate,
+    ArgumentSchema, Tool, ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolHints,
+    ToolRegistry, ToolResult, ToolUpdate,
 };
 use serde_json::json;
 
@@ -236,6 +236,20 @@ fn describe(discovered: &Discovered, name: &str, json: bool) -> Outcome {
     let schema = serde_json::to_string_pretty(&tool.parameters).or_exit(exit::SOFTWARE)?;
     outln!("\n{bold}arguments{bold:#}\n{}", render::clean(&schema))?;
     Ok(exit::OK)
+}
+
+/// Calls a tool of a provider in this process as `caller`, and prints its progress and result.
+pub(crate) async fn invoke_provided(
+    tool: Arc<dyn Tool>,
+    caller: AgentName,
+    arguments: String,
+    timeout: Duration,
+    json: bool,
+) -> Outcome {
+    let registration = tool.registration().clone();
+    let registry = Arc::new(ToolRegistry::new());
+    registry.register(tool).or_exit(exit::UNAVAILABLE)?;
+    invoke(registry, registration, caller, arguments, timeout, json).await
 }
 
 /// Calls a tool of a registry as `caller`, and prints its progress and result.

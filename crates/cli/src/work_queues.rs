@@ -67,13 +67,16 @@ mod tests {
     use rockbot_contracts::PoolName;
 
     use super::*;
-    use crate::arguments::{Arguments, Common};
+    use crate::{
+        arguments::{Arguments, Common},
+        contexts::SelectedContextUse,
+    };
     use clap::Parser;
 
     fn settings(lines: &[(&str, &str)]) -> Settings {
         let common: Common = Arguments::parse_from(["rockbot", "doctor"]).common;
         let lines = lines.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        Settings::read(&common, lines).unwrap()
+        Settings::read(&common, SelectedContextUse::Join, lines).unwrap()
     }
 
     #[test]

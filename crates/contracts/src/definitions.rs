@@ -69,6 +69,16 @@ impl Fleet {
         Ok(Self { namespace: namespace.to_owned(), vhost: vhost.to_owned(), users })
     }
 
+    /// Adds an agent, unless the fleet has it.
+    #[must_use]
+    pub fn with_agent(mut self, agent: AgentName) -> Self {
+        let user = User::Agent(agent);
+        if !self.users.contains(&user) {
+            self.users.insert(0, user);
+        }
+        self
+    }
+
     /// Adds the handlers of these pools, each with a user of its own.
     #[must_use]
     pub fn with_pools(mut self, pools: impl IntoIterator<Item = PoolName>) -> Self {
@@ -267,8 +277,8 @@ mod tests {
         let definitions = fleet.definitions(&BTreeMap::new());
         let count = |part: &str| definitions[part].as_array().unwrap().len();
         assert_eq!((names.len(), count("permissions"), count("topic_permissions")), (9, 9, 9));
-        // Two for each of two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
-        assert_eq!((count("queues"), count("bindings")), (8, 8));
+        // Four for each of two agents, tool.invoke, tool.invoke.mcp, mcp.manage, script.invoke.
+        assert_eq!((count("queues"), count("bindings")), (12, 12));
         let table = fleet.table();
         assert!(names.iter().all(|name| table.contains(name)), "{table}");
     }

@@ -2,6 +2,11 @@
 //! text would create a new time series each.
 
 use crate::{
+    agent_card::{AgentCard, DiscoveryRefresh},
+    agent_task::{
+        AgentTaskCancelRequest, AgentTaskError, AgentTaskRequest, AgentTaskResult,
+        AgentTaskStatusUpdate,
+    },
     approval::ApprovalAnswer,
     catalog::{ToolCatalog, ToolCatalogRefresh},
     conversation::{ConversationRequest, ConversationResponse, UserFeedback},
@@ -22,7 +27,7 @@ use crate::{
 pub const OTHER: &str = "other";
 
 /// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
-const FAMILIES: [&str; 22] = [
+const FAMILIES: [&str; 27] = [
     "tool.invoke.pool",
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
@@ -45,9 +50,14 @@ const FAMILIES: [&str; 22] = [
     "user.conversation",
     "user.notice",
     "doctor.ping",
+    "agent.task.cancel",
+    "agent.task",
+    "agent.response",
+    "discovery.announce",
+    "discovery.refresh",
 ];
 
-const TYPES: [&str; 29] = [
+const TYPES: [&str; 36] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -77,6 +87,13 @@ const TYPES: [&str; 29] = [
     ScheduledEnded::TYPE,
     ForwardedMessage::TYPE,
     ForwardReceipt::TYPE,
+    AgentTaskRequest::TYPE,
+    AgentTaskCancelRequest::TYPE,
+    AgentTaskStatusUpdate::TYPE,
+    AgentTaskResult::TYPE,
+    AgentTaskError::TYPE,
+    AgentCard::TYPE,
+    DiscoveryRefresh::TYPE,
 ];
 
 /// Returns the prefix of a routing key or bare queue name, such as `tool.result` for

@@ -10,10 +10,13 @@
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`conversation`], [`approval`],
-//!   [`forward`]: payloads.
+//!   [`forward`], [`agent_task`], [`agent_card`]: payloads.
 //! - [`outside_text`]: text from others, made harmless for models and terminals.
 //! - [`period`]: the form of durations in configuration.
 
+pub mod agent_card;
+mod agent_keys;
+pub mod agent_task;
 pub mod approval;
 pub mod catalog;
 pub mod conversation;
@@ -44,6 +47,11 @@ pub mod topology;
 pub mod trace;
 pub mod user;
 
+pub use agent_card::{AgentCard, AgentSkill, DiscoveryRefresh};
+pub use agent_task::{
+    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult,
+    AgentTaskState, AgentTaskStatusUpdate, TaskArtifact, TaskBudget, TaskMessage, TaskPart,
+};
 pub use approval::{ApprovalAnswer, ApprovalDecision, ApprovalOutcome};
 pub use catalog::{
     HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolGuide, ToolHints,

@@ -11,16 +11,19 @@ pub(crate) use pattern::expression;
 
 use crate::{
     identity::{CLI, User},
+    ids::AgentName,
     pool::HandlerPool,
     shape::dead_letter_exchange,
     topology::{
-        BindingPattern, MCP_MANAGE_AT, MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey,
-        SCRIPT_RESULT, TOOL_INVOKE_MCP_AT, TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT,
-        USER_APPROVAL, USER_CONVERSATION, USER_MESSAGE, USER_NOTICE, USER_RESPONSE, doctor_ping,
-        key_segment, mcp_manage, monitored_replies, monitored_requests, quarantine_of,
-        script_invoke, tool_cancel, tool_catalog_announce, tool_catalog_refresh, tool_invoke,
-        tool_invoke_mcp, tool_meta_mcp, tool_meta_mcp_refresh, tool_result_default, user_approval,
-        user_conversation, user_message, user_notice,
+        AGENT_RESPONSE, AGENT_TASK, AGENT_TASK_CANCEL, BindingPattern, MCP_MANAGE_AT,
+        MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_INVOKE_MCP_AT,
+        TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_CONVERSATION,
+        USER_MESSAGE, USER_NOTICE, USER_RESPONSE, agent_response, agent_task, agent_task_cancel,
+        discovery_announce, discovery_refresh, doctor_ping, key_segment, mcp_manage,
+        monitored_replies, monitored_requests, quarantine_of, script_invoke, tool_cancel,
+        tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
+        tool_meta_mcp_refresh, tool_result_default, user_approval, user_conversation, user_message,
+        user_notice,
     },
 };
 
@@ -85,7 +88,10 @@ impl Grants {
                 grants.binds.push(one(&approvals));
                 grants.queues.push(each(approvals.as_str()));
                 grants.publishes.push(one(&user_notice(agent)));
-                grants.with_work_queue(inbox).with_work_queue(user_conversation(agent))
+                grants
+                    .with_other_agents(agent)
+                    .with_work_queue(inbox)
+                    .with_work_queue(user_conversation(agent))
             }
             User::Cli => {
                 let mut grants = Self::caller(CLI);
@@ -101,6 +107,13 @@ impl Grants {
                 grants.publishes.push(each(doctor_ping().as_str()));
                 grants.binds.push(each(USER_NOTICE));
                 grants.queues.push(BindingPattern::new(&format!("{USER_NOTICE}.*.*")));
+                grants.publishes.extend([each(AGENT_TASK), each(AGENT_TASK_CANCEL)]);
+                grants.publishes.push(one(&discovery_refresh()));
+                grants.binds.push(one(&discovery_announce()));
+                grants.queues.push(each(discovery_announce().as_str()));
+                // A process of the command line has no work queue for responses.
+                grants.binds.push(each_instance(AGENT_RESPONSE, CLI));
+                grants.queues.push(each_instance(AGENT_RESPONSE, CLI));
                 let works = [tool_invoke(), tool_invoke_mcp(), mcp_manage(), script_invoke()];
                 let families = [each(TOOL_INVOKE_POOL), each(USER_MESSAGE)];
                 grants.inspects = works.iter().map(one).chain(families).collect();
@@ -115,7 +128,9 @@ impl Grants {
                     work_queues: Vec::new(),
                     inspects: works.iter().map(one).collect(),
                 };
-                for family in [TOOL_INVOKE_POOL, USER_MESSAGE, USER_CONVERSATION] {
+                for family in
+                    [TOOL_INVOKE_POOL, USER_MESSAGE, USER_CONVERSATION, AGENT_TASK, AGENT_RESPONSE]
+                {
                     grants.inspects.push(each(family));
                     grants.publishes.push(each(family));
                     grants.queues.push(BindingPattern::new(&format!("{family}.*.dlq")));
@@ -223,6 +238,26 @@ impl Grants {
             work_queues: Vec::new(),
             inspects: Vec::new(),
         }
+    }
+
+    /// Adds the exchange with other agents: tasks and cancels to all of them, and responses to all that asked;
+    /// its own tasks, the responses to its own requests, and announcements.
+    fn with_other_agents(mut self, agent: &AgentName) -> Self {
+        let (announce, refresh) = (discovery_announce(), discovery_refresh());
+        self.publishes.extend([
+            each(AGENT_TASK),
+            each(AGENT_TASK_CANCEL),
+            each(AGENT_RESPONSE),
+            each_caller_instance(AGENT_RESPONSE),
+            one(&announce),
+            one(&refresh),
+        ]);
+        for topic in [&announce, &refresh] {
+            self.binds.push(one(topic));
+            self.queues.push(each(topic.as_str()));
+        }
+        self.binds.push(one(&agent_task_cancel(agent)));
+        self.with_work_queue(agent_task(agent)).with_work_queue(agent_response(agent))
     }
 
     /// Adds a work queue named after its key.

@@ -4,8 +4,8 @@ use crate::{
     ids::{AgentName, InstanceId},
     segment::key_segment,
     topology::{
-        MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS, TOOL_RESULT,
-        USER_RESPONSE,
+        AGENT_RESPONSE, MCP_MANAGE_RESPONSE, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_PROGRESS,
+        TOOL_RESULT, USER_RESPONSE,
     },
 };
 
@@ -117,12 +117,18 @@ pub fn is_script_reply(key: &RoutingKey) -> bool {
     key.is_in(SCRIPT_RESULT) && caller_of(key).is_some()
 }
 
+/// Returns whether `key` is an address for statuses and results of tasks between agents.
+#[must_use]
+pub fn is_agent_response(key: &RoutingKey) -> bool {
+    key.is_in(AGENT_RESPONSE) && caller_of(key).is_some()
+}
+
 /// Returns the caller's segment of a reply address, such as `tool.result.<caller>.<instance>`, or of a
 /// progress address; `None` for other keys.
 #[must_use]
 pub fn caller_of(reply_to: &RoutingKey) -> Option<&str> {
     let key = reply_to.as_str();
-    let families = [TOOL_RESULT, TOOL_PROGRESS, MCP_MANAGE_RESPONSE, SCRIPT_RESULT];
+    let families = [TOOL_RESULT, TOOL_PROGRESS, MCP_MANAGE_RESPONSE, SCRIPT_RESULT, AGENT_RESPONSE];
     let own = families.iter().find_map(|family| key.strip_prefix(family));
     own?.strip_prefix('.')?.split('.').next()
 }
@@ -161,6 +167,11 @@ mod tests {
         assert_eq!(progress_key(&key("script.result")), None);
         assert_eq!(caller_of(&key("tool.result.a.b")), Some("a"));
         assert_eq!(caller_of(&key("tool.progress.a.b")), Some("a"));
+        assert_eq!(caller_of(&key("agent.response.a")), Some("a"));
+        assert_eq!(caller_of(&key("agent.response.a.b")), Some("a"));
+        assert!(is_agent_response(&key("agent.response.a")));
+        assert!(!is_agent_response(&key("agent.response")));
+        assert!(!is_agent_response(&key("agent.task.a")));
         assert_eq!(caller_of(&key("tool.result")), None);
         assert_eq!(caller_of(&key("script.result.a.b")), Some("a"));
         assert!(is_script_reply(&key("script.result.a.b")));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{SessionId, TaskId},
+    ids::{AgentName, SessionId, TaskId},
     spending::Spending,
 };
 
@@ -15,6 +15,8 @@ pub enum TaskState {
     Submitted,
     /// It runs, or waits for a process that continues it.
     Running,
+    /// It waits for an answer to its question.
+    InputRequired,
     /// It was cancelled, and its end is not confirmed.
     Cancelling,
     /// It ended with a result.
@@ -43,6 +45,7 @@ impl TaskState {
         match self {
             Self::Submitted => "submitted",
             Self::Running => "running",
+            Self::InputRequired => "input_required",
             Self::Cancelling => "cancelling",
             Self::Completed => "completed",
             Self::Failed => "failed",
@@ -63,6 +66,9 @@ pub struct TaskSummary {
     pub session_id: SessionId,
     /// The conversation in which it is done.
     pub task_session_id: SessionId,
+    /// The other agent: the one that does it, or that asked for it. Absent for a sub-agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
     /// Its description, at most 200 characters.
     pub description: String,
     /// Its state.

@@ -14,9 +14,12 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AgentName, InstanceId};
 
 pub use crate::{
+    agent_keys::{
+        agent_response, agent_response_at, agent_task, agent_task_cancel, agent_task_queue,
+    },
     reply_address::{
-        ReplyAddress, caller_of, is_mcp_manage_reply, is_script_reply, is_tool_reply,
-        is_user_reply, progress_key,
+        ReplyAddress, caller_of, is_agent_response, is_mcp_manage_reply, is_script_reply,
+        is_tool_reply, is_user_reply, progress_key,
     },
     segment::{key_segment, stable_hash},
 };
@@ -376,6 +379,9 @@ pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
 pub(crate) const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_NOTICE: &str = "user.notice";
+pub(crate) const AGENT_TASK: &str = "agent.task";
+pub(crate) const AGENT_TASK_CANCEL: &str = "agent.task.cancel";
+pub(crate) const AGENT_RESPONSE: &str = "agent.response";
 pub(crate) const MONITOR: &str = "monitor";
 /// Name prefixes of reply queues.
 pub(crate) const REPLY_FAMILIES: [&str; 4] =
@@ -436,6 +442,14 @@ fixed_key!(
 fixed_key!(
     /// Requests to run a script.
     script_invoke = "script.invoke"
+);
+fixed_key!(
+    /// Agents that can be asked, to every agent.
+    discovery_announce = "discovery.announce"
+);
+fixed_key!(
+    /// Request to every agent to announce itself.
+    discovery_refresh = "discovery.refresh"
 );
 
 /// Requests to run a tool of an MCP server that only one bridge process serves:

@@ -253,9 +253,10 @@ pub enum ReplyBody {
         /// Name of the agent.
         to: String,
     },
-    /// The model reported how far the task is.
+    /// Progress of the task.
     TaskStatus {
-        /// `starting`, `in-progress` or `completed`.
+        /// `starting`, `in-progress` or `completed`, as the model reported; or `waiting` while the agent's store
+        /// of conversations is unavailable.
         status: String,
         /// The part that is done, at most 500 characters.
         done: String,

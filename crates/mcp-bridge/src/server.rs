@@ -272,15 +272,20 @@ impl ConnectionTask {
     }
 
     fn set_state(&self, state: ServerState) {
+        // Published first: who waits for the state reads the published one next.
+        self.publish(&state);
         self.state.send_replace(state);
-        self.publish_state();
     }
 
     /// Publishes the current state for people.
     fn publish_state(&self) {
+        self.publish(&self.state.borrow());
+    }
+
+    fn publish(&self, state: &ServerState) {
         let config = self.caller.config();
         let listed = self.context.catalog.listed_tools(&config.name);
-        let status = ServerStatus::new(config, &self.state.borrow(), listed);
+        let status = ServerStatus::new(config, state, listed);
         self.context.states.publish(status.announced(self.restarts));
     }
 

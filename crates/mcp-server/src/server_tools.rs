@@ -7,9 +7,9 @@ use rockbot_contracts::{
     mcp::{McpServerDetails, McpServerDetailsRequest, McpServerSummary, McpToolDefinition},
     outside_text::{is_name, plain},
 };
-use rockbot_tool_rpc::mcp::{McpGateway, McpIndex, McpTool};
+use rockbot_tool_rpc::mcp::{McpGateway, McpIndex, McpServerTools};
 use rockbot_tools::{
-    ToolRegistry,
+    ToolProvider, ToolRegistry,
     names::{DEFAULT_NAME_BYTES, sanitize, with_hash},
 };
 use tokio::{
@@ -125,26 +125,30 @@ impl Servers {
         is_complete
     }
 
-    fn register(&mut self, details: McpServerDetails) {
-        let McpServerDetails { server, mut tools, .. } = details;
-        tools.retain(|tool| is_name(&tool.name));
-        tools.truncate(MAX_TOOLS);
-        let known = self.loaded.remove(&server.name.to_lowercase()).unwrap_or_default();
-        let mut names = Vec::with_capacity(tools.len());
-        for mut definition in tools {
-            let name = self.name_of(&server.name, &definition, &known.names, &names);
-            describe(&server.name, &mut definition);
+    fn register(&mut self, mut details: McpServerDetails) {
+        let (server, fingerprint) =
+            (details.server.name.clone(), details.server.fingerprint.clone());
+        details.tools.retain(|tool| is_name(&tool.name));
+        details.tools.truncate(MAX_TOOLS);
+        let known = self.loaded.remove(&server.to_lowercase()).unwrap_or_default();
+        let mut taken = Vec::with_capacity(details.tools.len());
+        for definition in &mut details.tools {
+            let name = self.name_of(&server, definition, &known.names, &taken);
+            describe(&server, definition);
             definition.model_name.clone_from(&name);
-            let tool = McpTool::new(&server.name, &definition, self.gateway.clone());
-            match self.registry.replace(Arc::new(tool)) {
+            taken.push(name);
+        }
+        let mut names = Vec::with_capacity(taken.len());
+        for tool in McpServerTools::new(details, &self.gateway).list() {
+            let name = tool.registration().name.clone();
+            match self.registry.replace(tool) {
                 Ok(()) => names.push(name),
-                Err(error) => warn!(server = %server.name, %error, "MCP tool rejected"),
+                Err(error) => warn!(%server, %error, "MCP tool rejected"),
             }
         }
         let gone = known.names.iter().filter(|name| !names.contains(name));
         gone.for_each(|tool| _ = self.registry.unregister(tool));
-        let loaded = Loaded { fingerprint: server.fingerprint, names };
-        self.loaded.insert(server.name.to_lowercase(), loaded);
+        self.loaded.insert(server.to_lowercase(), Loaded { fingerprint, names });
     }
 
     /// Returns the name of a tool: the wanted one, or one with a hash if another tool has it.

@@ -5,17 +5,14 @@
 //! schemes, so that only the documents themselves are judged.
 #![allow(clippy::print_stdout, reason = "the program reports to a terminal")]
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+mod corpus;
 
-use rockbot_rest::openapi::{Document, ImportOptions, SchemeCredentials, import};
+use std::{collections::BTreeMap, fs, path::Path, time::Instant};
+
+use rockbot_rest::openapi::{Document, import};
 use rockbot_tools::{ArgumentSchema, registry::MAX_DEFINITION_BYTES};
-use secrecy::SecretString;
-use url::Url;
+
+use self::corpus::{Corpus, options};
 
 #[derive(Default)]
 struct Survey {
@@ -32,31 +29,13 @@ struct Survey {
 }
 
 fn main() -> std::io::Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().unwrap_or_else(|| ".".to_owned());
-    let every = arguments.next().and_then(|every| every.parse().ok()).unwrap_or(1).max(1);
-    let mut files = Vec::new();
-    collect(Path::new(&folder), &mut files)?;
-    files.sort();
+    let corpus = Corpus::from_arguments()?;
     let started = Instant::now();
     let mut survey = Survey::default();
-    for file in files.iter().step_by(every) {
+    for file in &corpus.files {
         survey.read(file)?;
     }
     survey.print(started.elapsed().as_secs_f64());
-    Ok(())
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else if matches!(ending, Some("json" | "yaml" | "yml")) {
-            files.push(path);
-        }
-    }
     Ok(())
 }
 
@@ -72,8 +51,11 @@ impl Survey {
             }
         };
         self.documents += 1;
-        let imported = import(&document, &options(&document));
-        let spent = started.elapsed().as_millis();
+        let parsed = started.elapsed();
+        let options = options(&text, &document);
+        let started = Instant::now();
+        let imported = import(&document, &options);
+        let spent = (parsed + started.elapsed()).as_millis();
         if spent > self.slowest.0 {
             self.slowest = (spent, file.display().to_string());
         }
@@ -130,25 +112,4 @@ fn peak_memory() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes / 1024)
-}
-
-fn options(document: &Document) -> ImportOptions {
-    let secret = || Some(SecretString::from("secret-of-the-survey"));
-    let credentials = || SchemeCredentials {
-        value: secret(),
-        token: secret(),
-        user: Some("user".to_owned()),
-        password: secret(),
-        ..SchemeCredentials::default()
-    };
-    let schemes = document.security_schemes().into_iter();
-    let servers = document.servers().into_iter().filter_map(|server| Url::parse(server).ok());
-    ImportOptions {
-        credential_origins: servers.map(|url| url.origin().ascii_serialization()).collect(),
-        auth: schemes.map(|name| (name.to_owned(), credentials())).collect(),
-        document_url: Url::parse("https://api.example.com/openapi.json").ok(),
-        deprecated: true,
-        allow_plain_http: true,
-        ..ImportOptions::default()
-    }
 }

@@ -29,7 +29,7 @@ impl ToolProvider for ScriptsProvider {
         vec![self.0.clone()]
     }
 
-    fn guide(&self) -> Option<Guide> {
-        Some(GUIDE)
+    fn guides(&self) -> Vec<Guide> {
+        vec![GUIDE]
     }
 }

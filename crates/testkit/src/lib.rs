@@ -12,6 +12,7 @@ pub mod fixture;
 pub mod intercepted_bus;
 pub mod intercepted_store;
 pub mod management;
+pub mod mcp_comparison;
 pub mod mcp_conformance;
 pub mod mcp_servers;
 pub mod openapi_mock;

@@ -42,6 +42,12 @@ impl Management {
         Self::new(&url)
     }
 
+    /// Returns a client of the same broker with another user.
+    #[must_use]
+    pub fn with_login(&self, user: &str, password: &str) -> Self {
+        Self { login: format!("{user}:{password}"), host: self.host.clone() }
+    }
+
     /// Sends one request to `/api/PATH` and returns the body of the response.
     ///
     /// # Errors

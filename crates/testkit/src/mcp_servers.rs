@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::broker::{ProcessGuard, StopSignal, free_port, is_listening, tail, wait_before_poll};
+use crate::mcp_comparison::{ComparedServer, QUICK_SERVERS};
 
 const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 /// The time limit until a server listens. Two seconds are usual.
@@ -23,6 +24,9 @@ pub enum McpPeer {
     Filesystem,
     /// npm's `server-memory`; `MEMORY_FILE_PATH` in its environment names its file.
     Memory,
+    /// npm's `brave-search-mcp-server`; `BRAVE_API_KEY` and `BRAVE_BASE_URL` in its environment are its key and
+    /// the URL of the service.
+    BraveSearch,
     /// PyPI's `mcp-server-time`.
     Time,
     /// PyPI's `mcp-server-git`; takes `--repository FOLDER` and needs `git` on `PATH`.
@@ -56,6 +60,7 @@ impl McpPeer {
             Self::Everything => ("everything", &["stdio"]),
             Self::Filesystem => ("filesystem", &[]),
             Self::Memory => ("memory", &[]),
+            Self::BraveSearch => ("brave-search", &[]),
             Self::Time => ("time", &[]),
             Self::Git => ("git", &[]),
             Self::FastMcp => ("fastmcp", &[]),
@@ -80,6 +85,16 @@ fn program(name: &str) -> PathBuf {
         "the directory in {VARIABLE} has no {name}: run `cargo xtask mcp-peers` and set it as it says"
     );
     program
+}
+
+/// Returns the servers of `xtask/mcp-servers.toml` that are quick to start.
+///
+/// # Panics
+/// When they are not installed; the message says what to do.
+#[must_use]
+pub fn quick_servers() -> Vec<ComparedServer> {
+    let servers = std::fs::read(program(QUICK_SERVERS)).expect("a readable file");
+    serde_json::from_slice(&servers).expect("written by cargo xtask mcp-peers")
 }
 
 /// A server over HTTP.

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use rockbot_contracts::{AgentName, PoolName, definitions::Fleet};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use crate::{
     fixture::{fresh_namespace, test_broker_url},
@@ -27,6 +28,17 @@ pub const OTHER_NAMESPACE_USER: &str = "elsewhere.tool-handler";
 #[derive(Debug)]
 pub struct FleetVhost {
     name: String,
+}
+
+/// Permissions of a user: regular expressions over names of queues and exchanges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permissions {
+    /// Those that it may declare and delete.
+    pub configure: String,
+    /// Those that it may publish to, and bind.
+    pub write: String,
+    /// Those that it may consume, and bind to.
+    pub read: String,
 }
 
 impl FleetVhost {
@@ -68,7 +80,7 @@ impl FleetVhost {
         let definitions = definitions.to_string();
         let import =
             move || Management::of_test_broker()?.request("POST", "definitions", &definitions);
-        let imported = tokio::task::spawn_blocking(import).await.expect("no panic");
+        let imported = spawn_blocking(import).await.expect("no panic");
         imported.expect("the test broker imports the definitions");
         vhost
     }
@@ -83,9 +95,68 @@ impl FleetVhost {
             "definition": { "max-length": messages }, "priority": 100,
         });
         let path = format!("policies/{}/limit-{queue}", self.name);
-        let set = move || Management::of_test_broker()?.request("PUT", &path, &policy.to_string());
-        let set = tokio::task::spawn_blocking(set).await.expect("no panic");
-        set.expect("the test broker accepts the policy");
+        self.manage("PUT", path, policy.to_string()).await;
+    }
+
+    /// Deletes a queue, which cancels its consumers.
+    ///
+    /// # Panics
+    /// When the broker refuses it.
+    pub async fn delete_queue(&self, queue: &str) {
+        self.manage("DELETE", format!("queues/{}/{queue}", self.name), String::new()).await;
+    }
+
+    /// Returns the permissions of a user, for [`set_permissions`](Self::set_permissions).
+    ///
+    /// # Panics
+    /// When the user has none.
+    pub async fn permissions(&self, user: &str) -> Permissions {
+        let path = format!("permissions/{}/{user}", self.name);
+        let response = self.manage("GET", path, String::new()).await;
+        let granted: Value = serde_json::from_str(&response).expect("a JSON document");
+        let text = |name: &str| granted[name].as_str().expect("an expression").to_owned();
+        let [configure, write, read] = ["configure", "write", "read"].map(text);
+        Permissions { configure, write, read }
+    }
+
+    /// Replaces the permissions of a user. Open channels may keep those that they have used.
+    ///
+    /// # Panics
+    /// When the broker refuses them.
+    pub async fn set_permissions(&self, user: &str, permissions: &Permissions) {
+        let Permissions { configure, write, read } = permissions;
+        let body = json!({"configure": configure, "write": write, "read": read}).to_string();
+        self.manage("PUT", format!("permissions/{}/{user}", self.name), body).await;
+    }
+
+    /// Publishes a message as `user`, with properties and headers that this project's clients do not send.
+    /// The user may use the management API from then on; its permissions stay the same.
+    ///
+    /// # Panics
+    /// When the broker refuses it, or routes it to no queue.
+    pub async fn publish_raw(&self, user: &str, exchange: &str, message: &Value) {
+        let body = json!({
+            "password_hash": PASSWORD_HASH, "hashing_algorithm": "rabbit_password_hashing_sha256",
+            "tags": "management",
+        });
+        self.manage("PUT", format!("users/{user}"), body.to_string()).await;
+        let path = format!("exchanges/{}/{exchange}/publish", self.name);
+        let (user, message) = (user.to_owned(), message.to_string());
+        let publish = move || {
+            Management::of_test_broker()?
+                .with_login(&user, PASSWORD)
+                .request("POST", &path, &message)
+        };
+        let response = spawn_blocking(publish).await.expect("no panic").expect("published");
+        assert!(response.contains("\"routed\":true"), "{response}");
+    }
+
+    async fn manage(&self, method: &'static str, path: String, body: String) -> String {
+        let request = move || Management::of_test_broker()?.request(method, &path, &body);
+        spawn_blocking(request)
+            .await
+            .expect("no panic")
+            .expect("the test broker accepts the request")
     }
 
     /// Returns the AMQP URL for a user, who has [`PASSWORD`].

@@ -78,9 +78,9 @@ impl AttachedProviders {
     /// Returns the guides of the providers, at most [`ToolGuide::MAX_ENTRIES`].
     #[must_use]
     pub fn guides(&self) -> Vec<ToolGuide> {
-        let guides = self.providers.iter().filter_map(|provider| {
-            let guide = provider.guide()?;
-            Some(guide.announced(provider.source()))
+        let guides = self.providers.iter().flat_map(|provider| {
+            let source = provider.source();
+            provider.guides().into_iter().map(move |guide| guide.announced(source.clone()))
         });
         guides.take(ToolGuide::MAX_ENTRIES).collect()
     }

@@ -4,19 +4,27 @@ use std::{fmt, sync::Arc};
 
 use rockbot_contracts::ToolSource;
 
-use crate::{provider::ToolProvider, tool::Tool};
+use crate::{guides::Guide, provider::ToolProvider, tool::Tool};
 
 /// A provider of tools that never change.
 pub struct FixedTools {
     source: ToolSource,
     tools: Vec<Arc<dyn Tool>>,
+    guides: Vec<Guide>,
 }
 
 impl FixedTools {
     /// Creates a provider of these tools.
     #[must_use]
     pub fn new(source: ToolSource, tools: Vec<Arc<dyn Tool>>) -> Self {
-        Self { source, tools }
+        Self { source, tools, guides: Vec::new() }
+    }
+
+    /// Adds guides.
+    #[must_use]
+    pub fn with_guides(mut self, guides: impl IntoIterator<Item = Guide>) -> Self {
+        self.guides.extend(guides);
+        self
     }
 }
 
@@ -27,6 +35,10 @@ impl ToolProvider for FixedTools {
 
     fn list(&self) -> Vec<Arc<dyn Tool>> {
         self.tools.clone()
+    }
+
+    fn guides(&self) -> Vec<Guide> {
+        self.guides.clone()
     }
 }
 

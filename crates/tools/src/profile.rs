@@ -87,7 +87,13 @@ impl ToolProfile {
     /// Returns the profile with this name. Profiles are recorded by their names.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
-        let known = [Self::main(), Self::scheduled(), Self::subagent(), Self::a2a_synthesis()];
+        let known = [
+            Self::main(),
+            Self::scheduled(),
+            Self::subagent(),
+            Self::peer(),
+            Self::a2a_synthesis(),
+        ];
         known.into_iter().find(|profile| profile.name == name)
     }
 
@@ -142,6 +148,19 @@ impl ToolProfile {
         &SUBAGENT
     }
 
+    /// `Peer`: like `Subagent`, and without scheduling tasks. For work of another agent, which no user
+    /// attends.
+    #[must_use]
+    pub fn peer() -> &'static Self {
+        static PEER: LazyLock<ToolProfile> = LazyLock::new(|| {
+            ToolProfile::subagent()
+                .clone()
+                .with_name("Peer")
+                .denying(ToolSet::from_names(&["schedule_task"]))
+        });
+        &PEER
+    }
+
     /// `A2ASynthesis`: without calling other agents. For turns about a message from another agent,
     /// because two agents could otherwise reply to each other forever.
     #[must_use]
@@ -179,11 +198,13 @@ pub enum EntryPoint {
     LateA2aReply,
     /// Results of sub-agents.
     SubagentResult,
+    /// Work for another agent of the bus.
+    A2aTask,
 }
 
 impl EntryPoint {
     /// All entry points.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::UserTurn,
         Self::Feedback,
         Self::Subagent,
@@ -194,7 +215,14 @@ impl EntryPoint {
         Self::A2aInputRequired,
         Self::LateA2aReply,
         Self::SubagentResult,
+        Self::A2aTask,
     ];
+
+    /// Returns `true` for turns of handed over work, which its record continues, and not its user.
+    #[must_use]
+    pub const fn is_handed_over(self) -> bool {
+        matches!(self, Self::Subagent | Self::A2aTask)
+    }
 
     /// Returns the profile of such a turn.
     #[must_use]
@@ -202,6 +230,7 @@ impl EntryPoint {
         match self {
             Self::UserTurn | Self::Feedback => ToolProfile::main(),
             Self::Subagent => ToolProfile::subagent(),
+            Self::A2aTask => ToolProfile::peer(),
             Self::ScheduledTask | Self::SubagentResult => ToolProfile::scheduled(),
             Self::A2aResult
             | Self::A2aStatus
@@ -253,6 +282,22 @@ mod tests {
             assert_eq!(ToolProfile::named(entry.profile().name()), Some(entry.profile()));
         }
         assert_eq!(ToolProfile::named("Admin"), None);
+    }
+
+    #[test]
+    fn turns_on_messages_of_agents_call_no_agent() {
+        for entry in [
+            EntryPoint::A2aResult,
+            EntryPoint::A2aStatus,
+            EntryPoint::A2aError,
+            EntryPoint::A2aInputRequired,
+            EntryPoint::LateA2aReply,
+        ] {
+            assert!(!entry.profile().permits("invoke_agent", &ToolSource::A2a), "{entry:?}");
+        }
+        for entry in [EntryPoint::SubagentResult, EntryPoint::A2aTask, EntryPoint::Subagent] {
+            assert!(!entry.profile().permits("spawn_subagent", &ToolSource::Subagent), "{entry:?}");
+        }
     }
 
     #[test]

@@ -89,9 +89,9 @@ pub trait ToolProvider: Send + Sync + 'static {
         None
     }
 
-    /// Returns the guide on its tools, if there is one. Handlers announce it.
-    fn guide(&self) -> Option<Guide> {
-        None
+    /// Returns the guides on its tools. Handlers announce them, and agents offer those of their own tools.
+    fn guides(&self) -> Vec<Guide> {
+        Vec::new()
     }
 
     /// Returns a receiver that is notified when the list or the instructions change; `None` when they

@@ -8,7 +8,11 @@ use std::{
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::ToolFailure, filter::ToolFilter, profile::ToolProfile};
+use crate::{
+    failure::ToolFailure,
+    filter::ToolFilter,
+    profile::{EntryPoint, ToolProfile},
+};
 
 /// Maximum number of handovers between agents within one piece of work.
 pub const MAX_HANDOVERS: usize = 3;
@@ -19,6 +23,10 @@ pub const MAX_GENERATIONS: u32 = 3;
 
 /// Name of the tool that reports on handed over work.
 pub const REPORT_PROGRESS: &str = "report_progress";
+/// Name of the tool that asks the agent that handed the work over.
+pub const REQUEST_INPUT: &str = "request_input";
+/// Name of the tool that passes the question of another agent on to the user.
+pub const ASK_PERSON: &str = "agent__ask_person";
 
 /// Tools that a turn may use: those that both its profile and its agent's filter permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +42,8 @@ pub struct ToolScope {
     is_task: bool,
     /// Turns on results of handed over work since the last message of a user.
     generation: u32,
+    /// Why the turn starts, if it is known.
+    entry: Option<EntryPoint>,
 }
 
 /// Reason why a tool is outside of a scope, addressed to a model.
@@ -54,6 +64,12 @@ pub enum ScopeError {
     /// The tool reports on handed over work, and the turn does none.
     #[error("only a sub-agent may use that tool; answer the user instead")]
     NotATask,
+    /// The tool asks the agent that handed the work over, and none did.
+    #[error("only a task of another agent may use that tool; ask the user in your answer")]
+    NotForAgent,
+    /// The tool passes a question on, and the turn has none.
+    #[error("there is no question of another agent to pass on; ask the user in your answer")]
+    NoQuestion,
     /// Work and results went back and forth too often without a user.
     #[error(
         "this work went back and forth {MAX_GENERATIONS} times without a user; answer with what you have"
@@ -72,7 +88,8 @@ impl ToolScope {
     #[must_use]
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
         let (profiles, agents) = (vec![profile], Vec::new());
-        Self { profiles, filter, steps: Vec::new(), agents, is_task: false, generation: 0 }
+        let (is_task, generation, entry) = (false, 0, None);
+        Self { profiles, filter, steps: Vec::new(), agents, is_task, generation, entry }
     }
 
     /// Returns a scope of all tools, for tool handlers: callers enforce their own scopes.
@@ -142,6 +159,18 @@ impl ToolScope {
         Self { generation, ..self }
     }
 
+    /// Sets why the turn starts, for tools that only turns of one kind may use.
+    #[must_use]
+    pub fn with_entry(self, entry: EntryPoint) -> Self {
+        Self { entry: Some(entry), ..self }
+    }
+
+    /// Returns the agents that handed the work over, the current one last.
+    #[must_use]
+    pub fn agents(&self) -> &[AgentName] {
+        &self.agents
+    }
+
     /// Returns what limits work that the turn hands over.
     #[must_use]
     pub fn to_recorded(&self) -> RecordedScope {
@@ -163,6 +192,14 @@ impl ToolScope {
         }
         if name == REPORT_PROGRESS && *source == ToolSource::Internal && !self.is_task {
             return Err(ScopeError::NotATask);
+        }
+        if *source == ToolSource::Internal {
+            if name == REQUEST_INPUT && self.entry != Some(EntryPoint::A2aTask) {
+                return Err(ScopeError::NotForAgent);
+            }
+            if name == ASK_PERSON && self.entry != Some(EntryPoint::A2aInputRequired) {
+                return Err(ScopeError::NoQuestion);
+            }
         }
         let hands_over =
             matches!(source, ToolSource::Subagent | ToolSource::A2a | ToolSource::Wisp);
@@ -274,6 +311,16 @@ mod tests {
             let scope = scope.clone().with_generation(generation);
             assert_eq!(scope.check("invoke_agent", &ToolSource::A2a), expected);
             assert_eq!(scope.check("read_file", &ToolSource::Files), Ok(()));
+        }
+    }
+
+    #[test]
+    fn questions_are_asked_by_turns_of_their_kind() {
+        for entry in EntryPoint::ALL {
+            let scope = ToolScope::new(entry.profile(), ToolFilter::default()).with_entry(entry);
+            let may = |name| scope.check(name, &ToolSource::Internal).is_ok();
+            assert_eq!(may(REQUEST_INPUT), entry == EntryPoint::A2aTask, "{entry:?}");
+            assert_eq!(may(ASK_PERSON), entry == EntryPoint::A2aInputRequired, "{entry:?}");
         }
     }
 

@@ -89,8 +89,8 @@ impl ToolProvider for WebProvider {
         Some(text.to_owned())
     }
 
-    fn guide(&self) -> Option<Guide> {
-        Some(GUIDE)
+    fn guides(&self) -> Vec<Guide> {
+        vec![GUIDE]
     }
 }
 

@@ -26,6 +26,18 @@ export const registration = {
   hints: { readOnly: true, destructive: false, idempotent: true, openWorld: false },
 };
 
+const markdown = `# Regular expressions
+
+\`test_regex\` shows what a JavaScript expression matches, before you use it elsewhere.
+
+1. Without the flag \`i\` the case matters; \`m\` lets \`^\` and \`$\` match at each line.
+2. The result has one JSON object per match: position, text and groups; "no match" without any.
+3. An expression that backtracks for long is stopped at the deadline of the call. Use \`[^"]*\` rather than
+   \`.*\` between quotes.
+`;
+
+export const guides = [{ source: "text", name: "regex", summary: "Testing regular expressions on a text", markdown }];
+
 type Arguments = { pattern: string; text: string; flags?: string };
 
 /** Throws unless the value matches the schema of the tool. */

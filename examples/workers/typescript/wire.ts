@@ -61,8 +61,8 @@ export function withHeartbeat(broker: string): string {
 }
 
 /** Returns the milliseconds left: the smaller of the time budget and the time until the deadline. */
-export function remaining(headers: Record<string, unknown>, fallback: number): number {
-  const numbers = [Number(headers["rb-timeout-ms"] ?? fallback), Number(headers["rb-deadline"] ?? Infinity) - Date.now()];
+export function remaining(headers: Record<string, unknown>): number {
+  const numbers = [Number(headers["rb-timeout-ms"] ?? 60_000), Number(headers["rb-deadline"] ?? Infinity) - Date.now()];
   if (numbers.some(Number.isNaN)) throw new Error("the time budget is not a number");
   return Math.min(...numbers, DAY);
 }

@@ -5,7 +5,6 @@
 import { createHash } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import amqp, { type Channel, type ConfirmChannel, type ConsumeMessage } from "amqplib";
-import { Permits } from "./permits.ts";
 import * as tool from "./test_regex.ts";
 import * as wire from "./wire.ts";
 import { failure, key, namespace, queue, type Outcome } from "./wire.ts";
@@ -29,8 +28,7 @@ type Call = wire.Request & { replyTo: string; trace: wire.Trace; copies: Consume
 
 class Session {
   readonly running = new Map<string, Call>();
-  readonly cancelled = new Map<string, number>();
-  readonly permits = new Permits(CONCURRENCY);
+  readonly cancelled = new Set<string>();
   readonly requests: ConfirmChannel;
   readonly notices: Channel;
 
@@ -53,7 +51,7 @@ class Session {
     await this.subscribe("tool.catalog.refresh", () => this.announce());
     await requests.assertQueue(queue, wire.workQueue);
     await requests.bindQueue(queue, namespace, key);
-    await requests.prefetch(2 * CONCURRENCY);
+    await requests.prefetch(CONCURRENCY);
     const limit = { "x-consumer-timeout": 90_000_000 };
     // Without a message, the broker has cancelled the consumer: the queue was deleted.
     const receive = (message: ConsumeMessage | null) => (message ? this.onRequest(message) : lost());
@@ -73,7 +71,8 @@ class Session {
     const [tools, removed] = stopping.signal.aborted ? [[], names] : [[tool.registration], []];
     const fingerprint = createHash("sha256").update(JSON.stringify(tools)).digest("hex").slice(0, 16);
     const { service: handler, instance } = wire;
-    const catalog = { handler, instance, invokeKey: key, tools, removed, fingerprint };
+    const guides = tools.length > 0 ? tool.guides : [];
+    const catalog = { handler, instance, invokeKey: key, tools, removed, fingerprint, guides };
     this.notify("tool.catalog.announce", "ToolCatalog", catalog, undefined, {});
   }
 
@@ -86,14 +85,13 @@ class Session {
     }
   }
 
-  onCancel({ content, properties }: ConsumeMessage): void {
+  onCancel({ content }: ConsumeMessage): void {
     try {
       const id = wire.cancelledCall(content);
       this.running.get(id)?.stop.abort(new Stopped("cancelled"));
-      // The request, or a copy of it, may still arrive.
-      for (const [call, until] of this.cancelled) if (until < Date.now()) this.cancelled.delete(call);
-      const until = Date.now() + wire.remaining(properties.headers ?? {}, 120_000);
-      if (this.cancelled.size < MAX_CANCELS) this.cancelled.set(id, until);
+      this.cancelled.add(id); // the request, or a copy of it, may still arrive
+      const [oldest] = this.cancelled;
+      if (oldest && this.cancelled.size > MAX_CANCELS) this.cancelled.delete(oldest);
     } catch {
       console.warn("unreadable cancel");
     }
@@ -110,7 +108,7 @@ class Session {
     let left: number;
     try {
       Object.assign(call, wire.read(properties, message.content));
-      left = wire.remaining(headers, 60_000);
+      left = wire.remaining(headers);
     } catch (error) {
       const problem = error instanceof SyntaxError ? "not JSON" : String(error);
       return this.finish(call, failure("invalid_arguments", "no", `not a valid request: ${problem}`), true);
@@ -122,7 +120,7 @@ class Session {
       else this.finish(call, failure("not_permitted", "no", "another call has this id"));
       return;
     }
-    if ((this.cancelled.get(call.id) ?? 0) > Date.now()) {
+    if (this.cancelled.has(call.id)) {
       return this.finish(call, failure("cancelled", "no", "the call was cancelled"));
     }
     if (left <= 0) return this.finish(call, failure("timeout", "no", "the deadline has passed"));
@@ -146,20 +144,16 @@ class Session {
     void this.run(call, parsed).finally(() => clearTimeout(timer)).then(finish).catch(lost);
   }
 
-  /** Runs a call when fewer than CONCURRENCY others run. */
   async run(call: Call, parsed: Parameters<typeof tool.run>[0]): Promise<Outcome> {
-    const { signal } = call.stop;
-    if (!(await this.permits.acquire(signal))) return failure(signal.reason.code, "no", "the call did not start");
     const progress = this.reportProgress(call);
     try {
-      return { type: "ToolInvokeResponse", payload: await tool.run(parsed, signal) };
+      return { type: "ToolInvokeResponse", payload: await tool.run(parsed, call.stop.signal) };
     } catch (error) {
       if (error instanceof Stopped) return failure(error.code, "yes", "the expression was stopped");
       console.error("the tool failed", error);
       return failure("execution_failed", "yes", "the tool crashed");
     } finally {
       clearInterval(progress);
-      this.permits.release();
     }
   }
 

@@ -26,10 +26,11 @@
 {{- if and $several (eq $.Values.postgresql.mode "memory") -}}
 {{- $problems = append $problems (printf "agents: the agent %s has several replicas, and without a database each would have its own conversations; set another postgresql.mode, or replicas: 1 without autoscaling" .name) -}}
 {{- end -}}
-{{- $config := .config | default $.Values.agent.config -}}
-{{- if not (or $.Values.model.existingSecret $.Values.model.baseUrl (contains "[llm]" $config)) -}}
-{{- $problems = append $problems (printf "model: agent %s has no model; set model.existingSecret, model.baseUrl, or [llm] in its config" .name) -}}
+{{- $llm := $values.settings.llm | default dict -}}
+{{- if not (or $.Values.model.existingSecret $.Values.model.baseUrl $llm.base_url $llm.provider (contains "[llm]" ($values.config | default ""))) -}}
+{{- $problems = append $problems (printf "model: agent %s has no model; set model.existingSecret, model.baseUrl, or llm in its settings" .name) -}}
 {{- end -}}
+{{- $problems = concat $problems (include "rockbot.checks.settings" (dict "key" (printf "agents.%s" .name) "values" $values) | fromJsonArray) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.scriptsManager.enabled (eq (include "rockbot.scripts.namespace" .) .Release.Namespace) -}}
@@ -37,6 +38,12 @@
 {{- end -}}
 {{- $problems = concat $problems (include "rockbot.checks.handlers" . | fromJsonArray) -}}
 {{- $problems = concat $problems (include "rockbot.checks.gateway" . | fromJsonArray) -}}
+{{- range $key := list "mcpBridge" "scriptsManager" "openrouterMcp" "gateway" -}}
+{{- $values := get $.Values $key -}}
+{{- if $values.enabled -}}
+{{- $problems = concat $problems (include "rockbot.checks.settings" (dict "key" $key "values" $values) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
 {{- with include "rockbot.checks.model" . -}}
 {{- $problems = append $problems . -}}
 {{- end -}}
@@ -98,6 +105,7 @@
 {{- end -}}
 {{- range $handler := $handlers -}}
 {{- with include "rockbot.checks.work" . -}}{{- $problems = append $problems . -}}{{- end -}}
+{{- $problems = concat $problems (include "rockbot.checks.settings" . | fromJsonArray) -}}
 {{- if .pool -}}{{- $problems = concat $problems (include "rockbot.checks.pool" . | fromJsonArray) -}}{{- end -}}
 {{- range $family := .families -}}
 {{- $other := get $serving $family -}}
@@ -143,8 +151,8 @@
 {{- if and $rest (not (has "rest" .families)) -}}
 {{- $problems = append $problems (printf "%s.rest: the pool does not serve the family rest; add it to families" .key) -}}
 {{- end -}}
-{{- if and (has "rest" .families) (not $rest) (not (contains "[rest]" .values.config)) -}}
-{{- $problems = append $problems (printf "%s.rest: the family rest has no tools; set rest, restSecret, or [rest] in config" .key) -}}
+{{- if and (has "rest" .families) (not $rest) (not (contains "[rest]" (include "rockbot.config" .values))) -}}
+{{- $problems = append $problems (printf "%s.rest: the family rest has no tools; set rest, restSecret, or rest in settings" .key) -}}
 {{- end -}}
 {{- toJson $problems -}}
 {{- end }}

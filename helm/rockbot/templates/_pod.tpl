@@ -50,7 +50,7 @@ readinessProbe:
 {{- $values := .values -}}
 {{- $program := .program | default .component -}}
 {{- $own := printf "rockbot.%s" $program -}}
-{{- $config := $values.config | default "" -}}
+{{- $config := include "rockbot.config" $values -}}
 {{- $secrets := include (printf "%s.secrets" $own) . | trim -}}
 metadata:
   labels:
@@ -186,7 +186,7 @@ spec:
     {{- end }}
 {{- end }}
 
-{{- /* A Deployment and, with config, its ConfigMap. Arguments: those of the pod template, and replace:
+{{- /* A Deployment and, with config or settings, its ConfigMap. Arguments: those of the pod template, and replace:
        true if the old pod must end before a new one starts. */ -}}
 {{- define "rockbot.deployment" -}}
 {{- $scaling := .values.autoscaling | default dict -}}
@@ -213,7 +213,7 @@ spec:
       {{- include "rockbot.selector" . | nindent 6 }}
   template:
     {{- include "rockbot.pod.template" . | nindent 4 }}
-{{- with .values.config }}
+{{- with include "rockbot.config" .values }}
 ---
 apiVersion: v1
 kind: ConfigMap

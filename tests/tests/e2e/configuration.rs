@@ -127,3 +127,29 @@ async fn default_configuration_is_valid_and_printed_with_comments() {
         run(program, &["--no-such-option"], &[]).await.assert_code(64);
     }
 }
+
+/// The objects that the chart creates from settings as values.
+const CHART_SETTINGS: &str = include_str!("../../../helm/tests/snapshots/settings.yaml");
+
+#[tokio::test]
+async fn programs_accept_settings_of_the_chart() {
+    let mut checked = Vec::new();
+    for object in CHART_SETTINGS.split("\n---\n") {
+        let Some((head, file)) = object.split_once("  config.toml: |\n") else { continue };
+        let component = head.split("app.kubernetes.io/component: ").nth(1).expect("a component");
+        let component = component.lines().next().expect("a name");
+        let fleet = Fleet::new();
+        let lines: Vec<_> = file.lines().map_while(|line| line.strip_prefix("    ")).collect();
+        let config = fleet.write("config.toml", &lines.join("\n"));
+        let mut command = fleet.program_without_bus(&format!("rockbot-{component}"));
+        command
+            .args(["--check-config", "--config"])
+            .arg(config)
+            .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+            .env("ROCKBOT_FILES__ROOT", fleet.path(""));
+        let exit = Running::start(command).wait().await;
+        assert_eq!(exit.code, Some(0), "{component}: {}\n{}", exit.stderr, lines.join("\n"));
+        checked.push(component.to_owned());
+    }
+    assert_eq!(checked, ["agent", "agent", "tool-handler"]);
+}

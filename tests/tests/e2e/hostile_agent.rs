@@ -105,6 +105,28 @@ impl HostileAgent {
         within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
     }
 
+    /// Sends a request with the header in which the broker counts its deliveries, at the maximum.
+    async fn send_with_delivery_count(&self, request: &ToolInvokeRequest) {
+        let Envelope { message_id, body, .. } = self.envelope(request);
+        let user = self.secured.name("agent.mallory");
+        let message = json!({
+            "routing_key": tool_invoke().as_str(),
+            "payload": String::from_utf8(body).expect("JSON"),
+            "payload_encoding": "string",
+            "properties": {
+                "user_id": user, "type": ToolInvokeRequest::TYPE, "message_id": message_id.as_str(),
+                "correlation_id": request.tool_call_id.as_str(), "content_type": Envelope::CONTENT_TYPE,
+                "reply_to": self.address.tool_result().as_str(), "delivery_mode": 2,
+                "headers": {
+                    "rb-source": "mallory", "rb-timeout-ms": TIMEOUT.as_millis() as u64,
+                    "x-delivery-count": u32::MAX,
+                },
+            },
+        });
+        let exchange = &self.secured.fleet.namespace;
+        self.secured.vhost.publish_raw(&user, exchange, &message).await;
+    }
+
     async fn send_all(&self, envelopes: impl Iterator<Item = Envelope>) {
         stream::iter(envelopes).for_each_concurrent(SENDS, |envelope| self.send(envelope)).await;
     }
@@ -246,21 +268,33 @@ fn assert_rejected(failure: &ToolFailure) {
     assert_eq!(outcome, (ToolErrorCode::Overloaded, Executed::No), "{failure}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn forged_attempt_does_not_pass_a_full_tool_queue() {
+/// A claim of the sender that the message was delivered before.
+#[derive(Debug, Clone, Copy)]
+enum Forged {
+    /// The number of the sender's attempt.
+    Attempt,
+    /// The count of the broker's deliveries.
+    DeliveryCount,
+}
+
+/// Sends calls that claim to be retries to a queue of a tool that is full.
+async fn check_forged_retries(forged: Forged) {
     let mut agent = HostileAgent::start().await;
     let config = "[handler.queues.slow]\ntools = ['bash']\nconcurrency = 1\nwaiting = 1\n";
     let handlers = vec![agent.handler("handler-1", config).await];
     let running = agent.command(&format!("echo $$ > pid; {}", gated("running")));
     agent.send(agent.envelope(&running)).await;
     let _group = ProcessGroup::from_file(&agent.secured.fleet, "pid").await;
-    // One of them waits, and the others claim that the broker delivered them before.
-    let forged: Vec<_> =
+    // One of them waits.
+    let requests: Vec<_> =
         (0..20).map(|number| agent.command(&gated(&format!("forged-{number}")))).collect();
-    for request in &forged {
-        agent.send(agent.envelope(request).next_attempt()).await;
+    for request in &requests {
+        match forged {
+            Forged::Attempt => agent.send(agent.envelope(request).next_attempt()).await,
+            Forged::DeliveryCount => agent.send_with_delivery_count(request).await,
+        }
     }
-    for _ in 1..forged.len() {
+    for _ in 1..requests.len() {
         let error = agent.reply().await.expect_err("the queue is full");
         assert_eq!((error.code, error.executed), (ToolErrorCode::Overloaded, Executed::No));
     }
@@ -271,7 +305,22 @@ async fn forged_attempt_does_not_pass_a_full_tool_queue() {
     }
     let lines = agent.lines();
     assert_eq!((lines.len(), lines.get("running")), (2, Some(&1)), "{lines:?}");
+    for queue in ["tool.invoke.quarantine", "tool.invoke.dlq"] {
+        assert_eq!(agent.secured.waiting(queue).await, 0, "{queue}");
+    }
+    let log = handlers[0].log();
+    assert!(!log.contains("quarantine queue"), "{log}");
     assert_stops(handlers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_attempt_does_not_pass_a_full_tool_queue() {
+    check_forged_retries(Forged::Attempt).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_delivery_count_does_not_pass_a_full_tool_queue() {
+    check_forged_retries(Forged::DeliveryCount).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! A minimal HTTP client, and parts of HTTP servers.
 
+use std::time::Duration;
+
 use rockbot_testkit::fixture::within_timeout;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -45,6 +47,21 @@ pub(crate) async fn request(host: &str, path: &str) -> (u16, String) {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.expect("a status"), body.to_owned())
+}
+
+/// Polls `/readyz` until it has the expected status, and returns its body.
+pub(crate) async fn wait_for_readiness(admin: &str, expected: u16) -> String {
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    let body = async {
+        loop {
+            ticks.tick().await;
+            match request(admin, "/readyz").await {
+                (status, body) if status == expected => return body,
+                _ => {}
+            }
+        }
+    };
+    within_timeout("the readiness", body).await
 }
 
 /// Serves each connection with `serve` until the tasks are dropped. Returns the port on 127.0.0.1.

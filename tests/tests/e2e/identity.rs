@@ -24,7 +24,7 @@ use crate::{
 
 /// A fleet on a virtual host with a user and permissions for each process.
 pub(crate) struct SecuredFleet {
-    vhost: FleetVhost,
+    pub(crate) vhost: FleetVhost,
     pub(crate) fleet: Fleet,
     /// The connection of a user with all rights: current brokers let few users inspect a queue.
     inspector: OnceCell<Arc<dyn Bus>>,
@@ -40,7 +40,12 @@ impl SecuredFleet {
 
     /// Returns the URL of the broker for `user`.
     pub(crate) fn url(&self, user: &str) -> String {
-        self.vhost.url_for(&format!("{}.{user}", self.fleet.namespace))
+        self.vhost.url_for(&self.name(user))
+    }
+
+    /// Returns the name of a user or a queue on the broker.
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}.{name}", self.fleet.namespace)
     }
 
     /// Returns a program with the URL of `user` and the production profile.
@@ -72,7 +77,7 @@ impl SecuredFleet {
 
     /// Limits the length of a queue, as an operator can with a policy.
     pub(crate) async fn limit_queue(&self, queue: &str, messages: u32) {
-        self.vhost.limit_queue(&format!("{}.{queue}", self.fleet.namespace), messages).await;
+        self.vhost.limit_queue(&self.name(queue), messages).await;
     }
 
     /// Returns the number of messages that wait in a queue.

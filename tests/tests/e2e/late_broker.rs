@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rockbot_testkit::fixture::{test_broker_url, within_timeout};
+use rockbot_testkit::fixture::test_broker_url;
 use rustix::process::Signal;
 use tokio::{
     io::copy_bidirectional,
@@ -10,7 +10,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{fleet::Fleet, http::request, process::Running};
+use crate::{
+    fleet::Fleet,
+    http::{request, wait_for_readiness},
+    process::Running,
+};
 
 /// A proxy of the test broker, initially without a listener.
 struct DelayedProxy {
@@ -63,21 +67,6 @@ async fn handler_waits_for_broker_then_serves() {
     let _open = proxy.open().await;
     handler.expect_log("ready").await;
     fleet.run(&["tools", "call", "list_files"]).await.assert_code(0);
-}
-
-/// Polls `/readyz` until it has the expected status, and returns its body.
-async fn wait_for_readiness(admin: &str, expected: u16) -> String {
-    let mut ticks = tokio::time::interval(Duration::from_millis(50));
-    let body = async {
-        loop {
-            ticks.tick().await;
-            match request(admin, "/readyz").await {
-                (status, body) if status == expected => return body,
-                _ => {}
-            }
-        }
-    };
-    within_timeout("the readiness", body).await
 }
 
 #[tokio::test]

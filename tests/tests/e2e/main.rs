@@ -9,6 +9,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[cfg(test)]
 mod agent_settings;
 #[cfg(test)]
+mod agent_tasks;
+#[cfg(test)]
 mod agent_tools;
 #[cfg(test)]
 mod agents;
@@ -71,6 +73,9 @@ mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]
+mod model_images;
+#[cfg(test)]
+mod model_server;
 mod openapi;
 #[cfg(test)]
 mod package_index;
@@ -94,6 +99,8 @@ mod site;
 mod soak;
 #[cfg(test)]
 mod telemetry;
+#[cfg(test)]
+mod unconsumed_queue;
 #[cfg(test)]
 mod up;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::{
 use rockbot_contracts::{Executed, HandlerPool, PoolName, RoutingKey};
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
     caller::Caller,
@@ -21,6 +21,8 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// Calls in flight. A slow machine has no backlog that reaches the timeout.
+const IN_FLIGHT: usize = 32;
 
 fn invoke_key(pool: &str) -> RoutingKey {
     HandlerPool::Named(PoolName::new(pool).expect("a name")).invoke_key()
@@ -47,11 +49,17 @@ async fn replaced_handler_with_other_tools_answers_every_call() {
         let (is_replaced, caller) = (is_replaced.clone(), caller.clone());
         async move {
             let mut ticks = tokio::time::interval(Duration::from_millis(5));
+            let permits = Arc::new(Semaphore::new(IN_FLIGHT));
             let mut calls = JoinSet::new();
             while !is_replaced.load(Ordering::Relaxed) {
                 for tool in ["kept", "removed"] {
                     let caller = caller.clone();
-                    calls.spawn(async move { (tool, caller.call(tool, json!({})).await) });
+                    let permit = permits.clone().acquire_owned().await.expect("open");
+                    calls.spawn(async move {
+                        let outcome = caller.call(tool, json!({})).await;
+                        drop(permit);
+                        (tool, outcome)
+                    });
                 }
                 ticks.tick().await;
             }

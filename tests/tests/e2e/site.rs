@@ -26,6 +26,7 @@ pub(crate) struct Request {
     pub(crate) path: String,
     /// Request line and headers.
     head: String,
+    body: Vec<u8>,
 }
 
 /// The server. Dropping it closes its connections.
@@ -41,6 +42,12 @@ impl Request {
         let headers = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let mut values = headers.filter(|(header, _)| header.eq_ignore_ascii_case(name));
         values.next().map(|(_, value)| value.trim())
+    }
+
+    /// Returns the body.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).expect("a body in JSON")
     }
 }
 
@@ -135,10 +142,10 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
         }
     }
     let path = head.split([' ', '?']).nth(1)?.to_owned();
-    let request = Request { path, head };
+    let mut request = Request { path, head, body: Vec::new() };
     let length = request.header("content-length").map_or(Ok(0), str::parse).ok()?;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
+    request.body = vec![0; length];
+    stream.read_exact(&mut request.body).await.ok()?;
     Some(request)
 }
 

@@ -19,7 +19,7 @@ const KEY: &str = "brave-key-of-this-test";
 const SECTIONS: usize = 12;
 
 /// Starts a handler of the pool `web` that searches with this site, and may read its pages.
-async fn web_handler(fleet: &Fleet, site: &Site) -> Running {
+pub(crate) async fn web_handler(fleet: &Fleet, site: &Site) -> Running {
     let (url, ports) = (site.url(""), format!("[{}]", site.port()));
     let settings = [
         ("ROCKBOT_HANDLER__POOL", "web"),

@@ -204,30 +204,63 @@ async fn typescript_worker_starts_beside_tool_handler() {
     starts_beside_handler(TYPESCRIPT).await;
 }
 
-/// A model that calls the tool of the Python worker.
+/// A model that calls the tool of the Python worker, and reads its guide.
 const SUMS_A_TABLE: &str = r#"
 [[turn]]
+[[turn.call]]
+name = "get_tool_guide"
+arguments = { name = "tables" }
 [[turn.call]]
 name = "query_table"
 arguments = { csv = "city,people\nA,20\nB,22\n", sql = "SELECT sum(people) AS all_people FROM data" }
 [[turn]]
-text = "The sum: {{result.query_table}}"
+text = "{{result.get_tool_guide}} The sum: {{result.query_table}}"
 "#;
 
-#[tokio::test]
-async fn chat_uses_tool_of_python_worker() {
+/// A model that calls the tool of the TypeScript worker, and reads its guide.
+const FINDS_A_NUMBER: &str = r#"
+[[turn]]
+[[turn.call]]
+name = "get_tool_guide"
+arguments = { name = "regex" }
+[[turn.call]]
+name = "test_regex"
+arguments = { pattern = "\\d+", text = "room 42" }
+[[turn]]
+text = "{{result.get_tool_guide}} The matches: {{result.test_regex}}"
+"#;
+
+/// Runs a turn that uses the tool and the guide of a worker, with `rockbot chat`.
+async fn chat_uses_tool_and_guide(example: Example, script: &str, expected: &[&str]) {
     let fleet = Fleet::new();
-    let mut worker = PYTHON.start(&fleet);
+    let mut worker = example.start(&fleet);
     worker.expect_log("ready").await;
-    let script = fleet.write("script.toml", SUMS_A_TABLE);
+    let script = fleet.write("script.toml", script);
     let mut agent = fleet.program("rockbot-agent");
     agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
     let mut agent = Running::start(agent);
     agent.expect_log("ready").await;
     agent.expect_log("handler announced its tools").await;
-    let chat = fleet.run(&["chat", "How many people live there?"]).await;
+    let chat = fleet.run(&["chat", "Use the tool, after its guide."]).await;
     chat.assert_code(0);
-    assert_contains(&chat.stdout, &["← query_table ran on tables-worker/", "all_people\n42"]);
+    assert_contains(&chat.stdout, expected);
+}
+
+#[tokio::test]
+async fn chat_uses_tool_and_guide_of_python_worker() {
+    let expected =
+        ["The table is called `data`.", "← query_table ran on tables-worker/", "all_people\n42"];
+    chat_uses_tool_and_guide(PYTHON, SUMS_A_TABLE, &expected).await;
+}
+
+#[tokio::test]
+async fn chat_uses_tool_and_guide_of_typescript_worker() {
+    let expected = [
+        "by the tool handler of pool text, between",
+        "← test_regex ran on text-worker/",
+        r#""index":5,"match":"42""#,
+    ];
+    chat_uses_tool_and_guide(TYPESCRIPT, FINDS_A_NUMBER, &expected).await;
 }
 
 /// Kills a worker while it runs a call. Another one runs the call again, because the tool is read-only.

@@ -15,6 +15,7 @@ fn name(entry: EntryPoint) -> &'static str {
         EntryPoint::A2aInputRequired => "a2a_input_required",
         EntryPoint::LateA2aReply => "late_a2a_reply",
         EntryPoint::SubagentResult => "subagent_result",
+        EntryPoint::A2aTask => "a2a_task",
     }
 }
 

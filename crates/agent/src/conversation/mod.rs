@@ -5,8 +5,13 @@
 //! - `Recorder`: records the steps of one conversation, and notices when another process continued it;
 //! - `Folded`: the state that a log adds up to.
 
-/// Start of the session ids of sub-agents. Users cannot send messages to them.
-pub(crate) const TASK_SESSION_PREFIX: &str = rockbot_contracts::TaskId::SESSION_PREFIX;
+/// Starts of the session ids of handed over work: of sub-agents, of tasks that another agent does, and of tasks
+/// of other agents. Users cannot send messages to them.
+pub(crate) const SUBAGENT_PREFIX: &str = rockbot_contracts::TaskId::SESSION_PREFIX;
+pub(crate) const SENT_TASK_PREFIX: &str = "agent-request-";
+pub(crate) const RECEIVED_TASK_PREFIX: &str = "agent-task-";
+pub(crate) const TASK_PREFIXES: [&str; 3] =
+    [SUBAGENT_PREFIX, SENT_TASK_PREFIX, RECEIVED_TASK_PREFIX];
 
 mod approvals;
 mod batch;
@@ -39,7 +44,7 @@ pub(crate) use self::{
     fold::{BudgetUse, Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,
     mcp_use::{McpTarget, McpUse},
-    open_turn::{OpenStep, OpenTurn, RecordedOutcome, SPAWN_SUBAGENT},
+    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
     recorder::Recorder,
     retry::retry,
     sub_conversations::SubConversation,

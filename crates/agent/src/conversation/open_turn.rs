@@ -9,14 +9,11 @@ use super::{
     batch::batch_items,
     entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{BATCH, HANDOFF, SUBAGENT_PREFIX, is_internal};
+use crate::tool_names::{BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
     is unknown)";
-
-/// Name of the tool that starts a sub-agent.
-pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
 
 /// A turn without an answer.
 #[derive(Debug, Clone)]
@@ -206,8 +203,9 @@ fn delegations(call: &CallEntry) -> u64 {
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
         tool => {
-            let starts_turn = ["agent__", SUBAGENT_PREFIX].iter().any(|one| tool.starts_with(one));
-            u64::from(starts_turn || tool == SPAWN_SUBAGENT)
+            let starts_turn =
+                ["agent__", SUBAGENT_TOOL_PREFIX].iter().any(|prefix| tool.starts_with(prefix));
+            u64::from(starts_turn || hands_over(tool))
         }
     }
 }

@@ -7,7 +7,7 @@ use rockbot_contracts::{
 use rockbot_store::{LogEntry, LogName, LogState, MAX_PAGE_ENTRIES};
 
 use super::{
-    TASK_SESSION_PREFIX, codec::decode, conversations::Conversations, entry::ConversationEntry,
+    TASK_PREFIXES, codec::decode, conversations::Conversations, entry::ConversationEntry,
     error::ConversationError, history_items::HistoryItems, summary,
 };
 use crate::history::History;
@@ -209,7 +209,8 @@ fn session_of(name: &LogName) -> Option<SessionId> {
     SessionId::new(name.segments().next_back()?).ok()
 }
 
-/// Returns `true` for the log of a sub-agent.
+/// Returns `true` for the log of handed over work.
 fn is_of_task(name: &LogName) -> bool {
-    name.segments().nth(2).is_some_and(|session| session.starts_with(TASK_SESSION_PREFIX))
+    let is_task = |session: String| TASK_PREFIXES.iter().any(|prefix| session.starts_with(prefix));
+    name.segments().nth(2).is_some_and(is_task)
 }

@@ -14,7 +14,7 @@ use super::{
     error::ConversationError,
 };
 use crate::{
-    tool_names::{BATCH, SPAWN_WISPS, SUBAGENT_PREFIX, is_internal},
+    tool_names::{BATCH, SPAWN_WISPS, SUBAGENT_TOOL_PREFIX, is_internal},
     wisps::{StepWork, WispRequest, step_call},
 };
 
@@ -189,7 +189,7 @@ fn agent_call(name: &LogName, call: CallEntry) -> Option<AgentCall> {
     if is_internal(&call.name) {
         return None;
     }
-    let agent = if call.name.starts_with(SUBAGENT_PREFIX) {
+    let agent = if call.name.starts_with(SUBAGENT_TOOL_PREFIX) {
         name.segments().nth(1)?.to_string()
     } else {
         call.name.strip_prefix(TOOL_PREFIX)?.to_owned()

@@ -19,6 +19,7 @@ use super::{
     ToolFilter,
 };
 use crate::{
+    discovery::A2aRules,
     handoff::RouterRules,
     internal_tools::{InternalTools, ReportFormat},
     strategy::{ExecutionStrategy, MAX_PARALLEL},
@@ -132,6 +133,11 @@ impl Reader<'_> {
                 ("subagents.tool.tools.deny", &tools.deny),
             ]);
         }
+        let a2a: A2aRules = self.take("a2a").unwrap_or_default();
+        self.patterns([("a2a.callers", &a2a.callers)]);
+        if let Some(problem) = a2a.problem() {
+            self.problem(Some("a2a.skills"), problem);
+        }
         let prompt = self.prompt(prompt);
         let documents: Vec<PathBuf> = self.take("documents").unwrap_or_default();
         self.check("documents", documents.len() <= MAX_DOCUMENTS, "names more than 16 files");
@@ -171,6 +177,7 @@ impl Reader<'_> {
             internal,
             router,
             subagents,
+            a2a,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),
             tool_timeout: tool_timeout.unwrap_or(defaults.tool_timeout),
@@ -236,7 +243,7 @@ impl Reader<'_> {
         internal
     }
 
-    fn patterns(&mut self, lists: [(&str, &Vec<String>); 2]) {
+    fn patterns<'a>(&mut self, lists: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>) {
         for (key, patterns) in lists {
             let few = patterns.len() <= MAX_PATTERNS;
             self.check(key, few, "has more than 256 patterns");

@@ -93,26 +93,29 @@ impl Delegation {
     }
 
     /// Records a cancel, and ends the work if this process does it. Returns `false` if the work has ended.
-    async fn request_cancel(
+    pub(super) async fn request_cancel(
         self: &Arc<Self>,
         attached: &Attached,
         task: &TaskId,
     ) -> Result<bool, StoreError> {
         let changed = attached.store.update(task, |record| {
-            let is_open = matches!(record.state, TaskState::Submitted | TaskState::Running);
+            let is_open = matches!(
+                record.state,
+                TaskState::Submitted | TaskState::Running | TaskState::InputRequired
+            );
             if is_open {
                 record.state = TaskState::Cancelling;
             }
             is_open
         });
-        let is_cancelling =
-            changed.await?.is_some_and(|record| record.state == TaskState::Cancelling);
-        if is_cancelling {
+        let changed = changed.await?.filter(|record| record.state == TaskState::Cancelling);
+        if let Some(record) = &changed {
             self.cancel_here(task);
+            self.changed.notify_waiters();
             // Work that no process does is ended by this one.
-            self.start(task.clone(), None);
+            self.start(record.kind, task.clone(), None);
         }
-        Ok(is_cancelling)
+        Ok(changed.is_some())
     }
 
     /// Waits until cancelled work has ended.

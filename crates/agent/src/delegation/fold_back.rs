@@ -5,19 +5,19 @@ use std::{sync::Arc, time::Duration};
 
 use metrics::{counter, histogram};
 use rockbot_contracts::{
-    AgentReply, MessageId, ReplyBody, Spending, TaskState, UserMessage, user::TurnOutcome,
+    AgentReply, MessageId, ReplyBody, Spending, TaskId, TaskState, ToolCallId, UserMessage,
+    user::TurnOutcome,
 };
 use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
-use rockbot_tools::EntryPoint;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::{
-    frame::{SharedKeys, results_text},
+    frame::{SharedKeys, late_text, results_text},
     ports::{Claimed, Delivered, TaskHold},
-    record::{TaskRecord, TaskRoot},
-    store::{FoldRecord, KeptReply},
+    record::{TaskKind, TaskRecord, TaskRoot},
+    store::{FoldReason, FoldRecord, KeptReply},
     tasks::{Attached, Delegation},
 };
 use crate::{
@@ -95,7 +95,9 @@ impl Delegation {
     async fn shared_keys(&self, attached: &Attached, records: &[TaskRecord]) -> SharedKeys {
         let mut shared = SharedKeys::new();
         let Some(memory) = &attached.memory else { return shared };
-        for TaskRecord { task, root, .. } in records {
+        // Other agents have no whiteboards here.
+        let own = records.iter().filter(|record| record.kind == TaskKind::Subagent);
+        for TaskRecord { task, root, .. } in own {
             let owner = MemoryOwner { agent: attached.name.clone(), session: root.session.clone() };
             match memory.whiteboard_keys(&owner, task).await {
                 Ok(keys) => drop(shared.insert(task.clone(), keys)),
@@ -117,7 +119,10 @@ impl Delegation {
         record: &TaskRecord,
     ) -> Result<Vec<TaskRecord>, StoreError> {
         let mut all = attached.store.of_session(&record.root.session).await?;
-        all.retain(|one| one.batch == record.batch);
+        let is_sibling = |one: &TaskRecord| {
+            one.batch == record.batch && one.kind == record.kind && one.is_read_in_turn()
+        };
+        all.retain(is_sibling);
         Ok(all)
     }
 
@@ -128,26 +133,7 @@ impl Delegation {
         root: &TaskRoot,
         fold: &FoldRecord,
     ) -> Result<bool, StoreError> {
-        let closing = attached.host.closing();
-        let started = Instant::now();
-        let answer = loop {
-            let Some(hold) = self.claim_root(attached, root).await? else { return Ok(false) };
-            let answer = self.fold_turn(attached, root, fold).await?;
-            drop(hold);
-            match answer {
-                None => return Ok(false),
-                Some(TurnAnswer { ended: TurnEnd::PutDown, .. }) => return Ok(false),
-                Some(answer) if is_final(&answer) => break answer,
-                // The conversation has no capacity now, or another process has it.
-                Some(_) => {}
-            }
-            tokio::select! {
-                biased;
-                () = closing.cancelled() => return Ok(false),
-                () = sleep(POLL) => {}
-            }
-        };
-        histogram!("rockbot_agent_fold_seconds").record(started.elapsed());
+        let Some(answer) = self.run_turn_on(attached, root, fold).await? else { return Ok(false) };
         self.send_answer(attached, root, fold, answer).await?;
         for task in &fold.tasks {
             let folded = self.with_retries(|| {
@@ -162,6 +148,92 @@ impl Delegation {
         counter!("rockbot_agent_folds_total").increment(1);
         info!(session_id = %root.session, tasks = fold.tasks.len(), "results passed on");
         Ok(true)
+    }
+
+    /// Passes a result on that arrived after the time limit of its task. Returns `false` if another process must
+    /// do it.
+    pub(super) async fn fold_late(
+        self: &Arc<Self>,
+        attached: &Attached,
+        task: &TaskId,
+    ) -> Result<bool, StoreError> {
+        let Some(record) = attached.store.get(task).await? else { return Ok(true) };
+        let late = record.peer.as_ref().and_then(|peer| peer.late.clone());
+        let Some(late) = late.filter(|late| !late.is_folded && record.folded_by.is_some()) else {
+            return Ok(true);
+        };
+        let id = format!("fold-{}", derived_id(&["late", task.as_str()], 32));
+        let Ok(message) = MessageId::new(id) else { return Ok(true) };
+        let fold = FoldRecord {
+            message,
+            tasks: vec![task.clone()],
+            leader: task.clone(),
+            text: late_text(&record, &late),
+            spent: Spending::default(),
+            generation: record.root.generation.saturating_add(1),
+            reason: FoldReason::Late,
+        };
+        let fold = self.decide_once(attached, &record.root, fold).await?;
+        let Some(answer) = self.run_turn_on(attached, &record.root, &fold).await? else {
+            return Ok(false);
+        };
+        self.send_answer(attached, &record.root, &fold, answer).await?;
+        let folded = self.with_retries(|| {
+            attached.store.update(task, |record| {
+                let late = record.peer.as_mut().and_then(|peer| peer.late.as_mut());
+                late.is_some_and(|late| !std::mem::replace(&mut late.is_folded, true))
+            })
+        });
+        folded.await?;
+        Ok(true)
+    }
+
+    /// Records a turn on one message of handed over work, and returns it as it was recorded first: its text must
+    /// not change when another process continues it.
+    pub(super) async fn decide_once(
+        &self,
+        attached: &Attached,
+        root: &TaskRoot,
+        fold: FoldRecord,
+    ) -> Result<FoldRecord, StoreError> {
+        let Ok(key) = ToolCallId::new(fold.message.as_str()) else { return Ok(fold) };
+        if attached.store.create_fold(&root.session, &key, 0, &fold).await? {
+            return Ok(fold);
+        }
+        let known = attached.store.folds(&root.session, &key).await?;
+        Ok(known.into_iter().next().unwrap_or(fold))
+    }
+
+    /// Runs a turn on messages of handed over work, until it has a final answer. Returns `None` if another
+    /// process must run it.
+    pub(super) async fn run_turn_on(
+        self: &Arc<Self>,
+        attached: &Attached,
+        root: &TaskRoot,
+        fold: &FoldRecord,
+    ) -> Result<Option<TurnAnswer>, StoreError> {
+        let closing = attached.host.closing();
+        let started = Instant::now();
+        loop {
+            let Some(hold) = self.claim_root(attached, root).await? else { return Ok(None) };
+            let answer = self.fold_turn(attached, root, fold).await?;
+            drop(hold);
+            match answer {
+                None => return Ok(None),
+                Some(TurnAnswer { ended: TurnEnd::PutDown, .. }) => return Ok(None),
+                Some(answer) if is_final(&answer) => {
+                    histogram!("rockbot_agent_fold_seconds").record(started.elapsed());
+                    return Ok(Some(answer));
+                }
+                // The conversation has no capacity now, or another process has it.
+                Some(_) => {}
+            }
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(None),
+                () = sleep(POLL) => {}
+            }
+        }
     }
 
     /// Waits until this process runs the conversation. Returns `None` if the agent shuts down.
@@ -204,7 +276,7 @@ impl Delegation {
         let mut origin = TurnOrigin {
             work: Some(Arc::new(work)),
             reply_to: root.reply_to.clone(),
-            ..TurnOrigin::new(EntryPoint::SubagentResult).with_message(fold.message.clone())
+            ..TurnOrigin::new(fold.reason.entry()).with_message(fold.message.clone())
         };
         origin.sender = root.sender.as_deref().map(Arc::from);
         let (session_id, text) = (root.session.clone(), fold.text.clone());
@@ -214,7 +286,7 @@ impl Delegation {
 
     /// Sends the answer to the user, and keeps it until the user writes again: one whose program is gone
     /// receives it at another address then.
-    async fn send_answer(
+    pub(super) async fn send_answer(
         &self,
         attached: &Attached,
         root: &TaskRoot,
@@ -266,6 +338,12 @@ fn new_fold(leader: &TaskRecord, ready: &[TaskRecord], shared: &SharedKeys) -> O
     let mut spent = Spending::default();
     ready.iter().for_each(|record| spent += record.spent);
     let generation = ready.iter().map(|record| record.root.generation).max()?.saturating_add(1);
+    let has_result = ready.iter().any(|record| record.state == TaskState::Completed);
+    let reason = match leader.kind {
+        TaskKind::Subagent | TaskKind::Received => FoldReason::Subagents,
+        TaskKind::Sent if has_result => FoldReason::AgentResults,
+        TaskKind::Sent => FoldReason::AgentErrors,
+    };
     let (leader, text) = (leader.task.clone(), results_text(ready, shared));
-    Some(FoldRecord { message, tasks, leader, text, spent, generation })
+    Some(FoldRecord { message, tasks, leader, text, spent, generation, reason })
 }

@@ -17,6 +17,8 @@ pub(crate) struct HandingOver {
     pub(super) generation: u32,
     /// The text of the user.
     pub(super) words: String,
+    /// The turn is itself handed over work, or a call waits for it: it waits for what it hands to others.
+    pub(super) is_awaited: bool,
 }
 
 impl HandingOver {
@@ -28,6 +30,7 @@ impl HandingOver {
             sender: message.sender.clone(),
             generation: origin.fold_back().map_or(0, |fold| fold.generation),
             words: message.text[..cut].to_owned(),
+            is_awaited: origin.parent.is_some() || origin.task().is_some() || origin.step.is_some(),
         }
     }
 }

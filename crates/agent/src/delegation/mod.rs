@@ -7,18 +7,29 @@
 //! - `run`: the task that runs the turn, and then passes the result on;
 //! - `fold_back`: the turns of the conversation that read results;
 //! - `cancel`: cancels, which are recorded before they take effect;
+//! - `invoke`, `sent`, `responses`, `questions`: tasks that other agents of the bus do, which are records like
+//!   those of sub-agents and come back like them;
+//! - `intake`, `received`: tasks of other agents, which are turns like those of sub-agents;
 //! - `UserChannel`, `TaskHost`, `TaskLeases`: what it needs of the agent and of the bus.
 
 mod cancel;
 mod fold_back;
 mod frame;
 mod handing_over;
+mod intake;
+mod invoke;
 mod options;
+mod peer_tools;
+mod peers;
 mod ports;
+mod questions;
+mod received;
 mod record;
 mod report;
 mod reports;
+mod responses;
 mod run;
+mod sent;
 mod spawn;
 mod store;
 mod tasks;
@@ -27,8 +38,11 @@ mod unread;
 
 pub(crate) use self::{
     handing_over::HandingOver,
+    intake::TaskIntake,
+    peers::Peers,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
     record::is_task_session,
+    responses::ResponseHandler,
     unread::{UnreadBy, UnreadWork},
 };
 pub use self::{options::DelegationOptions, tasks::Delegation};

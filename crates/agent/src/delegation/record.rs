@@ -1,32 +1,154 @@
 //! The record of handed over work.
 
 use rockbot_contracts::{
-    MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary, ToolCallId,
-    TraceContext,
+    AgentName, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary,
+    ToolCallId, TraceContext, trace,
 };
 use rockbot_tools::{BudgetLimits, RecordedScope};
 use serde::{Deserialize, Serialize};
 
-use crate::{conversation::TaskEntry, derived_id::derived_id};
+use crate::{
+    conversation::{RECEIVED_TASK_PREFIX, SENT_TASK_PREFIX, SUBAGENT_PREFIX, TaskEntry},
+    derived_id::derived_id,
+};
 
 /// Length of a task id in hexadecimal digits.
 const ID_CHARS: usize = 12;
 
-/// Returns `true` for the conversation of a sub-agent.
+/// Returns `true` for the conversation of handed over work.
 pub(crate) fn is_task_session(session: &SessionId) -> bool {
     task_of(session).is_some()
 }
 
 /// Returns the work that a conversation does.
-pub(super) fn task_of(session: &SessionId) -> Option<TaskId> {
-    TaskId::from_session(session)
+pub(super) fn task_of(session: &SessionId) -> Option<(TaskKind, TaskId)> {
+    let kinds = [TaskKind::Subagent, TaskKind::Sent, TaskKind::Received].into_iter();
+    let mut found = kinds.filter_map(|kind| {
+        let id = session.as_str().strip_prefix(kind.session_prefix())?;
+        Some((kind, TaskId::new(id).ok()?))
+    });
+    found.next()
 }
 
 /// Kinds of handed over work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TaskKind {
+    /// A sub-agent of this agent does it.
+    #[default]
     Subagent,
+    /// Another agent of the bus does it.
+    Sent,
+    /// This agent does it for another one of the bus.
+    Received,
+}
+
+impl TaskKind {
+    const fn session_prefix(self) -> &'static str {
+        match self {
+            Self::Subagent => SUBAGENT_PREFIX,
+            Self::Sent => SENT_TASK_PREFIX,
+            Self::Received => RECEIVED_TASK_PREFIX,
+        }
+    }
+
+    /// Returns the kind as a label of metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Subagent => "subagent",
+            Self::Sent => "sent",
+            Self::Received => "received",
+        }
+    }
+}
+
+/// The other agent of a task, and the exchange with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PeerTask {
+    /// The agent that does the task, or that asked for it.
+    pub(super) agent: AgentName,
+    pub(super) skill: String,
+    /// Id of the task at its caller.
+    pub(super) wire_task: TaskId,
+    /// Address of the caller, of a received task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reply_to: Option<RoutingKey>,
+    /// Id of the message that is sent, or was received, last.
+    pub(super) message: MessageId,
+    /// Hashes of the messages that were received.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) received: Vec<String>,
+    /// Structured data of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) data: Option<serde_json::Value>,
+    /// Number of the last question of the agent that does the task.
+    #[serde(default)]
+    pub(super) round: u32,
+    /// The open question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) question: Option<String>,
+    /// Hashes of the questions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) questions: Vec<String>,
+    /// Number of the question that was passed on to the user.
+    #[serde(default)]
+    pub(super) asked_person: u32,
+    /// Number of the question whose turn ended.
+    #[serde(default)]
+    pub(super) read_question: u32,
+    /// The call waits for the result; no turn reads it.
+    #[serde(default)]
+    pub(super) is_awaited: bool,
+    /// The request was repeated after an error.
+    #[serde(default)]
+    pub(super) was_retried: bool,
+    /// The agent said that it began.
+    #[serde(default)]
+    pub(super) has_begun: bool,
+    /// A result after the time limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) late: Option<LateResult>,
+}
+
+impl PeerTask {
+    /// Creates the exchange about a task, with its first message.
+    pub(super) fn new(
+        agent: AgentName,
+        skill: String,
+        wire_task: TaskId,
+        message: MessageId,
+    ) -> Self {
+        Self {
+            agent,
+            skill,
+            wire_task,
+            reply_to: None,
+            message,
+            received: Vec::new(),
+            data: None,
+            round: 0,
+            question: None,
+            questions: Vec::new(),
+            asked_person: 0,
+            read_question: 0,
+            is_awaited: false,
+            was_retried: false,
+            has_begun: false,
+            late: None,
+        }
+    }
+}
+
+/// A result after the time limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LateResult {
+    pub(super) text: String,
+    /// Time of its arrival in Unix milliseconds.
+    pub(super) at: u64,
+    /// It was passed on.
+    pub(super) is_folded: bool,
 }
 
 /// The turn that handed the work over, and its user.
@@ -81,6 +203,9 @@ pub(super) struct TaskRecord {
     /// The message that passed the result on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) folded_by: Option<MessageId>,
+    /// The other agent; absent for a sub-agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) peer: Option<Box<PeerTask>>,
 }
 
 impl TaskRecord {
@@ -89,9 +214,9 @@ impl TaskRecord {
         TaskId::new(derived_id(&["task", call.as_str()], ID_CHARS)).ok()
     }
 
-    /// Returns the conversation of the sub-agent.
-    pub(super) fn session(&self) -> Option<SessionId> {
-        session_of(&self.task)
+    /// Returns the id at this agent of a task of another agent: tasks of two callers are never the same.
+    pub(super) fn received_id_of(caller: &AgentName, task: &TaskId) -> Option<TaskId> {
+        TaskId::new(derived_id(&["received", caller.as_str(), task.as_str()], 32)).ok()
     }
 
     /// Returns the place in the trace of the turn that handed it over.
@@ -99,9 +224,35 @@ impl TaskRecord {
         TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
     }
 
-    /// Returns the id of its message.
+    /// Returns the conversation in which the work is done.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        session_of(self.kind, &self.task)
+    }
+
+    /// Returns the id of its message. Each answer to a question of a received task is a message of its own.
     pub(super) fn message(&self) -> Option<MessageId> {
-        MessageId::new(format!("task-{}", self.task)).ok()
+        let round = self.peer.as_ref().filter(|_| self.kind == TaskKind::Received);
+        let round = round.map(|peer| peer.round).filter(|round| *round > 0);
+        MessageId::new(match round {
+            Some(round) => format!("task-{}-{round}", self.task),
+            None => format!("task-{}", self.task),
+        })
+        .ok()
+    }
+
+    /// Returns `true` if the turn of a received task asked its caller a question.
+    pub(super) fn asks_caller(&self) -> bool {
+        let question = self.peer.as_ref().and_then(|peer| peer.question.as_ref());
+        self.kind == TaskKind::Received && question.is_some()
+    }
+
+    /// Returns `true` if a turn of the conversation reads the result.
+    pub(super) fn is_read_in_turn(&self) -> bool {
+        match self.kind {
+            TaskKind::Subagent => true,
+            TaskKind::Sent => self.peer.as_ref().is_some_and(|peer| !peer.is_awaited),
+            TaskKind::Received => false,
+        }
     }
 
     /// Returns the limits that are recorded in its conversation.
@@ -122,6 +273,7 @@ impl TaskRecord {
             session_id: self.root.session.clone(),
             task_session_id: self.session().unwrap_or_else(|| self.root.session.clone()),
             description: self.description.clone(),
+            agent: self.peer.as_ref().map(|peer| peer.agent.clone()),
             state: self.state,
             created_ms: self.created,
             ended_ms: self.ended,
@@ -133,14 +285,28 @@ impl TaskRecord {
     }
 }
 
-/// Returns the conversation of a sub-agent.
-pub(super) fn session_of(task: &TaskId) -> Option<SessionId> {
-    task.session()
+/// Returns the place in the trace of the current span, to be recorded with new work.
+pub(super) fn current_trace() -> Option<String> {
+    trace::current().parent.as_deref().map(ToOwned::to_owned)
+}
+
+/// Returns the conversation of handed over work.
+pub(super) fn session_of(kind: TaskKind, task: &TaskId) -> Option<SessionId> {
+    SessionId::new(format!("{}{task}", kind.session_prefix())).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_of_two_callers_are_not_the_same() {
+        let (a, b) = (AgentName::new("a").unwrap(), AgentName::new("b").unwrap());
+        let task = TaskId::new("t").unwrap();
+        let id = TaskRecord::received_id_of(&a, &task);
+        assert_eq!(TaskRecord::received_id_of(&a, &task), id);
+        assert_ne!(TaskRecord::received_id_of(&b, &task), id);
+    }
 
     #[test]
     fn repeated_call_has_the_same_task() {
@@ -149,8 +315,10 @@ mod tests {
         assert_eq!(TaskRecord::id_of(&call), Some(id.clone()));
         assert_ne!(TaskRecord::id_of(&other), Some(id.clone()));
         assert_eq!(id.as_str().len(), ID_CHARS);
-        let session = session_of(&id).unwrap();
-        assert_eq!(task_of(&session), Some(id));
+        for kind in [TaskKind::Subagent, TaskKind::Sent, TaskKind::Received] {
+            let session = session_of(kind, &id).unwrap();
+            assert_eq!(task_of(&session), Some((kind, id.clone())));
+        }
         assert!(!is_task_session(&SessionId::from(&call)));
     }
 }

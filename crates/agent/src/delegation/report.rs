@@ -6,7 +6,7 @@ use rockbot_contracts::{ReplyBody, TaskId};
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::tasks::Delegation;
+use super::{record::TaskKind, tasks::Delegation};
 
 /// Interval between two reports of one sub-agent that the user sees.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -35,6 +35,11 @@ impl Delegation {
         });
         match recorded.await {
             Ok(Some(record)) => {
+                if let (TaskKind::Received, Some(peers), Some(peer)) =
+                    (record.kind, self.peers(), record.peer.as_deref())
+                {
+                    return peers.report(&record, peer, &text).await;
+                }
                 let Some(message) = record.message() else { return };
                 let body = ReplyBody::DelegationProgressed { task_id: task.clone(), text };
                 let _ = self.notify_user(&record.root, message, body).await;

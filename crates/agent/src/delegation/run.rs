@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::{
     frame::first_chars,
     ports::Claimed,
-    record::{TaskRecord, session_of},
+    record::{TaskKind, TaskRecord, session_of},
     tasks::{Attached, Delegation, RunningTask},
 };
 use crate::{
@@ -38,12 +38,17 @@ const PREVIEW_CHARS: usize = 500;
 
 impl Delegation {
     /// Starts to do work, unless this process does it already.
-    pub(super) fn start(self: &Arc<Self>, task: TaskId, grant: Option<BudgetGrant>) {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        kind: TaskKind,
+        task: TaskId,
+        grant: Option<BudgetGrant>,
+    ) {
         let Some(attached) = self.attached() else { return };
-        let Some(running) = self.begin(&task) else { return };
+        let Some(running) = self.begin(kind, &task) else { return };
         let delegation = self.clone();
         attached.host.spawn(Box::pin(async move {
-            let Some(session) = session_of(&task) else { return };
+            let Some(session) = session_of(kind, &task) else { return };
             for _ in 0..ATTEMPTS {
                 match delegation.claim(&session).await {
                     Ok(Claimed::Owned(_hold)) => {
@@ -84,21 +89,41 @@ impl Delegation {
     ) -> Result<bool, StoreError> {
         let task = &running.task;
         let Some(mut record) = attached.store.get(task).await? else {
-            self.remove_marker(attached, task).await;
+            self.remove_marker(attached, running).await;
             return Ok(true);
         };
         if !record.state.is_terminal() {
-            let Some(ended) = self.work(attached, running, record, grant).await? else {
-                return Ok(false);
+            let ended = match record.kind {
+                TaskKind::Sent => self.await_agent(attached, running, grant).await?,
+                TaskKind::Subagent | TaskKind::Received => {
+                    self.work(attached, running, record, grant).await?
+                }
             };
+            let Some(ended) = ended else { return Ok(false) };
             record = ended;
         }
-        let has_result = record.folded_by.is_none() && record.state != TaskState::Cancelled;
-        if has_result && !self.fold_back(attached, &record).await? {
+        if !self.pass_on(attached, &record).await? {
             return Ok(false);
         }
-        self.remove_marker(attached, task).await;
+        self.remove_marker(attached, running).await;
         Ok(true)
+    }
+
+    /// Passes the result of ended work on: to the conversation that handed it over, or to the agent that asked
+    /// for it. Returns `false` if another process must do it.
+    async fn pass_on(
+        self: &Arc<Self>,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<bool, StoreError> {
+        if record.kind == TaskKind::Received {
+            return self.respond(attached, record).await;
+        }
+        let has_result = record.folded_by.is_none() && record.state != TaskState::Cancelled;
+        if has_result && record.is_read_in_turn() && !self.fold_back(attached, record).await? {
+            return Ok(false);
+        }
+        self.fold_late(attached, &record.task).await
     }
 
     /// Runs the turn. Returns the record of the work that ended; `None` if another process continues it.
@@ -110,6 +135,10 @@ impl Delegation {
         grant: Option<BudgetGrant>,
     ) -> Result<Option<TaskRecord>, StoreError> {
         let Attached { host, store, .. } = attached;
+        if record.state == TaskState::InputRequired {
+            // Its question may not have been sent.
+            return Ok(Some(record));
+        }
         let closing = host.closing();
         let permit = tokio::select! {
             biased;
@@ -130,12 +159,14 @@ impl Delegation {
         });
         let Some(record) = started.await? else { return Ok(None) };
         if record.state == TaskState::Cancelling {
-            // A turn that another process began counts its spending, and closes its calls.
+            // A turn that another process began counts its spending, and closes its calls. One that asked its
+            // caller has ended.
             running.cancellation.cancel();
-            if !self.has_begun(attached, &record).await {
+            if record.asks_caller() || !self.has_begun(attached, &record).await {
                 return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
             }
         }
+        self.report_start(&record).await;
         let budget = grant.as_ref().map(|grant| grant.budget().clone());
         gauge!("rockbot_agent_delegations_running").increment(1.0);
         let answer = loop {
@@ -191,17 +222,26 @@ impl Delegation {
         budget: Option<Budget>,
     ) -> Option<oneshot::Receiver<TurnAnswer>> {
         let entry = record.entry();
-        let budget = budget.unwrap_or_else(|| Budget::new(record.grant));
+        let budget = budget.unwrap_or_else(|| {
+            let budget = Budget::new(record.grant);
+            // Earlier turns of a task that required input.
+            budget.restore(record.spent, 0);
+            budget
+        });
         let cancellation = running.cancellation.clone();
         let work = DelegatedWork {
             role: WorkRole::Task { entry, budget, cancellation },
             root: record.root.session.clone(),
-            requests: Some(self.requests(record)?),
+            requests: self.requests(record),
             trace: record.trace(),
+        };
+        let point = match record.kind {
+            TaskKind::Received => EntryPoint::A2aTask,
+            TaskKind::Subagent | TaskKind::Sent => EntryPoint::Subagent,
         };
         let mut origin = TurnOrigin {
             work: Some(Arc::new(work)),
-            ..TurnOrigin::new(EntryPoint::Subagent).with_message(record.message()?)
+            ..TurnOrigin::new(point).with_message(record.message()?)
         };
         origin.sender = record.root.sender.as_deref().map(Arc::from);
         let (session_id, text) = (record.session()?, record.text.clone());
@@ -234,8 +274,16 @@ impl Delegation {
     ) -> Result<TaskRecord, StoreError> {
         let now = unix_ms();
         let change = |record: &mut TaskRecord| {
-            if record.state.is_terminal() {
+            if record.state.is_terminal() || record.state == TaskState::InputRequired {
                 return false;
+            }
+            let spent = answer.usage.as_deref().map(|usage| usage.turn).unwrap_or_default();
+            record.spent += spent;
+            let is_cancelled =
+                record.state == TaskState::Cancelling || answer.outcome == TurnOutcome::Cancelled;
+            if !is_cancelled && record.asks_caller() {
+                record.state = TaskState::InputRequired;
+                return true;
             }
             record.state = match (record.state, answer.outcome) {
                 (TaskState::Cancelling, _) | (_, TurnOutcome::Cancelled) => TaskState::Cancelled,
@@ -249,7 +297,6 @@ impl Delegation {
                 _ => TaskState::Failed,
             };
             record.ended = Some(now);
-            record.spent = answer.usage.as_deref().map(|usage| usage.turn).unwrap_or_default();
             record.result = cut(&answer.text);
             true
         };
@@ -259,12 +306,21 @@ impl Delegation {
             change(&mut ended);
             ended
         });
-        info!(task = %ended.task, state = ended.state.as_str(), "sub-agent ended");
-        counter!("rockbot_agent_delegations_ended_total", "state" => ended.state.as_str())
+        if ended.state.is_terminal() {
+            self.announce_end(&ended).await;
+        }
+        Ok(ended)
+    }
+
+    /// Reports the end of work to its user.
+    pub(super) async fn announce_end(&self, ended: &TaskRecord) {
+        let (kind, state) = (ended.kind.as_str(), ended.state.as_str());
+        info!(task = %ended.task, kind, state, "handed over work ended");
+        counter!("rockbot_agent_delegations_ended_total", "kind" => kind, "state" => state)
             .increment(1);
         let tokens = ended.spent.prompt_tokens + ended.spent.completion_tokens;
         counter!("rockbot_agent_delegations_tokens_total").increment(tokens);
-        if let Some(message) = ended.message() {
+        if let Some(message) = ended.message().filter(|_| ended.kind != TaskKind::Received) {
             let body = ReplyBody::DelegationEnded {
                 task_id: ended.task.clone(),
                 state: ended.state,
@@ -275,7 +331,6 @@ impl Delegation {
         }
         // After the reply, so that users see the end before the answer on it.
         self.changed.notify_waiters();
-        Ok(ended)
     }
 
     /// Repeats an operation of the store while the store is unavailable.
@@ -299,6 +354,10 @@ impl Delegation {
 
     /// Returns the sink that shows approval requests, and how they were closed, to the user.
     pub(super) fn requests(self: &Arc<Self>, record: &TaskRecord) -> Option<ProgressSink> {
+        if record.kind == TaskKind::Received {
+            // No user attends it.
+            return None;
+        }
         let (delegation, task, message) = (self.clone(), record.task.clone(), record.message()?);
         Some(Arc::new(move |event| {
             if !matches!(event, TurnEvent::ApprovalAsked { .. } | TurnEvent::ApprovalClosed { .. })
@@ -321,8 +380,9 @@ impl Delegation {
     }
 
     /// Removes the marker by which other processes find the work.
-    async fn remove_marker(&self, attached: &Attached, task: &TaskId) {
-        let Some(session) = session_of(task) else { return };
+    async fn remove_marker(&self, attached: &Attached, running: &RunningTask) {
+        let task = &running.task;
+        let Some(session) = session_of(running.kind, task) else { return };
         let conversations = &attached.conversations;
         let marked = conversations.marked(&session).await.unwrap_or_default();
         for message in marked {
@@ -353,7 +413,7 @@ fn cancelled_answer() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Cancelled, "Cancelled before it began.")
 }
 
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_RESULT_BYTES);
     text[..cut].to_owned()
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use metrics::counter;
-use rockbot_contracts::{SessionId, Spending, TaskId, TaskState, trace};
+use rockbot_contracts::{SessionId, Spending, TaskId, TaskState};
 use rockbot_tools::{Budget, BudgetGrant, ToolContext, ToolFailure, ToolResult};
 use serde::Deserialize;
 
 use super::{
     frame::{first_chars, one_line},
     handing_over::HandingOver,
-    record::{TaskKind, TaskRecord, TaskRoot, session_of},
+    record::{TaskKind, TaskRecord, TaskRoot, current_trace},
     tasks::{Attached, Delegation},
 };
 use crate::conversation::unix_ms;
@@ -91,10 +91,11 @@ impl Delegation {
             if known.call != context.tool_call_id {
                 return Err(ToolFailure::failed("the id of the sub-agent is taken; call again"));
             }
-            self.start(task.clone(), None);
+            self.start(TaskKind::Subagent, task.clone(), None);
             return Ok(spawned(&task));
         }
-        let open = self.open_tasks(attached, &context.session_id).await?;
+        let kind = TaskKind::Subagent;
+        let open = self.open_tasks(attached, &context.session_id, kind).await?;
         let most = self.options.most_subagents;
         if open >= most {
             return Ok(ToolResult::error(format!(
@@ -110,7 +111,7 @@ impl Delegation {
         }
         self.record(attached, &record).await?;
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
-        self.start(record.task.clone(), Some(grant));
+        self.start(TaskKind::Subagent, record.task.clone(), Some(grant));
         if context.cancellation.is_cancelled() {
             // The cancel of all work may have been before the record.
             let _ = self.cancel_task(&record.task).await?;
@@ -119,33 +120,39 @@ impl Delegation {
     }
 
     /// Records the work, and marks its conversation for processes that continue it.
-    async fn record(&self, attached: &Attached, record: &TaskRecord) -> Result<(), ToolFailure> {
+    pub(super) async fn record(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<(), ToolFailure> {
         let Attached { conversations, store, .. } = attached;
         if store.create(record).await?.is_some() {
             return Ok(());
         }
-        let (Some(session), Some(message)) = (session_of(&record.task), record.message()) else {
-            return Err(ToolFailure::failed("no conversation for the sub-agent; call again"));
+        let (Some(session), Some(message)) = (record.session(), record.message()) else {
+            return Err(ToolFailure::failed("no conversation for the work; call again"));
         };
         if conversations.is_durable()
             && let Err(error) = conversations.mark(&session, &message).await
         {
             return Err(ToolFailure::failed_with_source(
-                "the sub-agent was recorded but could not be started; cancel it, or wait",
+                "the work was recorded but could not be started; cancel it, or wait",
                 error,
             ));
         }
         Ok(())
     }
 
-    /// Returns the number of open sub-agents of a conversation.
-    async fn open_tasks(
+    /// Returns the number of open tasks of a kind that a conversation handed over.
+    pub(super) async fn open_tasks(
         &self,
         attached: &Attached,
         session: &SessionId,
+        kind: TaskKind,
     ) -> Result<u64, ToolFailure> {
         let records = attached.store.of_session(session).await?;
-        Ok(records.iter().filter(|record| !record.state.is_terminal()).count() as u64)
+        let is_open = |one: &&TaskRecord| one.kind == kind && !one.state.is_terminal();
+        Ok(records.iter().filter(is_open).count() as u64)
     }
 }
 
@@ -185,11 +192,12 @@ fn new_record(
         deadline: created.saturating_add(arguments.timeout_minutes * MINUTE_MS),
         ended: None,
         scope: context.scope.to_recorded(),
-        trace: trace::current().parent.as_deref().map(ToOwned::to_owned),
+        trace: current_trace(),
         grant: grant.budget().remaining(),
         spent: Spending::default(),
         last_report: String::new(),
         result: String::new(),
         folded_by: None,
+        peer: None,
     }
 }

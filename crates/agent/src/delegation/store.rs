@@ -8,9 +8,10 @@ use rockbot_contracts::{
 use rockbot_store::{
     Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, StoreError,
 };
+use rockbot_tools::EntryPoint;
 use serde::{Deserialize, Serialize};
 
-use super::record::TaskRecord;
+use super::record::{TaskKind, TaskRecord};
 
 /// Time that records are kept: of open work, and after its result was passed on.
 const KEEP_OPEN: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -19,6 +20,36 @@ const KEEP_FOLDED: Duration = Duration::from_secs(24 * 3600);
 const ATTEMPTS: usize = 32;
 /// Maximum number of records that are listed.
 const MAX_LISTED: usize = 500;
+
+/// Why a turn reads messages of handed over work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FoldReason {
+    /// Sub-agents ended.
+    #[default]
+    Subagents,
+    /// Agents ended tasks, at least one with a result.
+    AgentResults,
+    /// Agents ended tasks without a result.
+    AgentErrors,
+    /// An agent asks.
+    Question,
+    /// An agent ended a task after its time limit.
+    Late,
+}
+
+impl FoldReason {
+    /// Returns the entry point of the turn.
+    pub(super) const fn entry(self) -> EntryPoint {
+        match self {
+            Self::Subagents => EntryPoint::SubagentResult,
+            Self::AgentResults => EntryPoint::A2aResult,
+            Self::AgentErrors => EntryPoint::A2aError,
+            Self::Question => EntryPoint::A2aInputRequired,
+            Self::Late => EntryPoint::LateA2aReply,
+        }
+    }
+}
 
 /// Results that one turn reads together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +62,8 @@ pub(super) struct FoldRecord {
     pub(super) text: String,
     pub(super) spent: Spending,
     pub(super) generation: u32,
+    #[serde(default)]
+    pub(super) reason: FoldReason,
 }
 
 /// A further answer, kept until the user writes again.
@@ -45,7 +78,10 @@ pub(super) struct KeptReply {
 
 /// An entry of the list of a conversation's work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Listed {}
+struct Listed {
+    #[serde(default)]
+    kind: TaskKind,
+}
 
 /// The records of one agent.
 #[derive(Clone)]
@@ -86,11 +122,11 @@ impl TaskStore {
     pub(super) async fn create(&self, record: &TaskRecord) -> Stored<Option<TaskRecord>> {
         // Listed first: a listed task without a record is skipped.
         let listed = [record.root.session.as_str(), record.task.as_str()];
-        let expected = Expected::Anything;
-        self.lists.put(&listed, &Listed {}, Some(KEEP_OPEN), expected).await.map_err(failed)?;
+        let (entry, expected) = (Listed { kind: record.kind }, Expected::Anything);
+        self.lists.put(&listed, &entry, Some(KEEP_OPEN), expected).await.map_err(failed)?;
         // The last entry of the conversation is written later.
         let ttl = Some(self.retention.saturating_add(KEEP_OPEN));
-        self.conversations.put(&listed, &Listed {}, ttl, expected).await.map_err(failed)?;
+        self.conversations.put(&listed, &entry, ttl, expected).await.map_err(failed)?;
         let name = [record.task.as_str()];
         let put = self.records.put(&name, record, Some(KEEP_OPEN), Expected::Absent).await;
         Ok(match put.map_err(failed)? {
@@ -202,14 +238,19 @@ impl TaskStore {
     }
 
     /// Returns work whose conversation may still be stored, at most 500; also of work without a record.
-    pub(super) async fn with_conversation(&self, session: &SessionId) -> Stored<Vec<TaskId>> {
+    pub(super) async fn with_conversation(
+        &self,
+        session: &SessionId,
+    ) -> Stored<Vec<(TaskKind, TaskId)>> {
         let below = [session.as_str()];
         let mut found = self.conversations.list(&below, MAX_LISTED).await.map_err(failed)?;
         if found.is_empty() {
             found = self.lists.list(&below, MAX_LISTED).await.map_err(failed)?;
         }
-        let names = found.into_iter().filter_map(|(name, _)| name.into_iter().next_back());
-        Ok(names.filter_map(|name| TaskId::new(name).ok()).collect())
+        let tasks = found.into_iter().filter_map(|(name, listed)| {
+            Some((listed.value.kind, TaskId::new(name.into_iter().next_back()?).ok()?))
+        });
+        Ok(tasks.collect())
     }
 
     /// Removes the records of work of a conversation. Its own conversation was deleted before.

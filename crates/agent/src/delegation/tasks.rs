@@ -20,8 +20,9 @@ use tracing::warn;
 use super::{
     handing_over::HandingOver,
     options::DelegationOptions,
+    peers::Peers,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
-    record::{TaskRecord, TaskRoot, session_of, task_of},
+    record::{TaskKind, TaskRecord, TaskRoot, session_of, task_of},
     reports::Reports,
     store::TaskStore,
 };
@@ -39,10 +40,11 @@ pub struct Delegation {
     agent: OnceLock<Attached>,
     leases: RwLock<Option<Arc<dyn TaskLeases>>>,
     users: RwLock<Option<Arc<dyn UserChannel>>>,
+    peers: RwLock<Option<Arc<Peers>>>,
     /// Turns that run in this process.
     turns: Mutex<HashMap<SessionId, HandingOver>>,
     /// Work that this process does.
-    running: Mutex<HashMap<TaskId, CancellationToken>>,
+    running: Mutex<HashMap<TaskId, RunningState>>,
     pub(super) reports: Reports,
     /// One at a time, so that the limit of a conversation is kept.
     pub(super) spawning: AsyncMutex<()>,
@@ -59,6 +61,14 @@ pub(super) struct Attached {
     pub(super) host: Arc<dyn TaskHost>,
     /// Holds the texts that conversations share with their sub-agents, if it is on.
     pub(super) memory: Option<WorkingMemory>,
+}
+
+/// State of work that this process does.
+struct RunningState {
+    kind: TaskKind,
+    cancellation: CancellationToken,
+    /// It is to be continued after its end: its record changed meanwhile.
+    is_renewed: bool,
 }
 
 /// Ends the registration of a running turn.
@@ -84,6 +94,7 @@ impl Delegation {
             agent: OnceLock::new(),
             leases: RwLock::default(),
             users: RwLock::default(),
+            peers: RwLock::default(),
             turns: Mutex::default(),
             running: Mutex::default(),
             reports: Reports::default(),
@@ -115,6 +126,20 @@ impl Delegation {
     /// Sets how users receive what they wait for no longer.
     pub(crate) fn set_users(&self, users: Arc<dyn UserChannel>) {
         *self.users.write() = Some(users);
+    }
+
+    /// Sets how tasks are exchanged with other agents.
+    pub(crate) fn set_peers(&self, peers: Arc<Peers>) {
+        *self.peers.write() = Some(peers);
+    }
+
+    pub(super) fn peers(&self) -> Option<Arc<Peers>> {
+        self.peers.read().clone()
+    }
+
+    /// Returns the number of tasks of a kind that this process does.
+    pub(super) fn running_tasks(&self, kind: TaskKind) -> usize {
+        self.running.lock().values().filter(|one| one.kind == kind).count()
     }
 
     /// Registers a running turn until the guard is dropped.
@@ -157,22 +182,26 @@ impl Delegation {
         }
     }
 
-    /// Notes that this process does the work. Returns `None` if it does so already.
-    pub(super) fn begin(self: &Arc<Self>, task: &TaskId) -> Option<RunningTask> {
+    /// Notes that this process does the work. Returns `None` if it does so already: it then reads the record
+    /// again at its end.
+    pub(super) fn begin(self: &Arc<Self>, kind: TaskKind, task: &TaskId) -> Option<RunningTask> {
         let mut running = self.running.lock();
-        if running.contains_key(task) {
+        if let Some(known) = running.get_mut(task) {
+            // The record of a sub-agent is changed by its own process only.
+            known.is_renewed = kind != TaskKind::Subagent;
             return None;
         }
         let cancellation = CancellationToken::new();
-        running.insert(task.clone(), cancellation.clone());
+        let state = RunningState { kind, cancellation: cancellation.clone(), is_renewed: false };
+        running.insert(task.clone(), state);
         let (delegation, task) = (self.clone(), task.clone());
-        Some(RunningTask { delegation, task, cancellation })
+        Some(RunningTask { delegation, kind, task, cancellation })
     }
 
     /// Cancels the work if this process does it.
     pub(super) fn cancel_here(&self, task: &TaskId) {
-        if let Some(cancellation) = self.running.lock().get(task) {
-            cancellation.cancel();
+        if let Some(running) = self.running.lock().get(task) {
+            running.cancellation.cancel();
         }
     }
 
@@ -231,7 +260,7 @@ impl Delegation {
             }
         }
         for record in store.of_session(session).await? {
-            if record.folded_by.is_none() {
+            if record.folded_by.is_none() && record.kind != TaskKind::Received {
                 // The user reads further replies at the new address.
                 let moved = store.update(&record.task, |record| {
                     let is_moved = record.root.reply_to.as_ref() != Some(&reply_to);
@@ -239,7 +268,7 @@ impl Delegation {
                     is_moved
                 });
                 moved.await?;
-                self.start(record.task, None);
+                self.start(record.kind, record.task, None);
             }
         }
         Ok(())
@@ -248,8 +277,8 @@ impl Delegation {
     /// Does the work of a conversation of a sub-agent that no process does. Returns `false` if there is
     /// none. Called by the search for open turns, which has claimed the conversation.
     pub(crate) async fn continue_task(self: &Arc<Self>, session: &SessionId) -> bool {
-        let Some(task) = task_of(session) else { return false };
-        let Some(running) = self.begin(&task) else { return true };
+        let Some((kind, task)) = task_of(session) else { return false };
+        let Some(running) = self.begin(kind, &task) else { return true };
         self.run(running, None).await
     }
 
@@ -285,7 +314,8 @@ impl Delegation {
     ) -> Result<Vec<(TaskId, SessionId)>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
         let tasks = store.with_conversation(session).await?;
-        Ok(tasks.into_iter().filter_map(|task| session_of(&task).map(|own| (task, own))).collect())
+        let own = |(kind, task)| session_of(kind, &task).map(|own| (task, own));
+        Ok(tasks.into_iter().filter_map(own).collect())
     }
 
     /// Deletes the records of work of a conversation, after its own conversation.
@@ -314,13 +344,21 @@ impl Delegation {
 /// Work that this process does, until it is dropped.
 pub(super) struct RunningTask {
     pub(super) delegation: Arc<Delegation>,
+    pub(super) kind: TaskKind,
     pub(super) task: TaskId,
     pub(super) cancellation: CancellationToken,
 }
 
 impl Drop for RunningTask {
     fn drop(&mut self) {
-        self.delegation.running.lock().remove(&self.task);
+        let ended = self.delegation.running.lock().remove(&self.task);
+        let is_closing = self
+            .delegation
+            .attached()
+            .is_none_or(|attached| attached.host.closing().is_cancelled());
+        if ended.is_some_and(|ended| ended.is_renewed) && !is_closing {
+            self.delegation.start(self.kind, self.task.clone(), None);
+        }
     }
 }
 

@@ -5,20 +5,22 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use rockbot_contracts::TaskId;
 use rockbot_tools::{
-    Guide, Tool, ToolContext, ToolFailure, ToolResult, ToolSource, scope::REPORT_PROGRESS,
+    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolProvider, ToolResult, ToolSource,
+    scope::REPORT_PROGRESS,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     frame::{first_chars, one_line},
-    record::task_of,
+    record::{TaskKind, TaskRecord, task_of},
     spawn::SpawnArguments,
     tasks::Delegation,
 };
 use crate::{
     builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
-    conversation::{SPAWN_SUBAGENT, unix_ms},
+    conversation::unix_ms,
+    tool_names::SPAWN_SUBAGENT,
 };
 
 /// Longest report, in characters.
@@ -26,6 +28,13 @@ const MAX_REPORT_CHARS: usize = 2000;
 /// Longest description and report in a list, in characters.
 const LISTED_CHARS: usize = 100;
 const LISTED_REPORT_CHARS: usize = 200;
+
+/// Guide on sub-agents, for models.
+const GUIDE: Guide = Guide {
+    name: "subagents",
+    summary: "Working on parts of a task at the same time: sub-agents and their results",
+    markdown: include_str!("../../guides/subagents.md"),
+};
 
 /// Arguments that name a sub-agent.
 #[derive(Debug, Deserialize)]
@@ -51,14 +60,10 @@ impl Delegation {
         ]
     }
 
-    /// Returns the guide on sub-agents.
+    /// Returns the provider of the tools.
     #[must_use]
-    pub fn guide(&self) -> Guide {
-        Guide {
-            name: "subagents",
-            summary: "Working on parts of a task at the same time: sub-agents and their results",
-            markdown: include_str!("../../guides/subagents.md"),
-        }
+    pub fn provider(self: &Arc<Self>) -> Arc<dyn ToolProvider> {
+        Arc::new(FixedTools::new(ToolSource::Subagent, self.tools()).with_guides([GUIDE]))
     }
 }
 
@@ -133,7 +138,10 @@ fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
         let Ok(task) = TaskId::new(task_id) else { return Ok(ToolResult::error(unknown)) };
         let record = attached.store.get(&task).await?;
         // One of another conversation is unknown here.
-        if record.is_none_or(|record| record.root.session != context.session_id) {
+        let is_own = |record: TaskRecord| {
+            record.kind == TaskKind::Subagent && record.root.session == context.session_id
+        };
+        if !record.is_some_and(is_own) {
             return Ok(ToolResult::error(unknown));
         }
         Ok(match state.shared()?.cancel_task(&task).await? {
@@ -150,7 +158,10 @@ fn list<'a>(state: &'a Delegation, _: Value, context: &'a ToolContext) -> Outcom
     Box::pin(async move {
         let attached = state.caller(&context.agent)?;
         let records = attached.store.of_session(&context.session_id).await?;
-        let open: Vec<_> = records.iter().filter(|one| !one.state.is_terminal()).collect();
+        let open: Vec<_> = records
+            .iter()
+            .filter(|one| one.kind == TaskKind::Subagent && !one.state.is_terminal())
+            .collect();
         if open.is_empty() {
             return Ok(ToolResult::text("No active subagents."));
         }
@@ -176,7 +187,7 @@ fn report<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
     Box::pin(async move {
         let ReportArguments { message } = parse_arguments(arguments)?;
         state.caller(&context.agent)?;
-        let Some(task) = task_of(&context.session_id) else {
+        let Some((_, task)) = task_of(&context.session_id) else {
             let reason = "only a sub-agent can report progress".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         };

@@ -59,9 +59,13 @@ impl Delegation {
         for record in attached.store.of_session(session).await? {
             let is_concerned = match &by {
                 UnreadBy::Resumed(message) => record.root.message == **message,
-                UnreadBy::FoldBack(read) => !read.contains(&record.task),
+                // An agent that asks a question works on afterwards.
+                UnreadBy::FoldBack(read) => {
+                    !read.contains(&record.task) || !record.state.is_terminal()
+                }
             };
-            if is_concerned && record.folded_by.is_none() && record.state != TaskState::Cancelled {
+            let is_unread = record.is_read_in_turn() && record.folded_by.is_none();
+            if is_concerned && is_unread && record.state != TaskState::Cancelled {
                 unread.add(&record);
             }
         }

@@ -55,7 +55,7 @@ pub(super) struct Replicas {
 /// Outcome of a message in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Processed {
-    /// Its answer was published, or its sender is gone.
+    /// Its answer was published, or its sender is gone; or the search for open turns continues its turn.
     Answered,
     /// Another process must process it.
     Returned,
@@ -129,7 +129,7 @@ impl InboxHandler {
                         guard.answered();
                         return Processed::Answered;
                     }
-                    let (answer, replies) =
+                    let (answer, mut replies) =
                         self.answer(incoming, Some((order, unpassed.take()))).await;
                     was_run = true;
                     match answer.ended {
@@ -141,6 +141,13 @@ impl InboxHandler {
                         TurnEnd::PutDown | TurnEnd::Undecided => {
                             hold.release().await;
                             return Processed::Returned;
+                        }
+                        // Its message is recorded and marked. A delivery that waited for the store would be
+                        // used up by a long outage.
+                        TurnEnd::Suspended => {
+                            replies.publish_suspended().await;
+                            hold.release().await;
+                            return Processed::Answered;
                         }
                         TurnEnd::Deferred => hold.release().await,
                         // Another process has the conversation, and may have answered.
@@ -276,7 +283,7 @@ impl InboxHandler {
                 return Processed::Returned;
             }
         }
-        if matches!(answer.ended, TurnEnd::Unrecorded | TurnEnd::Undecided)
+        if matches!(answer.ended, TurnEnd::Unrecorded | TurnEnd::Undecided | TurnEnd::Suspended)
             && self.agent.conversations().is_durable()
         {
             // Its turn may be open. The answer of that turn is published too.

@@ -52,6 +52,16 @@ impl LeaseFactory {
         Ok(entry.is_some_and(|entry| entry.value == holder.instance.as_str().as_bytes()))
     }
 
+    /// Returns whether `holder` is an earlier incarnation of this process, which has ended then: the names of
+    /// the processes of an agent are unique.
+    pub(super) fn is_predecessor(&self, holder: &Holder) -> bool {
+        let process = |incarnation: &InstanceId| {
+            incarnation.as_str().rsplit_once('-').map(|(process, _)| process.to_owned())
+        };
+        let own = process(&self.owner);
+        own.is_some() && own == process(&holder.instance)
+    }
+
     /// Returns whether `holder` renews its lease. Waits until its last renewal is older than the interval
     /// between renewals, and half of it more; at least for one interval, because the holder may have been
     /// unable to renew it while the store was unavailable.

@@ -147,7 +147,7 @@ impl Ownership {
     }
 
     /// Returns whether `holder` renews its lease; waits until its last renewal is older than the interval between
-    /// renewals.
+    /// renewals. An earlier incarnation of this process does not, and is not waited for.
     ///
     /// # Errors
     /// When the store fails.
@@ -156,6 +156,9 @@ impl Ownership {
         session: &SessionId,
         holder: &Holder,
     ) -> Result<bool, StoreError> {
+        if self.inner.leases.is_predecessor(holder) {
+            return Ok(false);
+        }
         self.inner.leases.is_renewed(session, holder).await
     }
 
@@ -387,6 +390,29 @@ mod tests {
         assert!(!two.is_renewed(&id, &holder).await.unwrap());
         assert_eq!(start.elapsed(), two.inner.leases.renewal().interval);
         owned(two.take_over(&id, &holder).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn restarted_process_does_not_wait_for_its_predecessor() {
+        let (store, id) = (store(), session("s"));
+        let before = ownership(&store, "agent-1-a");
+        let (_hold, order) = owned(before.claim(&id).await.unwrap());
+        drop(order);
+        let lease = before.inner.slots.lock().get(&id).unwrap().lease.clone();
+        lease.lock().await.take();
+        let elapsed = async |ownership: &Ownership, holder: &Holder| {
+            let start = Instant::now();
+            assert!(!ownership.is_renewed(&id, holder).await.unwrap());
+            start.elapsed()
+        };
+        let restarted = ownership(&store, "agent-1-b");
+        let holder = held(restarted.claim(&id).await.unwrap());
+        assert_eq!(elapsed(&restarted, &holder).await, Duration::ZERO);
+        for other in ["agent-2-b", "agent-1-x-b", "agent-b", "agent"] {
+            let other = ownership(&store, other);
+            assert!(elapsed(&other, &holder).await >= other.inner.leases.renewal().interval);
+        }
+        owned(restarted.take_over(&id, &holder).await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

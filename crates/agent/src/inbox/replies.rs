@@ -7,7 +7,7 @@ use rockbot_contracts::{
     AgentName, AgentReply, ContentTrust, Envelope, MessageId, ReplyBody, RoutingKey, SessionId,
     user::ReplyDetail,
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -20,6 +20,9 @@ use crate::{
 const MAX_ANSWER_BYTES: usize = 512 * 1024;
 /// Time limit for publishing text and progress lines, since later replies wait for them.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
+/// The work of a turn whose next step could not be recorded.
+const SUSPENDED: &str = "the agent's store of conversations is unavailable; the turn continues after its last recorded \
+                         step when the store is available again";
 /// Pause before a failed event is published again.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 
@@ -98,6 +101,20 @@ impl ReplyPublisher {
                 Err(error) => debug!(%error, "progress publish failed; retrying"),
             }
             sleep(RETRY_WAIT).await;
+        }
+    }
+
+    /// Reports that the turn waits for the store of conversations. Its answer follows when a process could resume it.
+    pub(super) async fn publish_suspended(&mut self) {
+        let item = TurnEvent::TaskStatus {
+            status: "waiting".to_owned(),
+            done: String::new(),
+            pending: String::new(),
+            now: SUSPENDED.to_owned(),
+        };
+        let publish = self.publish_progress(Queued { lost_before: 0, item });
+        if timeout(Publication::DEFAULT_TIMEOUT, publish).await.is_err() {
+            debug!("suspended turn not reported");
         }
     }
 

@@ -67,6 +67,12 @@ impl InboxHandler {
         };
         let (resumed, recipient) = tokio::join!(turn, publish);
         let Some((recorded, answer)) = resumed else { return false };
+        if answer.ended == TurnEnd::Suspended {
+            if let Some(Recipient::Sender(_, mut replies)) = recipient {
+                replies.publish_suspended().await;
+            }
+            return false;
+        }
         if !answer.ended.is_answer() {
             return true;
         }

@@ -7,7 +7,7 @@ use rockbot_memory::{
     working_memory::{self, working_memory_tools},
 };
 use rockbot_store::{Store, StoreError, StoreUrl, Sweeper};
-use rockbot_tools::{Guide, Outputs, OutputsSection, Tool};
+use rockbot_tools::{FixedTools, Guide, Outputs, OutputsSection, Tool, ToolProvider, ToolSource};
 
 use super::{
     facts::Facts, inventory::Inventory, log::ConversationLog, recall::Recall, rules::Rules,
@@ -131,6 +131,13 @@ impl AgentMemory {
     #[must_use]
     pub fn guides(&self) -> Vec<Guide> {
         vec![working_memory::GUIDE, GUIDE]
+    }
+
+    /// Returns the provider of the tools.
+    #[must_use]
+    pub fn provider(&self) -> Arc<dyn ToolProvider> {
+        let tools = FixedTools::new(ToolSource::Memory, self.tools());
+        Arc::new(tools.with_guides(self.guides()))
     }
 
     /// Returns the context sources.

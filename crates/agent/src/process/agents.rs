@@ -32,7 +32,7 @@ impl Agents {
         let factory = PartsFactory {
             tiers,
             models: settings.models.clone(),
-            registry: tools.registry.clone(),
+            registry: tools.registry().clone(),
             handlers: tools.handlers(),
             gateway: fleet.gateway.clone(),
             may_manage_servers: settings.mcp.register,
@@ -51,7 +51,7 @@ impl Agents {
                 ..LayerOptions::default()
             },
         };
-        settings.agent.add_aliases(&tools.registry);
+        settings.agent.add_aliases(tools.registry());
         let definition = settings.definition.clone();
         let name = definition.name.clone();
         let mut parts = factory.parts(definition);
@@ -64,7 +64,7 @@ impl Agents {
         parts.destinations = Some(destinations.clone());
         let primary = Agent::new(parts);
         let factory = Arc::new(move |definition| factory.parts(definition));
-        let team = Team::new(name, tools.registry.clone(), factory);
+        let team = Team::new(name, factory);
         let team = team.with_destinations(destinations);
         if let Some(directory) = &settings.agent.directory {
             team.watch(directory.clone());

@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Delegation, DelegationOptions, HandlerGuides, McpServices, Schedule, ServerGuides,
-    ServiceSearch,
+    AgentDirectory, AgentFamilies, AgentServices, AgentTools, Delegation, DelegationOptions,
+    McpServices, Schedule, ServiceSearch, Team,
 };
-use rockbot_scripts::{BusRunner, ExecutePythonScript, RunnerName};
+use rockbot_scripts::{BusRunner, RunnerName, ScriptsProvider};
 use rockbot_service::ServeError;
 use rockbot_tool_rpc::{CatalogDirectory, HandlerView};
-use rockbot_tools::{Guides, Tool, ToolOutput, ToolRegistry, guide_tools, outputs};
+use rockbot_tools::{ToolProvider, ToolRegistry};
 use tokio::time::timeout;
 
-use super::{FleetClient, Settings, Stores, configuration_error, unavailable_error};
+use super::{FleetClient, Settings, Stores, unavailable_error};
 
 /// Maximum wait at the start for the tools of a first handler, and for those of others.
 const FIRST_HANDLER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -21,17 +21,18 @@ const FURTHER_HANDLERS_TIMEOUT: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(200);
 
 pub(crate) struct Tools {
-    pub(super) registry: Arc<ToolRegistry>,
+    tools: AgentTools,
     pub(super) services: Arc<ServiceSearch>,
     /// The scheduled tasks; `None` if scheduling is off.
     pub(super) schedule: Option<Arc<Schedule>>,
     pub(super) delegation: Arc<Delegation>,
+    /// The agents that can be asked.
+    pub(crate) agents: Arc<AgentDirectory>,
     directory: CatalogDirectory,
 }
 
 impl Tools {
-    /// Registers the built-in tools, then starts to discover the tools of handlers. In this order, no
-    /// handler can take the name of a built-in tool.
+    /// Registers the agent's own tools, then starts to discover the tools of handlers.
     pub(crate) async fn start(
         settings: &Settings,
         fleet: &FleetClient,
@@ -39,20 +40,41 @@ impl Tools {
         schedule: Option<Arc<Schedule>>,
     ) -> Result<Self, ServeError> {
         let servers = McpServices::new(fleet.gateway.clone(), &settings.definition);
-        let services = ServiceSearch::new(vec![Arc::new(servers)]);
-        let registry = Arc::new(ToolRegistry::new());
+        let name = settings.definition.name.clone();
+        let agents = settings.agent.well_known_agents.clone();
+        let agents = Arc::new(AgentDirectory::new(name.clone(), agents));
+        let services = AgentServices::new(name, agents.clone());
+        let services = ServiceSearch::new(vec![Arc::new(services), Arc::new(servers)]);
         let delegation = Delegation::new(DelegationOptions::default());
-        let own =
-            OwnTools { services: &services, delegation: &delegation, schedule: schedule.as_ref() };
-        let (tools, guides) = builtin_tools(settings, fleet, stores, own);
-        for tool in tools {
-            registry.register(tool).map_err(configuration_error)?;
-        }
-        let directory = CatalogDirectory::start(fleet.requester.clone(), registry.clone());
+        let scripts = (settings.scripts.runner == RunnerName::Bus).then(|| {
+            let runner = Arc::new(BusRunner::new(fleet.bus.clone(), fleet.address.clone()));
+            Arc::new(ScriptsProvider::new(runner, true)) as Arc<dyn ToolProvider>
+        });
+        let families = AgentFamilies {
+            definition: &settings.definition,
+            delegation: &delegation,
+            exchanges_tasks: true,
+            memory: stores.memory.as_deref(),
+            schedule: schedule.as_ref(),
+            services: Some(&services),
+            outputs: stores.outputs.clone(),
+            scripts,
+        };
+        let tools = AgentTools::start(families.providers()).await;
+        let directory = CatalogDirectory::start(fleet.requester.clone(), tools.registry().clone());
         let directory = directory.await.map_err(unavailable_error)?;
-        guides.add(Arc::new(HandlerGuides::new(directory.view(), registry.clone())));
-        guides.add(Arc::new(ServerGuides::new(fleet.gateway.clone(), &settings.definition)));
-        Ok(Self { registry, services, schedule, delegation, directory })
+        tools.add_guides(directory.view(), Some(fleet.gateway.clone()), &settings.definition);
+        Ok(Self { tools, services, schedule, delegation, agents, directory })
+    }
+
+    /// Returns the registry of all tools.
+    pub(super) fn registry(&self) -> &Arc<ToolRegistry> {
+        self.tools.registry()
+    }
+
+    /// Adds the other agents of the process.
+    pub(crate) async fn add_team(&mut self, team: &Team) {
+        self.tools.add(Arc::new(team.clone())).await;
     }
 
     /// Waits until the handlers of the fleet have announced their tools, at most 4 s: a turn that starts or
@@ -68,46 +90,4 @@ impl Tools {
     pub(crate) fn handlers(&self) -> HandlerView {
         self.directory.view()
     }
-}
-
-/// Parts of the agent that have tools of their own.
-struct OwnTools<'a> {
-    services: &'a Arc<ServiceSearch>,
-    delegation: &'a Arc<Delegation>,
-    schedule: Option<&'a Arc<Schedule>>,
-}
-
-/// Returns the agent's own tools, and the guides on them, to which those of other processes can be added.
-fn builtin_tools(
-    settings: &Settings,
-    fleet: &FleetClient,
-    stores: &Stores,
-    OwnTools { services, delegation, schedule }: OwnTools<'_>,
-) -> (Vec<Arc<dyn Tool>>, Arc<Guides>) {
-    let mut guides =
-        vec![rockbot_agent::mcp::GUIDE, services.guide(), outputs::GUIDE, delegation.guide()];
-    if settings.definition.internal.wisps {
-        guides.push(rockbot_agent::wisps::GUIDE);
-    }
-    let mut tools: Vec<Arc<dyn Tool>> = vec![services.tool()];
-    tools.extend(delegation.tools());
-    if let Some(memory) = &stores.memory {
-        tools.extend(memory.tools());
-        guides.extend(memory.guides());
-    }
-    if let Some(schedule) = schedule {
-        tools.extend(schedule.tools());
-        guides.push(schedule.guide());
-    }
-    if let Some(outputs) = &stores.outputs {
-        tools.push(Arc::new(ToolOutput::new(outputs.clone())));
-    }
-    if settings.scripts.runner == RunnerName::Bus {
-        let runner = Arc::new(BusRunner::new(fleet.bus.clone(), fleet.address.clone()));
-        tools.push(Arc::new(ExecutePythonScript::new(runner, true)));
-        guides.push(rockbot_scripts::GUIDE);
-    }
-    let guides = Guides::new(guides);
-    tools.extend(guide_tools(&guides));
-    (tools, guides)
 }

@@ -6,7 +6,7 @@ use rockbot_contracts::{
     ToolHints, ToolSource,
     schedule::{MAX_CRON_BYTES, MAX_TASK_DESCRIPTION_BYTES, MAX_TASK_NAME_CHARS, NewTask},
 };
-use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolResult};
+use rockbot_tools::{FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolProvider, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::debug;
@@ -44,10 +44,10 @@ struct NameArguments {
 }
 
 impl Schedule {
-    /// Returns the guide to the tools.
+    /// Returns the provider of the tools.
     #[must_use]
-    pub fn guide(&self) -> Guide {
-        GUIDE
+    pub fn provider(self: &Arc<Self>) -> Arc<dyn ToolProvider> {
+        Arc::new(FixedTools::new(ToolSource::Scheduling, self.tools()).with_guides([GUIDE]))
     }
 
     /// Returns the tools. Only the agent of the schedule may call them.

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use futures_util::future::{BoxFuture, ready};
 use rockbot_contracts::AgentName;
 use rockbot_memory::Ranker;
-use rockbot_tools::{Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
+use rockbot_tools::{
+    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolProvider, ToolResult,
+    ToolSource,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -74,10 +77,11 @@ impl ServiceSearch {
         })
     }
 
-    /// Returns the guide to the tool.
+    /// Returns the provider of the tool.
     #[must_use]
-    pub fn guide(&self) -> Guide {
-        GUIDE
+    pub fn provider(self: &Arc<Self>) -> Arc<dyn ToolProvider> {
+        let tools = FixedTools::new(ToolSource::ServiceSearch, vec![self.tool()]);
+        Arc::new(tools.with_guides([GUIDE]))
     }
 
     fn answer(&self, arguments: Value, agent: &AgentName) -> Result<ToolResult, ToolFailure> {

@@ -327,14 +327,24 @@ impl Session {
                 self.record_put_down().await;
                 output.answer
             }
-            TurnEnd::Fenced | TurnEnd::Unrecorded | TurnEnd::Undecided | TurnEnd::Deferred => {
-                output.answer
-            }
+            TurnEnd::Fenced
+            | TurnEnd::Unrecorded
+            | TurnEnd::Undecided
+            | TurnEnd::Suspended
+            | TurnEnd::Deferred => output.answer,
+        };
+        let is_suspended = answer.ended == TurnEnd::Suspended;
+        let answer = if is_suspended && !self.setup.conversations.is_durable() {
+            // Nothing can resume it.
+            answer.with_end(TurnEnd::Unrecorded)
+        } else {
+            answer
         };
         if answer.ended != TurnEnd::Answered {
             self.state = None;
         }
-        if !answer.ended.is_answer() {
+        // Messages that wait during a suspended turn are not recorded. They are tried next.
+        if !answer.ended.is_answer() && !is_suspended {
             self.steering.answer_queued(&answer);
             while let Ok(inbound) = self.inbox.try_recv() {
                 inbound.answer(answer.clone());
@@ -342,7 +352,7 @@ impl Session {
         }
         log_end(&self.id, &answer);
         for message in joined {
-            message.answer(answer.clone());
+            message.answer(answer.for_joined());
         }
         answer
     }

@@ -1,7 +1,6 @@
 //! Turns that another process began: they are resumed or cancelled.
 
 use rockbot_contracts::user::TurnOutcome;
-use rockbot_tools::EntryPoint;
 use tracing::warn;
 
 use super::{
@@ -36,7 +35,7 @@ impl Session {
             message.answer(answer.unwrap_or_else(|error| unread_answer(&error)));
             return false;
         }
-        if state.open.as_ref().is_none_or(|open| open.message.entry == EntryPoint::Subagent) {
+        if state.open.as_ref().is_none_or(|open| open.message.entry.is_handed_over()) {
             self.cancel_without_turn(message).await;
             return false;
         }
@@ -111,7 +110,7 @@ impl Session {
         self.state = None;
         let state = self.load().await?;
         match &state.open {
-            Some(open) if open.message.entry == EntryPoint::Subagent => {
+            Some(open) if open.message.entry.is_handed_over() => {
                 return Ok(Resumable::Nothing);
             }
             Some(_) => {

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::calls::{CallRunner, MAX_RESULT_MEDIA};
 use crate::{
-    conversation::{BatchItem, CallEntry, ResultEntry, SPAWN_SUBAGENT, batch_items},
+    conversation::{BatchItem, CallEntry, ResultEntry, batch_items},
     strategy::Steering,
-    tool_names::{BATCH, SPAWN_WISPS, is_internal},
+    tool_names::{BATCH, SPAWN_WISPS, hands_over, is_internal},
     truncation::truncated_with_note,
 };
 
@@ -148,7 +148,7 @@ impl CallRunner<'_> {
 
     async fn run_item(&self, item: &BatchItem) -> ItemResult {
         let BatchItem { id, call } = item;
-        let may_not = is_internal(&call.name) || call.name == SPAWN_SUBAGENT;
+        let may_not = is_internal(&call.name) || hands_over(&call.name);
         if may_not {
             return ItemResult::refused(
                 item,

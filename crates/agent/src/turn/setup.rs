@@ -168,7 +168,9 @@ impl TurnSetup {
     /// Returns the tools that a turn with this origin may use.
     pub(super) fn scope(&self, origin: &TurnOrigin) -> ToolScope {
         let AgentDefinition { name, tools, .. } = &self.definition;
-        let scope = ToolScope::new(origin.entry.profile(), tools.clone()).with_agent(name.clone());
+        let scope = ToolScope::new(origin.entry.profile(), tools.clone())
+            .with_agent(name.clone())
+            .with_entry(origin.entry);
         let scope = match &origin.step {
             Some(step) => scope.with_step(step.tools.clone()),
             None => scope,

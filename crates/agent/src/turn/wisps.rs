@@ -15,11 +15,11 @@ use super::{
     calls::{CANCEL_GRACE, CallRunner},
 };
 use crate::{
-    conversation::{CallEntry, SPAWN_SUBAGENT},
+    conversation::CallEntry,
     derived_id::derived_id,
     event::TurnAnswer,
     origin::{StepLimits, TurnOrigin},
-    tool_names::{SPAWN_WISPS, is_internal},
+    tool_names::{SPAWN_WISPS, hands_over, is_internal},
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
         WispRequest, WispResult, WispStep, results_text, step_call,
@@ -170,7 +170,7 @@ impl CallRunner<'_> {
         entry: CallEntry,
         used: &mut Used,
     ) -> Result<String, StepFailure> {
-        if is_internal(&entry.name) || entry.name == SPAWN_SUBAGENT {
+        if is_internal(&entry.name) || hands_over(&entry.name) {
             let message = format!("{} cannot be called in a plan", entry.name);
             return Err(StepFailure { category: FailureCategory::Structural, message });
         }

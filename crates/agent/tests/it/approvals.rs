@@ -17,7 +17,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use crate::harness::{
     AgentFixture, ApprovalRequest, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message,
-    send, settle, spawn_send,
+    register_members, send, settle, spawn_send,
 };
 
 fn rules(section: Value) -> Arc<Approvals> {
@@ -265,8 +265,9 @@ async fn request_of_child_turn_reaches_user() {
             AgentParts { approvals: Some(approvals.clone()), ..parts }
         })
     };
-    let team = Team::new(AgentName::new("tester").unwrap(), registry, factory);
+    let team = Team::new(AgentName::new("tester").unwrap(), factory);
     team.set_definitions(vec![AgentDefinition::new(AgentName::new("b").unwrap(), "Be of use.")]);
+    register_members(&team, &registry);
     let agent = fixture.agent(&model);
     let (turn, events) = spawn_send(&agent, message("s", "go"));
     settle().await;

@@ -9,7 +9,8 @@ use rockbot_tools::{BudgetLimits, ToolRegistry};
 use serde_json::json;
 
 use crate::harness::{
-    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message, send, spawn_send,
+    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message, register_members,
+    send, spawn_send,
 };
 
 /// Returns a script that calls `tool` again and again.
@@ -39,12 +40,13 @@ fn caller(
             AgentParts::new(definition, model, registry.clone())
         })
     };
-    let team = Team::new(AgentName::new("tester").unwrap(), registry, factory);
+    let team = Team::new(AgentName::new("tester").unwrap(), factory);
     let definition = |name: &&str| {
         let named = AgentDefinition::new(AgentName::new(*name).unwrap(), "Be of use.");
         AgentDefinition { max_iterations: 100, ..named }
     };
     team.set_definitions(names.iter().map(definition).collect());
+    register_members(&team, &registry);
     (team, fixture)
 }
 

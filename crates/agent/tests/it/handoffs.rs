@@ -11,7 +11,7 @@ use rockbot_tools::ToolRegistry;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Behavior, EventLog, ProbeTool, RecordingModel, message, send},
+    harness::{Behavior, EventLog, ProbeTool, RecordingModel, message, register_members, send},
     stored_harness::{CrashingLog, Storage, resume, send_as},
 };
 
@@ -64,10 +64,11 @@ impl Routed {
             let model = destination.clone();
             Arc::new(move |definition: AgentDefinition| parts(definition, model.clone()))
         };
-        let team = Team::new(AgentName::new("front").unwrap(), registry, factory);
+        let team = Team::new(AgentName::new("front").unwrap(), factory);
         let team = team.with_destinations(destinations);
         let back = "name = 'c'\n[router]\ndestinations = ['front']";
         team.set_definitions(vec![definition("name = 'b'"), definition(back)]);
+        register_members(&team, &registry);
         Self { front, echo, _team: team }
     }
 }

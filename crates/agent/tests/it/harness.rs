@@ -14,7 +14,7 @@ use futures_util::{
 };
 use rockbot_agent::{
     Agent, AgentDefinition, AgentLimits, AgentParts, Approvals, ContextSource, Conversations,
-    McpParts, ModelBehavior, ProgressSink, TurnAnswer, TurnEvent,
+    McpParts, ModelBehavior, ProgressSink, Team, TurnAnswer, TurnEvent,
 };
 use rockbot_contracts::{
     AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, ContentBlock, SessionId, ToolCallId,
@@ -25,8 +25,8 @@ use rockbot_llm::{
     ScriptedModel, ScriptedTurn,
 };
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolPins, ToolRegistration, ToolRegistry,
-    ToolResult, ToolSource,
+    Tool, ToolContext, ToolFailure, ToolHints, ToolPins, ToolProvider, ToolRegistration,
+    ToolRegistry, ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -463,4 +463,11 @@ pub(crate) fn spawn_send(
 /// Returns when every task waits: a paused clock advances only then.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// Registers the tools of the members of a team that stays as it is.
+pub(crate) fn register_members(team: &Team, registry: &ToolRegistry) {
+    for tool in team.list() {
+        registry.register(tool).unwrap();
+    }
 }

@@ -1,7 +1,5 @@
 //! Texts of sub-agents and tools that imitate marks, other results or terminals.
 
-use std::sync::Arc;
-
 use rockbot_agent::internal_tools::InternalTools;
 use rockbot_contracts::{AgentReply, ReplyBody};
 use rockbot_llm::ChatRequest;

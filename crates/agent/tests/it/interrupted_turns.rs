@@ -308,11 +308,11 @@ async fn short_outage_of_the_store_only_delays_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_outage_of_the_store_ends_the_turn_after_its_step() {
+async fn long_outage_of_the_store_suspends_the_turn_after_its_step() {
     let (storage, tools, started) = (Storage::new(), Tools::remote(), Instant::now());
     let end = started + Duration::from_secs(3600);
     let answer = run_with_fault(&storage, &tools, Fault::Outage(end)).await;
-    assert_eq!(answer.ended, TurnEnd::Unrecorded);
+    assert_eq!(answer.ended, TurnEnd::Suspended);
     assert!(answer.text.contains("could not be recorded"), "{}", answer.text);
     assert!((55..=60).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
     assert_eq!(tools.runs(), [1, 0, 0], "no call starts unrecorded");

@@ -7,14 +7,17 @@ use rockbot_agent::{
     Agent, AgentClient, AgentInbox, AgentParts, ConversationOptions, Conversations, Replies,
     Sharing, serve_shared,
 };
-use rockbot_bus::{Bus, Consumer, MemoryBus, Subscription};
+use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, InstanceId, QueueSpec, ReplyBody, RoutingKey, json::Limits,
+    AgentName, AgentReply, InstanceId, Message, QueueSpec, ReplyBody, RoutingKey, json::Limits,
     topology::user_response, user::TurnOutcome,
 };
 use rockbot_llm::{ChatModel, FinishReason};
 use rockbot_store::{Clock, Extension, Store, StoreError, Stores, Write, Written};
-use rockbot_testkit::{InterceptedStore, StoreInterceptor, fixture::within_timeout};
+use rockbot_testkit::{
+    InterceptedStore, StoreInterceptor,
+    fixture::{text_message, within_timeout},
+};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::harness::{
@@ -89,6 +92,14 @@ impl Fleet {
         let reply_to = reply_address();
         let queue = QueueSpec::reply(&reply_to, vec![(&reply_to).into()]);
         self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
+    }
+
+    /// Fails if another reply was published. No process may be running.
+    pub(crate) async fn expect_no_reply(&self, replies: &mut Consumer) {
+        let end = Publication::mandatory(reply_address(), text_message("end"));
+        self.bus.publish(end).await.unwrap();
+        let next = within_timeout("the end", replies.next()).await.unwrap().into_envelope();
+        assert_ne!(next.message_type(), AgentReply::TYPE, "{next:?}");
     }
 }
 

@@ -159,7 +159,9 @@ fn guides_are_short_and_name_existing_tools() {
     let scores = management("relevance_score", "server_name");
     let mut known = vec![search.tool().registration().clone(), results, scores];
     known.extend(rockbot_agent::mcp::management_tools());
-    for guide in [search.guide(), rockbot_agent::mcp::GUIDE] {
+    let guides = search.provider().guides();
+    assert_eq!(guides.len(), 1);
+    for guide in guides.into_iter().chain([rockbot_agent::mcp::GUIDE]) {
         assert_eq!(guide.validate(&known), [""; 0]);
     }
 }

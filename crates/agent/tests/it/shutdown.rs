@@ -9,7 +9,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::{
-    harness::{AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, settle},
+    harness::{
+        AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, register_members, settle,
+    },
     stored_harness::{JournaledTool, Storage, resume, send_as},
 };
 
@@ -117,8 +119,9 @@ async fn turn_of_a_sub_agent_is_continued_with_its_caller() {
                 AgentParts { conversations, ..parts }
             })
         };
-        let team = Team::new(AgentName::new("tester").unwrap(), registry, factory);
+        let team = Team::new(AgentName::new("tester").unwrap(), factory);
         team.set_definitions(vec![AgentDefinition::new(AgentName::new("b").unwrap(), "Be brief.")]);
+        register_members(&team, &registry);
         let model = RecordingModel::script([
             ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
             ScriptedTurn::text("Outer done."),

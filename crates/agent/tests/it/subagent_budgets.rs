@@ -135,8 +135,8 @@ async fn model_that_always_delegates_ends_within_the_budget() {
             .iter()
             .enumerate()
             .filter(|(at, _)| (chosen & (1 << at)) != 0)
-            .map(|(_, call)| call);
-        let calls: Vec<_> = calls.cloned().collect();
+            .map(|(_, call)| call.clone())
+            .collect();
         let names: Vec<_> = calls.iter().map(|(name, _)| *name).collect();
         let internal = InternalTools { batch: true, wisps: true, ..InternalTools::default() };
         let limits = BudgetLimits {

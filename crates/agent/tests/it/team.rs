@@ -9,13 +9,13 @@ use rockbot_contracts::{AgentName, SessionId, user::TurnOutcome};
 use rockbot_llm::{ChatModel, ScriptedTurn};
 use rockbot_store::{Clock, Prefix, Stores};
 use rockbot_testkit::fixture::wait_until;
-use rockbot_tools::ToolRegistry;
+use rockbot_tools::{AttachedProviders, ToolRegistry};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::harness::{
-    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message, send, settle,
-    spawn_send,
+    AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, message, register_members,
+    send, settle, spawn_send,
 };
 
 /// Agents of one process, each with its own model.
@@ -39,8 +39,14 @@ impl TeamFixture {
                 AgentParts::new(definition, model, registry.clone())
             })
         };
-        let team = Team::new(AgentName::new("tester").unwrap(), registry.clone(), factory);
+        let team = Team::new(AgentName::new("tester").unwrap(), factory);
         Self { registry, team }
+    }
+
+    /// Registers the tools of the team, and follows its changes until the result is dropped.
+    async fn attach(&self) -> AttachedProviders {
+        let providers = vec![Arc::new(self.team.clone()) as _];
+        AttachedProviders::attach(self.registry.clone(), providers).await
     }
 
     fn tester(&self, model: &Arc<RecordingModel>) -> Agent {
@@ -73,6 +79,7 @@ async fn enabled_agents_are_tools_unless_primary() {
         definition("name = 'e'\nprimary = true"),
         definition("name = 'tester'"),
     ]);
+    let _attached = fixture.attach().await;
     let model = RecordingModel::script([ScriptedTurn::text("Hm.")]);
     send(&fixture.tester(&model), "go").await;
     let expected = [("agent__a", "Ask a."), ("agent__b", "Counts."), ("agent__c", "c")];
@@ -90,6 +97,7 @@ async fn call_runs_a_turn_and_adds_its_spending() {
     let fixture = TeamFixture::new(&[("b", &counting), ("c", &looking)]);
     let own_schema = "name = 'c'\nparameters = {type = 'object'}";
     fixture.team.set_definitions(vec![definition("name = 'b'"), definition(own_schema)]);
+    let _attached = fixture.attach().await;
     let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Count the files."})),
         ScriptedTurn::default().call("agent__c", json!({"folder": "x"})),
@@ -116,6 +124,7 @@ async fn waiting_agents_are_not_offered() {
     ]);
     let fixture = TeamFixture::new(&[("b", &inner), ("c", &inner)]);
     fixture.team.set_definitions(vec![definition("name = 'b'"), definition("name = 'c'")]);
+    let _attached = fixture.attach().await;
     let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
@@ -135,6 +144,7 @@ async fn waiting_agents_are_not_offered() {
 async fn waiting(fixture: &TeamFixture, slow: &Arc<ProbeTool>) -> (Agent, JoinHandle<TurnAnswer>) {
     fixture.registry.register(slow.as_tool()).unwrap();
     fixture.team.set_definitions(vec![definition("name = 'b'\ntool_timeout = '1h'")]);
+    let _attached = fixture.attach().await;
     let model = RecordingModel::script([
         ScriptedTurn::default().call("agent__b", json!({"message": "Go."})),
         ScriptedTurn::text("Done."),
@@ -179,6 +189,7 @@ async fn definitions_are_reloaded_at_run_time() {
     let idle = RecordingModel::script([]);
     let fixture = TeamFixture::new(&[("a", &idle), ("b", &idle)]);
     let names = || fixture.team.members().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let _attached = fixture.attach().await;
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, head: &str| {
         fs::write(folder.path().join(name), format!("+++\n{head}\n+++\nBe of use.")).unwrap();
@@ -190,7 +201,7 @@ async fn definitions_are_reloaded_at_run_time() {
     wait_until("b is a tool", || names() == ["a", "b"]).await;
     write("a.md", "enabled = false");
     wait_until("a is removed", || names() == ["b"]).await;
-    assert!(fixture.registry.get("agent__a").is_none());
+    wait_until("its tool is removed", || fixture.registry.get("agent__a").is_none()).await;
     let b = AgentName::new("b").unwrap();
     assert!(fixture.team.set_enabled(&b, false));
     assert!(names().is_empty());
@@ -200,7 +211,7 @@ async fn definitions_are_reloaded_at_run_time() {
     fs::remove_file(folder.path().join("a.md")).unwrap();
     wait_until("b is left", || names() == ["b"]).await;
     fixture.team.shut_down(Duration::ZERO).await;
-    assert!(fixture.registry.list().is_empty());
+    wait_until("no tool is left", || fixture.registry.list().is_empty()).await;
 }
 
 #[tokio::test]
@@ -237,9 +248,10 @@ async fn deleted_conversation_leaves_none_of_its_sub_agents() {
         })
     };
     let tester = AgentName::new("tester").unwrap();
-    let team = Team::new(tester.clone(), registry.clone(), factory);
+    let team = Team::new(tester.clone(), factory);
     let definition = |name| AgentDefinition::new(AgentName::new(name).unwrap(), "Be of use.");
     team.set_definitions(vec![definition("b"), definition("c c")]);
+    register_members(&team, &registry);
     let conversations = Some(conversations(tester));
     let agent = AgentFixture { registry, conversations, ..AgentFixture::new() }.agent(&model);
     assert_eq!(send(&agent, "go").await.text, "Done.");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use rockbot_contracts::{PoolName, definitions::Fleet};
+use rockbot_contracts::{AgentName, PoolName, definitions::Fleet};
 
 use super::{
     broker_users::{DEFINITIONS, definitions},
@@ -17,8 +17,9 @@ use super::{
 use crate::private_file;
 
 /// Services of Compose and the ends of their broker users' names.
-const SERVICES: [(&str, &str); 8] = [
+const SERVICES: [(&str, &str); 9] = [
     ("agent", ".agent.assistant"),
+    ("researcher", ".agent.researcher"),
     ("tool-handler", ".tool-handler"),
     ("mcp-bridge", ".mcp-bridge"),
     ("scripts-manager", ".scripts-manager"),
@@ -27,6 +28,8 @@ const SERVICES: [(&str, &str); 8] = [
     ("monitor", ".monitor"),
     ("gateway", ".gateway"),
 ];
+/// Agent of the service `researcher` of Compose.
+const SECOND_AGENT: &str = "researcher";
 /// Pool of the service `web-handler` of Compose.
 const WEB_POOL: &str = "web";
 /// Databases of Compose, each with a role of the same name.
@@ -91,13 +94,13 @@ pub(super) fn write_for_kubernetes(
 }
 
 /// Writes the secrets of Compose. Existing passwords are kept. The service of a handler pool is named
-/// `<pool>-handler`; the pool `web` is always part of the fleet.
+/// `<pool>-handler`; the pool `web` and the agent `researcher` are always part of the fleet.
 ///
 /// Only its owner can enter the folder. The files are world-readable, because processes in containers
 /// run as users unknown to the host.
 pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<PathBuf>> {
     private_file::create_folder(folder)?;
-    let fleet = &with_web_pool(fleet)?;
+    let fleet = &with_own_services(fleet)?;
     let passwords = passwords::read_or_generate(&folder.join("broker-passwords"), fleet.users())?;
     let text = definitions(fleet, &passwords::hashes(&passwords)?);
     write_for_containers(&folder.join(DEFINITIONS), &text)?;
@@ -124,10 +127,11 @@ pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<Path
     Ok(vec![folder.to_owned()])
 }
 
-fn with_web_pool(fleet: &Fleet) -> Result<Fleet> {
+fn with_own_services(fleet: &Fleet) -> Result<Fleet> {
+    let fleet = fleet.clone().with_agent(AgentName::new(SECOND_AGENT)?);
     let web = PoolName::new(WEB_POOL)?;
     let is_missing = fleet.pools().all(|pool| *pool != web);
-    Ok(fleet.clone().with_pools(is_missing.then_some(web)))
+    Ok(fleet.with_pools(is_missing.then_some(web)))
 }
 
 fn user_ending<'a>(
@@ -167,8 +171,6 @@ fn allow_containers_to_read(file: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::AgentName;
-
     use super::*;
 
     fn fleet() -> Fleet {

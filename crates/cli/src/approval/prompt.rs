@@ -12,7 +12,7 @@ use crossterm::{
 use rockbot_contracts::{ApprovalAnswer, ApprovalDecision};
 
 use super::key_line::{KeyLine, Pressed};
-use crate::{render, terminal_width};
+use crate::{render, terminal_size};
 
 /// Interval between checks of the clock and of the request.
 const POLL: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
         if is_closed() || left.is_zero() {
             break Typed::Closed;
         }
-        let text = prompt(left, line.text(), terminal_width::columns());
+        let text = prompt(left, line.text(), terminal_size::columns());
         if text != shown {
             write(&format!("\r\u{1b}[K{text}"));
             shown = text;

@@ -7,7 +7,7 @@ use super::sessions::AgentOption;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tasks {
-    /// List the sub-agents of your conversations with their state, time and spending
+    /// List the work that your conversations handed over: sub-agents, and tasks at other agents
     #[command(after_help = "Examples:
   rockbot --bus amqp://… tasks list
   rockbot --bus amqp://… tasks list --agent researcher --json")]
@@ -15,7 +15,7 @@ pub(crate) enum Tasks {
         #[command(flatten)]
         of: AgentOption,
     },
-    /// Show a sub-agent and its result
+    /// Show a sub-agent or a task, and its result
     #[command(after_help = "Examples:
   rockbot --bus amqp://… tasks show 3fa94c01d2be")]
     Show {
@@ -25,7 +25,7 @@ pub(crate) enum Tasks {
         #[command(flatten)]
         of: AgentOption,
     },
-    /// Cancel a running sub-agent
+    /// Cancel a running sub-agent or a task
     #[command(after_help = "Examples:
   rockbot --bus amqp://… tasks cancel 3fa94c01d2be
 

@@ -30,6 +30,8 @@ pub(super) enum Input {
     Line(String),
     /// A longer message, which was dropped.
     TooLong,
+    /// A line that cannot be read, with the problem. Nothing follows.
+    Unreadable(String),
     /// The editor left the terminal for output, see [`InputReader::pause`].
     Paused,
 }
@@ -54,7 +56,11 @@ impl InputReader {
         std::thread::spawn(move || {
             let mut next: Box<dyn FnMut() -> Option<Input>> = match signal {
                 Some(signal) => edited(Editor::new(name, signal)),
-                None => Box::new(|| read_line(&mut io::stdin().lock(), MAX_LINE_BYTES)),
+                None => {
+                    let mut lines =
+                        Lines { source: io::stdin().lock(), max_bytes: MAX_LINE_BYTES, number: 0 };
+                    Box::new(move || lines.next())
+                }
             };
             while let Some(input) = next() {
                 let (done, processed) = std::sync::mpsc::channel();
@@ -94,33 +100,72 @@ fn edited(mut editor: Editor) -> Box<dyn FnMut() -> Option<Input>> {
     })
 }
 
-/// Reads a line of at most `max_bytes`. The rest of a longer one is skipped.
-fn read_line(source: &mut impl BufRead, max_bytes: usize) -> Option<Input> {
-    let mut line = Vec::new();
-    let limit = max_bytes as u64 + 1;
-    let read = source.by_ref().take(limit).read_until(b'\n', &mut line).ok()?;
-    if read == 0 {
-        return None;
+/// Lines of at most `max_bytes`.
+struct Lines<S> {
+    source: S,
+    max_bytes: usize,
+    /// Number of the last line, from 1 on.
+    number: u64,
+}
+
+impl<S: BufRead> Lines<S> {
+    /// Reads the next line. The rest of a longer one is skipped.
+    fn next(&mut self) -> Option<Input> {
+        self.number += 1;
+        self.read().unwrap_or_else(|error| {
+            let problem = format!("line {} of the input cannot be read: {error}", self.number);
+            Some(Input::Unreadable(problem))
+        })
     }
-    let is_complete = line.ends_with(b"\n");
-    if !is_complete && line.len() > max_bytes {
-        source.skip_until(b'\n').ok()?;
-        return Some(Input::TooLong);
+
+    fn read(&mut self) -> io::Result<Option<Input>> {
+        let mut line = Vec::new();
+        let limit = self.max_bytes as u64 + 1;
+        if self.source.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        let is_complete = line.ends_with(b"\n");
+        if !is_complete && line.len() > self.max_bytes {
+            self.source.skip_until(b'\n')?;
+            return Ok(Some(Input::TooLong));
+        }
+        if is_complete {
+            line.pop();
+        }
+        Ok(Some(String::from_utf8(line).map_or_else(
+            |_| {
+                Input::Unreadable(format!(
+                    "line {} of the input is not UTF-8, and neither it nor what follows was sent; convert the \
+                     input, for example with iconv",
+                    self.number
+                ))
+            },
+            Input::Line,
+        )))
     }
-    if is_complete {
-        line.pop();
-    }
-    String::from_utf8(line).ok().map(Input::Line)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lines(bytes: &[u8]) -> Lines<&[u8]> {
+        Lines { source: bytes, max_bytes: 6, number: 0 }
+    }
+
+    #[test]
+    fn unreadable_line_is_named() {
+        let mut lines = lines(b"a\n123456789\nb\xff\nc\n");
+        assert_eq!(lines.next(), Some(Input::Line("a".to_owned())));
+        assert_eq!(lines.next(), Some(Input::TooLong));
+        let Some(Input::Unreadable(problem)) = lines.next() else { panic!("it is read") };
+        assert!(problem.starts_with("line 3 of the input is not UTF-8"), "{problem}");
+    }
+
     #[test]
     fn long_line_is_refused_whole() {
-        let mut source = io::Cursor::new(b"12345\n123456\n123456789\nab\nlast".to_vec());
-        let mut next = || read_line(&mut source, 6);
+        let mut lines = lines(b"12345\n123456\n123456789\nab\nlast");
+        let mut next = || lines.next();
         let line = |text: &str| Some(Input::Line(text.to_owned()));
         assert_eq!(next(), line("12345"));
         assert_eq!(next(), line("123456"));

@@ -125,6 +125,7 @@ impl<'a> Session<'a> {
                     Next::Continue
                 }
                 Input::TooLong => return Err(Failure::usage(input::too_long())),
+                Input::Unreadable(problem) => return Err(Failure::usage(problem)),
                 Input::Line(line) => {
                     let agent = self.conversation.agent.clone();
                     let next = self.process(line.trim(), interrupts).await?;
@@ -166,13 +167,13 @@ impl<'a> Session<'a> {
 
     async fn process(&mut self, line: &str, interrupts: &mut Interrupts) -> Result<Next, Failure> {
         match commands::parse(line) {
-            Some(Ok(SlashCommand::Image(file))) => {
-                match self.images.add(Path::new(&file)) {
-                    Ok(()) => note!("the image is sent with the next message"),
-                    Err(problem) => note!("{}", render::clean(&problem)),
+            Some(Ok(SlashCommand::Image(file))) => match self.images.add(Path::new(&file)) {
+                Ok(()) => {
+                    note!("the image is sent with the next message");
+                    Ok(Next::Continue)
                 }
-                Ok(Next::Continue)
-            }
+                Err(problem) => self.report(Failure::usage(problem)),
+            },
             Some(Ok(SlashCommand::Prompt)) => match self.prompts.read(line).await {
                 prompts::Input::Message(text) => self.send_new(&text, interrupts).await,
                 prompts::Input::Notice(text) => {
@@ -196,10 +197,7 @@ impl<'a> Session<'a> {
                 let ran = actions::run(target, command).await;
                 ran.map(|()| Next::Continue).or_else(|failure| self.report(failure))
             }
-            Some(Err(problem)) => {
-                note!("{}", render::clean(&problem));
-                Ok(Next::Continue)
-            }
+            Some(Err(problem)) => self.report(Failure::usage(problem)),
             None if line.is_empty() => Ok(Next::Continue),
             None => self.send_new(line, interrupts).await,
         }
@@ -233,7 +231,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Prints a failure. A failed message does not end a session at a terminal.
+    /// Prints a failure. A failed message or command does not end a session at a terminal. Elsewhere, the
+    /// messages that follow may depend on it.
     fn report(&self, failure: Failure) -> Result<Next, Failure> {
         if !std::io::stdin().is_terminal() {
             return Err(failure);

@@ -9,7 +9,7 @@ use std::{
 use rockbot_contracts::{ReplyBody, ToolCallId};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::{render, terminal_width};
+use crate::{render, terminal_size};
 
 /// Silence before the line is shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
@@ -80,7 +80,7 @@ impl StatusLine {
 
     /// Draws the next frame.
     pub(super) fn draw(&mut self) {
-        let columns = terminal_width::columns();
+        let columns = terminal_size::columns();
         let Some(text) = self.text(Instant::now(), columns - 1) else { return };
         self.frame = (self.frame + 1) % FRAMES.len();
         let columns = text.chars().count();

@@ -148,6 +148,34 @@ fn input_lines_share_one_conversation() {
 }
 
 #[test]
+fn failed_command_in_piped_input_sends_nothing_more() {
+    let (sandbox, script) = scripted(SCRIPT);
+    for (input, problem) in [
+        ("/image missing.png\nhello\n", "cannot read the image missing.png"),
+        ("/image notes.md\nhello\n", "notes.md is no image"),
+        ("/imgae notes.md\nhello\n", "did you mean /image?"),
+    ] {
+        let output = chat(&sandbox, &script, &[], input);
+        output.assert_code(64, &["chat"]);
+        assert_contains(&output.err, &[problem]);
+        assert_eq!(output.out, "", "{input}");
+    }
+}
+
+#[test]
+fn piped_input_that_is_not_utf_8_fails_with_its_line() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let mut command = sandbox.command(&["chat"]);
+    command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);
+    let input: &[u8] = b"hello\ncaf\xe9\nread my notes\n";
+    let output = command.write_stdin(input).timeout(crate::sandbox::TIMEOUT).output();
+    let output = CommandOutput::new(output.expect("runs"));
+    output.assert_code(64, &["chat"]);
+    assert_contains(&output.err, &["line 2 of the input is not UTF-8"]);
+    assert!(output.out.contains("Hello.") && !output.out.contains("buy milk"), "{}", output.out);
+}
+
+#[test]
 fn json_output_has_one_event_per_line() {
     let (sandbox, script) = scripted(SCRIPT);
     let output = chat(&sandbox, &script, &["--json", "read my notes"], "");

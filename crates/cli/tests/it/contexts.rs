@@ -1,6 +1,10 @@
 //! `rockbot context`, completions of names, and manual pages.
 
-use std::{os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
 
 use crate::{
     home::Home,
@@ -34,6 +38,33 @@ fn selected_context_is_used_unless_a_bus_is_given() {
     assert_contains(&home.check(&["context", "remove", "local"], 64).err, &["no context"]);
     home.check(&["context", "add", "x", "--bus", "http://127.0.0.1"], 64);
     home.check(&["context", "add", "x"], 64);
+}
+
+#[test]
+fn services_do_not_join_the_selected_context() {
+    let home = Home::new(SCRIPT);
+    // A port without a broker.
+    home.check(&["context", "add", "local", "--bus", "amqp://me:hunter2@127.0.0.1:9/%2f"], 0);
+    let served = home.check(&["mcp", "serve"], 0);
+    assert_contains(&served.err, &["the selected context local is not used", "--context"]);
+    home.check(&["--context", "local", "mcp", "serve"], 69);
+    let mut up = home.command(&["up"]);
+    up.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut running = up.spawn().expect("it starts");
+    let notes = BufReader::new(running.stderr.take().expect("a pipe")).lines();
+    let mut seen = Vec::new();
+    for note in notes.map(|note| note.expect("UTF-8")) {
+        let is_ready = note.starts_with("ready");
+        seen.push(note);
+        if is_ready {
+            break;
+        }
+    }
+    running.kill().expect("killed");
+    running.wait().expect("ended");
+    let seen = seen.join("\n");
+    assert_contains(&seen, &["the selected context local is not used", "bus: in memory", "ready"]);
+    home.check(&["--context", "local", "up"], 69);
 }
 
 #[test]

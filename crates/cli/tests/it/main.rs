@@ -33,6 +33,8 @@ mod mcp_add;
 #[cfg(test)]
 mod mcp_import;
 #[cfg(test)]
+mod mcp_servers;
+#[cfg(test)]
 mod profiles;
 #[cfg(test)]
 mod pseudo_terminal;

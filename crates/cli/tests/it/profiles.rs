@@ -4,35 +4,26 @@
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
 use rockbot_agent::{
-    AgentMemory, Conversations, Delegation, DelegationOptions, MemorySection, Schedule,
-    ScheduleSection, ServiceSearch, internal_tools, mcp::management_tools,
+    AgentDefinition, AgentFamilies, AgentMemory, AgentTools, Conversations, Delegation,
+    DelegationOptions, MemorySection, Schedule, ScheduleSection, ServiceSearch, internal_tools,
+    mcp::management_tools,
 };
 use rockbot_contracts::{AgentName, ToolRegistration, ToolSource};
-use rockbot_scripts::{ExecutePythonScript, LazyScripts, ScriptsSection};
+use rockbot_scripts::{LazyScripts, ScriptsProvider, ScriptsSection};
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_toolkit::files::{self, FilesConfig};
-use rockbot_tools::{
-    Guides, Outputs, OutputsSection, Tool, ToolOutput, ToolProfile, ToolProvider, guide_tools,
-};
+use rockbot_tools::{Outputs, OutputsSection, ToolProfile, ToolProvider};
 use rockbot_web::{WebProvider, WebSection};
 
 /// Returns every tool of the repository, except those of configured APIs and servers.
 async fn tools() -> Vec<ToolRegistration> {
     let root = tempfile::tempdir().unwrap();
     let config = FilesConfig { root: root.path().to_owned(), ..FilesConfig::default() };
-    let mut tools: Vec<Arc<dyn Tool>> = files::tools(&config).unwrap();
     let scripts = Arc::new(LazyScripts::new(ScriptsSection::default()));
-    tools.push(Arc::new(ExecutePythonScript::new(scripts, false)));
-    tools.extend(guide_tools(&Guides::new([rockbot_agent::mcp::GUIDE])));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
-    tools.push(Arc::new(ToolOutput::new(Outputs::new(store, OutputsSection::default()))));
-    tools.push(ServiceSearch::new(Vec::new()).tool());
-    tools.extend(Delegation::new(DelegationOptions::default()).tools());
     // The key only decides whether web_search is offered.
     let environment = |name: &str| (name == "BRAVE_API_KEY").then(|| "key".to_owned());
-    tools.extend(
-        WebProvider::from_section(&WebSection::default(), environment, None).unwrap().list(),
-    );
+    let web = WebProvider::from_section(&WebSection::default(), environment, None).unwrap();
     let section = MemorySection { store: Some("memory:".into()), ..MemorySection::default() };
     let memory = AgentMemory::open(&section, |url| async move {
         rockbot_store_sql::connect(&url, Clock::System).await
@@ -40,10 +31,22 @@ async fn tools() -> Vec<ToolRegistration> {
     .await
     .unwrap()
     .unwrap();
-    tools.extend(memory.tools());
-    let conversations = Conversations::in_memory(AgentName::new("assistant").unwrap());
-    tools.extend(Schedule::new(&conversations, ScheduleSection::default(), Some(&memory)).tools());
-    let mut all: Vec<_> = tools.iter().map(|tool| tool.registration().clone()).collect();
+    let assistant = AgentName::new("assistant").unwrap();
+    let conversations = Conversations::in_memory(assistant.clone());
+    let families = AgentFamilies {
+        definition: &AgentDefinition::new(assistant, "Be of use."),
+        delegation: &Delegation::new(DelegationOptions::default()),
+        exchanges_tasks: true,
+        memory: Some(&memory),
+        schedule: Some(&Schedule::new(&conversations, ScheduleSection::default(), Some(&memory))),
+        services: Some(&ServiceSearch::new(Vec::new())),
+        outputs: Some(Outputs::new(store, OutputsSection::default())),
+        scripts: Some(Arc::new(ScriptsProvider::new(scripts, false))),
+    };
+    let own = AgentTools::start(families.providers()).await;
+    let offered = files::tools(&config).unwrap().into_iter().chain(web.list());
+    let mut all = own.registry().list();
+    all.extend(offered.map(|tool| tool.registration().clone()));
     all.extend(management_tools());
     all.extend(internal_tools::registrations());
     all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -80,6 +83,11 @@ async fn subagent_profile_tools() {
 #[tokio::test]
 async fn scheduled_profile_tools() {
     check(ToolProfile::scheduled()).await;
+}
+
+#[tokio::test]
+async fn peer_profile_tools() {
+    check(ToolProfile::peer()).await;
 }
 
 #[tokio::test]

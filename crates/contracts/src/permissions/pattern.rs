@@ -8,8 +8,8 @@
 pub(crate) const MAX_BYTES: usize = 1024;
 
 /// A segment as encoded by [`key_segment`](crate::topology::key_segment). It excludes wildcards, so that the
-/// right to bind one name is not a right to bind all names.
-const SEGMENT: &str = "[A-Za-z0-9_%~-]+";
+/// right to bind one name is not a right to bind all names. RabbitMQ reads `\w` as ASCII.
+const SEGMENT: &str = r"[\w%~-]+";
 
 /// Returns an expression for the names that match `pattern`, without anchors.
 pub(crate) fn expression(pattern: &str) -> String {
@@ -59,8 +59,20 @@ impl Node {
     }
 
     fn alternatives(&self) -> String {
-        let each = self.children.iter().map(|(text, node)| segment(text) + &node.rest());
-        each.collect::<Vec<_>>().join("|")
+        // Segments with the same continuation share it.
+        let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+        for (text, node) in &self.children {
+            let rest = node.rest();
+            match groups.iter_mut().find(|(known, _)| *known == rest) {
+                Some((_, segments)) => segments.push(segment(text)),
+                None => groups.push((rest, vec![segment(text)])),
+            }
+        }
+        let group = |(rest, segments): (String, Vec<String>)| match segments.as_slice() {
+            [_, _, ..] if !rest.is_empty() => format!("(?:{}){rest}", segments.join("|")),
+            _ => segments.join("|") + &rest,
+        };
+        groups.into_iter().map(group).collect::<Vec<_>>().join("|")
     }
 
     /// Returns what follows this node's segment.
@@ -88,7 +100,8 @@ mod tests {
             (&["a.b", "a.c"], r"\A(?:a\.(?:b|c))\z"),
             (&["a", "a.b"], r"\A(?:a(?:\.b)?)\z"),
             (&["a.b.c", "a", "a.d"], r"\A(?:a(?:\.(?:b\.c|d))?)\z"),
-            (&["a.*", "b+"], r"\A(?:a\.[A-Za-z0-9_%~-]+|b\+)\z"),
+            (&["a.*", "b+"], r"\A(?:a\.[\w%~-]+|b\+)\z"),
+            (&["a.x.y", "b", "c.x.y"], r"\A(?:(?:a|c)\.x\.y|b)\z"),
             (&["a.b", "a.b"], r"\A(?:a\.b)\z"),
         ] {
             assert_eq!(any_of(patterns), expected, "{patterns:?}");

@@ -116,6 +116,7 @@ fn open_task() -> TaskSummary {
         session_id: session(),
         task_session_id: SessionId::new("subagent-3fa94c01d2be").unwrap(),
         description: "Read the third proposal".to_owned(),
+        agent: None,
         state: TaskState::Running,
         created_ms: 1_700_000_000_000,
         ended_ms: None,

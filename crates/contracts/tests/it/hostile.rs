@@ -4,9 +4,11 @@ use std::path::Path;
 
 use proptest::{prelude::*, sample::Index};
 use rockbot_contracts::{
-    AgentReply, ApprovalAnswer, ConversationRequest, ConversationResponse, Envelope,
-    ForwardReceipt, ForwardedMessage, Message, ToolCancel, ToolCatalog, ToolCatalogRefresh,
-    ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, UserFeedback, UserMessage,
+    AgentCard, AgentReply, AgentTaskCancelRequest, AgentTaskError, AgentTaskRequest,
+    AgentTaskResult, AgentTaskStatusUpdate, ApprovalAnswer, ConversationRequest,
+    ConversationResponse, Envelope, ForwardReceipt, ForwardedMessage, Message, ToolCancel,
+    ToolCatalog, ToolCatalogRefresh, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, UserFeedback, UserMessage,
     json::Limits,
     mcp::{McpServerDetails, McpServersIndexed},
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
@@ -23,6 +25,12 @@ fn decode<M: Message + std::fmt::Debug>(body: &[u8]) {
 }
 
 fn decode_all(body: &[u8]) {
+    decode::<AgentCard>(body);
+    decode::<AgentTaskRequest>(body);
+    decode::<AgentTaskCancelRequest>(body);
+    decode::<AgentTaskStatusUpdate>(body);
+    decode::<AgentTaskResult>(body);
+    decode::<AgentTaskError>(body);
     decode::<AgentReply>(body);
     decode::<ApprovalAnswer>(body);
     decode::<ConversationRequest>(body);

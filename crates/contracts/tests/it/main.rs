@@ -1,6 +1,8 @@
 //! The wire format as golden files, and its tolerance of older and newer peers.
 
 #[cfg(test)]
+mod agent_task;
+#[cfg(test)]
 mod conversation;
 #[cfg(test)]
 mod fixtures;

@@ -35,11 +35,10 @@ fn section<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
 
 /// Returns the arguments in the source of an example worker, with numbers evaluated.
 fn in_source(text: &str) -> BTreeMap<String, String> {
-    let lines =
-        text.lines().filter_map(|line| line.trim().strip_prefix("\"x-")?.split_once("\": "));
-    lines
+    let entries = text.split([',', '\n']).map(str::trim);
+    entries
+        .filter_map(|entry| entry.strip_prefix("\"x-")?.split_once("\": "))
         .map(|(name, value)| {
-            let value = value.trim_end_matches(',');
             let value = number(value)
                 .map_or_else(|| value.trim_matches('"').to_owned(), |number| number.to_string());
             (format!("x-{name}"), value)

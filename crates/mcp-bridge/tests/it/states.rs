@@ -75,6 +75,19 @@ async fn restarts_are_counted() {
     fixture.shut_down().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_server_has_its_published_state() {
+    for _ in 0..20 {
+        let bridge = Bridge::new(BridgeOptions::default());
+        bridge.apply(servers_file(&json!({"gone": {"command": "no-such-program"}}))).await;
+        bridge.wait_until_settled(Duration::from_secs(30)).await;
+        let gone = state(bridge.as_ref(), "gone").expect("a state");
+        assert_eq!(gone.connection, McpConnection::Failed);
+        assert!(gone.reason.is_some_and(|reason| reason.contains("cannot start its program")));
+        bridge.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn invalid_required_server_is_missing() {
     let bridge = Bridge::new(BridgeOptions::default());

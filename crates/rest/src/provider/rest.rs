@@ -223,8 +223,8 @@ impl ToolProvider for RestProvider {
         Box::pin(self.warm_up())
     }
 
-    fn guide(&self) -> Option<Guide> {
-        Some(GUIDE)
+    fn guides(&self) -> Vec<Guide> {
+        vec![GUIDE]
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

@@ -66,7 +66,7 @@ async fn first_token_is_reported_at_once() {
         }));
         // The server sends the rest only after the partial result has arrived.
         let observe = async {
-            let update = tokio::time::timeout(Duration::from_millis(300), updates.recv()).await;
+            let update = tokio::time::timeout(Duration::from_millis(200), updates.recv()).await;
             go_on.notify_one();
             update
         };

@@ -6,6 +6,7 @@
 mod failure;
 mod file;
 mod log;
+mod log_appends;
 mod log_changes;
 mod presence;
 mod writer;

@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOp
 
 use super::{
     failure::{explain, explain_commit},
+    log_appends::group_size,
     presence::Presence,
 };
 use crate::row::{self, EntryRow};
@@ -93,6 +94,26 @@ impl Change {
         }
     }
 
+    /// Returns `true` if it changes no entry of the store.
+    fn is_of_log(&self) -> bool {
+        match self {
+            Self::Append { .. }
+            | Self::TruncateLog { .. }
+            | Self::DeleteLog { .. }
+            | Self::SweepLogs { .. } => true,
+            Self::Write { .. } | Self::Extend { .. } | Self::Remove { .. } | Self::Sweep { .. } => {
+                false
+            }
+        }
+    }
+
+    fn append(&self) -> Option<&Append> {
+        match self {
+            Self::Append { append, .. } => Some(append),
+            _ => None,
+        }
+    }
+
     /// Makes the change in a transaction.
     async fn apply(&mut self, transaction: &mut Transaction<'_>) -> Result<(), sqlx::Error> {
         match self {
@@ -105,7 +126,7 @@ impl Change {
             }
             Self::Sweep { limit, reply } => reply.result = Some(transaction.sweep(*limit).await?),
             Self::Append { append, reply } => {
-                reply.result = Some(transaction.append(append).await?);
+                reply.result = transaction.append(&[append]).await?.pop();
             }
             Self::TruncateLog { name, before, reply } => {
                 reply.result = Some(transaction.truncate_log(name, *before).await?);
@@ -191,10 +212,8 @@ impl Committer {
         };
         let mut transaction =
             Transaction::begin(connection, now, batch).await.map_err(batch_error)?;
-        for change in batch {
-            let applied = change.apply(&mut transaction).await;
-            applied.map_err(|error| BatchError::Change(explain(error)))?;
-        }
+        let applied = apply_all(batch, &mut transaction).await;
+        applied.map_err(|error| BatchError::Change(explain(error)))?;
         transaction.commit().await.map_err(|error| match explain_commit(error) {
             unconfirmed @ StoreError::Unconfirmed { .. } => BatchError::Batch(unconfirmed),
             error => BatchError::Change(error),
@@ -215,6 +234,36 @@ impl BatchError {
             Self::Change(error) | Self::Batch(error) => error,
         }
     }
+}
+
+/// Makes the changes of a batch: first those of entries, then those of logs, which are independent of them.
+/// Consecutive appends are made together.
+async fn apply_all(
+    batch: &mut [Change],
+    transaction: &mut Transaction<'_>,
+) -> Result<(), sqlx::Error> {
+    for change in batch.iter_mut().filter(|change| !change.is_of_log()) {
+        change.apply(transaction).await?;
+    }
+    let mut of_logs: Vec<_> = batch.iter_mut().filter(|change| change.is_of_log()).collect();
+    let mut left = of_logs.as_mut_slice();
+    while !left.is_empty() {
+        let count = group_size(left.iter().map_while(|change| change.append()));
+        let (group, others) = left.split_at_mut(count);
+        if let [change] = group {
+            change.apply(transaction).await?;
+        } else {
+            let appends: Vec<_> = group.iter().filter_map(|change| change.append()).collect();
+            let outcomes = transaction.append(&appends).await?;
+            for (change, outcome) in group.iter_mut().zip(outcomes) {
+                if let Change::Append { reply, .. } = change {
+                    reply.result = Some(outcome);
+                }
+            }
+        }
+        left = others;
+    }
+    Ok(())
 }
 
 fn reply_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {

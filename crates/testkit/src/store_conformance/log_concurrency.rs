@@ -77,6 +77,31 @@ pub async fn writers_of_many_logs_leave_no_gaps(fixture: StoreFixture) {
     }
 }
 
+pub async fn appends_to_many_logs_have_their_own_outcomes(fixture: StoreFixture) {
+    const ROUNDS: usize = 4;
+    let name = |writer: usize| format!("own/{writer}");
+    let values = |writer: usize| (0..=writer % 5).map(move |entry| format!("{writer}/{entry}"));
+    run_writers([&fixture.local_log, &fixture.remote_log], |writer, log| async move {
+        let (name, mut at) = (log_name(&name(writer)), LogPosition::START);
+        for _ in 0..ROUNDS {
+            let entries: Vec<Bytes> = values(writer).map(Bytes::from).collect();
+            let wrong = LogPosition::from(at.number + 1);
+            let conflict = log.append(&name, wrong, entries.clone(), None).await;
+            assert_eq!(conflict.expect("a result").number(), Err(at.number));
+            match log.append(&name, at, entries, None).await.expect("a result") {
+                Appended::Done { next } => at = next,
+                conflict => panic!("{conflict:?}"),
+            }
+        }
+    })
+    .await;
+    for writer in 0..WRITERS {
+        let expected = (0..ROUNDS).flat_map(|_| values(writer));
+        let entries = fixture.log_entries(&name(writer)).await;
+        assert!((1..).zip(expected).eq(entries), "log of writer {writer}");
+    }
+}
+
 pub async fn rejected_append_does_not_fail_others(fixture: StoreFixture) {
     fixture.append("taken", 1, &["one"]).await;
     let outcomes =

@@ -143,6 +143,7 @@ macro_rules! log_conformance_tests {
             one_concurrent_append_succeeds
             one_concurrent_creation_succeeds
             writers_of_many_logs_leave_no_gaps
+            appends_to_many_logs_have_their_own_outcomes
             rejected_append_does_not_fail_others
             appends_race_with_truncation
             appends_race_with_deletion

@@ -3,6 +3,7 @@
 //! - [`McpGateway`]: the port, which a bridge in the same process implements;
 //! - [`McpIndex`]: the available servers, with a summary of each;
 //! - [`McpTool`]: a tool of a server, under a name for models;
+//! - [`McpServerTools`]: the tools of a server, as a provider;
 //! - [`BusGateway`], and [`IndexAnnouncer`] with [`ManageWorker`]: the agent's and the bridge's end of
 //!   the bus, in one module because they implement one protocol.
 
@@ -14,6 +15,7 @@ mod details_parts;
 mod gateway;
 mod index;
 mod manage;
+mod server_tools;
 mod tool;
 
 pub use self::{
@@ -22,5 +24,6 @@ pub use self::{
     gateway::{McpGateway, McpServerReport},
     index::McpIndex,
     manage::ManageWorker,
+    server_tools::McpServerTools,
     tool::McpTool,
 };

@@ -35,7 +35,7 @@ impl ToolProvider for FilesProvider {
         self.0.clone()
     }
 
-    fn guide(&self) -> Option<Guide> {
-        Some(GUIDE)
+    fn guides(&self) -> Vec<Guide> {
+        vec![GUIDE]
     }
 }

@@ -23,12 +23,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rockbot_web::{Extractor, HtmlPage, STACK_BYTES, TwoCandidates};
 use serde_json::Value;
 use url::Url;
+
+use self::peer::Peer;
 
 /// A page and its expected content.
 struct Case {
@@ -74,13 +76,13 @@ struct Extracted {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (corpus, python) = match arguments.as_slice() {
-        ["--corpus", corpus] => (*corpus, None),
-        ["--corpus", corpus, "--python", program, script] => (*corpus, Some((*program, *script))),
-        _ => {
-            eprintln!("usage: extraction --corpus DIR [--python PROGRAM SCRIPT]");
-            return ExitCode::from(64);
-        }
+    let (corpus, peers) = match arguments.as_slice() {
+        ["--corpus", corpus, peers @ ..] => (*corpus, Peer::from_arguments(peers)),
+        _ => ("", None),
+    };
+    let Some(peers) = peers else {
+        eprintln!("usage: extraction --corpus DIR [--peer NAME PROGRAM SCRIPT]...");
+        return ExitCode::from(64);
     };
     let cases = cases(Path::new(corpus));
     if cases.is_empty() {
@@ -93,10 +95,8 @@ fn main() -> ExitCode {
         extracting.join().expect("no panic")
     });
     print("RockBot", &scores(&cases, &own));
-    if let Some((program, script)) = python {
-        for name in peer::NAMES {
-            print(name, &scores(&cases, &peer::extract(program, script, name, &cases)));
-        }
+    for peer in peers {
+        print(&peer.name, &scores(&cases, &peer.extract(&cases)));
     }
     ExitCode::SUCCESS
 }
@@ -104,13 +104,20 @@ fn main() -> ExitCode {
 fn extract(cases: &[Case]) -> Vec<Extracted> {
     let extracted = cases.iter().map(|case| {
         let html = read(&case.html);
-        let started = Instant::now();
+        let started = processor_time();
         let page = HtmlPage { html: &html, url: &case.url, whole: false };
         let markdown = TwoCandidates.extract(page).markdown;
-        let time = started.elapsed();
+        let time = processor_time() - started;
         Extracted { text: without_targets(&markdown), time }
     });
     extracted.collect()
+}
+
+/// Returns the processor time that this thread has used.
+fn processor_time() -> Duration {
+    let usage = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    let nanoseconds = usage.split(' ').next().and_then(|count| count.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("a number"))
 }
 
 fn scores(cases: &[Case], extracted: &[Extracted]) -> BTreeMap<String, Score> {
@@ -125,7 +132,7 @@ fn scores(cases: &[Case], extracted: &[Extracted]) -> BTreeMap<String, Score> {
 
 fn print(name: &str, scores: &BTreeMap<String, Score>) {
     println!("{name}:");
-    println!("| pages | number | word F1 | run F1 | with | without | empty | time |");
+    println!("| pages | number | word F1 | run F1 | with | without | empty | CPU |");
     println!("|---|---|---|---|---|---|---|---|");
     for (kind, score) in scores {
         println!(

@@ -1,6 +1,7 @@
-//! Tests of the web tools against a server on the loopback interface.
+//! Tests of the web tools, most of them against a server on the loopback interface.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod articles;
 mod hostile;
 mod hostile_pages;
 mod load;

@@ -12,8 +12,9 @@ use tokio::{
 use super::timeline::Timeline;
 use crate::process::Running;
 
-/// Time after SIGTERM within which a process exits.
-const EXIT_LIMIT: Duration = Duration::from_secs(20);
+/// Time after SIGTERM within which a process exits: an agent without a broker gives its turns 6 s, cancels the rest
+/// within 10 s, and waits 20 s to publish.
+const EXIT_LIMIT: Duration = Duration::from_secs(45);
 
 /// Returns the command that starts the process of a name.
 pub(super) type Launcher = dyn Fn(&str) -> Command + Send + Sync;

@@ -9,7 +9,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{user_message, user_response},
 };
-use rockbot_testkit::fixture::{TEST_TIMEOUT, next_delivery, text_message, within_timeout};
+use rockbot_testkit::fixture::{next_delivery, text_message, within_timeout};
 use tokio::time::timeout;
 
 pub(super) struct User {
@@ -108,28 +108,36 @@ impl User {
 
     /// Waits for the final reply to a message, up to `limit`.
     pub(super) async fn answer_within(&mut self, limit: Duration, id: &MessageId) -> ReplyBody {
-        self.final_reply(limit, id, 1).await
+        self.reply_within(limit, id, |reply| reply.is_final).await
     }
 
-    /// Waits for another final reply to a message, which a client that read the first one drops.
-    pub(super) async fn second_answer(&mut self, id: &MessageId) -> ReplyBody {
-        self.final_reply(TEST_TIMEOUT, id, 2).await
+    /// Waits until the turn of a message waits for its store, up to `limit`.
+    pub(super) async fn suspended_within(&mut self, limit: Duration, id: &MessageId) {
+        let is_waiting = |reply: &AgentReply| match &reply.body {
+            ReplyBody::TaskStatus { status, .. } => status == "waiting",
+            _ => false,
+        };
+        self.reply_within(limit, id, is_waiting).await;
     }
 
-    /// Waits for the final reply to a message of this number, from 1.
-    async fn final_reply(&mut self, limit: Duration, id: &MessageId, number: usize) -> ReplyBody {
+    async fn reply_within(
+        &mut self,
+        limit: Duration,
+        id: &MessageId,
+        matches: impl Fn(&AgentReply) -> bool,
+    ) -> ReplyBody {
         let wait = async {
             loop {
-                let replies = self.replies.iter();
-                let mut finals = replies.filter(|reply| reply.in_reply_to == *id && reply.is_final);
-                if let Some(reply) = finals.nth(number - 1) {
+                let mut replies = self.replies.iter();
+                let is_expected = |reply: &&AgentReply| reply.in_reply_to == *id && matches(reply);
+                if let Some(reply) = replies.find(is_expected) {
                     return reply.body.clone();
                 }
                 let envelope = self.consumer.next().await.expect("a message").into_envelope();
                 self.receive(&envelope).expect("a reply");
             }
         };
-        timeout(limit, wait).await.expect("a final reply in time")
+        timeout(limit, wait).await.expect("a reply in time")
     }
 
     /// Receives the next reply; `None` if it is another message.

@@ -216,7 +216,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn arguments_change_neither_origin_nor_segments_nor_header_names(
@@ -248,4 +248,9 @@ proptest! {
             }
         }
     }
+}
+
+/// Returns the number of cases: fewer by default, because every test run pays for them.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
 }

@@ -1,5 +1,6 @@
 //! Tests of the tool with its providers.
 
+mod brave_mcp;
 mod fake_brave;
 mod fallback;
 mod loopback;

@@ -24,6 +24,9 @@ const IDLE: Duration = Duration::from_secs(60);
 const ADOPTIONS: usize = 4;
 /// Pause between two requests for the replies to a message.
 const ADOPTION_INTERVAL: Duration = Duration::from_secs(3);
+/// Time for which a user repeats a request for replies that fails: longer than the broker takes to start on a
+/// machine with other load.
+const UNREACHABLE: Duration = Duration::from_secs(180);
 /// Pause of a user whose message was not sent.
 const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 /// Share of the messages whose sender forgets them after the first reply, and asks for the replies again.
@@ -151,14 +154,16 @@ impl Load {
             errors: Vec::new(),
         };
         self.records.lock().expect("not poisoned").insert(key, record);
-        let Some(replies) = self.send(key, &conversation.session, &plan).await else {
+        let is_ended = match self.send(key, &conversation.session, &plan).await {
+            Some(replies) => self.read(key, &conversation.session, replies, forgets).await,
+            None => false,
+        };
+        if !is_ended {
             // Later messages would be added to a turn that may run.
             conversation.number += self.size.conversations;
             conversation.messages = 0;
             conversation.session = SessionId::generate();
-            return;
-        };
-        self.read(key, &conversation.session, replies, forgets).await;
+        }
     }
 
     async fn send(
@@ -188,18 +193,18 @@ impl Load {
     }
 
     /// Reads replies until the answer. A message without replies is adopted, as after a restart of its
-    /// sender.
+    /// sender. Returns `false` if its turn may still run.
     async fn read(
         &self,
         key: (usize, usize),
         session: &SessionId,
         mut replies: Replies,
         mut forgets: bool,
-    ) {
+    ) -> bool {
         let id = replies.message_id().clone();
         for _ in 0..=ADOPTIONS {
             match self.read_replies(key, &mut replies, forgets).await {
-                Ok(true) => return,
+                Ok(true) => return true,
                 Ok(false) => forgets = false,
                 Err(error) => {
                     self.update(key, |record| record.errors.push(format!("read: {error}")));
@@ -208,22 +213,47 @@ impl Load {
             }
             self.update(key, |record| record.adopted += 1);
             drop(replies);
-            replies = match self.client.adopt(&self.agent, session, &id).await {
-                Ok(replies) => replies,
-                Err(error) => {
-                    self.update(key, |record| record.errors.push(format!("adopt: {error}")));
-                    self.timeline.pass(ADOPTION_INTERVAL).await;
-                    match self.client.adopt(&self.agent, session, &id).await {
-                        Ok(replies) => replies,
-                        Err(error) => {
-                            let is_expired = is_not_found(&error);
-                            self.update(key, |record| record.is_expired = is_expired);
-                            return;
-                        }
-                    }
-                }
+            replies = match self.adopt(key, session, &id).await {
+                Some(replies) => replies,
+                None => return self.is_expired(key),
             };
         }
+        false
+    }
+
+    /// Asks for the replies to a message. Returns `None` if the agent has no such message, or could not be
+    /// asked for long.
+    async fn adopt(
+        &self,
+        key: (usize, usize),
+        session: &SessionId,
+        id: &MessageId,
+    ) -> Option<Replies> {
+        let limit = self.timeline.now() + UNREACHABLE;
+        let mut was_missing = false;
+        loop {
+            let error = match self.client.adopt(&self.agent, session, id).await {
+                Ok(replies) => return Some(replies),
+                Err(error) => error,
+            };
+            let is_missing = is_not_found(&error);
+            // A process may be about to record it.
+            let is_expired = was_missing && is_missing;
+            was_missing = is_missing;
+            self.update(key, |record| {
+                record.errors.push(format!("adopt: {error}"));
+                record.is_expired = is_expired;
+            });
+            if is_expired || self.timeline.now() > limit {
+                return None;
+            }
+            self.timeline.pass(ADOPTION_INTERVAL).await;
+        }
+    }
+
+    fn is_expired(&self, key: (usize, usize)) -> bool {
+        let records = self.records.lock().expect("not poisoned");
+        records.get(&key).is_some_and(|record| record.is_expired)
     }
 
     /// Returns whether the answer arrived; `false` if it stopped after the first reply.

@@ -1,0 +1,570 @@
+//! Tasks that other agents hand to this one: checks and records them. A record is then worked on like that of a
+//! sub-agent.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use metrics::counter;
+use parking_lot::Mutex;
+use rockbot_bus::{Delivery, Handler, Settlement};
+use rockbot_contracts::{
+    AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest,
+    Envelope, Executed, Message, MessageId, RoutingKey, Spending, TaskId, TaskState, ToolCallId,
+    agent_task::{
+        MAX_LINEAGE, MAX_SKILL_BYTES, MAX_TASK_DATA_BYTES, MAX_TASK_PARTS, MAX_TASK_TEXT_BYTES,
+    },
+    identity::CallerPolicy,
+    json::Limits,
+    topology::{caller_of, is_agent_response, key_segment},
+};
+use rockbot_store::StoreError;
+use rockbot_tools::{BudgetLimits, RecordedScope, scope::MAX_HANDOVERS};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{
+    frame::{first_chars, one_line, task_text},
+    peers::Peers,
+    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace, session_of},
+    tasks::{Attached, Delegation},
+};
+use crate::{conversation::unix_ms, derived_id::derived_id};
+
+/// Instructions of the turn about its role.
+const ROLE: &str = include_str!("../../guides/agent-task-role.md");
+/// Longest description in lists, in characters.
+const DESCRIPTION_CHARS: usize = 200;
+/// Longest time limit of a task.
+const MAX_TIME: Duration = Duration::from_secs(120 * 60);
+/// Maximum number of new tasks of one caller in [`RATE_INTERVAL`].
+const RATE: usize = 60;
+const RATE_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of callers whose rate is known.
+const MAX_CALLERS: usize = 1000;
+/// Maximum number of tasks of other agents that wait or run in this process.
+const MAX_TASKS: usize = 256;
+/// Fewest model calls of a task: one that calls tools, and the answer.
+const MIN_MODEL_CALLS: u64 = 2;
+/// Maximum number of messages of one task.
+const MAX_MESSAGES: usize = 32;
+
+/// Consumes `agent.task.<agent>`.
+pub(crate) struct TaskIntake {
+    delegation: Arc<Delegation>,
+    rates: Mutex<HashMap<AgentName, VecDeque<Instant>>>,
+}
+
+/// The sender of a message about a task, and its address.
+struct Caller {
+    name: AgentName,
+    user: Option<String>,
+    reply_to: RoutingKey,
+}
+
+/// A refused request.
+struct Refusal {
+    code: AgentTaskErrorCode,
+    message: String,
+    is_retryable: bool,
+}
+
+/// Outcome of a request.
+enum Received {
+    /// It is recorded.
+    Accepted,
+    Refused(Refusal),
+}
+
+impl Refusal {
+    fn new(code: AgentTaskErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), is_retryable: false }
+    }
+
+    fn overloaded(message: &str) -> Self {
+        Self { is_retryable: true, ..Self::new(AgentTaskErrorCode::Overloaded, message) }
+    }
+}
+
+impl Handler for TaskIntake {
+    fn handle<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Settlement> {
+        Box::pin(async move {
+            match self.receive(delivery.envelope()).await {
+                Ok(settlement) => settlement,
+                Err(error) => {
+                    warn!(%error, "task of another agent not recorded; retrying");
+                    Settlement::Retry
+                }
+            }
+        })
+    }
+}
+
+impl TaskIntake {
+    pub(crate) fn new(delegation: Arc<Delegation>) -> Self {
+        Self { delegation, rates: Mutex::default() }
+    }
+
+    async fn receive(&self, envelope: &Envelope) -> Result<Settlement, StoreError> {
+        let (Some(attached), Some(peers)) = (self.delegation.attached(), self.delegation.peers())
+        else {
+            return Ok(Settlement::Retry);
+        };
+        let caller = match Caller::of(envelope) {
+            Ok(caller) => caller,
+            Err(reason) => return Ok(Settlement::dead_letter(reason)),
+        };
+        if envelope.message_type() == AgentTaskCancelRequest::TYPE {
+            return match envelope.decode::<AgentTaskCancelRequest>(Limits::default()) {
+                Ok(request) => self.cancel(attached, &peers, caller, &request.task_id).await,
+                Err(error) => Ok(Settlement::dead_letter(error.to_string())),
+            };
+        }
+        let request = match envelope.decode::<AgentTaskRequest>(Limits::default()) {
+            Ok(request) => request,
+            Err(error) => return Ok(Settlement::dead_letter(error.to_string())),
+        };
+        let task_id = request.task_id.clone();
+        if let Received::Refused(refusal) =
+            self.accept(attached, &peers, &caller, envelope, request).await?
+        {
+            counter!("rockbot_agent_peer_tasks_refused_total").increment(1);
+            let Refusal { code, message, is_retryable } = refusal;
+            let (executed, usage) = (Executed::No, Some(Spending::default()));
+            let error = AgentTaskError { task_id, code, message, is_retryable, executed, usage };
+            // Without an answer, the task ends at its time limit.
+            let _ = peers.refuse(caller.reply_to, &error).await;
+        }
+        Ok(Settlement::Ack)
+    }
+
+    async fn accept(
+        &self,
+        attached: &Attached,
+        peers: &Peers,
+        caller: &Caller,
+        envelope: &Envelope,
+        request: AgentTaskRequest,
+    ) -> Result<Received, StoreError> {
+        let refused = |refusal| Ok(Received::Refused(refusal));
+        let Some(task) = TaskRecord::received_id_of(&caller.name, &request.task_id) else {
+            return refused(Refusal::new(
+                AgentTaskErrorCode::InvalidRequest,
+                "the task id is invalid",
+            ));
+        };
+        let digest = digest(&request);
+        if let Some(known) = attached.store.get(&task).await? {
+            return self.again(attached, peers, caller, envelope, &request, known, digest).await;
+        }
+        let time = match self.check(attached, peers, caller, envelope, &request) {
+            Ok(time) => time,
+            Err(refusal) => return refused(refusal),
+        };
+        let record = new_record(task.clone(), peers, caller, request, digest.clone(), time);
+        match self.delegation.accept_received(attached, &record).await? {
+            None => {
+                info!(%task, agent = %caller.name, "task of another agent accepted");
+                counter!("rockbot_agent_delegations_started_total", "kind" => "received")
+                    .increment(1);
+                self.delegation.start(TaskKind::Received, task, None);
+            }
+            // Another process has recorded it meanwhile.
+            Some(known) if has_received(&known, &digest) => {}
+            Some(_) => return refused(other_request()),
+        }
+        Ok(Received::Accepted)
+    }
+
+    /// Accepts a request for a known task: the same again, or the answer to its question.
+    #[expect(clippy::too_many_arguments, reason = "one request and what it is checked against")]
+    async fn again(
+        &self,
+        attached: &Attached,
+        peers: &Peers,
+        caller: &Caller,
+        envelope: &Envelope,
+        request: &AgentTaskRequest,
+        known: TaskRecord,
+        digest: String,
+    ) -> Result<Received, StoreError> {
+        if has_received(&known, &digest) {
+            if let Some(peer) = known.peer.as_deref() {
+                // The same message ids as before: its caller knows them.
+                match known.state {
+                    TaskState::InputRequired => {
+                        let _ = peers.ask(&known, peer).await;
+                    }
+                    state if state.is_terminal() => {
+                        let _ = peers.respond(&known, peer).await;
+                    }
+                    _ => peers.report(&known, peer, "").await,
+                }
+            }
+            self.delegation.start(TaskKind::Received, known.task, None);
+            return Ok(Received::Accepted);
+        }
+        let is_full = known.peer.as_ref().is_none_or(|peer| peer.received.len() >= MAX_MESSAGES);
+        if known.state != TaskState::InputRequired || is_full {
+            return Ok(Received::Refused(other_request()));
+        }
+        if let Err(refusal) = check_message(request) {
+            return Ok(Received::Refused(refusal));
+        }
+        let deadline = deadline(envelope);
+        let text = answer_text(caller, request);
+        let answered = attached.store.update(&known.task, |record| {
+            let is_open = record.state == TaskState::InputRequired;
+            let Some(peer) = record.peer.as_mut().filter(|_| is_open) else { return false };
+            peer.round += 1;
+            peer.question = None;
+            peer.reply_to = Some(caller.reply_to.clone());
+            peer.received.push(digest.clone());
+            record.text.clone_from(&text);
+            record.deadline = record.deadline.max(deadline);
+            record.state = TaskState::Submitted;
+            true
+        });
+        answered.await?;
+        self.delegation.start(TaskKind::Received, known.task, None);
+        Ok(Received::Accepted)
+    }
+
+    /// Checks a new request. Returns its time limit.
+    fn check(
+        &self,
+        attached: &Attached,
+        peers: &Peers,
+        caller: &Caller,
+        envelope: &Envelope,
+        request: &AgentTaskRequest,
+    ) -> Result<Duration, Refusal> {
+        use AgentTaskErrorCode::{
+            BudgetExceeded, Expired, LoopDetected, NotPermitted, SkillNotSupported, TooDeep,
+        };
+        check_message(request)?;
+        if !peers.rules.accepts(&caller.name) {
+            return Err(Refusal::new(NotPermitted, "this agent accepts no tasks of the caller"));
+        }
+        if caller.name == attached.name || request.lineage.contains(&attached.name) {
+            let text = "this agent works on the request already; do the work yourself";
+            return Err(Refusal::new(LoopDetected, text));
+        }
+        let handovers = request.lineage.len().saturating_sub(1).max(request.depth as usize);
+        if handovers >= MAX_HANDOVERS {
+            let text = "the request was handed over too often; do the work yourself";
+            return Err(Refusal::new(TooDeep, text));
+        }
+        if peers.card.skills.iter().all(|skill| skill.id != request.skill) {
+            let skills: Vec<_> = peers.card.skills.iter().map(|one| one.id.as_str()).collect();
+            let text = format!("no such skill; use one of: {}", skills.join(", "));
+            return Err(Refusal::new(SkillNotSupported, text));
+        }
+        if request.budget.is_some_and(|budget| budget.model_calls < MIN_MODEL_CALLS) {
+            let text = "the granted budget is too small; do the work yourself";
+            return Err(Refusal::new(BudgetExceeded, text));
+        }
+        let time = envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME);
+        if time.is_zero() {
+            let text = "the time limit had passed before the task was received";
+            return Err(Refusal::new(Expired, text));
+        }
+        if self.delegation.running_tasks(TaskKind::Received) >= MAX_TASKS {
+            return Err(Refusal::overloaded("this agent has too many tasks; try again later"));
+        }
+        if !self.is_within_rate(&caller.name) {
+            return Err(Refusal::overloaded("too many tasks within a minute; try again later"));
+        }
+        Ok(time)
+    }
+
+    /// Counts a new task of a caller. Returns `false` if it has too many.
+    fn is_within_rate(&self, caller: &AgentName) -> bool {
+        let mut rates = self.rates.lock();
+        let now = Instant::now();
+        if rates.len() >= MAX_CALLERS && !rates.contains_key(caller) {
+            rates
+                .retain(|_, times| times.back().is_some_and(|last| last.elapsed() < RATE_INTERVAL));
+            if rates.len() >= MAX_CALLERS {
+                return false;
+            }
+        }
+        let times = rates.entry(caller.clone()).or_default();
+        while times.front().is_some_and(|first| first.elapsed() >= RATE_INTERVAL) {
+            times.pop_front();
+        }
+        let is_within = times.len() < RATE;
+        if is_within {
+            times.push_back(now);
+        }
+        is_within
+    }
+
+    async fn cancel(
+        &self,
+        attached: &Attached,
+        peers: &Peers,
+        caller: Caller,
+        task_id: &TaskId,
+    ) -> Result<Settlement, StoreError> {
+        let task = TaskRecord::received_id_of(&caller.name, task_id);
+        let known = match &task {
+            Some(task) => attached.store.get(task).await?,
+            None => None,
+        };
+        let refusal = match known {
+            Some(record) if !record.state.is_terminal() => {
+                // Its end is sent when it has ended.
+                self.delegation.request_cancel(attached, &record.task).await?;
+                return Ok(Settlement::Ack);
+            }
+            Some(_) => (AgentTaskErrorCode::TaskNotCancelable, "the task has ended", Executed::Yes),
+            None => (AgentTaskErrorCode::TaskNotFound, "there is no such task", Executed::No),
+        };
+        let (code, message, executed) = refusal;
+        let error = AgentTaskError {
+            task_id: task_id.clone(),
+            code,
+            message: message.to_owned(),
+            is_retryable: false,
+            executed,
+            usage: None,
+        };
+        // Without an answer, the caller ends the task on its own.
+        let _ = peers.refuse(caller.reply_to, &error).await;
+        Ok(Settlement::Ack)
+    }
+}
+
+impl Caller {
+    /// Returns the caller that the broker vouches for, and its address.
+    fn of(envelope: &Envelope) -> Result<Self, String> {
+        let name = CallerPolicy::Any.admit(envelope).map_err(|error| error.to_string())?;
+        let name = name.ok_or("the message names no caller")?;
+        let reply_to = envelope.reply_to.clone().filter(is_agent_response);
+        let reply_to = reply_to.ok_or("reply-to is not an address for responses of agents")?;
+        if caller_of(&reply_to) != Some(key_segment(name.as_str()).as_str()) {
+            return Err("reply-to does not belong to the caller".to_owned());
+        }
+        let user = envelope.user_id.as_deref().map(ToOwned::to_owned);
+        Ok(Self { name, user, reply_to })
+    }
+}
+
+impl Delegation {
+    /// Records a task, marked for processes that continue it. Returns the record that exists already.
+    async fn accept_received(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        if let (Some(session), Some(message)) = (record.session(), record.message())
+            && attached.conversations.is_durable()
+        {
+            let marked = attached.conversations.mark(&session, &message).await;
+            marked.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+        }
+        attached.store.create(record).await
+    }
+}
+
+fn check_message(request: &AgentTaskRequest) -> Result<(), Refusal> {
+    let AgentTaskRequest { skill, message, lineage, .. } = request;
+    let text = message.text();
+    let data: usize =
+        message.parts.iter().filter_map(|part| part.data.as_ref()).map(json_len).sum();
+    let problem = if text.trim().is_empty() {
+        "the message has no text"
+    } else if text.len() > MAX_TASK_TEXT_BYTES + MAX_TASK_DATA_BYTES || data > MAX_TASK_DATA_BYTES {
+        "the message has more than 64 KiB of text or 256 KiB of data"
+    } else if message.parts.len() > MAX_TASK_PARTS {
+        "the message has more than 64 parts"
+    } else if skill.len() > MAX_SKILL_BYTES {
+        "the skill has more than 128 bytes"
+    } else if lineage.len() > MAX_LINEAGE {
+        "the lineage has more than 16 agents"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(AgentTaskErrorCode::InvalidRequest, problem))
+}
+
+fn json_len(value: &serde_json::Value) -> usize {
+    value.to_string().len()
+}
+
+fn other_request() -> Refusal {
+    let text = "the task was requested with another message before, and asks nothing";
+    Refusal::new(AgentTaskErrorCode::InvalidRequest, text)
+}
+
+/// Returns a hash of what a request asks for.
+fn digest(request: &AgentTaskRequest) -> String {
+    let message = serde_json::to_string(&request.message).unwrap_or_default();
+    derived_id(&[&request.skill, &message], 32)
+}
+
+fn has_received(record: &TaskRecord, digest: &String) -> bool {
+    record.peer.as_ref().is_some_and(|peer| peer.received.contains(digest))
+}
+
+fn deadline(envelope: &Envelope) -> u64 {
+    let time = envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME);
+    unix_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns the texts and the data of a request.
+fn content(request: &AgentTaskRequest) -> (String, Option<String>) {
+    let parts = &request.message.parts;
+    let texts: Vec<_> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
+    let data: Vec<_> = parts
+        .iter()
+        .filter(|part| part.text.is_none())
+        .filter_map(|part| part.data.as_ref().map(ToString::to_string))
+        .collect();
+    (texts.join("\n"), (!data.is_empty()).then(|| data.join("\n")))
+}
+
+fn answer_text(caller: &Caller, request: &AgentTaskRequest) -> String {
+    let (text, data) = content(request);
+    let text = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
+    format!("The answer to your question has arrived. Continue the task.\n\n{text}")
+}
+
+fn new_record(
+    task: TaskId,
+    peers: &Peers,
+    caller: &Caller,
+    request: AgentTaskRequest,
+    digest: String,
+    time: Duration,
+) -> TaskRecord {
+    let created = unix_ms();
+    let (text, data) = content(&request);
+    let description = first_chars(&one_line(&text), DESCRIPTION_CHARS);
+    let framed = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
+    let grant = grant(peers.limits, &request);
+    let AgentTaskRequest { task_id, skill, message, mut lineage, .. } = request;
+    if lineage.last() != Some(&caller.name) {
+        // The broker vouches for the caller, and not for what it says.
+        lineage.push(caller.name.clone());
+    }
+    let session = session_of(TaskKind::Received, &task);
+    let id = message.message_id.unwrap_or_else(MessageId::generate);
+    let peer = PeerTask {
+        reply_to: Some(caller.reply_to.clone()),
+        received: vec![digest],
+        ..PeerTask::new(caller.name.clone(), skill, task_id, id.clone())
+    };
+    let call = ToolCallId::new(task.as_str()).unwrap_or_else(|_| ToolCallId::generate());
+    TaskRecord {
+        kind: TaskKind::Received,
+        batch: call.clone(),
+        call,
+        root: TaskRoot {
+            session: session.unwrap_or_else(|| (&ToolCallId::generate()).into()),
+            message: id,
+            reply_to: None,
+            sender: caller.user.clone(),
+            generation: 0,
+        },
+        description,
+        text: format!("{ROLE}\n{framed}"),
+        state: TaskState::Submitted,
+        created,
+        deadline: created.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        ended: None,
+        scope: RecordedScope { profiles: Vec::new(), agents: lineage },
+        trace: current_trace(),
+        grant,
+        spent: Spending::default(),
+        last_report: String::new(),
+        result: String::new(),
+        folded_by: None,
+        peer: Some(Box::new(peer)),
+        task,
+    }
+}
+
+/// Returns the budget of a task: what the caller grants, within the own limits.
+fn grant(own: BudgetLimits, request: &AgentTaskRequest) -> BudgetLimits {
+    let depth = u32::try_from(MAX_HANDOVERS).unwrap_or(u32::MAX);
+    let handovers = u32::try_from(request.lineage.len()).unwrap_or(u32::MAX).max(request.depth);
+    let depth = own.depth.min(depth.saturating_sub(handovers));
+    let Some(granted) = request.budget else { return BudgetLimits { depth, ..own } };
+    let costs = [own.cost_micros, granted.cost_micros];
+    BudgetLimits {
+        model_calls: own.model_calls.min(granted.model_calls),
+        tokens: own.tokens.min(granted.tokens),
+        cost_micros: costs.into_iter().flatten().min(),
+        tool_calls: own.tool_calls.min(granted.tool_calls),
+        delegations: own.delegations.min(granted.delegations),
+        depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{TaskBudget, TaskMessage};
+
+    use super::*;
+
+    fn request() -> AgentTaskRequest {
+        AgentTaskRequest {
+            task_id: TaskId::new("t").unwrap(),
+            skill: "ask".to_owned(),
+            message: TaskMessage::new(TaskMessage::USER, "Do it.", None),
+            lineage: vec![AgentName::new("a").unwrap()],
+            depth: 0,
+            budget: None,
+        }
+    }
+
+    #[test]
+    fn budget_is_the_smaller_of_both_sides() {
+        let own = BudgetLimits { model_calls: 50, ..BudgetLimits::default() };
+        let granted = TaskBudget {
+            model_calls: 10,
+            tokens: u64::MAX,
+            cost_micros: Some(5),
+            tool_calls: 7,
+            delegations: 0,
+        };
+        let limits = grant(own, &AgentTaskRequest { budget: Some(granted), ..request() });
+        assert_eq!((limits.model_calls, limits.tool_calls, limits.delegations), (10, 7, 0));
+        assert_eq!((limits.tokens, limits.cost_micros), (own.tokens, Some(5)));
+        assert_eq!(limits.depth, 2);
+        assert_eq!(grant(own, &AgentTaskRequest { depth: 9, ..request() }).depth, 0);
+    }
+
+    #[test]
+    fn oversized_messages_are_refused() {
+        assert!(check_message(&request()).is_ok());
+        for message in [
+            TaskMessage::new(TaskMessage::USER, " \n", None),
+            TaskMessage::new(TaskMessage::USER, &"x".repeat(400 * 1024), None),
+            TaskMessage::new(TaskMessage::USER, "x", Some("y".repeat(300 * 1024).into())),
+        ] {
+            assert!(check_message(&AgentTaskRequest { message, ..request() }).is_err());
+        }
+        let skill = "s".repeat(129);
+        assert!(check_message(&AgentTaskRequest { skill, ..request() }).is_err());
+    }
+
+    #[test]
+    fn reply_to_of_another_caller_is_rejected() {
+        let envelope = |source: &str, reply_to: &str| {
+            let key = RoutingKey::new(reply_to).unwrap();
+            Envelope::from_payload(&request()).with_source(source).reply_to(key)
+        };
+        assert!(Caller::of(&envelope("a", "agent.response.a")).is_ok());
+        assert!(Caller::of(&envelope("cli", "agent.response.cli.1")).is_ok());
+        for reply_to in ["agent.response.b", "tool.result.a.1", "agent.task.a", "user.response.a"] {
+            assert!(Caller::of(&envelope("a", reply_to)).is_err(), "{reply_to}");
+        }
+        assert!(Caller::of(&Envelope::from_payload(&request())).is_err());
+    }
+}

@@ -1,0 +1,375 @@
+//! The call that hands a task to another agent of the bus.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::counter;
+use rockbot_contracts::{
+    AgentName, Executed, MessageId, Spending, TaskId, TaskState,
+    agent_task::{MAX_SKILL_BYTES, MAX_TASK_DATA_BYTES, MAX_TASK_TEXT_BYTES},
+};
+use rockbot_tools::{
+    Budget, BudgetGrant, ScopeError, ToolContext, ToolFailure, ToolResult, scope::MAX_HANDOVERS,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    frame::{awaited_question, awaited_text, first_chars, one_line},
+    handing_over::HandingOver,
+    peers::Peers,
+    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace},
+    sent::unreachable_text,
+    tasks::{Attached, Delegation},
+};
+use crate::{conversation::unix_ms, discovery::KnownAgent};
+
+/// Longest description in lists, in characters.
+const DESCRIPTION_CHARS: usize = 200;
+const MINUTE_MS: u64 = 60 * 1000;
+/// Maximum number of open tasks that a conversation handed to other agents.
+const MAX_OPEN: u64 = 5;
+/// Maximum number of open tasks at other agents that this process waits for.
+const MAX_OPEN_HERE: usize = 256;
+/// Share of the budget that is granted: one part of these.
+const GRANT_PARTS: u64 = 4;
+/// Interval at which the record is read, which another process may have changed.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Arguments of `invoke_agent`.
+#[derive(Debug, Deserialize)]
+pub(super) struct InvokeArguments {
+    agent_name: String,
+    skill: String,
+    message: String,
+    #[serde(default = "default_timeout")]
+    timeout_minutes: u64,
+    data: Option<Value>,
+    task_id: Option<String>,
+}
+
+const fn default_timeout() -> u64 {
+    5
+}
+
+impl InvokeArguments {
+    fn validate(&self) -> Result<AgentName, ToolFailure> {
+        if self.message.trim().is_empty() || self.message.len() > MAX_TASK_TEXT_BYTES {
+            return Err(ToolFailure::invalid("message must have 1 byte to 64 KiB"));
+        }
+        if self.skill.is_empty() || self.skill.len() > MAX_SKILL_BYTES {
+            return Err(ToolFailure::invalid("skill must have 1 to 128 bytes"));
+        }
+        if !(1..=120).contains(&self.timeout_minutes) {
+            return Err(ToolFailure::invalid("timeout_minutes must be 1 to 120"));
+        }
+        let data = self.data.as_ref().map(Value::to_string);
+        if data.is_some_and(|data| data.len() > MAX_TASK_DATA_BYTES) {
+            return Err(ToolFailure::invalid("data must have at most 256 KiB"));
+        }
+        AgentName::new(self.agent_name.as_str())
+            .map_err(|error| ToolFailure::invalid(format!("agent_name: {error}")))
+    }
+}
+
+impl Delegation {
+    /// Hands a task to another agent, unless the call did so before; or sends the answer to its question. A turn
+    /// that is itself handed over work waits for the result.
+    pub(super) async fn invoke(
+        self: &Arc<Self>,
+        arguments: InvokeArguments,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let agent = arguments.validate()?;
+        let attached = self.caller(&context.agent)?;
+        let Some(turn) = self.turn(&context.session_id) else {
+            let reason = "only a turn of a conversation can ask other agents".to_owned();
+            return Err(ToolFailure::NotPermitted { reason });
+        };
+        let Some(peers) = self.peers() else {
+            let reason = "this agent is not on a bus with other agents".to_owned();
+            return Err(ToolFailure::NotPermitted { reason });
+        };
+        if let Some(task) = &arguments.task_id {
+            return self.answer_question(attached, task, &agent, &arguments.message, context).await;
+        }
+        let Some(task) = TaskRecord::id_of(&context.tool_call_id) else {
+            return Err(ToolFailure::failed("no id for the task; call again"));
+        };
+        let is_awaited = turn.is_awaited;
+        let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
+        let mut awaited_grant = None;
+        {
+            // The count and the new record must not be separated by another call.
+            let one = self.spawning.lock().await;
+            match attached.store.get(&task).await? {
+                Some(known) if known.call != context.tool_call_id => {
+                    return Err(ToolFailure::failed("the id of the task is taken; call again"));
+                }
+                Some(_) => {
+                    if is_awaited {
+                        awaited_grant = budget.grant(&context.tool_call_id, GRANT_PARTS).ok();
+                    }
+                    self.start(TaskKind::Sent, task.clone(), None);
+                }
+                None => {
+                    self.check_target(&peers, &agent, &arguments.skill, context)?;
+                    self.check_open(attached, context).await?;
+                    let grant = if is_awaited {
+                        budget.grant(&context.tool_call_id, GRANT_PARTS)?
+                    } else {
+                        budget.grant_detached(GRANT_PARTS)?
+                    };
+                    let record =
+                        new_record(task.clone(), agent.clone(), arguments, context, turn, &grant);
+                    self.record(attached, &record).await?;
+                    drop(one);
+                    counter!("rockbot_agent_delegations_started_total", "kind" => "sent")
+                        .increment(1);
+                    self.send_first(attached, &record).await?;
+                    let detached = if is_awaited {
+                        awaited_grant = Some(grant);
+                        None
+                    } else {
+                        Some(grant)
+                    };
+                    self.start(TaskKind::Sent, task.clone(), detached);
+                }
+            }
+        }
+        if context.cancellation.is_cancelled() {
+            // The cancel of all work may have been before the record.
+            let _ = self.cancel_task(&task).await?;
+        }
+        if is_awaited {
+            return self.await_result(attached, &task, awaited_grant, context).await;
+        }
+        Ok(ToolResult::text(format!(
+            "Task dispatched to agent '{agent}' with task_id: {task}. The result will arrive asynchronously as a \
+             follow-up message. STOP here and tell the user that you wait for it."
+        )))
+    }
+
+    /// Checks that the agent may be asked for the skill.
+    fn check_target(
+        &self,
+        peers: &Peers,
+        agent: &AgentName,
+        skill: &str,
+        context: &ToolContext,
+    ) -> Result<KnownAgent, ToolFailure> {
+        if *agent == context.agent {
+            return Err(ToolFailure::invalid(
+                "An agent cannot invoke itself; use spawn_subagent.".to_owned(),
+            ));
+        }
+        let working = context.scope.agents();
+        if working.contains(agent) {
+            return Err(ScopeError::Cycle.into());
+        }
+        if working.len() > MAX_HANDOVERS {
+            return Err(ScopeError::TooManyHandovers.into());
+        }
+        let Some(known) = peers.directory.get(agent) else {
+            let words = format!("{agent} {skill}");
+            let names = peers.directory.suggestions(&words);
+            let name = one_line(agent.as_str());
+            return Err(ToolFailure::invalid(if names.is_empty() {
+                format!("Unknown agent '{name}'. No other agent is known now.")
+            } else {
+                format!("Unknown agent '{name}'. Known agents: {}.", names.join(", "))
+            }));
+        };
+        if known.skill(skill).is_none() {
+            let skills: Vec<_> = known.card.skills.iter().map(|one| one.id.as_str()).collect();
+            return Err(ToolFailure::invalid(format!(
+                "Agent '{agent}' has no skill '{}'. Its skills: {}.",
+                one_line(skill),
+                skills.join(", ")
+            )));
+        }
+        Ok(known)
+    }
+
+    async fn check_open(
+        &self,
+        attached: &Attached,
+        context: &ToolContext,
+    ) -> Result<(), ToolFailure> {
+        let open = self.open_tasks(attached, &context.session_id, TaskKind::Sent).await?;
+        if open >= MAX_OPEN {
+            let message = format!(
+                "{MAX_OPEN} tasks at other agents are open already; wait for a result, or end one with \
+                 cancel_agent_task"
+            );
+            return Err(ToolFailure::Overloaded { message });
+        }
+        if self.running_tasks(TaskKind::Sent) >= MAX_OPEN_HERE {
+            let message = "too many tasks at other agents are open; try again later".to_owned();
+            return Err(ToolFailure::Overloaded { message });
+        }
+        Ok(())
+    }
+
+    /// Sends a new task. Nothing is handed over if nothing serves the tasks of the agent. While the bus is
+    /// unavailable, the task waits until its time limit.
+    async fn send_first(
+        self: &Arc<Self>,
+        attached: &Attached,
+        record: &TaskRecord,
+    ) -> Result<(), ToolFailure> {
+        let Some(peer) = record.peer.as_deref() else { return Ok(()) };
+        if self.send_request(attached, record, peer).await?.is_none() {
+            return Ok(());
+        }
+        // The call reports it; no turn does.
+        let told = attached.store.update(&record.task, |record| {
+            record.spent = Spending::default();
+            record.folded_by = record.message();
+            true
+        });
+        told.await?;
+        self.start(TaskKind::Sent, record.task.clone(), None);
+        Err(ToolFailure::Unavailable { message: unreachable_text(peer), executed: Executed::No })
+    }
+
+    /// Sends the answer to the open question of a task.
+    async fn answer_question(
+        self: &Arc<Self>,
+        attached: &Attached,
+        task: &str,
+        agent: &AgentName,
+        text: &str,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let unknown =
+            || ToolFailure::invalid(format!("No open question for task '{}'.", one_line(task)));
+        let task = TaskId::new(task).map_err(|_| unknown())?;
+        let record = attached.store.get(&task).await?.ok_or_else(unknown)?;
+        let peer = record.peer.as_deref().ok_or_else(unknown)?;
+        let is_own = record.root.session == context.session_id
+            && record.kind == TaskKind::Sent
+            && peer.agent == *agent;
+        let id = MessageId::new(context.tool_call_id.as_str()).map_err(|_| unknown())?;
+        // Made again, the call finds its own answer.
+        let was_sent = peer.message == id;
+        if !is_own || (record.state != TaskState::InputRequired && !was_sent) {
+            return Err(unknown());
+        }
+        if !was_sent && !self.answer_agent(attached, &task, peer.round, text, id).await? {
+            return Err(unknown());
+        }
+        if peer.is_awaited {
+            let budget = context.budget.clone();
+            let grant = budget.and_then(|one| one.grant(&context.tool_call_id, GRANT_PARTS).ok());
+            return self.await_result(attached, &task, grant, context).await;
+        }
+        Ok(ToolResult::text(format!(
+            "Answer sent to agent '{agent}' for task {task}. The result will arrive asynchronously as a follow-up \
+             message."
+        )))
+    }
+
+    /// Waits for the result of a task, or for a question about it.
+    async fn await_result(
+        self: &Arc<Self>,
+        attached: &Attached,
+        task: &TaskId,
+        grant: Option<BudgetGrant>,
+        context: &ToolContext,
+    ) -> Result<ToolResult, ToolFailure> {
+        let started = Instant::now();
+        loop {
+            let changed = self.changed.notified();
+            let Some(record) = attached.store.get(task).await? else {
+                return Err(ToolFailure::OutcomeUnknown { message: "the task is lost".to_owned() });
+            };
+            let Some(peer) = record.peer.as_deref() else {
+                return Err(ToolFailure::failed("the task is not one of another agent"));
+            };
+            if record.state.is_terminal() {
+                if let Some(grant) = &grant {
+                    grant.budget().settle(record.spent);
+                }
+                return awaited(&record, peer);
+            }
+            if record.state == TaskState::InputRequired {
+                return Ok(ToolResult::text(awaited_question(&record, peer)));
+            }
+            tokio::select! {
+                biased;
+                () = context.cancellation.cancelled() => {
+                    let _ = self.cancel_task(task).await?;
+                    return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
+                }
+                () = sleep_until(context.deadline) => {
+                    let _ = self.cancel_task(task).await?;
+                    let (after, executed) = (started.elapsed(), Executed::Unknown);
+                    return Err(ToolFailure::TimedOut { after, executed, repeatable: false });
+                }
+                () = changed => {}
+                () = sleep(POLL) => {}
+            }
+        }
+    }
+}
+
+/// Returns the end of a task as the result of the call that waited for it.
+fn awaited(record: &TaskRecord, peer: &PeerTask) -> Result<ToolResult, ToolFailure> {
+    match record.state {
+        TaskState::Completed => Ok(ToolResult::text(awaited_text(record, peer))),
+        TaskState::Cancelled => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
+        _ => Ok(ToolResult::error(format!(
+            "Agent '{}' did not do the task: {}",
+            peer.agent,
+            one_line(&record.result)
+        ))),
+    }
+}
+
+fn new_record(
+    task: TaskId,
+    agent: AgentName,
+    arguments: InvokeArguments,
+    context: &ToolContext,
+    turn: HandingOver,
+    grant: &BudgetGrant,
+) -> TaskRecord {
+    let created = unix_ms();
+    let deadline = created.saturating_add(arguments.timeout_minutes * MINUTE_MS);
+    let HandingOver { message, reply_to, sender, generation, is_awaited, .. } = turn;
+    let own_message = MessageId::new(context.tool_call_id.as_str());
+    let own_message = own_message.unwrap_or_else(|_| MessageId::generate());
+    let peer = PeerTask {
+        data: arguments.data,
+        is_awaited,
+        ..PeerTask::new(agent, arguments.skill, task.clone(), own_message)
+    };
+    TaskRecord {
+        task,
+        kind: TaskKind::Sent,
+        call: context.tool_call_id.clone(),
+        root: TaskRoot {
+            session: context.session_id.clone(),
+            message,
+            reply_to,
+            sender,
+            generation,
+        },
+        batch: context.step.clone().unwrap_or_else(|| context.tool_call_id.clone()),
+        description: first_chars(&one_line(&arguments.message), DESCRIPTION_CHARS),
+        text: arguments.message,
+        state: TaskState::Submitted,
+        created,
+        deadline,
+        ended: None,
+        scope: context.scope.to_recorded(),
+        trace: current_trace(),
+        grant: grant.budget().remaining(),
+        spent: Spending::default(),
+        last_report: String::new(),
+        result: String::new(),
+        folded_by: None,
+        peer: Some(Box::new(peer)),
+    }
+}

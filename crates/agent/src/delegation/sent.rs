@@ -1,0 +1,189 @@
+//! Tasks that other agents do: sends the request, and waits for the end that a response records.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::{Spending, TaskState};
+use rockbot_store::StoreError;
+use rockbot_tools::{BudgetGrant, BudgetLimits};
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use super::{
+    ports::Delivered,
+    record::{PeerTask, TaskRecord},
+    tasks::{Attached, Delegation, RunningTask},
+};
+use crate::conversation::unix_ms;
+
+/// Interval at which the record is read, which another process may have changed.
+const POLL: Duration = Duration::from_secs(1);
+/// Pause before a request is sent again.
+const RETRY: Duration = Duration::from_secs(2);
+/// Time for which a cancelled task may confirm its end.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Larger limits count as unlimited.
+const UNLIMITED: u64 = 1 << 40;
+
+impl Delegation {
+    /// Waits until another agent has ended a task. Returns `None` if another process continues to wait.
+    pub(super) async fn await_agent(
+        self: &Arc<Self>,
+        attached: &Attached,
+        running: &RunningTask,
+        grant: Option<BudgetGrant>,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        let closing = attached.host.closing();
+        let mut cancelled_at: Option<Instant> = None;
+        loop {
+            let changed = self.changed.notified();
+            let Some(record) = attached.store.get(&running.task).await? else { return Ok(None) };
+            let Some(peer) = record.peer.as_deref() else { return Ok(None) };
+            let mut wait = POLL;
+            let ended = match record.state {
+                state if state.is_terminal() => Some(record.clone()),
+                TaskState::Cancelling => match cancelled_at {
+                    None => {
+                        cancelled_at = Some(Instant::now());
+                        self.cancel_at_agent(&record, peer).await;
+                        continue;
+                    }
+                    Some(at) if at.elapsed() < CANCEL_TIMEOUT => None,
+                    Some(_) => {
+                        let text = "Cancelled. The agent did not confirm its end.";
+                        self.end_here(attached, &record, TaskState::Cancelled, text).await?
+                    }
+                },
+                _ if unix_ms() >= record.deadline => {
+                    let text = format!("No answer from {} within the time limit.", peer.agent);
+                    self.end_here(attached, &record, TaskState::Expired, &text).await?
+                }
+                TaskState::Submitted => {
+                    if peer.was_retried {
+                        wait = RETRY;
+                        tokio::select! {
+                            biased;
+                            () = closing.cancelled() => return Ok(None),
+                            () = sleep(RETRY) => {}
+                        }
+                    }
+                    self.send_request(attached, &record, peer).await?
+                }
+                TaskState::InputRequired if !peer.is_awaited => {
+                    if peer.read_question < peer.round
+                        && !self.read_question(attached, &record).await?
+                    {
+                        return Ok(None);
+                    }
+                    None
+                }
+                _ => None,
+            };
+            if let Some(ended) = ended {
+                if let Some(grant) = grant {
+                    grant.budget().settle(ended.spent);
+                }
+                self.announce_end(&ended).await;
+                return Ok(Some(ended));
+            }
+            let left = Duration::from_millis(record.deadline.saturating_sub(unix_ms()));
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(None),
+                () = changed => {}
+                () = sleep(wait.min(left)) => {}
+            }
+        }
+    }
+
+    /// Sends the current message of a task. Returns the record if the agent cannot be reached, which ends the task.
+    pub(super) async fn send_request(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+        peer: &PeerTask,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        let sent = match self.peers() {
+            Some(peers) => peers.request(record, peer).await,
+            None => Delivered::Failed,
+        };
+        match sent {
+            Delivered::Yes => {
+                let update = attached.store.update(&record.task, |record| {
+                    let is_same = record.state == TaskState::Submitted
+                        && record.peer.as_ref().is_some_and(|now| now.message == peer.message);
+                    if is_same {
+                        record.state = TaskState::Running;
+                    }
+                    is_same
+                });
+                update.await?;
+                info!(task = %record.task, agent = %peer.agent, "task sent to an agent");
+                Ok(None)
+            }
+            Delivered::Gone => {
+                let text = unreachable_text(peer);
+                self.end_here(attached, record, TaskState::Failed, &text).await
+            }
+            Delivered::Failed => Ok(None),
+        }
+    }
+
+    async fn cancel_at_agent(&self, record: &TaskRecord, peer: &PeerTask) {
+        if let Some(peers) = self.peers() {
+            // Without a confirmation, the task ends here in any case.
+            let _ = peers.cancel(record, peer).await;
+        }
+    }
+
+    /// Ends a task without a response. The first end that is recorded counts.
+    pub(super) async fn end_here(
+        &self,
+        attached: &Attached,
+        record: &TaskRecord,
+        state: TaskState,
+        text: &str,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        let change = |record: &mut TaskRecord| {
+            let is_open = !record.state.is_terminal();
+            if is_open {
+                // The agent may spend all of it.
+                let spent = unreported(record.grant);
+                let was_sent = record.state != TaskState::Submitted;
+                end(record, state, text, was_sent.then_some(spent).unwrap_or_default());
+            }
+            is_open
+        };
+        self.with_retries(|| attached.store.update(&record.task, &change)).await
+    }
+}
+
+/// Records the end of a task.
+pub(super) fn end(record: &mut TaskRecord, state: TaskState, text: &str, spent: Spending) {
+    record.state = match record.state {
+        TaskState::Cancelling => TaskState::Cancelled,
+        _ => state,
+    };
+    record.ended = Some(unix_ms());
+    record.spent = spent;
+    record.result = super::run::cut(text);
+    if let Some(peer) = &mut record.peer {
+        peer.question = None;
+    }
+}
+
+/// Returns the spending of an agent that reports none: all that it was granted.
+pub(super) fn unreported(grant: BudgetLimits) -> Spending {
+    let known = |amount: u64| if amount < UNLIMITED { amount } else { 0 };
+    Spending {
+        model_calls: known(grant.model_calls),
+        unmetered_calls: known(grant.model_calls),
+        prompt_tokens: known(grant.tokens),
+        tool_calls: known(grant.tool_calls),
+        cost_micros: grant.cost_micros.map(known).unwrap_or_default(),
+        ..Spending::default()
+    }
+}
+
+pub(super) fn unreachable_text(peer: &PeerTask) -> String {
+    format!("Agent '{}' cannot be reached: nothing serves its tasks. Nothing was sent.", peer.agent)
+}

@@ -1,0 +1,133 @@
+//! Questions of agents about the tasks that were handed to them.
+
+use rockbot_contracts::{
+    AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, MessageId, TaskMessage, TaskState,
+};
+use serde_json::json;
+
+use crate::peer_harness::{Asked, Peers, Planned, invoke, next, task};
+
+/// Asks a question for each `ask` in its task, and answers with the last message otherwise.
+fn asks_back(asked: &Asked) -> Planned {
+    match asked.results.first() {
+        None if asked.user.contains("ask me again") => {
+            Planned::Call("request_input", json!({"question": "Which quarter?"}))
+        }
+        None if asked.user.contains("Q3") => Planned::Text("Revenue grew in Q3."),
+        None => Planned::Call("request_input", json!({"question": "Which quarter?"})),
+        Some(_) => Planned::Text("Asked."),
+    }
+}
+
+#[tokio::test]
+async fn task_that_asks_continues_with_the_answer() {
+    let peers = Peers::start().await.with("worker", asks_back).await;
+    let mut responses = peers.responses().await;
+    peers.request("worker", &task("t", "Report.")).await;
+    let question = loop {
+        let status: AgentTaskStatusUpdate = next(&mut responses).await;
+        if status.state == AgentTaskState::InputRequired {
+            break status;
+        }
+    };
+    assert_eq!(
+        (question.sequence, question.message.unwrap().text().as_str()),
+        (1, "Which quarter?")
+    );
+    let mut answer = task("t", "Q3");
+    answer.message =
+        TaskMessage::new(TaskMessage::USER, "Q3", None).with_id(MessageId::new("second").unwrap());
+    peers.request("worker", &answer).await;
+    let result: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(result.text(), "Revenue grew in Q3.");
+    assert_eq!(result.usage.unwrap().model_calls, 3, "of both turns");
+}
+
+fn root(asked: &Asked, answer: fn(&Asked) -> Planned) -> Planned {
+    if asked.user.contains("asks about task") {
+        answer(asked)
+    } else if asked.user.contains("[Agent 'worker' answered") {
+        Planned::Text("Here is the report.")
+    } else if asked.user.contains("of agent 'worker' failed") {
+        Planned::Text("It asked too much.")
+    } else if asked.user.starts_with("report") && asked.results.is_empty() {
+        invoke("worker", "Report.")
+    } else {
+        Planned::Text("I wait.")
+    }
+}
+
+#[tokio::test]
+async fn model_answers_the_question_of_an_agent() {
+    let peers =
+        Peers::start().await.with("caller", |asked| root(asked, |_| Planned::Text("Q3"))).await;
+    let mut peers = peers.with("worker", asks_back).await;
+    peers.say("caller", "report").await;
+    assert_eq!(peers.follow_up().await.1, "Here is the report.");
+    let asked = peers.agent("caller").model.asked();
+    let question = asked.iter().find(|one| one.user.contains("asks about task")).unwrap();
+    assert!(question.tools.contains(&"agent__ask_person".to_owned()));
+    assert!(!question.tools.contains(&"invoke_agent".to_owned()));
+}
+
+#[tokio::test]
+async fn user_answers_the_question_that_the_model_passes_on() {
+    let peers = Peers::start().await.with("caller", |asked| {
+        if asked.user.starts_with("the third") && asked.results.is_empty() {
+            let task = asked.user.split_once('#').unwrap().1.split_whitespace().next().unwrap();
+            return Planned::Call(
+                "invoke_agent",
+                json!({"agent_name": "worker", "skill": "ask", "message": "Q3", "task_id": task}),
+            );
+        }
+        root(asked, |asked| match asked.results.first() {
+            None => Planned::Call("agent__ask_person", json!({"question": "Which quarter?"})),
+            Some(_) => Planned::Text("Which quarter do you mean?"),
+        })
+    });
+    let mut peers = peers.await.with("worker", asks_back).await;
+    peers.say("caller", "report").await;
+    let (tasks, text) = peers.follow_up().await;
+    assert_eq!(text, "Which quarter do you mean?");
+    peers.agent("caller").task_in(TaskState::InputRequired).await;
+    assert_eq!(peers.say("caller", &format!("the third #{}", tasks[0])).await, "I wait.");
+    assert_eq!(peers.follow_up().await.1, "Here is the report.");
+}
+
+#[tokio::test]
+async fn same_question_three_times_ends_the_task() {
+    let peers = Peers::start()
+        .await
+        .with("caller", |asked| root(asked, |_| Planned::Text("ask me again")))
+        .await;
+    let mut peers = peers.with("worker", asks_back).await;
+    peers.say("caller", "report").await;
+    assert_eq!(peers.follow_up().await.1, "It asked too much.");
+    let asked = peers.agent("caller").model.asked();
+    assert_eq!(asked.iter().filter(|one| one.user.contains("asks about task")).count(), 2);
+    peers.agent("worker").task_in(TaskState::Cancelled).await;
+    let record = peers.agent("caller").task_in(TaskState::Failed).await;
+    assert!(record["result"].as_str().unwrap().contains("same question three times"));
+}
+
+#[tokio::test]
+async fn twenty_questions_end_the_task() {
+    let peers =
+        Peers::start().await.with("caller", |asked| root(asked, |_| Planned::Text("Guess."))).await;
+    let mut peers = peers
+        .with("worker", |asked| match asked.results.first() {
+            None => {
+                let number = format!("Question about {}?", asked.user.len());
+                let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let unique = unique.unwrap().as_nanos();
+                Planned::Call("request_input", json!({"question": format!("{number} {unique}")}))
+            }
+            Some(_) => Planned::Text("Asked."),
+        })
+        .await;
+    peers.say("caller", "report").await;
+    let (_, text) = peers.follow_up().await;
+    assert_eq!(text, "It asked too much.");
+    let record = peers.agent("caller").task_in(TaskState::Failed).await;
+    assert!(record["result"].as_str().unwrap().contains("more than 20"), "{record}");
+}

@@ -1,0 +1,357 @@
+//! Tasks that agents hand to each other over the bus.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_agent::{A2aRules, AgentDirectory};
+use rockbot_contracts::{
+    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState,
+    AgentTaskStatusUpdate, Executed, TaskId, TaskMessage, TaskState,
+    topology::{agent_response, agent_task_cancel},
+};
+use rockbot_testkit::fixture::{assert_never, wait_until, within_timeout};
+use serde_json::json;
+use tokio::{sync::Semaphore, time::timeout};
+
+use crate::{
+    harness::cancel,
+    peer_harness::{Asked, Peers, Planned, invoke, name, next, task},
+};
+
+/// Asks `worker`, and reads its result.
+fn asks_worker(asked: &Asked) -> Planned {
+    if asked.user.contains("[Agent 'worker' answered") {
+        Planned::Text("The worker found it.")
+    } else if asked.user.contains("A late result") {
+        Planned::Text("It is late.")
+    } else if asked.user.contains("of agent 'worker'") {
+        Planned::Text("The worker failed.")
+    } else if asked.user.starts_with("go") && asked.results.is_empty() {
+        invoke("worker", "Find it.")
+    } else {
+        Planned::Text("I wait for the worker.")
+    }
+}
+
+fn result(task: &TaskId, text: &str) -> AgentTaskResult {
+    AgentTaskResult {
+        task_id: task.clone(),
+        state: AgentTaskState::Completed,
+        artifacts: Vec::new(),
+        message: Some(TaskMessage::new(TaskMessage::AGENT, text, None)),
+        usage: None,
+    }
+}
+
+fn error(task: &TaskId, code: AgentTaskErrorCode) -> AgentTaskError {
+    let (message, is_retryable, executed) = ("failed".to_owned(), false, Executed::Yes);
+    AgentTaskError { task_id: task.clone(), code, message, is_retryable, executed, usage: None }
+}
+
+fn task_of(record: &serde_json::Value) -> TaskId {
+    TaskId::new(record["task"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn answer_of_another_agent_is_read_in_a_turn() {
+    let mut peers = Peers::start().await.with("caller", asks_worker).await;
+    peers = peers.with("worker", |_| Planned::Text("It is under the table.")).await;
+    assert_eq!(peers.say("caller", "go").await, "I wait for the worker.");
+    let (tasks, text) = peers.follow_up().await;
+    assert_eq!((tasks.len(), text.as_str()), (1, "The worker found it."));
+    let worker = peers.agent("worker").model.asked();
+    assert_eq!(worker.len(), 1);
+    assert!(worker[0].session.starts_with("agent-task-"));
+    assert!(worker[0].user.contains("\nFind it.\n"), "{}", worker[0].user);
+    let offered = &worker[0].tools;
+    assert!(offered.contains(&"request_input".to_owned()));
+    for tool in ["spawn_subagent", "schedule_task", "agent__ask_person"] {
+        assert!(!offered.contains(&tool.to_owned()), "{tool}");
+    }
+    let caller = peers.agent("caller").model.asked();
+    assert!(caller[0].tools.contains(&"invoke_agent".to_owned()));
+    assert!(!caller[0].tools.contains(&"request_input".to_owned()));
+    let reads = caller.last().unwrap();
+    assert!(reads.user.contains("\nIt is under the table.\n"), "{}", reads.user);
+    for tool in ["invoke_agent", "list_known_agents", "cancel_agent_task"] {
+        assert!(!reads.tools.contains(&tool.to_owned()), "{tool}");
+    }
+    let record = peers.agent("caller").task_in(TaskState::Completed).await;
+    assert_eq!(record["spent"]["modelCalls"], 1, "its spending is counted");
+}
+
+#[tokio::test]
+async fn refused_requests_say_why_and_send_nothing() {
+    let peers = Peers::start().await.with("caller", |asked| {
+        match (asked.results.len(), asked.user.as_str()) {
+            (0, "self") => invoke("caller", "x"),
+            (0, "unknown") => invoke("wrker", "x"),
+            (0, _) => Planned::Call(
+                "invoke_agent",
+                json!({"agent_name": "worker", "skill": "sing", "message": "x"}),
+            ),
+            _ => Planned::Text("Refused."),
+        }
+    });
+    let peers = peers.await.with("worker", |_| Planned::Text("Found.")).await;
+    for (text, expected) in [
+        ("self", "An agent cannot invoke itself; use spawn_subagent."),
+        ("unknown", "Unknown agent 'wrker'. Known agents: worker."),
+        ("skill", "Agent 'worker' has no skill 'sing'. Its skills: ask."),
+    ] {
+        assert_eq!(peers.say("caller", text).await, "Refused.");
+        let asked = peers.agent("caller").model.asked();
+        assert!(
+            asked.last().unwrap().results[0].contains(expected),
+            "{:?}",
+            asked.last().unwrap().results
+        );
+    }
+    assert!(peers.agent("worker").model.asked().is_empty());
+    assert!(peers.agent("caller").tasks().await.is_empty());
+}
+
+#[tokio::test]
+async fn loops_are_refused_without_a_model_call() {
+    // The worker hands the task back.
+    let peers = Peers::start().await.with("caller", asks_worker).await;
+    let hands_back = |asked: &Asked| match asked.results.first() {
+        None => invoke("caller", "go"),
+        Some(_) => Planned::Text("I could not ask."),
+    };
+    let mut peers = peers.with("worker", hands_back).await;
+    peers.say("caller", "go").await;
+    assert_eq!(peers.follow_up().await.1, "The worker found it.");
+    let worker = peers.agent("worker").model.asked();
+    assert!(
+        worker[1].results[0].contains("already works on this request"),
+        "{:?}",
+        worker[1].results
+    );
+    let asked = peers.agent("caller").model.asked();
+    assert!(asked.iter().all(|one| one.session == "s"), "no task of the caller ran");
+    // Others must not trust the sender.
+    let mut responses = peers.responses().await;
+    let mut forged = task("forged", "go");
+    forged.lineage = vec![name("caller"), name("cli")];
+    peers.request("caller", &forged).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!((refusal.code, refusal.executed), (AgentTaskErrorCode::LoopDetected, Executed::No));
+    let deep = rockbot_contracts::AgentTaskRequest { depth: 3, ..task("deep", "go") };
+    peers.request("caller", &deep).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::TooDeep);
+    assert_eq!(peers.agent("caller").model.asked().len(), asked.len());
+}
+
+#[tokio::test]
+async fn task_waits_for_what_it_hands_to_others() {
+    let peers = Peers::start().await.with("caller", asks_worker).await;
+    let peers = peers.with("helper", |_| Planned::Text("In the attic.")).await;
+    let mut peers = peers
+        .with("worker", |asked| match asked.results.first() {
+            None => invoke("helper", "Where is it?"),
+            Some(found) if found.contains("In the attic.") => Planned::Text("The helper knew."),
+            Some(_) => Planned::Text("It is lost."),
+        })
+        .await;
+    peers.say("caller", "go").await;
+    peers.follow_up().await;
+    let reads = peers.agent("caller").model.asked();
+    assert!(reads.last().unwrap().user.contains("\nThe helper knew.\n"));
+    let record = peers.agent("caller").task_in(TaskState::Completed).await;
+    assert_eq!(record["spent"]["modelCalls"], 3, "with those of the helper: {record}");
+}
+
+#[tokio::test]
+async fn same_request_runs_once() {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = {
+        let gate = gate.clone();
+        move |_: &Asked| Planned::Gated(gate.clone(), "Done.")
+    };
+    let peers = Peers::start().await.with("worker", plan).await;
+    let mut responses = peers.responses().await;
+    for _ in 0..3 {
+        peers.request("worker", &task("t", "Do it.")).await;
+    }
+    let status: AgentTaskStatusUpdate = next(&mut responses).await;
+    assert_eq!(status.state, AgentTaskState::Working);
+    let other = task("t", "Do something else.");
+    peers.request("worker", &other).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::InvalidRequest);
+    gate.add_permits(10);
+    let ended: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(ended.text(), "Done.");
+    assert_eq!(ended.usage.unwrap().model_calls, 1);
+    // Long after the end, the result is sent again.
+    peers.request("worker", &task("t", "Do it.")).await;
+    let again: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(again, ended);
+    assert_eq!(peers.agent("worker").model.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn first_end_of_a_task_counts() {
+    let mut peers = Peers::start().await.with("caller", asks_worker).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    let task = task_of(&peers.agent("caller").task_in(TaskState::Running).await);
+    let to = agent_response(&name("caller"));
+    peers.publish(to.clone(), &result(&task, "first"), "worker").await;
+    peers.publish(to.clone(), &result(&task, "second"), "worker").await;
+    peers.publish(to.clone(), &error(&task, AgentTaskErrorCode::ExecutionFailed), "worker").await;
+    assert_eq!(peers.follow_up().await.1, "The worker found it.");
+    let reads = peers.agent("caller").model.asked();
+    assert!(reads.last().unwrap().user.contains("\nfirst\n"));
+    let further = async {
+        while let Some(reply) = peers.unasked().await {
+            assert!(
+                !matches!(reply.body, rockbot_contracts::ReplyBody::FollowUp { .. }),
+                "{reply:?}"
+            );
+        }
+    };
+    assert_never("another reply", further).await;
+}
+
+#[tokio::test]
+async fn result_after_the_time_limit_is_read_as_late() {
+    let mut peers = Peers::start().await.with("caller", asks_worker).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    let caller = peers.agent("caller");
+    let task = task_of(&caller.task_in(TaskState::Running).await);
+    let ten_minutes = 600_000;
+    caller
+        .change(&task, |record| {
+            let created = record["created"].as_u64().unwrap();
+            record["deadline"] = json!(created - ten_minutes);
+        })
+        .await;
+    assert_eq!(peers.follow_up().await.1, "The worker failed.");
+    let to = agent_response(&name("caller"));
+    peers.publish(to.clone(), &error(&task, AgentTaskErrorCode::Expired), "worker").await;
+    peers.publish(to.clone(), &result(&task, "found at last"), "worker").await;
+    assert_eq!(peers.follow_up().await.1, "It is late.");
+    let reads = peers.agent("caller").model.asked();
+    let late = reads.last().unwrap();
+    assert!(
+        late.user.contains("for task") && late.user.contains("\nfound at last\n"),
+        "{}",
+        late.user
+    );
+    assert!(!late.tools.contains(&"invoke_agent".to_owned()));
+    peers.publish(to, &result(&task, "again"), "worker").await;
+    assert!(timeout(Duration::from_millis(300), peers.follow_up()).await.is_err(), "read twice");
+}
+
+#[tokio::test]
+async fn result_after_a_day_is_not_read() {
+    let mut peers = Peers::start().await.with("caller", asks_worker).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    let caller = peers.agent("caller");
+    let task = task_of(&caller.task_in(TaskState::Running).await);
+    let a_day_and_an_hour = 25 * 3_600_000;
+    caller
+        .change(&task, |record| {
+            let created = record["created"].as_u64().unwrap();
+            record["deadline"] = json!(created - a_day_and_an_hour);
+        })
+        .await;
+    assert_eq!(peers.follow_up().await.1, "The worker failed.");
+    peers.publish(agent_response(&name("caller")), &result(&task, "too late"), "worker").await;
+    assert!(timeout(Duration::from_millis(300), peers.follow_up()).await.is_err());
+}
+
+#[tokio::test]
+async fn cancel_of_the_user_ends_the_task_at_the_other_agent() {
+    let peers = Peers::start().await.with("caller", asks_worker).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    let peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    wait_until("the worker began", || peers.agent("worker").model.asked().len() == 1).await;
+    let text = peers.send("caller", &cancel("s")).await;
+    assert_eq!(text, "Cancelled, with 1 of its sub-agents.");
+    peers.agent("worker").task_in(TaskState::Cancelled).await;
+    let record = peers.agent("caller").task_in(TaskState::Cancelled).await;
+    let calls = record["spent"]["modelCalls"].as_u64().unwrap();
+    assert!(calls <= 1, "the worker reported its spending: {record}");
+}
+
+#[tokio::test]
+async fn cancel_of_an_unknown_task_is_answered() {
+    let peers = Peers::start().await.with("worker", |_| Planned::Text("Done.")).await;
+    let mut responses = peers.responses().await;
+    let request = AgentTaskCancelRequest { task_id: TaskId::new("t").unwrap() };
+    let key = rockbot_contracts::topology::agent_response_at(
+        &name("cli"),
+        &rockbot_contracts::InstanceId::new("test").unwrap(),
+    );
+    let envelope =
+        rockbot_contracts::Envelope::from_payload(&request).with_source("cli").reply_to(key);
+    let publication =
+        rockbot_bus::Publication::mandatory(agent_task_cancel(&name("worker")), envelope);
+    peers.bus.publish(publication).await.unwrap();
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
+}
+
+#[tokio::test]
+async fn agent_that_is_not_exposed_or_refuses_the_caller_runs_nothing() {
+    let rules =
+        A2aRules { expose: true, callers: vec!["team-*".to_owned()], ..A2aRules::default() };
+    let peers = Peers::start().await.with_rules("worker", rules, |_| Planned::Text("Done.")).await;
+    let mut responses = peers.responses().await;
+    peers.request("worker", &task("t", "Do it.")).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::NotPermitted);
+    let peers = peers.with_rules("hermit", A2aRules::default(), |_| Planned::Text("Done.")).await;
+    let known = peers.agent("worker").directory.all();
+    assert!(known.is_empty(), "{known:?}");
+    assert!(peers.agent("worker").model.asked().is_empty());
+}
+
+#[tokio::test]
+async fn stopped_agent_is_unknown_at_once_unless_another_process_runs() {
+    let mut peers = Peers::start().await.with("caller", asks_worker).await;
+    peers = peers.with("worker", |_| Planned::Text("Done.")).await;
+    let rules = A2aRules { expose: true, ..A2aRules::default() };
+    let worker = peers.agent("worker");
+    let second = peers.run("worker", rules, &worker.model, worker.stores(), "worker-2").await;
+    let directory = peers.agent("caller").directory.clone();
+    assert!(second.service.drain(Duration::from_secs(5)).await);
+    wait_until("it announced itself again", || directory.get(&name("worker")).is_some()).await;
+    let worker = peers.agents.remove("worker").unwrap();
+    // The announcement of the other process is one second late at most.
+    let is_stopped = async {
+        worker.service.drain(Duration::from_secs(5)).await;
+        while directory.get(&name("worker")).is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    within_timeout("it is forgotten", is_stopped).await;
+}
+
+#[tokio::test]
+async fn fresh_agent_knows_the_others_within_two_seconds() {
+    let mut peers = Peers::start().await;
+    for agent in ["a", "b", "c"] {
+        peers = peers.with(agent, |_| Planned::Text("Done.")).await;
+    }
+    let rules = A2aRules { expose: true, ..A2aRules::default() };
+    let model = peers.agent("a").model.clone();
+    let stores = rockbot_store::Stores::memory(rockbot_store::Clock::System);
+    let fresh = peers.run("fresh", rules, &model, &stores, "fresh").await;
+    let known = |directory: &AgentDirectory| directory.all().len();
+    let all = wait_until("it knows all", || known(&fresh.directory) == 3);
+    timeout(Duration::from_secs(2), all).await.expect("within 2 s");
+}
