@@ -1,9 +1,14 @@
 """An MCP client for the tests, made with the official SDK or with FastMCP.
 
-`mcp_client.py LIBRARY ERA TARGET STEPS`: LIBRARY is `mcp` or `fastmcp`, ERA is `legacy` or a revision of the protocol
-without a handshake, or `auto` with `mcp`, TARGET is the URL of a server, the JSON list of a command and its arguments,
-or with `mcp` a JSON object with `command`, `args`, `env` and `cwd`, and STEPS is a
-JSON list of requests. A call with `afterProgress` calls another tool when that number of lines has arrived. Prints their results as a JSON list.
+`mcp_client.py LIBRARY ERA TARGET STEPS`:
+
+- LIBRARY is `mcp` or `fastmcp`.
+- ERA is `legacy` or a revision of the protocol without a handshake; with `mcp` also `auto`.
+- TARGET is the URL of a server, or the JSON list of a command and its arguments; with `mcp` also a JSON object with
+  `command`, `args`, `env` and `cwd`.
+- STEPS is a JSON list of requests. A call with `afterProgress` calls another tool when that number of lines has arrived.
+
+Prints the results of the requests as a JSON list.
 """
 
 import asyncio

@@ -15,15 +15,17 @@ use crate::{console, mcp_servers, python, workspace, wrapper};
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
 
-/// The suite has two versions: the stable one, and the first for the protocol revision 2026-07-28.
-const FROM_NPM: [(&str, &str); 6] = [
-    ("everything", "npm:@modelcontextprotocol/server-everything@2026.8.31"),
-    ("filesystem", "npm:@modelcontextprotocol/server-filesystem@2026.8.31"),
-    ("memory", "npm:@modelcontextprotocol/server-memory@2026.8.31"),
-    ("brave-search", "npm:@brave/brave-search-mcp-server@2.1.4"),
-    ("conformance", "npm:@modelcontextprotocol/conformance@0.1.16"),
-    ("conformance-next", "npm:@modelcontextprotocol/conformance@0.2.0-alpha.12"),
+/// Names, packages, and the file of `xtask/peers` that each loads first. The conformance suite has two
+/// versions: the stable one, and the first for the protocol revision 2026-07-28.
+const FROM_NPM: [(&str, &str, &str); 6] = [
+    ("everything", "npm:@modelcontextprotocol/server-everything@2026.8.31", LOOPBACK),
+    ("filesystem", "npm:@modelcontextprotocol/server-filesystem@2026.8.31", LOOPBACK),
+    ("memory", "npm:@modelcontextprotocol/server-memory@2026.8.31", LOOPBACK),
+    ("brave-search", "npm:@brave/brave-search-mcp-server@2.1.4", "brave_search.cjs"),
+    ("conformance", "npm:@modelcontextprotocol/conformance@0.1.16", LOOPBACK),
+    ("conformance-next", "npm:@modelcontextprotocol/conformance@0.2.0-alpha.12", LOOPBACK),
 ];
+const LOOPBACK: &str = "loopback.cjs";
 const FROM_PYPI: [(&str, &str); 2] =
     [("time", "mcp-server-time==2026.10.19"), ("git", "mcp-server-git==2026.10.19")];
 /// Brings the official SDK, which is a dependency.
@@ -46,7 +48,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
         .with_context(|| format!("cannot create {}", programs.display()))?;
 
     let node = Node::find(may_install)?;
-    let packages = FROM_NPM.map(|(name, package)| format!("{name}@{package}"));
+    let packages = FROM_NPM.map(|(name, package, _)| format!("{name}@{package}"));
     let from_npm = peers.join("mcp-npm");
     node.packages(&from_npm, &packages)?;
     let clients = peers.join("mcp-clients-npm");
@@ -54,17 +56,12 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     mcp_servers::install_quick(&programs.join(QUICK_SERVERS), &node, may_install)?;
     let node = node.executable()?;
     install_npm_clients(&programs, &clients, &node)?;
-    for (name, _) in FROM_NPM {
+    for (name, _, preload) in FROM_NPM {
         let script = from_npm.join("node_modules").join(name).join("dist").join("index.js");
-        let preload = workspace::peer_file("loopback.cjs");
+        let preload = workspace::peer_file(preload);
         let command = [&node, Path::new("--require"), &preload, &script];
         wrapper::write(&programs.join(name), &command)?;
     }
-
-    let script = from_npm.join("node_modules").join("brave-search").join("dist").join("index.js");
-    let preload = workspace::peer_file("brave_search.cjs");
-    let command = [&node, Path::new("--require"), &preload, &script];
-    wrapper::write(&programs.join("brave-search"), &command)?;
 
     let environment = peers.join("mcp-pypi");
     let packages = FROM_PYPI.map(|(_, package)| package);

@@ -126,11 +126,11 @@ fn in_parallel<T: Send>(
     process: impl Fn(&Entry) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
     let next = AtomicUsize::new(0);
-    let done: Vec<_> = entries.iter().map(|_| Mutex::new(None)).collect();
+    let places: Vec<_> = entries.iter().map(|entry| (entry, Mutex::new(None))).collect();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((entry, place)) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if process::check_interrupt().is_err() {
                         return;
                     }
@@ -138,8 +138,7 @@ fn in_parallel<T: Send>(
                     if let Err(error) = &result {
                         console::progress(&entry.name, format_args!("{error:#}"));
                     }
-                    let position = entries.iter().position(|one| std::ptr::eq(one, entry));
-                    if let Some(Ok(mut place)) = position.map(|at| done[at].lock()) {
+                    if let Ok(mut place) = place.lock() {
                         *place = Some(result);
                     }
                 }
@@ -147,7 +146,7 @@ fn in_parallel<T: Send>(
         }
     });
     process::check_interrupt()?;
-    let results = done.into_iter().map(|place| place.into_inner().ok().flatten());
+    let results = places.into_iter().map(|(_, place)| place.into_inner().ok().flatten());
     results.collect::<Option<_>>().context("a thread panicked")
 }
 

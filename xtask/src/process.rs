@@ -62,24 +62,25 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs a program with its output in the file `log`. The error contains the end of the log.
 pub(crate) fn run_quietly(command: &mut Command, log: &Path) -> Result<()> {
-    let name = describe(command);
-    let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-    let status = wait(command.stdout(output.try_clone()?).stderr(output))?;
-    if !status.success() {
-        bail!("`{name}` failed ({status}):\n{}", tail(log));
-    }
-    Ok(())
+    run_with_log(command, log, None)
 }
 
 /// Like [`run_quietly`], for the installation of packages from a registry, within a time limit.
 pub(crate) fn run_installer(command: &mut Command, log: &Path) -> Result<()> {
+    run_with_log(command, log, Some(INSTALL_LIMIT))
+}
+
+fn run_with_log(command: &mut Command, log: &Path, limit: Option<Duration>) -> Result<()> {
     let name = describe(command);
     let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     command.stdout(output.try_clone()?).stderr(output);
-    match wait_until(command, Some(Instant::now() + INSTALL_LIMIT))? {
+    match wait_until(command, limit.map(|limit| Instant::now() + limit))? {
         Some(status) if status.success() => Ok(()),
         Some(status) => bail!("`{name}` failed ({status}):\n{}", tail(log)),
-        None => bail!("`{name}` took more than {INSTALL_LIMIT:?}:\n{}", tail(log)),
+        None => {
+            let limit = limit.unwrap_or_default();
+            bail!("`{name}` took more than {limit:?}:\n{}", tail(log))
+        }
     }
 }
 

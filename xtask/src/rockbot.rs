@@ -20,7 +20,7 @@ pub(crate) fn write_chart_secrets(pools: &[&str], folder: &Path) -> Result<()> {
 /// Builds the program and returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
     let mut build = workspace::cargo();
-    // The selection of the tests: another would compile dependencies again with other features.
+    // Dependencies have the features that `cargo build --workspace` selects, those of tests excluded.
     process::run(build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "rockbot"]))?;
     workspace::program("rockbot")
 }

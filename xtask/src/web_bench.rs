@@ -74,16 +74,8 @@ pub(crate) fn openapi() -> Result<()> {
 /// Returns the command that runs an optimized example of `rockbot-rest`, without its arguments.
 fn example(name: &str) -> Command {
     let mut command = workspace::cargo();
-    command.args([
-        "run",
-        "--release",
-        "--quiet",
-        "--package",
-        "rockbot-rest",
-        "--example",
-        name,
-        "--",
-    ]);
+    command.args(["run", "--release", "--quiet", "--package", "rockbot-rest"]);
+    command.args(["--example", name, "--"]);
     command
 }
 

@@ -25,7 +25,7 @@ pub struct AgentFamilies<'a> {
     pub definition: &'a AgentDefinition,
     /// Sub-agents.
     pub delegation: &'a Arc<Delegation>,
-    /// Whether the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
+    /// `true` if the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
     pub exchanges_tasks: bool,
     /// Memory, unless it is off.
     pub memory: Option<&'a AgentMemory>,
@@ -50,8 +50,10 @@ impl AgentFamilies<'_> {
             providers.push(Arc::new(servers.with_guides([mcp::GUIDE])) as Arc<dyn ToolProvider>);
             providers.push(services.provider());
         }
-        let output = self.outputs.clone().map(|outputs| Arc::new(ToolOutput::new(outputs)));
-        let output = output.map(|tool| tool as Arc<dyn Tool>).into_iter().collect();
+        let output = |outputs: &Arc<Outputs>| -> Arc<dyn Tool> {
+            Arc::new(ToolOutput::new(outputs.clone()))
+        };
+        let output = self.outputs.iter().map(output).collect();
         let output = FixedTools::new(ToolSource::Internal, output);
         providers.push(Arc::new(output.with_guides([outputs::GUIDE])));
         providers.push(self.delegation.provider());

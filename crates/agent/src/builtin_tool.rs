@@ -9,9 +9,11 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 
+/// A running call of a tool.
+pub(crate) type ToolFuture<'a> = BoxFuture<'a, Result<ToolResult, ToolFailure>>;
+
 /// The function of a tool. The context names the agent and the conversation.
-pub(crate) type ToolFn<S> =
-    for<'a> fn(&'a S, Value, &'a ToolContext) -> BoxFuture<'a, Result<ToolResult, ToolFailure>>;
+pub(crate) type ToolFn<S> = for<'a> fn(&'a S, Value, &'a ToolContext) -> ToolFuture<'a>;
 
 /// A function over shared state, with its definition.
 pub(crate) struct BuiltinTool<S> {
@@ -72,20 +74,12 @@ impl<S: Send + Sync + 'static> Tool for BuiltinTool<S> {
         &self.registration
     }
 
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+    fn call<'a>(&'a self, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
         (self.run)(&self.state, arguments, context)
     }
 }
 
 /// Accepts any call. The turn then does the work of the tool.
-pub(crate) fn accept<'a, S>(
-    _: &'a S,
-    _: Value,
-    _: &'a ToolContext,
-) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+pub(crate) fn accept<'a, S>(_: &'a S, _: Value, _: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

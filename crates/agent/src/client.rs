@@ -236,10 +236,12 @@ impl AgentClient {
                 Err(ConversationRequestError::Refused { code, message })
             }
             Response::Schedule(response) => Ok(response),
-            Response::Conversation(ConversationResponse::Failed { code, message }) => {
-                Err(ConversationRequestError::Refused { code, message })
-            }
-            Response::Conversation(_) => Err(ConversationRequestError::UnexpectedResponse),
+            Response::Conversation(response) => match *response {
+                ConversationResponse::Failed { code, message } => {
+                    Err(ConversationRequestError::Refused { code, message })
+                }
+                _ => Err(ConversationRequestError::UnexpectedResponse),
+            },
         }
     }
 
@@ -279,10 +281,12 @@ impl AgentClient {
         request: &M,
     ) -> Result<ConversationResponse, ConversationRequestError> {
         match self.exchange(agent, request).await? {
-            Response::Conversation(ConversationResponse::Failed { code, message }) => {
-                Err(ConversationRequestError::Refused { code, message })
-            }
-            Response::Conversation(response) => Ok(response),
+            Response::Conversation(response) => match *response {
+                ConversationResponse::Failed { code, message } => {
+                    Err(ConversationRequestError::Refused { code, message })
+                }
+                response => Ok(response),
+            },
             Response::Schedule(_) => Err(ConversationRequestError::UnexpectedResponse),
         }
     }

@@ -158,7 +158,7 @@ pub enum TurnEnd {
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is
     /// recorded for the message: that one continues after its last recorded step when it is resumed.
     Unrecorded,
-    /// With an answer that it is unknown whether the message is recorded. A message that its queue can
+    /// With an answer although it is unknown whether the message is recorded. A message that its queue can
     /// deliver again is to be returned to it, and nothing is to be published; otherwise as
     /// [`Unrecorded`](Self::Unrecorded).
     Undecided,

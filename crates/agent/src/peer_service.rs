@@ -43,7 +43,6 @@ impl PeerService {
         let (name, rules) = (agent.name().clone(), definition.a2a.clone());
         let card = rules.card(&name, &definition.description);
         let announced = rules.expose.then(|| card.clone());
-        let accepts = rules.expose;
         delegation.set_peers(Arc::new(Peers {
             bus: bus.clone(),
             directory: directory.clone(),
@@ -55,7 +54,7 @@ impl PeerService {
         let handler = Arc::new(ResponseHandler { delegation: delegation.clone() });
         let subscription = Subscription::new(responses, CONCURRENCY);
         let responses = Worker::start(bus.as_ref(), subscription, handler).await?;
-        let tasks = if accepts {
+        let tasks = if announced.is_some() {
             let subscription = Subscription::new(agent_task_queue(&name), CONCURRENCY);
             let handler = Arc::new(TaskIntake::new(delegation.clone()));
             Some(Worker::start(bus.as_ref(), subscription, handler).await?)

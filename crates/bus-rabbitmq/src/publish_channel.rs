@@ -85,8 +85,8 @@ struct RetryState {
 }
 
 /// Time after the detection of a missing exchange during which a message may be unroutable, until its
-/// consumers have restored their bindings.
-const REBIND_GRACE: Duration = Duration::from_secs(4);
+/// consumers have restored their bindings: two `TOPOLOGY_INTERVAL`s of the supervisor, and a second.
+const REBIND_GRACE: Duration = Duration::from_secs(7);
 
 impl RetryState {
     /// Returns the outcome after a failed attempt; `None` after the wait for the next attempt.

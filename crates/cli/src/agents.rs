@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use rockbot_agent::AgentDefinition;
 use rockbot_contracts::{
-    AgentName, ToolSource, conversation::AgentOverview, topology::user_message,
+    AgentCard, AgentName, ToolSource, conversation::AgentOverview, topology::user_message,
 };
 use rockbot_service::exit;
 use serde_json::json;
@@ -55,7 +55,7 @@ enum State {
 
 pub(crate) async fn run(settings: Settings, command: Option<Agents>, json: bool) -> Outcome {
     match command {
-        None | Some(Agents::List) => list(settings, json).await,
+        None | Some(Agents::List) => Box::pin(list(settings, json)).await,
         Some(Agents::Show { agent }) => peers::show(&settings, &agent, json).await,
         Some(Agents::Ask { agent, text, skill, timeout, task }) => {
             let text = text.join(" ");
@@ -69,19 +69,8 @@ async fn list(settings: Settings, json: bool) -> Outcome {
     let defined = definitions(&settings)?;
     let mut names = configured_agents(&settings)?;
     let is_embedded = settings.embeds();
-    let access = AgentAccess::open(settings).await?;
-    let announced = if is_embedded {
-        Vec::new()
-    } else {
-        match peers::discover(&access.fleet().bus).await {
-            Ok(cards) => cards,
-            Err(failure) => {
-                let why = render::clean(&format!("{:#}", failure.cause));
-                note!("announcements of agents not received: {why}");
-                Vec::new()
-            }
-        }
-    };
+    let access = Box::pin(AgentAccess::open(settings)).await?;
+    let announced = if is_embedded { Vec::new() } else { announced(&access).await };
     names.extend(announced.iter().map(|card| card.agent_name.clone()));
     let rows = rows(&access, names, &defined).await;
     access.close().await;
@@ -104,6 +93,15 @@ async fn list(settings: Settings, json: bool) -> Outcome {
         note!("this user may not inspect the queues of some agents");
     }
     Ok(exit::OK)
+}
+
+/// Returns the cards of the agents that announce themselves; none if they cannot be received.
+async fn announced(access: &AgentAccess) -> Vec<AgentCard> {
+    peers::discover(&access.fleet().bus).await.unwrap_or_else(|failure| {
+        let why = render::clean(&format!("{:#}", failure.cause));
+        note!("announcements of agents not received: {why}");
+        Vec::new()
+    })
 }
 
 /// Returns the descriptions of the defined agents, by name.

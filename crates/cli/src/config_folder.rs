@@ -26,7 +26,7 @@ pub(crate) fn of_process() -> Option<PathBuf> {
 /// Returns the folder for the environment of this process.
 ///
 /// # Errors
-/// When there is none.
+/// When no folder is known.
 pub(crate) fn require() -> Result<PathBuf, Failure> {
     of_process().ok_or_else(|| Failure::usage(MISSING))
 }

@@ -180,7 +180,8 @@ async fn call(
     json: bool,
 ) -> Outcome {
     let details = details(servers, server, Some(tool.to_owned())).await?;
-    let Some(tool) = McpServerTools::new(details, &servers.gateway).list().pop() else {
+    let offered = McpServerTools::new(details, &servers.gateway).list();
+    let Some(tool) = offered.into_iter().next() else {
         return Err(Failure::unavailable(format!("MCP server {server} has no tool {tool}")));
     };
     tools::invoke_provided(tool, servers.name.clone(), arguments, timeout, json).await

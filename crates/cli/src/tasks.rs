@@ -70,14 +70,7 @@ pub(crate) fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
     let mut shown = std::collections::HashSet::new();
     for session in sessions.into_iter().filter(|session| shown.insert(*session)) {
         let title = format!("conversation {}", render::short_line(session.as_str(), 64));
-        rows.push(vec![
-            title,
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-        ]);
+        rows.push([title.as_str(), "", "", "", "", ""].map(str::to_owned).to_vec());
         for task in tasks.iter().filter(|task| task.session_id == *session) {
             rows.push(vec![
                 format!("└ {}", render::short_line(task.task_id.as_str(), 32)),

@@ -1,6 +1,6 @@
 //! The size of the terminal.
 
-/// Rows and columns of a terminal that does not tell its size.
+/// Rows and columns of a terminal that does not report its size.
 const DEFAULT: (usize, usize) = (24, 80);
 
 /// Returns the width in columns.

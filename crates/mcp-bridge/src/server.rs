@@ -272,7 +272,7 @@ impl ConnectionTask {
     }
 
     fn set_state(&self, state: ServerState) {
-        // Published first: who waits for the state reads the published one next.
+        // Published first, because waiters for the state then read the published one.
         self.publish(&state);
         self.state.send_replace(state);
     }

@@ -167,8 +167,7 @@ impl std::fmt::Debug for RunScript {
 
 fn parse_arguments(arguments: Value) -> Result<Script, ToolFailure> {
     let ScriptArguments { script, input, timeout_seconds, packages } =
-        serde_json::from_value(arguments)
-            .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+        rockbot_tools::parse_arguments(arguments)?;
     build_script(script, input, Duration::from_secs(timeout_seconds.into()), &packages)
         .map_err(|error| ToolFailure::invalid(error.to_string()))
 }

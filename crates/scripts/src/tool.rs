@@ -148,8 +148,7 @@ pub(crate) fn hints(isolated: bool) -> ToolHints {
 
 fn parse_arguments(arguments: Value) -> Result<Script, ToolFailure> {
     let Arguments { script, input_data, timeout_seconds, pip_packages } =
-        serde_json::from_value(arguments)
-            .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+        rockbot_tools::parse_arguments(arguments)?;
     let timeout = timeout_seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     build_script(script, input_data, timeout, &pip_packages)
         .map_err(|error| ToolFailure::invalid(error.to_string()))

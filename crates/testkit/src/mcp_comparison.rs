@@ -166,18 +166,15 @@ fn observe_reference(
     server: &ComparedServer,
     limit: Duration,
 ) -> Result<Observation> {
-    let place = Place::new()?;
+    let sandbox = Sandbox::new()?;
     let started_at = Instant::now();
-    let target = json!({
-        "command": server.command, "args": place.fill_all(&server.args),
-        "env": place.variables(&server.env), "cwd": place.work,
-    });
-    let arguments = place.fill_value(&server.arguments);
+    let target = sandbox.server(server);
+    let arguments = sandbox.fill_value(&server.arguments);
     let steps = json!([{"list": "tools"}, {"call": server.tool, "arguments": arguments}]);
-    let mut command = place.command(client);
+    let mut command = sandbox.command(client);
     command.args(["mcp", "auto", &target.to_string(), &steps.to_string()]);
-    let ran = run(command, &place, limit)?.succeeded()?;
-    let results: Value = serde_json::from_str(&ran).context("the client printed no JSON")?;
+    let printed = run(command, &sandbox, limit)?.succeeded()?;
+    let results: Value = serde_json::from_str(&printed).context("the client printed no JSON")?;
     let seconds = started_at.elapsed().as_secs_f64();
     let Some(tools) = results[0].as_array() else { bail!("list of tools: {}", results[0]) };
     let result = &results[1]["result"];
@@ -217,23 +214,20 @@ fn observe_rockbot(
     server: &ComparedServer,
     limit: Duration,
 ) -> Result<(Observation, Value)> {
-    let place = Place::new()?;
+    let sandbox = Sandbox::new()?;
     let started_at = Instant::now();
-    let entry = json!({
-        "command": server.command, "args": place.fill_all(&server.args),
-        "env": place.variables(&server.env), "cwd": place.work,
-    });
-    let file = place.home.join("mcp.json");
+    let entry = sandbox.server(server);
+    let file = sandbox.home.join("mcp.json");
     fs::write(&file, json!({"mcpServers": {&server.name: entry}}).to_string())?;
     let mcp = |words: &[&str]| {
-        let mut command = place.command(rockbot);
+        let mut command = sandbox.command(rockbot);
         command.args(["--bus", "memory", "--json", "--mcp"]).arg(&file).arg("mcp").args(words);
         command
     };
-    let described = run(mcp(&["describe", &server.name]), &place, limit)?.succeeded()?;
+    let described = run(mcp(&["describe", &server.name]), &sandbox, limit)?.succeeded()?;
     let details: Value = serde_json::from_str(&described).context("rockbot printed no JSON")?;
-    let arguments = place.fill_value(&server.arguments).to_string();
-    let called = run(mcp(&["call", &server.name, &server.tool, &arguments]), &place, limit)?;
+    let arguments = sandbox.fill_value(&server.arguments).to_string();
+    let called = run(mcp(&["call", &server.name, &server.tool, &arguments]), &sandbox, limit)?;
     let Ok(result) = serde_json::from_str::<Value>(&called.out) else {
         bail!("call: {}", called.failure())
     };
@@ -254,13 +248,13 @@ fn text(value: &Value) -> String {
 }
 
 /// The folders of a client and the server that it starts.
-struct Place {
+struct Sandbox {
     folder: tempfile::TempDir,
     home: PathBuf,
     work: PathBuf,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot create a folder for a server")?;
         // Some servers compare paths without symbolic links.
@@ -280,12 +274,12 @@ impl Place {
         text.replace(FOLDER, &self.work.to_string_lossy())
     }
 
-    fn fill_all(&self, texts: &[String]) -> Vec<String> {
-        texts.iter().map(|text| self.fill(text)).collect()
-    }
-
-    fn variables(&self, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-        given.iter().map(|(name, value)| (name.clone(), self.fill(value))).collect()
+    /// Returns the command of a server that works in these folders. Both clients take it in this form.
+    fn server(&self, server: &ComparedServer) -> Value {
+        json!({
+            "command": server.command, "args": self.fill_value(&json!(server.args)),
+            "env": self.fill_value(&json!(server.env)), "cwd": self.work,
+        })
     }
 
     fn fill_value(&self, value: &Value) -> Value {
@@ -311,15 +305,15 @@ impl Place {
     }
 }
 
-/// The output of a program.
-struct Ran {
+/// The output of a program that ended.
+struct Output {
     is_success: bool,
     out: String,
     /// The end of the standard error.
     error_tail: String,
 }
 
-impl Ran {
+impl Output {
     fn succeeded(self) -> Result<String> {
         if self.is_success { Ok(self.out) } else { bail!("{}", self.failure()) }
     }
@@ -330,8 +324,8 @@ impl Ran {
 }
 
 /// Runs a program, and stops it with everything that it started at the time limit.
-fn run(mut command: Command, place: &Place, limit: Duration) -> Result<Ran> {
-    let (out, err) = (place.home.join("out"), place.home.join("err"));
+fn run(mut command: Command, sandbox: &Sandbox, limit: Duration) -> Result<Output> {
+    let (out, err) = (sandbox.home.join("out"), sandbox.home.join("err"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
     let mut guard = ProcessGuard::start(StopSignal::Kill, None)?;
     let program = command.get_program().to_owned();
@@ -357,7 +351,7 @@ fn run(mut command: Command, place: &Place, limit: Duration) -> Result<Ran> {
         bail!("{} took more than {limit:?}:\n{}", program.display(), tail(&err))
     };
     let text = String::from_utf8_lossy(&fs::read(&out)?).into_owned();
-    Ok(Ran { is_success: status.success(), out: text, error_tail: tail(&err) })
+    Ok(Output { is_success: status.success(), out: text, error_tail: tail(&err) })
 }
 
 #[cfg(test)]
@@ -413,9 +407,9 @@ mod tests {
 
     #[test]
     fn folder_is_filled_in_everywhere() {
-        let place = Place::new().unwrap();
-        let filled = place.fill_value(&json!({"a": ["{folder}/x", 1], "b": {"c": "{folder}"}}));
-        let work = place.work.to_str().unwrap();
+        let sandbox = Sandbox::new().unwrap();
+        let filled = sandbox.fill_value(&json!({"a": ["{folder}/x", 1], "b": {"c": "{folder}"}}));
+        let work = sandbox.work.to_str().unwrap();
         assert_eq!(filled, json!({"a": [format!("{work}/x"), 1], "b": {"c": work}}));
     }
 }

@@ -295,6 +295,10 @@ mod tests {
         ] {
             assert!(!entry.profile().permits("invoke_agent", &ToolSource::A2a), "{entry:?}");
         }
+    }
+
+    #[test]
+    fn turns_of_handed_over_work_start_no_subagents() {
         for entry in [EntryPoint::SubagentResult, EntryPoint::A2aTask, EntryPoint::Subagent] {
             assert!(!entry.profile().permits("spawn_subagent", &ToolSource::Subagent), "{entry:?}");
         }

@@ -62,7 +62,9 @@ pub enum ScopeError {
     #[error("this request was already handed over {MAX_HANDOVERS} times; use other tools")]
     TooManyHandovers,
     /// The tool reports on handed over work, and the turn does none.
-    #[error("only a sub-agent may use that tool; answer the user instead")]
+    #[error(
+        "only a sub-agent or a task of another agent may use that tool; answer the user instead"
+    )]
     NotATask,
     /// The tool asks the agent that handed the work over, and none did.
     #[error("only a task of another agent may use that tool; ask the user in your answer")]
@@ -190,16 +192,8 @@ impl ToolScope {
         if !self.filter.permits(name) || self.steps.iter().any(|step| !step.permits(name)) {
             return Err(ScopeError::DeniedByFilter);
         }
-        if name == REPORT_PROGRESS && *source == ToolSource::Internal && !self.is_task {
-            return Err(ScopeError::NotATask);
-        }
         if *source == ToolSource::Internal {
-            if name == REQUEST_INPUT && self.entry != Some(EntryPoint::A2aTask) {
-                return Err(ScopeError::NotForAgent);
-            }
-            if name == ASK_PERSON && self.entry != Some(EntryPoint::A2aInputRequired) {
-                return Err(ScopeError::NoQuestion);
-            }
+            self.check_internal(name)?;
         }
         let hands_over =
             matches!(source, ToolSource::Subagent | ToolSource::A2a | ToolSource::Wisp);
@@ -211,6 +205,17 @@ impl ToolScope {
             return Err(ScopeError::Cycle);
         }
         if self.agents.len() > MAX_HANDOVERS { Err(ScopeError::TooManyHandovers) } else { Ok(()) }
+    }
+
+    /// Checks that an internal tool fits the kind of the turn.
+    fn check_internal(&self, name: &str) -> Result<(), ScopeError> {
+        let is_entry = |entry: EntryPoint| self.entry == Some(entry);
+        match name {
+            REPORT_PROGRESS if !self.is_task => Err(ScopeError::NotATask),
+            REQUEST_INPUT if !is_entry(EntryPoint::A2aTask) => Err(ScopeError::NotForAgent),
+            ASK_PERSON if !is_entry(EntryPoint::A2aInputRequired) => Err(ScopeError::NoQuestion),
+            _ => Ok(()),
+        }
     }
 
     /// Returns `true` if the turn may use the tool.

@@ -14,6 +14,7 @@ use rockbot_tools::{
     ToolResult, ToolSource,
     chunk::ChunkHint,
     images::{image_block, max_image_bytes},
+    parse_arguments,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -215,8 +216,7 @@ impl Tool for WebBrowse {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let Arguments { url, raw } = serde_json::from_value(arguments)
-                .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+            let Arguments { url, raw } = parse_arguments(arguments)?;
             let url = page_url::parse(&url)?;
             let started = StdInstant::now();
             let read = self.browse(&url, raw, context.deadline).await;

@@ -29,7 +29,7 @@ GUIDE = """# Tables
 `query_table` answers questions about a table that you have as CSV text, in one call.
 
 1. Pass the whole CSV text, with the line of column names. The table is called `data`.
-2. All values are texts: compare numbers with `CAST(price AS REAL) > 10`.
+2. Values that look like numbers are numbers, others are texts.
 3. Select only what you need; a result has at most 1 MiB.
 """
 GUIDES = [{"source": "tables", "name": "tables", "summary": "Queries over tables in CSV", "markdown": GUIDE}]

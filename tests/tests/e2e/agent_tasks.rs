@@ -4,22 +4,19 @@ use std::{fs, sync::Arc};
 
 use rockbot_agent::{AgentClient, FollowUps};
 use rockbot_bus::{Bus, Publication};
-use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
     AgentName, AgentTaskResult, AgentTaskState, ConversationRequest, ConversationResponse,
     Envelope, InstanceId, ReplyBody, SessionId, TaskId, TaskMessage, TaskState, UserMessage,
     topology::agent_response,
 };
-use rockbot_testkit::{
-    FleetVhost,
-    fixture::{TEST_TIMEOUT, within_timeout},
-};
+use rockbot_testkit::fixture::within_timeout;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::process::Command;
 
 use crate::{
     fleet::{Fleet, ProcessGroup, assert_contains},
+    identity::SecuredFleet,
     process::Running,
 };
 
@@ -175,32 +172,18 @@ async fn task_survives_the_death_of_both_agents() {
 }
 
 #[tokio::test]
-async fn only_the_user_of_the_asked_agent_can_answer() {
-    let fleet = Fleet::new();
-    let vhost =
-        FleetVhost::create_with_pools(&fleet.namespace, &["caller", "worker", "third"], &[]);
-    let vhost = vhost.await;
-    let url = |user: &str| vhost.url_for(&format!("{}.{user}", fleet.namespace));
-    let program = |user: &str| {
-        let mut command = fleet.program_without_bus("rockbot-agent");
-        command
-            .env("ROCKBOT_BUS__URL", url(&format!("agent.{user}")))
-            .env("ROCKBOT_BUS__NAMESPACE", &fleet.namespace);
-        command
+async fn response_of_a_third_agent_is_dropped() {
+    let secured = SecuredFleet::with_users(&["caller", "worker", "third"], &[]).await;
+    let secured_agent = |name: &str, script: &str| {
+        let program = secured.program_at("rockbot-agent", secured.url(&format!("agent.{name}")));
+        agent(&secured.fleet, program, name, script)
     };
-    let bus = async |user: &str| -> Arc<dyn Bus> {
-        let config = RabbitConfig::new(url(user), user).with_namespace(&fleet.namespace);
-        let bus = RabbitBus::start(&config).expect("a usable URL");
-        bus.connected(TEST_TIMEOUT).await.expect("connected");
-        let bus: Arc<dyn Bus> = Arc::new(bus);
-        bus
-    };
-    let worker = || agent(&fleet, program("worker"), "worker", WORKER);
+    let worker = || secured_agent("worker", WORKER);
     let first = start(worker()).await;
-    let caller = start(agent(&fleet, program("caller"), "caller", CALLER)).await;
+    let caller = start(secured_agent("caller", CALLER)).await;
     // Its queue stays, and keeps the task.
     kill(first).await;
-    let mut user = User::connect(bus("cli").await).await;
+    let mut user = User::connect(secured.bus("cli").await).await;
     assert_eq!(user.say("go").await, "I wait for the worker.");
     let task = user.task_in(TaskState::Running).await;
     let forged = AgentTaskResult {
@@ -210,17 +193,15 @@ async fn only_the_user_of_the_asked_agent_can_answer() {
         message: Some(TaskMessage::new(TaskMessage::AGENT, "forged", None)),
         usage: None,
     };
-    let third = bus("agent.third").await;
+    let third = secured.bus("agent.third").await;
     let envelope = Envelope::from_payload(&forged).with_source("worker");
     let forged = Publication::mandatory(agent_response(&name("caller")), envelope);
     third.publish(forged).await.expect("an agent may publish responses");
     let worker = start(worker()).await;
     assert_eq!(user.follow_up().await, "The worker found it.");
     let request = ConversationRequest::Task { task_id: task };
-    let shown = user.client.request(&name("caller"), &request).await;
-    let ConversationResponse::Task { result, .. } = shown.expect("a response") else {
-        panic!("another response")
-    };
+    let shown = user.client.request(&name("caller"), &request).await.expect("a response");
+    let ConversationResponse::Task { result, .. } = shown else { panic!("another response") };
     assert_eq!(result, "It is under the table.");
     for process in [worker, caller] {
         process.send(Signal::TERM);

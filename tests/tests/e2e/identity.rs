@@ -32,9 +32,13 @@ pub(crate) struct SecuredFleet {
 
 impl SecuredFleet {
     pub(crate) async fn start() -> Self {
+        Self::with_users(&["assistant", "mallory"], &["files", "web"]).await
+    }
+
+    /// Creates a fleet with users for these agents and pools.
+    pub(crate) async fn with_users(agents: &[&str], pools: &[&str]) -> Self {
         let fleet = Fleet::new();
-        let (agents, pools) = (["assistant", "mallory"], ["files", "web"]);
-        let vhost = FleetVhost::create_with_pools(&fleet.namespace, &agents, &pools).await;
+        let vhost = FleetVhost::create_with_pools(&fleet.namespace, agents, pools).await;
         Self { vhost, fleet, inspector: OnceCell::new() }
     }
 
@@ -50,12 +54,13 @@ impl SecuredFleet {
 
     /// Returns a program with the URL of `user` and the production profile.
     pub(crate) fn program(&self, name: &str, user: &str) -> Command {
-        let mut command = self.program_without_bus(name, self.url(user));
+        let mut command = self.program_at(name, self.url(user));
         command.env("ROCKBOT_SERVICE__PROFILE", "production");
         command
     }
 
-    fn program_without_bus(&self, name: &str, url: String) -> Command {
+    /// Returns a program with the namespace of the fleet and this URL.
+    pub(crate) fn program_at(&self, name: &str, url: String) -> Command {
         let mut command = self.fleet.program_without_bus(name);
         command.env("ROCKBOT_BUS__URL", url).env("ROCKBOT_BUS__NAMESPACE", &self.fleet.namespace);
         command
@@ -217,7 +222,7 @@ async fn unknown_user_gets_access_refused_error() {
     let secured = SecuredFleet::start().await;
     for user in ["agent.stranger", "tool-handler"] {
         let url = secured.url(user).replace(PASSWORD, "guessed");
-        let mut command = secured.program_without_bus("rockbot", url);
+        let mut command = secured.program_at("rockbot", url);
         command.args(["tools", "list"]);
         let exit = Running::start(command).wait().await;
         exit.assert_code(69);

@@ -76,6 +76,7 @@ mod mcp_settings;
 mod model_images;
 #[cfg(test)]
 mod model_server;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod package_index;

@@ -5,10 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use rockbot_testkit::fixture::within_timeout;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
     task::JoinSet,
 };
+
+use crate::http;
 
 /// Reply to a request.
 #[derive(Debug, Clone)]
@@ -74,16 +76,9 @@ impl Site {
     pub(crate) async fn start<const N: usize>(paths: [(&str, Vec<Reply>); N]) -> Self {
         let paths = paths.map(|(path, replies)| (path.to_owned(), replies));
         let paths = Arc::new(BTreeMap::from(paths));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
         let (seen, requests) = watch::channel(Vec::new());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, paths.clone(), seen.clone()));
-            }
-        });
+        let reply = move |stream| serve(stream, paths.clone(), seen.clone());
+        let (port, tasks) = http::serve_connections(reply).await;
         Self { port, requests, _tasks: tasks }
     }
 

@@ -13,17 +13,29 @@ use crate::{
     process::Running,
 };
 
+/// The user of the handler.
+const HANDLER: &str = "tool-handler";
 /// Time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(55);
 /// Time within which a call fails that no handler can receive.
 const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Deletes the queue of the handler, which may not declare it from then on. Returns its permissions before.
+async fn delete_queue(secured: &SecuredFleet) -> Permissions {
+    let user = secured.name(HANDLER);
+    let granted = secured.vhost.permissions(&user).await;
+    let restricted = Permissions { configure: "^$".to_owned(), ..granted.clone() };
+    secured.vhost.set_permissions(&user, &restricted).await;
+    secured.vhost.delete_queue(&secured.name("tool.invoke")).await;
+    granted
+}
 
 /// The consumer of a handler is not lost with its queue: it subscribes again until it can. Meanwhile the
 /// process is not ready, and calls fail at once.
 #[tokio::test]
 async fn handler_without_its_queue_is_not_ready_and_consumes_it_again() {
     let secured = SecuredFleet::start().await;
-    let mut command = secured.program("rockbot-tool-handler", "tool-handler");
+    let mut command = secured.program("rockbot-tool-handler", HANDLER);
     command.env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0");
     let mut handler = Running::start(command);
     let admin = handler.admin_address().await;
@@ -37,11 +49,7 @@ async fn handler_without_its_queue_is_not_ready_and_consumes_it_again() {
     });
     let _group = ProcessGroup::from_file(&secured.fleet, "pid").await;
 
-    let (user, queue) = (secured.name("tool-handler"), secured.name("tool.invoke"));
-    let granted = secured.vhost.permissions(&user).await;
-    let restricted = Permissions { configure: "^$".to_owned(), ..granted.clone() };
-    secured.vhost.set_permissions(&user, &restricted).await;
-    secured.vhost.delete_queue(&queue).await;
+    let granted = delete_queue(&secured).await;
     wait_for_readiness(&admin, 503).await;
     handler.expect_log("consumer failed to subscribe; retrying").await;
     let refused = timeout(AT_ONCE, caller.call("read_file", json!({"path": "notes.md"}))).await;
@@ -52,7 +60,7 @@ async fn handler_without_its_queue_is_not_ready_and_consumes_it_again() {
     running.await.expect("no panic").expect("a result");
     assert!(handler.is_alive());
 
-    secured.vhost.set_permissions(&user, &granted).await;
+    secured.vhost.set_permissions(&secured.name(HANDLER), &granted).await;
     handler.expect_log("consumer resubscribed queue=\"tool.invoke\"").await;
     wait_for_readiness(&admin, 200).await;
     secured.fleet.write("notes.md", "# Notes");
@@ -65,13 +73,9 @@ async fn handler_without_its_queue_is_not_ready_and_consumes_it_again() {
 #[tokio::test]
 async fn handler_without_its_queue_stops_in_order() {
     let secured = SecuredFleet::start().await;
-    let mut handler = Running::start(secured.program("rockbot-tool-handler", "tool-handler"));
+    let mut handler = Running::start(secured.program("rockbot-tool-handler", HANDLER));
     handler.expect_log("ready").await;
-    let user = secured.name("tool-handler");
-    let granted = secured.vhost.permissions(&user).await;
-    let restricted = Permissions { configure: "^$".to_owned(), ..granted };
-    secured.vhost.set_permissions(&user, &restricted).await;
-    secured.vhost.delete_queue(&secured.name("tool.invoke")).await;
+    delete_queue(&secured).await;
     handler.expect_log("consumer failed to subscribe; retrying").await;
     handler.send(Signal::TERM);
     handler.wait().await.assert_code(0);

@@ -5,7 +5,7 @@ export interface Position {
   sequence: number;
 }
 
-/** Returns the position of an event id `EPOCH-SEQUENCE`, or `null` if it is none. */
+/** Returns the position of an event id `EPOCH-SEQUENCE`, or `null` if it is not one. */
 function parsePosition(id: string): Position | null {
   const match = /^([0-9a-z]{1,64})-(\d{1,15})$/.exec(id);
   return match ? { epoch: match[1] ?? "", sequence: Number(match[2]) } : null;

@@ -7,7 +7,7 @@ export const PAGE = 100;
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
-/** Returns the value of a JSON text, or `undefined` if it is none or too large. */
+/** Returns the value of a JSON text, or `undefined` if it cannot be parsed or is too large. */
 export function parseJson(text: string): Json | undefined {
   if (text.length > MAX_PARSED) {
     return undefined;

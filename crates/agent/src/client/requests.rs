@@ -58,7 +58,7 @@ struct PendingRequest {
 
 /// A response of an agent.
 pub(super) enum Response {
-    Conversation(ConversationResponse),
+    Conversation(Box<ConversationResponse>),
     Schedule(ScheduleResponse),
 }
 
@@ -67,7 +67,7 @@ impl Response {
         if envelope.message_type() == ScheduleResponse::TYPE {
             return envelope.decode(Limits::default()).map(Self::Schedule);
         }
-        envelope.decode(Limits::default()).map(Self::Conversation)
+        envelope.decode(Limits::default()).map(|response| Self::Conversation(Box::new(response)))
     }
 }
 

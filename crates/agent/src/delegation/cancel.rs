@@ -49,7 +49,7 @@ impl Delegation {
         let open = match attached.store.of_session(session).await {
             Ok(records) => records.into_iter().filter(|record| !record.state.is_terminal()),
             Err(error) => {
-                warn!(session_id = %session, %error, "sub-agents not cancelled");
+                warn!(session_id = %session, %error, "handed over work not cancelled");
                 return Cancelled::default();
             }
         };
@@ -61,7 +61,7 @@ impl Delegation {
                 Ok(true) => recorded.push(task),
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(%task, %error, "sub-agent not cancelled");
+                    warn!(%task, %error, "handed over work not cancelled");
                     cancelled.open += 1;
                 }
             }
@@ -79,7 +79,7 @@ impl Delegation {
         cancelled
     }
 
-    /// Cancels work, and waits up to 8 s for its end. Returns the record if this cancelled the work.
+    /// Cancels work, and waits up to 8 s for its end. Returns its spending; `None` if it has ended.
     pub(crate) async fn cancel_task(
         self: &Arc<Self>,
         task: &TaskId,

@@ -1,12 +1,11 @@
 //! Passes results on to the conversation that handed the work over: in a turn for all results of one model
 //! response, or for those that have arrived after some time.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use metrics::{counter, histogram};
 use rockbot_contracts::{
-    AgentReply, MessageId, ReplyBody, Spending, TaskId, TaskState, ToolCallId, UserMessage,
-    user::TurnOutcome,
+    AgentReply, ReplyBody, Spending, TaskId, TaskState, ToolCallId, UserMessage, user::TurnOutcome,
 };
 use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
@@ -22,7 +21,6 @@ use super::{
 };
 use crate::{
     conversation::{FoldEntry, unix_ms},
-    derived_id::derived_id,
     event::{TurnAnswer, TurnEnd},
     origin::{DelegatedWork, TurnOrigin, WorkRole},
 };
@@ -162,16 +160,13 @@ impl Delegation {
         let Some(late) = late.filter(|late| !late.is_folded && record.folded_by.is_some()) else {
             return Ok(true);
         };
-        let id = format!("fold-{}", derived_id(&["late", task.as_str()], 32));
-        let Ok(message) = MessageId::new(id) else { return Ok(true) };
+        let Some(message) = FoldRecord::message_of(&["late", task.as_str()]) else {
+            return Ok(true);
+        };
+        let text = late_text(&record, &late);
         let fold = FoldRecord {
-            message,
-            tasks: vec![task.clone()],
-            leader: task.clone(),
-            text: late_text(&record, &late),
-            spent: Spending::default(),
             generation: record.root.generation.saturating_add(1),
-            reason: FoldReason::Late,
+            ..FoldRecord::about(&record, message, text, FoldReason::Late)
         };
         let fold = self.decide_once(attached, &record.root, fold).await?;
         let Some(answer) = self.run_turn_on(attached, &record.root, &fold).await? else {
@@ -331,10 +326,8 @@ fn is_final(answer: &TurnAnswer) -> bool {
 fn new_fold(leader: &TaskRecord, ready: &[TaskRecord], shared: &SharedKeys) -> Option<FoldRecord> {
     let mut tasks: Vec<_> = ready.iter().map(|record| record.task.clone()).collect();
     tasks.sort();
-    let ids: Vec<_> = std::iter::once("fold")
-        .chain(tasks.iter().map(rockbot_contracts::TaskId::as_str))
-        .collect();
-    let message = MessageId::new(format!("fold-{}", derived_id(&ids, 32))).ok()?;
+    let ids: Vec<_> = iter::once("fold").chain(tasks.iter().map(TaskId::as_str)).collect();
+    let message = FoldRecord::message_of(&ids)?;
     let mut spent = Spending::default();
     ready.iter().for_each(|record| spent += record.spent);
     let generation = ready.iter().map(|record| record.root.generation).max()?.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Results as the model reads them.
+//! Texts of handed over work, as models and users read them.
 
 use std::collections::HashMap;
 
@@ -10,6 +10,10 @@ use crate::truncation::truncated_with_note;
 
 /// Longest result that the model reads, in bytes.
 const MAX_SHOWN_BYTES: usize = 16 * 1024;
+/// Longest description in lists, in characters.
+const DESCRIPTION_CHARS: usize = 200;
+/// Longest report, in characters.
+const MAX_REPORT_CHARS: usize = 2000;
 /// Longest part of a task that the model reads, in bytes.
 const MAX_TASK_BYTES: usize = 256 * 1024;
 
@@ -115,6 +119,16 @@ fn shown(kind: &str, text: &str, most_bytes: usize) -> String {
 /// Returns text on one line, without hidden characters.
 pub(super) fn one_line(text: &str) -> String {
     stripped(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the description of work in lists.
+pub(super) fn description(text: &str) -> String {
+    first_chars(&one_line(text), DESCRIPTION_CHARS)
+}
+
+/// Returns a report on work as users see it.
+pub(super) fn report_line(text: &str) -> String {
+    first_chars(&one_line(text), MAX_REPORT_CHARS)
 }
 
 /// Returns the first characters of a text.

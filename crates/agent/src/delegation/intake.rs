@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    frame::{first_chars, one_line, task_text},
+    frame::{self, one_line, task_text},
     peers::Peers,
     record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace, session_of},
     tasks::{Attached, Delegation},
@@ -36,8 +36,6 @@ use crate::{conversation::unix_ms, derived_id::derived_id};
 
 /// Instructions of the turn about its role.
 const ROLE: &str = include_str!("../../guides/agent-task-role.md");
-/// Longest description in lists, in characters.
-const DESCRIPTION_CHARS: usize = 200;
 /// Longest time limit of a task.
 const MAX_TIME: Duration = Duration::from_secs(120 * 60);
 /// Maximum number of new tasks of one caller in [`RATE_INTERVAL`].
@@ -65,6 +63,16 @@ struct Caller {
     reply_to: RoutingKey,
 }
 
+/// A request, and what it is checked against.
+struct Inbound<'a> {
+    attached: &'a Attached,
+    peers: &'a Peers,
+    caller: &'a Caller,
+    envelope: &'a Envelope,
+    request: AgentTaskRequest,
+    digest: String,
+}
+
 /// A refused request.
 struct Refusal {
     code: AgentTaskErrorCode,
@@ -72,11 +80,22 @@ struct Refusal {
     is_retryable: bool,
 }
 
-/// Outcome of a request.
-enum Received {
-    /// It is recorded.
-    Accepted,
+/// Why a request is not recorded.
+enum AcceptError {
     Refused(Refusal),
+    Store(StoreError),
+}
+
+impl From<Refusal> for AcceptError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<StoreError> for AcceptError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
 }
 
 impl Refusal {
@@ -127,45 +146,38 @@ impl TaskIntake {
             Ok(request) => request,
             Err(error) => return Ok(Settlement::dead_letter(error.to_string())),
         };
-        let task_id = request.task_id.clone();
-        if let Received::Refused(refusal) =
-            self.accept(attached, &peers, &caller, envelope, request).await?
-        {
-            counter!("rockbot_agent_peer_tasks_refused_total").increment(1);
-            let Refusal { code, message, is_retryable } = refusal;
-            let (executed, usage) = (Executed::No, Some(Spending::default()));
-            let error = AgentTaskError { task_id, code, message, is_retryable, executed, usage };
-            // Without an answer, the task ends at its time limit.
-            let _ = peers.refuse(caller.reply_to, &error).await;
+        let (task_id, digest) = (request.task_id.clone(), digest(&request));
+        let (peers, caller) = (peers.as_ref(), &caller);
+        let inbound = Inbound { attached, peers, caller, envelope, request, digest };
+        match self.accept(inbound).await {
+            Ok(()) => {}
+            Err(AcceptError::Store(error)) => return Err(error),
+            Err(AcceptError::Refused(Refusal { code, message, is_retryable })) => {
+                counter!("rockbot_agent_peer_tasks_refused_total").increment(1);
+                let (executed, usage) = (Executed::No, Some(Spending::default()));
+                let error =
+                    AgentTaskError { task_id, code, message, is_retryable, executed, usage };
+                // Without an answer, the task ends at its time limit.
+                let _ = peers.refuse(caller.reply_to.clone(), &error).await;
+            }
         }
         Ok(Settlement::Ack)
     }
 
-    async fn accept(
-        &self,
-        attached: &Attached,
-        peers: &Peers,
-        caller: &Caller,
-        envelope: &Envelope,
-        request: AgentTaskRequest,
-    ) -> Result<Received, StoreError> {
-        let refused = |refusal| Ok(Received::Refused(refusal));
-        let Some(task) = TaskRecord::received_id_of(&caller.name, &request.task_id) else {
-            return refused(Refusal::new(
-                AgentTaskErrorCode::InvalidRequest,
-                "the task id is invalid",
-            ));
-        };
-        let digest = digest(&request);
+    /// Records a request.
+    async fn accept(&self, inbound: Inbound<'_>) -> Result<(), AcceptError> {
+        let Inbound { attached, caller, request, digest, .. } = &inbound;
+        let task = TaskRecord::received_id_of(&caller.name, &request.task_id).ok_or_else(|| {
+            Refusal::new(AgentTaskErrorCode::InvalidRequest, "the task id is invalid")
+        })?;
         if let Some(known) = attached.store.get(&task).await? {
-            return self.again(attached, peers, caller, envelope, &request, known, digest).await;
+            return self.accept_known(&inbound, known).await;
         }
-        let time = match self.check(attached, peers, caller, envelope, &request) {
-            Ok(time) => time,
-            Err(refusal) => return refused(refusal),
-        };
-        let record = new_record(task.clone(), peers, caller, request, digest.clone(), time);
-        match self.delegation.accept_received(attached, &record).await? {
+        let time = self.check(&inbound)?;
+        let record = new_record(task.clone(), &inbound, time);
+        // Before the record, so that a process continues the task after a crash between the two.
+        attached.mark(&record).await?;
+        match attached.store.create(&record).await? {
             None => {
                 info!(%task, agent = %caller.name, "task of another agent accepted");
                 counter!("rockbot_agent_delegations_started_total", "kind" => "received")
@@ -173,25 +185,20 @@ impl TaskIntake {
                 self.delegation.start(TaskKind::Received, task, None);
             }
             // Another process has recorded it meanwhile.
-            Some(known) if has_received(&known, &digest) => {}
-            Some(_) => return refused(other_request()),
+            Some(known) if has_received(&known, digest) => {}
+            Some(_) => return Err(other_request().into()),
         }
-        Ok(Received::Accepted)
+        Ok(())
     }
 
-    /// Accepts a request for a known task: the same again, or the answer to its question.
-    #[expect(clippy::too_many_arguments, reason = "one request and what it is checked against")]
-    async fn again(
+    /// Accepts a request for a known task: a repeated one, or the answer to its question.
+    async fn accept_known(
         &self,
-        attached: &Attached,
-        peers: &Peers,
-        caller: &Caller,
-        envelope: &Envelope,
-        request: &AgentTaskRequest,
+        inbound: &Inbound<'_>,
         known: TaskRecord,
-        digest: String,
-    ) -> Result<Received, StoreError> {
-        if has_received(&known, &digest) {
+    ) -> Result<(), AcceptError> {
+        let Inbound { attached, peers, caller, envelope, request, digest } = inbound;
+        if has_received(&known, digest) {
             if let Some(peer) = known.peer.as_deref() {
                 // The same message ids as before: its caller knows them.
                 match known.state {
@@ -205,16 +212,14 @@ impl TaskIntake {
                 }
             }
             self.delegation.start(TaskKind::Received, known.task, None);
-            return Ok(Received::Accepted);
+            return Ok(());
         }
         let is_full = known.peer.as_ref().is_none_or(|peer| peer.received.len() >= MAX_MESSAGES);
         if known.state != TaskState::InputRequired || is_full {
-            return Ok(Received::Refused(other_request()));
+            return Err(other_request().into());
         }
-        if let Err(refusal) = check_message(request) {
-            return Ok(Received::Refused(refusal));
-        }
-        let deadline = deadline(envelope);
+        check_message(request)?;
+        let deadline = after(unix_ms(), time_limit(envelope));
         let text = answer_text(caller, request);
         let answered = attached.store.update(&known.task, |record| {
             let is_open = record.state == TaskState::InputRequired;
@@ -230,21 +235,15 @@ impl TaskIntake {
         });
         answered.await?;
         self.delegation.start(TaskKind::Received, known.task, None);
-        Ok(Received::Accepted)
+        Ok(())
     }
 
     /// Checks a new request. Returns its time limit.
-    fn check(
-        &self,
-        attached: &Attached,
-        peers: &Peers,
-        caller: &Caller,
-        envelope: &Envelope,
-        request: &AgentTaskRequest,
-    ) -> Result<Duration, Refusal> {
+    fn check(&self, inbound: &Inbound<'_>) -> Result<Duration, Refusal> {
         use AgentTaskErrorCode::{
             BudgetExceeded, Expired, LoopDetected, NotPermitted, SkillNotSupported, TooDeep,
         };
+        let Inbound { attached, peers, caller, envelope, request, .. } = inbound;
         check_message(request)?;
         if !peers.rules.accepts(&caller.name) {
             return Err(Refusal::new(NotPermitted, "this agent accepts no tasks of the caller"));
@@ -267,7 +266,7 @@ impl TaskIntake {
             let text = "the granted budget is too small; do the work yourself";
             return Err(Refusal::new(BudgetExceeded, text));
         }
-        let time = envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME);
+        let time = time_limit(envelope);
         if time.is_zero() {
             let text = "the time limit had passed before the task was received";
             return Err(Refusal::new(Expired, text));
@@ -354,23 +353,6 @@ impl Caller {
     }
 }
 
-impl Delegation {
-    /// Records a task, marked for processes that continue it. Returns the record that exists already.
-    async fn accept_received(
-        &self,
-        attached: &Attached,
-        record: &TaskRecord,
-    ) -> Result<Option<TaskRecord>, StoreError> {
-        if let (Some(session), Some(message)) = (record.session(), record.message())
-            && attached.conversations.is_durable()
-        {
-            let marked = attached.conversations.mark(&session, &message).await;
-            marked.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
-        }
-        attached.store.create(record).await
-    }
-}
-
 fn check_message(request: &AgentTaskRequest) -> Result<(), Refusal> {
     let AgentTaskRequest { skill, message, lineage, .. } = request;
     let text = message.text();
@@ -411,9 +393,13 @@ fn has_received(record: &TaskRecord, digest: &String) -> bool {
     record.peer.as_ref().is_some_and(|peer| peer.received.contains(digest))
 }
 
-fn deadline(envelope: &Envelope) -> u64 {
-    let time = envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME);
-    unix_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+fn time_limit(envelope: &Envelope) -> Duration {
+    envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME)
+}
+
+/// Returns the time in Unix milliseconds that is `time` after `start`.
+fn after(start: u64, time: Duration) -> u64 {
+    start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns the texts and the data of a request.
@@ -434,30 +420,29 @@ fn answer_text(caller: &Caller, request: &AgentTaskRequest) -> String {
     format!("The answer to your question has arrived. Continue the task.\n\n{text}")
 }
 
-fn new_record(
-    task: TaskId,
-    peers: &Peers,
-    caller: &Caller,
-    request: AgentTaskRequest,
-    digest: String,
-    time: Duration,
-) -> TaskRecord {
+fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord {
+    let Inbound { peers, caller, request, digest, .. } = inbound;
     let created = unix_ms();
-    let (text, data) = content(&request);
-    let description = first_chars(&one_line(&text), DESCRIPTION_CHARS);
+    let (text, data) = content(request);
+    let description = frame::description(&text);
     let framed = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
-    let grant = grant(peers.limits, &request);
-    let AgentTaskRequest { task_id, skill, message, mut lineage, .. } = request;
+    let grant = grant(peers.limits, request);
+    let mut lineage = request.lineage.clone();
     if lineage.last() != Some(&caller.name) {
-        // The broker vouches for the caller, and not for what it says.
+        // The broker vouches for the caller, and not for its lineage.
         lineage.push(caller.name.clone());
     }
     let session = session_of(TaskKind::Received, &task);
-    let id = message.message_id.unwrap_or_else(MessageId::generate);
+    let id = request.message.message_id.clone().unwrap_or_else(MessageId::generate);
     let peer = PeerTask {
         reply_to: Some(caller.reply_to.clone()),
-        received: vec![digest],
-        ..PeerTask::new(caller.name.clone(), skill, task_id, id.clone())
+        received: vec![digest.clone()],
+        ..PeerTask::new(
+            caller.name.clone(),
+            request.skill.clone(),
+            request.task_id.clone(),
+            id.clone(),
+        )
     };
     let call = ToolCallId::new(task.as_str()).unwrap_or_else(|_| ToolCallId::generate());
     TaskRecord {
@@ -475,7 +460,7 @@ fn new_record(
         text: format!("{ROLE}\n{framed}"),
         state: TaskState::Submitted,
         created,
-        deadline: created.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        deadline: after(created, time),
         ended: None,
         scope: RecordedScope { profiles: Vec::new(), agents: lineage },
         trace: current_trace(),

@@ -15,18 +15,14 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    frame::{awaited_question, awaited_text, first_chars, one_line},
+    frame::{self, awaited_question, awaited_text, one_line},
     handing_over::HandingOver,
     peers::Peers,
-    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace},
+    record::{NewWork, PeerTask, TaskKind, TaskRecord},
     sent::unreachable_text,
     tasks::{Attached, Delegation},
 };
-use crate::{conversation::unix_ms, discovery::KnownAgent};
 
-/// Longest description in lists, in characters.
-const DESCRIPTION_CHARS: usize = 200;
-const MINUTE_MS: u64 = 60 * 1000;
 /// Maximum number of open tasks that a conversation handed to other agents.
 const MAX_OPEN: u64 = 5;
 /// Maximum number of open tasks at other agents that this process waits for.
@@ -98,8 +94,7 @@ impl Delegation {
         };
         let is_awaited = turn.is_awaited;
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let mut awaited_grant = None;
-        {
+        let awaited_grant = {
             // The count and the new record must not be separated by another call.
             let one = self.spawning.lock().await;
             match attached.store.get(&task).await? {
@@ -107,10 +102,12 @@ impl Delegation {
                     return Err(ToolFailure::failed("the id of the task is taken; call again"));
                 }
                 Some(_) => {
-                    if is_awaited {
-                        awaited_grant = budget.grant(&context.tool_call_id, GRANT_PARTS).ok();
-                    }
                     self.start(TaskKind::Sent, task.clone(), None);
+                    if is_awaited {
+                        budget.grant(&context.tool_call_id, GRANT_PARTS).ok()
+                    } else {
+                        None
+                    }
                 }
                 None => {
                     self.check_target(&peers, &agent, &arguments.skill, context)?;
@@ -127,16 +124,13 @@ impl Delegation {
                     counter!("rockbot_agent_delegations_started_total", "kind" => "sent")
                         .increment(1);
                     self.send_first(attached, &record).await?;
-                    let detached = if is_awaited {
-                        awaited_grant = Some(grant);
-                        None
-                    } else {
-                        Some(grant)
-                    };
+                    let (awaited, detached) =
+                        if is_awaited { (Some(grant), None) } else { (None, Some(grant)) };
                     self.start(TaskKind::Sent, task.clone(), detached);
+                    awaited
                 }
             }
-        }
+        };
         if context.cancellation.is_cancelled() {
             // The cancel of all work may have been before the record.
             let _ = self.cancel_task(&task).await?;
@@ -157,7 +151,7 @@ impl Delegation {
         agent: &AgentName,
         skill: &str,
         context: &ToolContext,
-    ) -> Result<KnownAgent, ToolFailure> {
+    ) -> Result<(), ToolFailure> {
         if *agent == context.agent {
             return Err(ToolFailure::invalid(
                 "An agent cannot invoke itself; use spawn_subagent.".to_owned(),
@@ -171,14 +165,8 @@ impl Delegation {
             return Err(ScopeError::TooManyHandovers.into());
         }
         let Some(known) = peers.directory.get(agent) else {
-            let words = format!("{agent} {skill}");
-            let names = peers.directory.suggestions(&words);
-            let name = one_line(agent.as_str());
-            return Err(ToolFailure::invalid(if names.is_empty() {
-                format!("Unknown agent '{name}'. No other agent is known now.")
-            } else {
-                format!("Unknown agent '{name}'. Known agents: {}.", names.join(", "))
-            }));
+            let names = peers.directory.suggestions(&format!("{agent} {skill}"));
+            return Err(unknown_agent(agent.as_str(), &names));
         };
         if known.skill(skill).is_none() {
             let skills: Vec<_> = known.card.skills.iter().map(|one| one.id.as_str()).collect();
@@ -188,7 +176,7 @@ impl Delegation {
                 skills.join(", ")
             )));
         }
-        Ok(known)
+        Ok(())
     }
 
     async fn check_open(
@@ -223,12 +211,12 @@ impl Delegation {
             return Ok(());
         }
         // The call reports it; no turn does.
-        let told = attached.store.update(&record.task, |record| {
+        let reported = attached.store.update(&record.task, |record| {
             record.spent = Spending::default();
             record.folded_by = record.message();
             true
         });
-        told.await?;
+        reported.await?;
         self.start(TaskKind::Sent, record.task.clone(), None);
         Err(ToolFailure::Unavailable { message: unreachable_text(peer), executed: Executed::No })
     }
@@ -314,6 +302,16 @@ impl Delegation {
     }
 }
 
+/// Returns the failure of a call for an agent that is not in the directory.
+pub(super) fn unknown_agent(name: &str, known: &[String]) -> ToolFailure {
+    let name = one_line(name);
+    ToolFailure::invalid(if known.is_empty() {
+        format!("Unknown agent '{name}'. No other agent is known now.")
+    } else {
+        format!("Unknown agent '{name}'. Known agents: {}.", known.join(", "))
+    })
+}
+
 /// Returns the end of a task as the result of the call that waited for it.
 fn awaited(record: &TaskRecord, peer: &PeerTask) -> Result<ToolResult, ToolFailure> {
     match record.state {
@@ -335,41 +333,20 @@ fn new_record(
     turn: HandingOver,
     grant: &BudgetGrant,
 ) -> TaskRecord {
-    let created = unix_ms();
-    let deadline = created.saturating_add(arguments.timeout_minutes * MINUTE_MS);
-    let HandingOver { message, reply_to, sender, generation, is_awaited, .. } = turn;
     let own_message = MessageId::new(context.tool_call_id.as_str());
     let own_message = own_message.unwrap_or_else(|_| MessageId::generate());
     let peer = PeerTask {
         data: arguments.data,
-        is_awaited,
+        is_awaited: turn.is_awaited,
         ..PeerTask::new(agent, arguments.skill, task.clone(), own_message)
     };
-    TaskRecord {
-        task,
+    let work = NewWork {
         kind: TaskKind::Sent,
-        call: context.tool_call_id.clone(),
-        root: TaskRoot {
-            session: context.session_id.clone(),
-            message,
-            reply_to,
-            sender,
-            generation,
-        },
-        batch: context.step.clone().unwrap_or_else(|| context.tool_call_id.clone()),
-        description: first_chars(&one_line(&arguments.message), DESCRIPTION_CHARS),
+        task,
+        description: frame::description(&arguments.message),
         text: arguments.message,
-        state: TaskState::Submitted,
-        created,
-        deadline,
-        ended: None,
-        scope: context.scope.to_recorded(),
-        trace: current_trace(),
-        grant: grant.budget().remaining(),
-        spent: Spending::default(),
-        last_report: String::new(),
-        result: String::new(),
-        folded_by: None,
-        peer: Some(Box::new(peer)),
-    }
+        timeout_minutes: arguments.timeout_minutes,
+    };
+    let record = TaskRecord::from_call(work, context, turn, grant);
+    TaskRecord { peer: Some(Box::new(peer)), ..record }
 }

@@ -1,10 +1,11 @@
-//! Work that a turn hands over: sub-agents, which work beside a conversation and report back to it.
+//! Work that is handed over: sub-agents, which work beside a conversation and report back to it, and tasks that
+//! agents of the bus hand to each other.
 //!
 //! A sub-agent is a conversation `subagent-<task>` of the same agent, with one turn. It is recorded and
 //! continued like any other: see [`conversation`](crate::conversation). Added here:
 //!
 //! - `TaskRecord`: what was handed over by which conversation, and how it ended;
-//! - `run`: the task that runs the turn, and then passes the result on;
+//! - `run`: the task that does the work, and then passes the result on;
 //! - `fold_back`: the turns of the conversation that read results;
 //! - `cancel`: cancels, which are recorded before they take effect;
 //! - `invoke`, `sent`, `responses`, `questions`: tasks that other agents of the bus do, which are records like

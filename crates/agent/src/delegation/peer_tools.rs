@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
 use rockbot_contracts::TaskId;
 use rockbot_tools::{
     FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolProvider, ToolRegistration,
@@ -14,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{
     frame::one_line,
-    invoke::InvokeArguments,
+    invoke::{InvokeArguments, unknown_agent},
     record::{TaskKind, TaskRecord},
     tasks::Delegation,
 };
 use crate::{
-    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, ToolFuture, parse_arguments},
     discovery::KnownAgent,
     tool_names::INVOKE_AGENT,
 };
@@ -29,22 +28,25 @@ const MAX_LISTED: usize = 100;
 /// Time limit of a call that waits for its result: longer than any task.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(125 * 60);
 
-/// Arguments of the other tools.
+/// Arguments of `list_known_agents`.
 #[derive(Debug, Deserialize)]
 struct ListArguments {
     skill: Option<String>,
 }
 
+/// Arguments that name an agent.
 #[derive(Debug, Deserialize)]
 struct AgentArguments {
     agent_name: String,
 }
 
+/// Arguments that name a task.
 #[derive(Debug, Deserialize)]
 struct TaskArguments {
     task_id: String,
 }
 
+/// Arguments with a question to the calling agent, or to the user.
 #[derive(Debug, Deserialize)]
 struct QuestionArguments {
     question: String,
@@ -61,11 +63,7 @@ impl Tool for InvokeAgent {
         &self.registration
     }
 
-    fn call<'a>(
-        &'a self,
-        arguments: Value,
-        context: &'a ToolContext,
-    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+    fn call<'a>(&'a self, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
         Box::pin(async move {
             let arguments: InvokeArguments = parse_arguments(arguments)?;
             self.delegation.invoke(arguments, context).await
@@ -144,7 +142,7 @@ fn list_definition() -> BuiltinDefinition {
             "description": "Only agents with this skill."}}),
         required: &[],
         source: ToolSource::A2a,
-        hints: ToolHints { read_only: true, ..NON_DESTRUCTIVE },
+        hints: ToolHints::READ_ONLY,
     }
 }
 
@@ -155,7 +153,7 @@ fn details_definition() -> BuiltinDefinition {
         arguments: json!({"agent_name": {"type": "string", "minLength": 1, "maxLength": 255}}),
         required: &["agent_name"],
         source: ToolSource::A2a,
-        hints: ToolHints { read_only: true, ..NON_DESTRUCTIVE },
+        hints: ToolHints::READ_ONLY,
     }
 }
 
@@ -195,15 +193,13 @@ fn ask_person_definition() -> BuiltinDefinition {
     }
 }
 
-type Outcome<'a> = BoxFuture<'a, Result<ToolResult, ToolFailure>>;
-
 /// Returns the known agents, for the agent that the calls are for.
 fn known(state: &Delegation, context: &ToolContext) -> Result<Vec<KnownAgent>, ToolFailure> {
     state.caller(&context.agent)?;
     Ok(state.peers().map(|peers| peers.directory.all()).unwrap_or_default())
 }
 
-fn list<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn list<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let ListArguments { skill } = parse_arguments(arguments)?;
         let has_skill =
@@ -219,18 +215,18 @@ fn list<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -
     })
 }
 
-fn details<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn details<'a>(
+    state: &'a Delegation,
+    arguments: Value,
+    context: &'a ToolContext,
+) -> ToolFuture<'a> {
     Box::pin(async move {
         let AgentArguments { agent_name } = parse_arguments(arguments)?;
         let mut found = known(state, context)?.into_iter();
         let found = found.find(|known| known.card.agent_name.as_str() == agent_name);
         let Some(KnownAgent { card, last_seen_ms, is_well_known }) = found else {
             let names = state.peers().map(|peers| peers.directory.suggestions(&agent_name));
-            let names = names.unwrap_or_default().join(", ");
-            return Err(ToolFailure::invalid(format!(
-                "Unknown agent '{}'. Known agents: {names}.",
-                one_line(&agent_name)
-            )));
+            return Err(unknown_agent(&agent_name, &names.unwrap_or_default()));
         };
         let details = json!({"agentName": card.agent_name, "description": card.description,
             "version": card.version, "isWellKnown": is_well_known, "lastSeen": last_seen_ms,
@@ -239,7 +235,7 @@ fn details<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext
     })
 }
 
-fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let TaskArguments { task_id } = parse_arguments(arguments)?;
         let attached = state.caller(&context.agent)?;
@@ -255,10 +251,8 @@ fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
         let Some(spent) = state.shared()?.cancel_task(&task).await? else {
             return Ok(ToolResult::error(unknown));
         };
-        let began = match record.peer.is_some_and(|peer| peer.has_begun) {
-            true => "it had begun",
-            false => "it had not begun",
-        };
+        let has_begun = record.peer.is_some_and(|peer| peer.has_begun);
+        let began = if has_begun { "it had begun" } else { "it had not begun" };
         Ok(ToolResult {
             child_spending: Some(Box::new(spent)),
             ..ToolResult::text(format!("Task {task} cancelled; {began}."))
@@ -270,7 +264,7 @@ fn request_input<'a>(
     state: &'a Delegation,
     arguments: Value,
     context: &'a ToolContext,
-) -> Outcome<'a> {
+) -> ToolFuture<'a> {
     Box::pin(async move {
         let QuestionArguments { question } = parse_arguments(arguments)?;
         state.request_input(question, context).await
@@ -281,7 +275,7 @@ fn ask_person<'a>(
     state: &'a Delegation,
     arguments: Value,
     context: &'a ToolContext,
-) -> Outcome<'a> {
+) -> ToolFuture<'a> {
     Box::pin(async move {
         let QuestionArguments { question } = parse_arguments(arguments)?;
         state.shared()?.ask_person(&question, context).await

@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_contracts::{
     AgentCard, AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode,
     AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, ContentTrust,
-    Envelope, Executed, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskMessage, TaskPart,
-    TaskState,
+    Envelope, Executed, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskId, TaskMessage,
+    TaskPart, TaskState,
     topology::{agent_response, agent_task, agent_task_cancel},
 };
 use rockbot_tools::BudgetLimits;
@@ -23,7 +23,7 @@ use crate::{
     discovery::{A2aRules, AgentDirectory},
 };
 
-/// Time limit of the publish of a status: later ones say the same.
+/// Time limit of the publish of a status, which may be lost.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Means of an agent to exchange tasks with others.
@@ -63,26 +63,24 @@ impl Peers {
             }),
         };
         let left = Duration::from_millis(record.deadline.saturating_sub(unix_ms()));
-        let mut envelope = Envelope::from_payload(&request)
-            .reply_to(agent_response(self.own()))
-            .with_trust(ContentTrust::AgentMessage)
-            .within(left);
+        let mut envelope =
+            Envelope::from_payload(&request).reply_to(agent_response(self.own())).within(left);
         envelope.message_id = peer.message.clone();
-        self.publish(agent_task(&peer.agent), record, envelope).await
+        self.publish(agent_task(&peer.agent), &peer.wire_task, envelope).await
     }
 
     /// Asks the agent that does a task to end it.
     pub(super) async fn cancel(&self, record: &TaskRecord, peer: &PeerTask) -> Delivered {
         let request = AgentTaskCancelRequest { task_id: record.task.clone() };
         let envelope = Envelope::from_payload(&request).reply_to(agent_response(self.own()));
-        self.publish(agent_task_cancel(&peer.agent), record, envelope).await
+        self.publish(agent_task_cancel(&peer.agent), &peer.wire_task, envelope).await
     }
 
     /// Sends the end of a task to its caller. It has the same message id each time.
     pub(super) async fn respond(&self, record: &TaskRecord, peer: &PeerTask) -> Delivered {
         let Some(reply_to) = peer.reply_to.clone() else { return Delivered::Gone };
-        let envelope = match ended_state(record.state) {
-            Ended::Error(code) => Envelope::from_payload(&AgentTaskError {
+        let envelope = match error_code(record.state) {
+            Some(code) => Envelope::from_payload(&AgentTaskError {
                 task_id: peer.wire_task.clone(),
                 code,
                 message: record.result.clone(),
@@ -90,7 +88,7 @@ impl Peers {
                 executed: Executed::Yes,
                 usage: Some(record.spent),
             }),
-            Ended::Result => {
+            None => {
                 let parts = vec![TaskPart::text(&record.result)];
                 Envelope::from_payload(&AgentTaskResult {
                     task_id: peer.wire_task.clone(),
@@ -101,7 +99,7 @@ impl Peers {
                 })
             }
         };
-        self.publish(reply_to, record, identified(envelope, record, "end")).await
+        self.publish(reply_to, &peer.wire_task, identified(envelope, record, "end")).await
     }
 
     /// Sends the open question of a task to its caller.
@@ -116,7 +114,7 @@ impl Peers {
         };
         let kind = format!("question-{}", peer.round);
         let envelope = identified(Envelope::from_payload(&status), record, &kind);
-        self.publish(reply_to, record, envelope).await
+        self.publish(reply_to, &peer.wire_task, envelope).await
     }
 
     /// Reports to the caller of a task that it runs, and its progress. The report may be lost.
@@ -128,7 +126,8 @@ impl Peers {
             sequence: 0,
             message: (!text.is_empty()).then(|| TaskMessage::new(TaskMessage::AGENT, text, None)),
         };
-        let envelope = self.addressed(record, Envelope::from_payload(&status).transient());
+        let envelope = Envelope::from_payload(&status).transient();
+        let envelope = self.addressed(&peer.wire_task, envelope);
         let publication = Publication::mandatory(reply_to, envelope).within(STATUS_TIMEOUT);
         if let Err(error) = self.bus.publish(publication).await {
             debug!(task = %record.task, %error, "status of a task not sent");
@@ -137,40 +136,29 @@ impl Peers {
 
     /// Refuses a request that is not recorded.
     pub(super) async fn refuse(&self, reply_to: RoutingKey, error: &AgentTaskError) -> Delivered {
-        let envelope = Envelope::from_payload(error)
-            .with_correlation_id(error.task_id.as_str())
-            .with_source(self.own().as_str())
-            .with_trust(ContentTrust::AgentMessage);
-        delivered(self.bus.publish(Publication::mandatory(reply_to, envelope)).await)
+        self.publish(reply_to, &error.task_id, Envelope::from_payload(error)).await
     }
 
-    fn addressed(&self, record: &TaskRecord, envelope: Envelope) -> Envelope {
-        let task = record.peer.as_ref().map_or(&record.task, |peer| &peer.wire_task);
+    fn addressed(&self, task: &TaskId, envelope: Envelope) -> Envelope {
         envelope
             .with_correlation_id(task.as_str())
             .with_source(self.own().as_str())
             .with_trust(ContentTrust::AgentMessage)
     }
 
-    async fn publish(&self, to: RoutingKey, record: &TaskRecord, envelope: Envelope) -> Delivered {
-        let envelope = self.addressed(record, envelope);
+    async fn publish(&self, to: RoutingKey, task: &TaskId, envelope: Envelope) -> Delivered {
+        let envelope = self.addressed(task, envelope);
         delivered(self.bus.publish(Publication::mandatory(to, envelope)).await)
     }
 }
 
-/// End of a task, for its caller.
-enum Ended {
-    Result,
-    Error(AgentTaskErrorCode),
-}
-
-fn ended_state(state: TaskState) -> Ended {
-    use AgentTaskErrorCode::{Cancelled, ExecutionFailed, Expired};
+/// Returns the error that reports the end of a task to its caller; `None` for a result.
+fn error_code(state: TaskState) -> Option<AgentTaskErrorCode> {
     match state {
-        TaskState::Completed => Ended::Result,
-        TaskState::Cancelled => Ended::Error(Cancelled),
-        TaskState::Expired => Ended::Error(Expired),
-        _ => Ended::Error(ExecutionFailed),
+        TaskState::Completed => None,
+        TaskState::Cancelled => Some(AgentTaskErrorCode::Cancelled),
+        TaskState::Expired => Some(AgentTaskErrorCode::Expired),
+        _ => Some(AgentTaskErrorCode::ExecutionFailed),
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::{MessageId, Spending, TaskId, TaskState, user::TurnOutcome};
+use rockbot_contracts::{MessageId, TaskId, TaskState, user::TurnOutcome};
 use rockbot_store::StoreError;
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 
 use super::{
     frame::question_text,
     record::{TaskKind, TaskRecord},
+    run::cut,
     store::{FoldReason, FoldRecord},
     tasks::{Attached, Delegation},
 };
@@ -20,7 +21,7 @@ const MAX_ROUNDS: u32 = 20;
 /// Times that the same question may be asked.
 const MAX_REPEATS: usize = 3;
 /// Longest question, in bytes.
-pub(super) const MAX_QUESTION_BYTES: usize = 16 * 1024;
+const MAX_QUESTION_BYTES: usize = 16 * 1024;
 /// Length of the hash of a question.
 const DIGEST_CHARS: usize = 16;
 
@@ -44,15 +45,9 @@ impl Delegation {
             self.give_up(attached, record, text).await?;
             return Ok(true);
         }
-        let fold = FoldRecord {
-            message: question_message(&record.task, round),
-            tasks: vec![record.task.clone()],
-            leader: record.task.clone(),
-            text: question_text(record, peer),
-            spent: Spending::default(),
-            generation: record.root.generation,
-            reason: FoldReason::Question,
-        };
+        let message = question_message(&record.task, round);
+        let text = question_text(record, peer);
+        let fold = FoldRecord::about(record, message, text, FoldReason::Question);
         let fold = self.decide_once(attached, &record.root, fold).await?;
         let Some(answer) = self.run_turn_on(attached, &record.root, &fold).await? else {
             return Ok(false);
@@ -105,7 +100,7 @@ impl Delegation {
             peer.was_retried = false;
             peer.data = None;
             peer.message = id.clone();
-            record.text = super::run::cut(text);
+            record.text = cut(text);
             record.state = TaskState::Submitted;
             true
         });
@@ -125,9 +120,7 @@ impl Delegation {
         question: &str,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        if question.trim().is_empty() || question.len() > MAX_QUESTION_BYTES {
-            return Err(ToolFailure::invalid("question must have 1 byte to 16 KiB"));
-        }
+        check_question(question)?;
         let attached = self.caller(&context.agent)?;
         let turn = self.turn(&context.session_id).map(|turn| turn.message);
         let records = attached.store.of_session(&context.session_id).await?;
@@ -159,13 +152,20 @@ impl Delegation {
         record: &TaskRecord,
         text: &str,
     ) -> Result<(), StoreError> {
-        if let (Some(peers), Some(peer)) = (self.peers(), record.peer.as_deref()) {
-            // Without it, the task ends at its time limit there.
-            let _ = peers.cancel(record, peer).await;
+        if let Some(peer) = record.peer.as_deref() {
+            self.cancel_at_agent(record, peer).await;
         }
         self.end_here(attached, record, TaskState::Failed, text).await?;
         Ok(())
     }
+}
+
+/// Checks the question of a call.
+pub(super) fn check_question(question: &str) -> Result<(), ToolFailure> {
+    if question.trim().is_empty() || question.len() > MAX_QUESTION_BYTES {
+        return Err(ToolFailure::invalid("question must have 1 byte to 16 KiB"));
+    }
+    Ok(())
 }
 
 /// Returns why a question is not read.
@@ -191,8 +191,7 @@ fn answer_message(task: &TaskId, round: u32) -> MessageId {
 }
 
 fn message_id(parts: &[&str]) -> MessageId {
-    MessageId::new(format!("fold-{}", derived_id(parts, 32)))
-        .unwrap_or_else(|_| MessageId::generate())
+    FoldRecord::message_of(parts).unwrap_or_else(MessageId::generate)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Tasks of other agents: their questions, reports and ends, which go to the agent that asked.
 
-use rockbot_contracts::{MessageId, TaskState};
+use std::time::Duration;
+
+use rockbot_contracts::TaskState;
 use rockbot_store::StoreError;
 use rockbot_tools::{ToolContext, ToolFailure, ToolResult};
 use tokio::time::sleep;
@@ -8,14 +10,14 @@ use tracing::info;
 
 use super::{
     ports::Delivered,
-    questions::MAX_QUESTION_BYTES,
+    questions::check_question,
     record::{TaskKind, TaskRecord, task_of},
     tasks::{Attached, Delegation},
 };
 use crate::conversation::unix_ms;
 
 /// Pause before a response is sent again.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(1);
 /// Time after the limit of a task in which its response is still sent.
 const KEEP_SENDING_MS: u64 = 3600 * 1000;
 
@@ -58,16 +60,16 @@ impl Delegation {
             }
         }
         if record.state.is_terminal() {
-            let told = self.with_retries(|| {
+            let passed_on = self.with_retries(|| {
                 attached.store.update(&record.task, |record| {
-                    let message: Option<MessageId> = record.message();
-                    record.folded_by.is_none() && {
-                        record.folded_by = message;
-                        true
+                    let is_first = record.folded_by.is_none();
+                    if is_first {
+                        record.folded_by = record.message();
                     }
+                    is_first
                 })
             });
-            told.await?;
+            passed_on.await?;
         }
         Ok(true)
     }
@@ -87,9 +89,7 @@ impl Delegation {
         question: String,
         context: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        if question.trim().is_empty() || question.len() > MAX_QUESTION_BYTES {
-            return Err(ToolFailure::invalid("question must have 1 byte to 16 KiB"));
-        }
+        check_question(&question)?;
         let attached = self.caller(&context.agent)?;
         let Some((TaskKind::Received, task)) = task_of(&context.session_id) else {
             let reason = "only a task of another agent can ask its caller".to_owned();

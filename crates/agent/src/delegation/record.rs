@@ -4,16 +4,18 @@ use rockbot_contracts::{
     AgentName, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary,
     ToolCallId, TraceContext, trace,
 };
-use rockbot_tools::{BudgetLimits, RecordedScope};
+use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext};
 use serde::{Deserialize, Serialize};
 
+use super::handing_over::HandingOver;
 use crate::{
-    conversation::{RECEIVED_TASK_PREFIX, SENT_TASK_PREFIX, SUBAGENT_PREFIX, TaskEntry},
+    conversation::{RECEIVED_TASK_PREFIX, SENT_TASK_PREFIX, SUBAGENT_PREFIX, TaskEntry, unix_ms},
     derived_id::derived_id,
 };
 
 /// Length of a task id in hexadecimal digits.
 const ID_CHARS: usize = 12;
+const MINUTE_MS: u64 = 60 * 1000;
 
 /// Returns `true` for the conversation of handed over work.
 pub(crate) fn is_task_session(session: &SessionId) -> bool {
@@ -103,7 +105,7 @@ pub(super) struct PeerTask {
     /// The request was repeated after an error.
     #[serde(default)]
     pub(super) was_retried: bool,
-    /// The agent said that it began.
+    /// The agent reported that it began.
     #[serde(default)]
     pub(super) has_begun: bool,
     /// A result after the time limit.
@@ -180,7 +182,7 @@ pub(super) struct TaskRecord {
     pub(super) batch: ToolCallId,
     /// Description, at most 200 characters.
     pub(super) description: String,
-    /// The message to the sub-agent.
+    /// The message with the work.
     pub(super) text: String,
     pub(super) state: TaskState,
     /// Times in Unix milliseconds.
@@ -208,7 +210,56 @@ pub(super) struct TaskRecord {
     pub(super) peer: Option<Box<PeerTask>>,
 }
 
+/// Work that a call hands over.
+pub(super) struct NewWork {
+    pub(super) kind: TaskKind,
+    pub(super) task: TaskId,
+    /// Description, at most 200 characters.
+    pub(super) description: String,
+    pub(super) text: String,
+    pub(super) timeout_minutes: u64,
+}
+
 impl TaskRecord {
+    /// Creates the record of work that a call of `turn` hands over.
+    pub(super) fn from_call(
+        work: NewWork,
+        context: &ToolContext,
+        turn: HandingOver,
+        grant: &BudgetGrant,
+    ) -> Self {
+        let NewWork { kind, task, description, text, timeout_minutes } = work;
+        let HandingOver { message, reply_to, sender, generation, .. } = turn;
+        let created = unix_ms();
+        Self {
+            task,
+            kind,
+            call: context.tool_call_id.clone(),
+            root: TaskRoot {
+                session: context.session_id.clone(),
+                message,
+                reply_to,
+                sender,
+                generation,
+            },
+            batch: context.step.clone().unwrap_or_else(|| context.tool_call_id.clone()),
+            description,
+            text,
+            state: TaskState::Submitted,
+            created,
+            deadline: created.saturating_add(timeout_minutes * MINUTE_MS),
+            ended: None,
+            scope: context.scope.to_recorded(),
+            trace: current_trace(),
+            grant: grant.budget().remaining(),
+            spent: Spending::default(),
+            last_report: String::new(),
+            result: String::new(),
+            folded_by: None,
+            peer: None,
+        }
+    }
+
     /// Returns the id of the work of a call: the same when the call is repeated.
     pub(super) fn id_of(call: &ToolCallId) -> Option<TaskId> {
         TaskId::new(derived_id(&["task", call.as_str()], ID_CHARS)).ok()

@@ -1,4 +1,5 @@
-//! Reports of sub-agents to the user: the last one counts, at most one per second for each.
+//! Reports on handed over work to the user, or to the agent that asked for it: the last one counts, at most one
+//! per second for each.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +9,11 @@ use tracing::debug;
 
 use super::{record::TaskKind, tasks::Delegation};
 
-/// Interval between two reports of one sub-agent that the user sees.
+/// Interval between two reports on the same work.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Delegation {
-    /// Shows a report to the user and records it. No model reads it.
+    /// Sends a report and records it. No model of this agent reads it.
     pub(crate) fn report(self: &Arc<Self>, task: TaskId, text: String) {
         let Some(attached) = self.attached() else { return };
         if !self.reports.add(&task, text) {

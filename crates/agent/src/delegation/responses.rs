@@ -1,33 +1,36 @@
 //! Responses of other agents to the tasks that were handed to them: the first end of a task counts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use metrics::counter;
-use parking_lot::Mutex;
 use rockbot_bus::{Delivery, Handler, Settlement};
 use rockbot_contracts::{
     AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate,
-    DecodeError, Envelope, Executed, Message, Spending, TaskId, TaskState, identity::may_reply_as,
-    json::Limits,
+    DecodeError, Envelope, Executed, Message, Spending, TaskId, TaskMessage, TaskState,
+    identity::may_reply_as, json::Limits,
 };
 use rockbot_store::StoreError;
 use tracing::{debug, info, warn};
 
 use super::{
-    frame::{first_chars, one_line},
+    frame::report_line,
     questions,
     record::{LateResult, PeerTask, TaskKind, TaskRecord},
     run::cut,
     sent::{end, unreported},
-    tasks::{Attached, Delegation},
+    tasks::Delegation,
 };
 use crate::conversation::unix_ms;
 
 /// Time after its limit in which a result is still passed on.
 const LATE: Duration = Duration::from_secs(24 * 3600);
-/// Longest report, in characters.
-const MAX_REPORT_CHARS: usize = 2000;
 
 /// Consumes `agent.response.<agent>`.
 pub(crate) struct ResponseHandler {
@@ -37,31 +40,13 @@ pub(crate) struct ResponseHandler {
 /// A response, as far as it changes the record of its task.
 enum Response {
     /// The agent works on it.
-    Working {
-        report: String,
-    },
+    Working { report: String },
     /// The agent asks.
-    Question {
-        number: u32,
-        text: String,
-    },
-    Ended {
-        state: TaskState,
-        text: String,
-        usage: Option<Spending>,
-    },
+    Question { number: u32, text: String },
+    /// The agent ended it.
+    Ended { state: TaskState, text: String, usage: Option<Spending> },
     /// The agent refused before it began, and may accept the same request later.
-    Refused {
-        text: String,
-    },
-}
-
-/// The effect of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Applied,
-    /// The task has ended, or the question is known.
-    Duplicate,
+    Refused { text: String },
 }
 
 impl Handler for ResponseHandler {
@@ -104,8 +89,7 @@ impl Response {
             }
             AgentTaskStatusUpdate::TYPE => {
                 let status: AgentTaskStatusUpdate = envelope.decode(limits).map_err(problem)?;
-                let text =
-                    status.message.as_ref().map(|message| message.text()).unwrap_or_default();
+                let text = status.message.as_ref().map(TaskMessage::text).unwrap_or_default();
                 let response = match status.state {
                     AgentTaskState::InputRequired => {
                         let number = u32::try_from(status.sequence).unwrap_or(u32::MAX);
@@ -124,47 +108,40 @@ impl Response {
         }
     }
 
-    /// Changes the record of the task.
-    fn apply(&self, record: &mut TaskRecord) -> Effect {
+    /// Changes the record of the task. Returns `false` for a duplicate: the task has ended, or the question is known.
+    fn apply(&self, record: &mut TaskRecord) -> bool {
         let (state, deadline, grant) = (record.state, record.deadline, record.grant);
-        let Some(peer) = record.peer.as_deref_mut() else { return Effect::Duplicate };
+        let Some(peer) = record.peer.as_deref_mut() else { return false };
         match self {
-            _ if state == TaskState::Expired => self.apply_late(peer, deadline),
-            _ if state.is_terminal() => Effect::Duplicate,
-            Self::Working { .. } => {
-                peer.has_begun = true;
-                Effect::Applied
-            }
+            _ if state == TaskState::Expired => return self.apply_late(peer, deadline),
+            _ if state.is_terminal() => return false,
+            Self::Working { .. } => peer.has_begun = true,
             Self::Question { number, text } => {
                 let is_new = *number > peer.round && state == TaskState::Running;
                 if !is_new {
-                    return Effect::Duplicate;
+                    return false;
                 }
                 (peer.has_begun, peer.round) = (true, *number);
                 let text = cut(text);
                 peer.questions.push(questions::digest(&text));
                 peer.question = Some(text);
                 record.state = TaskState::InputRequired;
-                Effect::Applied
             }
             Self::Refused { .. } if !peer.was_retried && state == TaskState::Running => {
                 peer.was_retried = true;
                 record.state = TaskState::Submitted;
-                Effect::Applied
             }
-            Self::Refused { text } => {
-                end(record, TaskState::Failed, text, Spending::default());
-                Effect::Applied
-            }
+            Self::Refused { text } => end(record, TaskState::Failed, text, Spending::default()),
             Self::Ended { state, text, usage } => {
                 end(record, *state, text, usage.unwrap_or_else(|| unreported(grant)));
-                Effect::Applied
             }
         }
+        true
     }
 
-    /// Keeps the result of a task whose time limit has passed. An error says nothing new.
-    fn apply_late(&self, peer: &mut PeerTask, deadline: u64) -> Effect {
+    /// Keeps the result of a task whose time limit has passed. Returns `false` for an error, which adds nothing, and
+    /// for a further result.
+    fn apply_late(&self, peer: &mut PeerTask, deadline: u64) -> bool {
         let now = unix_ms();
         let is_late =
             now.saturating_sub(deadline) <= u64::try_from(LATE.as_millis()).unwrap_or(u64::MAX);
@@ -173,9 +150,9 @@ impl Response {
                 if is_late && peer.late.is_none() && !peer.is_awaited =>
             {
                 peer.late = Some(LateResult { text: cut(text), at: now, is_folded: false });
-                Effect::Applied
+                true
             }
-            _ => Effect::Duplicate,
+            _ => false,
         }
     }
 }
@@ -211,31 +188,32 @@ impl Delegation {
             Some((record, peer))
         }) else {
             info!(%task, "response to an unknown task dropped; it expired, or its agent lost it");
-            return dropped("unknown");
+            count_dropped("unknown");
+            return Ok(());
         };
         if !may_reply_as(envelope.user_id.as_deref(), &peer.agent) {
             debug!(%task, "response of another user's agent dropped");
-            return dropped("foreign");
+            count_dropped("foreign");
+            return Ok(());
         }
         if matches!(response, Response::Ended { .. }) && record.state == TaskState::Expired {
             // Before the record has it: a process that finds it passes the result on.
-            self.mark(attached, &record).await?;
+            attached.mark(&record).await?;
         }
-        let effect = Mutex::new(Effect::Duplicate);
+        let is_applied = AtomicBool::new(false);
         let updated = attached.store.update(task, |record| {
             let applied = response.apply(record);
-            *effect.lock() = applied;
-            applied != Effect::Duplicate
+            is_applied.store(applied, Ordering::Relaxed);
+            applied
         });
         let updated = updated.await?;
-        let effect = effect.into_inner();
-        if effect == Effect::Duplicate {
+        if !is_applied.into_inner() {
             counter!("rockbot_agent_peer_duplicates_total").increment(1);
             return Ok(());
         }
         let Some(record) = updated else { return Ok(()) };
         if let Response::Working { report } = &response {
-            let report = first_chars(&one_line(report), MAX_REPORT_CHARS);
+            let report = report_line(report);
             if !report.is_empty() {
                 self.report(task.clone(), report);
             }
@@ -246,26 +224,10 @@ impl Delegation {
         self.start(record.kind, task.clone(), None);
         Ok(())
     }
-
-    /// Marks the conversation of work for processes that continue it.
-    async fn mark(&self, attached: &Attached, record: &TaskRecord) -> Result<(), StoreError> {
-        let (Some(session), Some(message)) = (record.session(), record.message()) else {
-            return Ok(());
-        };
-        if !attached.conversations.is_durable() {
-            return Ok(());
-        }
-        attached
-            .conversations
-            .mark(&session, &message)
-            .await
-            .map_err(|error| StoreError::Unavailable { reason: error.to_string() })
-    }
 }
 
-fn dropped(reason: &'static str) -> Result<(), StoreError> {
+fn count_dropped(reason: &'static str) {
     counter!("rockbot_agent_peer_responses_dropped_total", "reason" => reason).increment(1);
-    Ok(())
 }
 
 #[cfg(test)]

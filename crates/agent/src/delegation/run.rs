@@ -1,4 +1,5 @@
-//! The task that does handed over work: it runs the turn of the sub-agent, and then passes the result on.
+//! The task that does handed over work: it runs the turn, or waits for another agent, and then passes the
+//! result on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +58,7 @@ impl Delegation {
                     }
                     // That process does the work.
                     Ok(Claimed::Held) => return,
-                    Err(error) => warn!(%task, %error, "sub-agent not claimed; retrying"),
+                    Err(error) => warn!(%task, %error, "handed over work not claimed; retrying"),
                 }
                 sleep(RETRY).await;
             }
@@ -75,7 +76,7 @@ impl Delegation {
         match self.try_run(attached, &running, grant).await {
             Ok(is_done) => is_done,
             Err(error) => {
-                warn!(task = %running.task, %error, "sub-agent stopped; its work continues later");
+                warn!(task = %running.task, %error, "handed over work stopped; it continues later");
                 false
             }
         }
@@ -387,7 +388,7 @@ impl Delegation {
         let marked = conversations.marked(&session).await.unwrap_or_default();
         for message in marked {
             if let Err(error) = conversations.answered(&session, &message).await {
-                warn!(%task, %error, "marker not removed; the sub-agent is checked again");
+                warn!(%task, %error, "marker not removed; the work is checked again");
             }
         }
     }
@@ -413,6 +414,7 @@ fn cancelled_answer() -> TurnAnswer {
     TurnAnswer::new(TurnOutcome::Cancelled, "Cancelled before it began.")
 }
 
+/// Returns the part of a text that is recorded.
 pub(super) fn cut(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_RESULT_BYTES);
     text[..cut].to_owned()

@@ -11,6 +11,7 @@ use tracing::info;
 use super::{
     ports::Delivered,
     record::{PeerTask, TaskRecord},
+    run::cut,
     tasks::{Attached, Delegation, RunningTask},
 };
 use crate::conversation::unix_ms;
@@ -128,9 +129,10 @@ impl Delegation {
         }
     }
 
-    async fn cancel_at_agent(&self, record: &TaskRecord, peer: &PeerTask) {
+    /// Asks the agent to end a task, which ends here in any case.
+    pub(super) async fn cancel_at_agent(&self, record: &TaskRecord, peer: &PeerTask) {
         if let Some(peers) = self.peers() {
-            // Without a confirmation, the task ends here in any case.
+            // Without it, the task ends there at its time limit.
             let _ = peers.cancel(record, peer).await;
         }
     }
@@ -149,7 +151,7 @@ impl Delegation {
                 // The agent may spend all of it.
                 let spent = unreported(record.grant);
                 let was_sent = record.state != TaskState::Submitted;
-                end(record, state, text, was_sent.then_some(spent).unwrap_or_default());
+                end(record, state, text, if was_sent { spent } else { Spending::default() });
             }
             is_open
         };
@@ -165,7 +167,7 @@ pub(super) fn end(record: &mut TaskRecord, state: TaskState, text: &str, spent: 
     };
     record.ended = Some(unix_ms());
     record.spent = spent;
-    record.result = super::run::cut(text);
+    record.result = cut(text);
     if let Some(peer) = &mut record.peer {
         peer.question = None;
     }
@@ -184,6 +186,7 @@ pub(super) fn unreported(grant: BudgetLimits) -> Spending {
     }
 }
 
+/// Returns the result of a task that no queue accepted.
 pub(super) fn unreachable_text(peer: &PeerTask) -> String {
     format!("Agent '{}' cannot be reached: nothing serves its tasks. Nothing was sent.", peer.agent)
 }

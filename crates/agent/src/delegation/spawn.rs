@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use metrics::counter;
-use rockbot_contracts::{SessionId, Spending, TaskId, TaskState};
-use rockbot_tools::{Budget, BudgetGrant, ToolContext, ToolFailure, ToolResult};
+use rockbot_contracts::{SessionId, TaskId};
+use rockbot_tools::{Budget, ToolContext, ToolFailure, ToolResult};
 use serde::Deserialize;
 
 use super::{
-    frame::{first_chars, one_line},
+    frame,
     handing_over::HandingOver,
-    record::{TaskKind, TaskRecord, TaskRoot, current_trace},
+    record::{NewWork, TaskKind, TaskRecord},
     tasks::{Attached, Delegation},
 };
-use crate::conversation::unix_ms;
 
 /// Instructions of a sub-agent about its role.
 const ROLE: &str = include_str!("../../guides/subagent-role.md");
-/// Longest description in lists, in characters.
-const DESCRIPTION_CHARS: usize = 200;
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 const MAX_CONTEXT_BYTES: usize = 64 * 1024;
-const MINUTE_MS: u64 = 60 * 1000;
 
 /// Arguments of `spawn_subagent`.
 #[derive(Debug, Deserialize)]
@@ -105,13 +101,20 @@ impl Delegation {
         }
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
         let grant = budget.grant_detached(most - open + 1)?;
-        let record = new_record(task, &arguments, context, turn, &grant);
+        let work = NewWork {
+            kind,
+            description: frame::description(&arguments.description),
+            text: arguments.text(&task, &turn),
+            timeout_minutes: arguments.timeout_minutes,
+            task,
+        };
+        let record = TaskRecord::from_call(work, context, turn, &grant);
         if let Some(memory) = &attached.memory {
             memory.open_whiteboard(&attached.name, &record.task, &record.root.session).await?;
         }
         self.record(attached, &record).await?;
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
-        self.start(TaskKind::Subagent, record.task.clone(), Some(grant));
+        self.start(kind, record.task.clone(), Some(grant));
         if context.cancellation.is_cancelled() {
             // The cancel of all work may have been before the record.
             let _ = self.cancel_task(&record.task).await?;
@@ -161,43 +164,4 @@ fn spawned(task: &TaskId) -> ToolResult {
         "Subagent spawned with task_id: {task}. It will report progress and send a final result when \
          complete."
     ))
-}
-
-fn new_record(
-    task: TaskId,
-    arguments: &SpawnArguments,
-    context: &ToolContext,
-    turn: HandingOver,
-    grant: &BudgetGrant,
-) -> TaskRecord {
-    let created = unix_ms();
-    let text = arguments.text(&task, &turn);
-    let HandingOver { message, reply_to, sender, generation, .. } = turn;
-    TaskRecord {
-        task,
-        kind: TaskKind::Subagent,
-        call: context.tool_call_id.clone(),
-        root: TaskRoot {
-            session: context.session_id.clone(),
-            message,
-            reply_to,
-            sender,
-            generation,
-        },
-        batch: context.step.clone().unwrap_or_else(|| context.tool_call_id.clone()),
-        description: first_chars(&one_line(&arguments.description), DESCRIPTION_CHARS),
-        text,
-        state: TaskState::Submitted,
-        created,
-        deadline: created.saturating_add(arguments.timeout_minutes * MINUTE_MS),
-        ended: None,
-        scope: context.scope.to_recorded(),
-        trace: current_trace(),
-        grant: grant.budget().remaining(),
-        spent: Spending::default(),
-        last_report: String::new(),
-        result: String::new(),
-        folded_by: None,
-        peer: None,
-    }
 }

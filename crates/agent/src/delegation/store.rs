@@ -12,6 +12,7 @@ use rockbot_tools::EntryPoint;
 use serde::{Deserialize, Serialize};
 
 use super::record::{TaskKind, TaskRecord};
+use crate::derived_id::derived_id;
 
 /// Time that records are kept: of open work, and after its result was passed on.
 const KEEP_OPEN: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -64,6 +65,31 @@ pub(super) struct FoldRecord {
     pub(super) generation: u32,
     #[serde(default)]
     pub(super) reason: FoldReason,
+}
+
+impl FoldRecord {
+    /// Creates the turn on one message about a task.
+    pub(super) fn about(
+        record: &TaskRecord,
+        message: MessageId,
+        text: String,
+        reason: FoldReason,
+    ) -> Self {
+        Self {
+            message,
+            tasks: vec![record.task.clone()],
+            leader: record.task.clone(),
+            text,
+            spent: Spending::default(),
+            generation: record.root.generation,
+            reason,
+        }
+    }
+
+    /// Returns the id of the message that `parts` identify.
+    pub(super) fn message_of(parts: &[&str]) -> Option<MessageId> {
+        MessageId::new(format!("fold-{}", derived_id(parts, 32))).ok()
+    }
 }
 
 /// A further answer, kept until the user writes again.

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::conversation::{ConversationError, Conversations};
 
-/// Sub-agents of one agent: starts them, lists and cancels them, and passes their results on to the
-/// conversations that started them.
+/// Handed over work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
+/// work, lists and cancels it, and passes results on to the conversation or the agent that handed it over.
 ///
 /// Created before the agent, because its [`tools`](Self::tools) are registered with those of the agent, and
 /// passed to it in [`AgentParts::delegation`](crate::AgentParts::delegation).
@@ -61,6 +61,19 @@ pub(super) struct Attached {
     pub(super) host: Arc<dyn TaskHost>,
     /// Holds the texts that conversations share with their sub-agents, if it is on.
     pub(super) memory: Option<WorkingMemory>,
+}
+
+impl Attached {
+    /// Marks the conversation of work for processes that continue it.
+    pub(super) async fn mark(&self, record: &TaskRecord) -> Result<(), StoreError> {
+        if let (Some(session), Some(message)) = (record.session(), record.message())
+            && self.conversations.is_durable()
+        {
+            let marked = self.conversations.mark(&session, &message).await;
+            marked.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+        }
+        Ok(())
+    }
 }
 
 /// State of work that this process does.
@@ -274,8 +287,8 @@ impl Delegation {
         Ok(())
     }
 
-    /// Does the work of a conversation of a sub-agent that no process does. Returns `false` if there is
-    /// none. Called by the search for open turns, which has claimed the conversation.
+    /// Does the work of a conversation that no process does. Returns `false` if there is no work, or if it continues
+    /// later. Called by the search for open turns, which has claimed the conversation.
     pub(crate) async fn continue_task(self: &Arc<Self>, session: &SessionId) -> bool {
         let Some((kind, task)) = task_of(session) else { return false };
         let Some(running) = self.begin(kind, &task) else { return true };

@@ -2,29 +2,26 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use rockbot_contracts::TaskId;
 use rockbot_tools::{
-    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolProvider, ToolResult, ToolSource,
-    scope::REPORT_PROGRESS,
+    FixedTools, Guide, Tool, ToolContext, ToolFailure, ToolHints, ToolProvider, ToolResult,
+    ToolSource, scope::REPORT_PROGRESS,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    frame::{first_chars, one_line},
+    frame::{first_chars, one_line, report_line},
     record::{TaskKind, TaskRecord, task_of},
     spawn::SpawnArguments,
     tasks::Delegation,
 };
 use crate::{
-    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, parse_arguments},
+    builtin_tool::{BuiltinDefinition, BuiltinTool, NON_DESTRUCTIVE, ToolFuture, parse_arguments},
     conversation::unix_ms,
     tool_names::SPAWN_SUBAGENT,
 };
 
-/// Longest report, in characters.
-const MAX_REPORT_CHARS: usize = 2000;
 /// Longest description and report in a list, in characters.
 const LISTED_CHARS: usize = 100;
 const LISTED_REPORT_CHARS: usize = 200;
@@ -105,7 +102,7 @@ fn list_definition() -> BuiltinDefinition {
         arguments: json!({}),
         required: &[],
         source: ToolSource::Subagent,
-        hints: rockbot_tools::ToolHints { read_only: true, ..NON_DESTRUCTIVE },
+        hints: ToolHints::READ_ONLY,
     }
 }
 
@@ -121,16 +118,14 @@ fn report_definition() -> BuiltinDefinition {
     }
 }
 
-type Outcome<'a> = BoxFuture<'a, Result<ToolResult, ToolFailure>>;
-
-fn spawn<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn spawn<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let arguments: SpawnArguments = parse_arguments(arguments)?;
         state.shared()?.spawn_subagent(arguments, context).await
     })
 }
 
-fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let TaskArguments { task_id } = parse_arguments(arguments)?;
         let attached = state.caller(&context.agent)?;
@@ -154,7 +149,7 @@ fn cancel<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
     })
 }
 
-fn list<'a>(state: &'a Delegation, _: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn list<'a>(state: &'a Delegation, _: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let attached = state.caller(&context.agent)?;
         let records = attached.store.of_session(&context.session_id).await?;
@@ -183,7 +178,7 @@ fn list<'a>(state: &'a Delegation, _: Value, context: &'a ToolContext) -> Outcom
     })
 }
 
-fn report<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> Outcome<'a> {
+fn report<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(async move {
         let ReportArguments { message } = parse_arguments(arguments)?;
         state.caller(&context.agent)?;
@@ -191,8 +186,7 @@ fn report<'a>(state: &'a Delegation, arguments: Value, context: &'a ToolContext)
             let reason = "only a sub-agent can report progress".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         };
-        let text = first_chars(&one_line(&message), MAX_REPORT_CHARS);
-        state.shared()?.report(task, text);
+        state.shared()?.report(task, report_line(&message));
         Ok(ToolResult::text("Progress reported."))
     })
 }

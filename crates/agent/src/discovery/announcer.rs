@@ -114,7 +114,6 @@ impl Announcer {
                     drop(delivery.into_envelope());
                     due = due.min(Instant::now() + REFRESH_WAIT.mul_f64(random()));
                 }
-                else => break,
             }
         }
         self.announce(true).await;

@@ -19,7 +19,7 @@ use rockbot_memory::Ranker;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::well_known;
+use super::{rules::MAX_WORDS, well_known};
 
 /// Time after the last announcement at which an agent is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -29,15 +29,13 @@ const MAX_AGENTS: usize = 1000;
 const MAX_DESCRIPTION_CHARS: usize = 1000;
 /// Longest name, tag or version, in characters.
 const MAX_NAME_CHARS: usize = 128;
-/// Maximum number of tags and of examples of a skill.
-const MAX_WORDS: usize = 16;
 /// Maximum number of names that are suggested for an unknown one.
 const MAX_SUGGESTED: usize = 10;
 
 /// The agents that a process knows, from their announcements and from a file of well-known agents.
 ///
 /// An agent is forgotten when it announces its stop, and 24 h after its last announcement. One of the file is
-/// kept, and its announcements only say that it was seen.
+/// kept, and its announcements only set the time at which it was last seen.
 pub struct AgentDirectory {
     own: AgentName,
     well_known: Option<PathBuf>,

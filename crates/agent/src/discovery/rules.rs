@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// Longest text of a skill, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 /// Maximum number of tags and of examples of a skill.
-const MAX_WORDS: usize = 16;
+pub(super) const MAX_WORDS: usize = 16;
 /// The skill of an agent that names none.
 const DEFAULT_SKILL: &str = "ask";
 
@@ -62,8 +62,7 @@ impl A2aRules {
     /// Returns the card that announces the agent.
     #[must_use]
     pub fn card(&self, agent: &AgentName, description: &str) -> AgentCard {
-        let skills = self.skills.iter().map(SkillRule::announced);
-        let mut skills: Vec<_> = skills.collect();
+        let mut skills: Vec<_> = self.skills.iter().map(SkillRule::announced).collect();
         if skills.is_empty() {
             let description = description.to_owned();
             let id = DEFAULT_SKILL.to_owned();

@@ -14,14 +14,14 @@ use rockbot_agent::{
 use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, AgentTaskRequest, Envelope, InstanceId, Message, MessageId, QueueSpec,
-    ReplyBody, TaskId, TaskMessage, TaskState,
+    ReplyBody, RoutingKey, TaskId, TaskMessage, TaskState, UserMessage,
     json::Limits,
     topology::{agent_response_at, agent_task},
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
 };
-use rockbot_store::{Clock, DocumentStore, Expected, Stores};
+use rockbot_store::{Clock, DocumentStore, Expected, PutOutcome, Stores};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -219,17 +219,10 @@ impl Peers {
 
     /// Sends a message to an agent and returns the answer of its turn.
     pub(crate) async fn say(&self, agent: &str, text: &str) -> String {
-        let replies = self.client.send(&name(agent), &message("s", text)).await.unwrap();
-        let reply = within_timeout("an answer", replies.last()).await.unwrap();
-        let ReplyBody::Answer { text, .. } = reply.body else { panic!("{reply:?}") };
-        text
+        self.send(agent, &message("s", text)).await
     }
 
-    pub(crate) async fn send(
-        &self,
-        agent: &str,
-        message: &rockbot_contracts::UserMessage,
-    ) -> String {
+    pub(crate) async fn send(&self, agent: &str, message: &UserMessage) -> String {
         let replies = self.client.send(&name(agent), message).await.unwrap();
         let reply = within_timeout("an answer", replies.last()).await.unwrap();
         let ReplyBody::Answer { text, .. } = reply.body else { panic!("{reply:?}") };
@@ -251,33 +244,37 @@ impl Peers {
         self.follow_ups.next().await
     }
 
-    /// Publishes a message as an agent or program would.
-    pub(crate) async fn publish<M: Message>(
-        &self,
-        key: rockbot_contracts::RoutingKey,
-        payload: &M,
-        from: &str,
-    ) {
+    /// Publishes a response of an agent.
+    pub(crate) async fn publish<M: Message>(&self, key: RoutingKey, payload: &M, from: &str) {
         let envelope = Envelope::from_payload(payload).with_source(from);
         self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
     }
 
     /// Consumes the responses to a program that asks agents.
     pub(crate) async fn responses(&self) -> Consumer {
-        let key = agent_response_at(&name("cli"), &InstanceId::new("test").unwrap());
+        let key = program_address();
         let queue = QueueSpec::reply(&key, vec![(&key).into()]);
         self.bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap()
     }
 
     /// Sends a task as that program.
     pub(crate) async fn request(&self, agent: &str, request: &AgentTaskRequest) {
-        let reply_to = agent_response_at(&name("cli"), &InstanceId::new("test").unwrap());
-        let envelope = Envelope::from_payload(request)
-            .with_source("cli")
-            .reply_to(reply_to)
-            .within(Duration::from_secs(60));
-        self.bus.publish(Publication::mandatory(agent_task(&name(agent)), envelope)).await.unwrap();
+        self.publish_from_program(agent_task(&name(agent)), request).await;
     }
+
+    /// Publishes a message about a task as that program.
+    pub(crate) async fn publish_from_program<M: Message>(&self, key: RoutingKey, payload: &M) {
+        let envelope = Envelope::from_payload(payload)
+            .with_source("cli")
+            .reply_to(program_address())
+            .within(Duration::from_secs(60));
+        self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+    }
+}
+
+/// Returns the address of a program that asks agents.
+fn program_address() -> RoutingKey {
+    agent_response_at(&name("cli"), &InstanceId::new("test").unwrap())
 }
 
 /// Returns the next response of a type, and skips others.
@@ -339,7 +336,7 @@ impl Peer {
             change(&mut value);
             let expected = Expected::Version(found.version);
             let put = self.records().put(&[task.as_str()], &value, None, expected).await.unwrap();
-            if matches!(put, rockbot_store::PutOutcome::Done(_)) {
+            if matches!(put, PutOutcome::Done(_)) {
                 return;
             }
         }

@@ -4,17 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{A2aRules, AgentDirectory};
 use rockbot_contracts::{
-    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState,
-    AgentTaskStatusUpdate, Executed, TaskId, TaskMessage, TaskState,
+    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult,
+    AgentTaskState, AgentTaskStatusUpdate, Executed, ReplyBody, TaskId, TaskMessage, TaskState,
     topology::{agent_response, agent_task_cancel},
 };
+use rockbot_store::{Clock, Stores};
 use rockbot_testkit::fixture::{assert_never, wait_until, within_timeout};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     harness::cancel,
-    peer_harness::{Asked, Peers, Planned, invoke, name, next, task},
+    peer_harness::{Asked, Peer, Peers, Planned, invoke, name, next, task},
 };
 
 /// Asks `worker`, and reads its result.
@@ -47,8 +48,29 @@ fn error(task: &TaskId, code: AgentTaskErrorCode) -> AgentTaskError {
     AgentTaskError { task_id: task.clone(), code, message, is_retryable, executed, usage: None }
 }
 
-fn task_of(record: &serde_json::Value) -> TaskId {
+fn task_of(record: &Value) -> TaskId {
     TaskId::new(record["task"].as_str().unwrap()).unwrap()
+}
+
+/// Starts agents whose caller handed a task to a worker that does not end it.
+async fn waiting_for_worker() -> Peers {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    let peers = Peers::start().await.with("caller", asks_worker).await;
+    let peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    peers
+}
+
+/// Sets the time limit of the only task of `caller`, which runs, to `time` before its start.
+async fn expire(caller: &Peer, time: Duration) -> TaskId {
+    let task = task_of(&caller.task_in(TaskState::Running).await);
+    let ms = u64::try_from(time.as_millis()).unwrap();
+    let change = |record: &mut Value| {
+        record["deadline"] = json!(record["created"].as_u64().unwrap() - ms);
+    };
+    caller.change(&task, change).await;
+    task
 }
 
 #[tokio::test]
@@ -80,7 +102,7 @@ async fn answer_of_another_agent_is_read_in_a_turn() {
 }
 
 #[tokio::test]
-async fn refused_requests_say_why_and_send_nothing() {
+async fn refused_requests_name_the_reason_and_send_nothing() {
     let peers = Peers::start().await.with("caller", |asked| {
         match (asked.results.len(), asked.user.as_str()) {
             (0, "self") => invoke("caller", "x"),
@@ -100,11 +122,8 @@ async fn refused_requests_say_why_and_send_nothing() {
     ] {
         assert_eq!(peers.say("caller", text).await, "Refused.");
         let asked = peers.agent("caller").model.asked();
-        assert!(
-            asked.last().unwrap().results[0].contains(expected),
-            "{:?}",
-            asked.last().unwrap().results
-        );
+        let results = &asked.last().unwrap().results;
+        assert!(results[0].contains(expected), "{results:?}");
     }
     assert!(peers.agent("worker").model.asked().is_empty());
     assert!(peers.agent("caller").tasks().await.is_empty());
@@ -136,7 +155,7 @@ async fn loops_are_refused_without_a_model_call() {
     peers.request("caller", &forged).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!((refusal.code, refusal.executed), (AgentTaskErrorCode::LoopDetected, Executed::No));
-    let deep = rockbot_contracts::AgentTaskRequest { depth: 3, ..task("deep", "go") };
+    let deep = AgentTaskRequest { depth: 3, ..task("deep", "go") };
     peers.request("caller", &deep).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TooDeep);
@@ -163,7 +182,7 @@ async fn task_waits_for_what_it_hands_to_others() {
 }
 
 #[tokio::test]
-async fn same_request_runs_once() {
+async fn repeated_request_runs_once() {
     let gate = Arc::new(Semaphore::new(0));
     let plan = {
         let gate = gate.clone();
@@ -193,11 +212,7 @@ async fn same_request_runs_once() {
 
 #[tokio::test]
 async fn first_end_of_a_task_counts() {
-    let mut peers = Peers::start().await.with("caller", asks_worker).await;
-    let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
-    peers = peers.with("worker", plan).await;
-    peers.say("caller", "go").await;
+    let mut peers = waiting_for_worker().await;
     let task = task_of(&peers.agent("caller").task_in(TaskState::Running).await);
     let to = agent_response(&name("caller"));
     peers.publish(to.clone(), &result(&task, "first"), "worker").await;
@@ -208,10 +223,7 @@ async fn first_end_of_a_task_counts() {
     assert!(reads.last().unwrap().user.contains("\nfirst\n"));
     let further = async {
         while let Some(reply) = peers.unasked().await {
-            assert!(
-                !matches!(reply.body, rockbot_contracts::ReplyBody::FollowUp { .. }),
-                "{reply:?}"
-            );
+            assert!(!matches!(reply.body, ReplyBody::FollowUp { .. }), "{reply:?}");
         }
     };
     assert_never("another reply", further).await;
@@ -219,20 +231,8 @@ async fn first_end_of_a_task_counts() {
 
 #[tokio::test]
 async fn result_after_the_time_limit_is_read_as_late() {
-    let mut peers = Peers::start().await.with("caller", asks_worker).await;
-    let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
-    peers = peers.with("worker", plan).await;
-    peers.say("caller", "go").await;
-    let caller = peers.agent("caller");
-    let task = task_of(&caller.task_in(TaskState::Running).await);
-    let ten_minutes = 600_000;
-    caller
-        .change(&task, |record| {
-            let created = record["created"].as_u64().unwrap();
-            record["deadline"] = json!(created - ten_minutes);
-        })
-        .await;
+    let mut peers = waiting_for_worker().await;
+    let task = expire(peers.agent("caller"), Duration::from_secs(600)).await;
     assert_eq!(peers.follow_up().await.1, "The worker failed.");
     let to = agent_response(&name("caller"));
     peers.publish(to.clone(), &error(&task, AgentTaskErrorCode::Expired), "worker").await;
@@ -252,20 +252,9 @@ async fn result_after_the_time_limit_is_read_as_late() {
 
 #[tokio::test]
 async fn result_after_a_day_is_not_read() {
-    let mut peers = Peers::start().await.with("caller", asks_worker).await;
-    let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
-    peers = peers.with("worker", plan).await;
-    peers.say("caller", "go").await;
-    let caller = peers.agent("caller");
-    let task = task_of(&caller.task_in(TaskState::Running).await);
-    let a_day_and_an_hour = 25 * 3_600_000;
-    caller
-        .change(&task, |record| {
-            let created = record["created"].as_u64().unwrap();
-            record["deadline"] = json!(created - a_day_and_an_hour);
-        })
-        .await;
+    let mut peers = waiting_for_worker().await;
+    let a_day_and_an_hour = Duration::from_secs(25 * 3600);
+    let task = expire(peers.agent("caller"), a_day_and_an_hour).await;
     assert_eq!(peers.follow_up().await.1, "The worker failed.");
     peers.publish(agent_response(&name("caller")), &result(&task, "too late"), "worker").await;
     assert!(timeout(Duration::from_millis(300), peers.follow_up()).await.is_err());
@@ -273,11 +262,7 @@ async fn result_after_a_day_is_not_read() {
 
 #[tokio::test]
 async fn cancel_of_the_user_ends_the_task_at_the_other_agent() {
-    let peers = Peers::start().await.with("caller", asks_worker).await;
-    let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
-    let peers = peers.with("worker", plan).await;
-    peers.say("caller", "go").await;
+    let peers = waiting_for_worker().await;
     wait_until("the worker began", || peers.agent("worker").model.asked().len() == 1).await;
     let text = peers.send("caller", &cancel("s")).await;
     assert_eq!(text, "Cancelled, with 1 of its sub-agents.");
@@ -292,21 +277,13 @@ async fn cancel_of_an_unknown_task_is_answered() {
     let peers = Peers::start().await.with("worker", |_| Planned::Text("Done.")).await;
     let mut responses = peers.responses().await;
     let request = AgentTaskCancelRequest { task_id: TaskId::new("t").unwrap() };
-    let key = rockbot_contracts::topology::agent_response_at(
-        &name("cli"),
-        &rockbot_contracts::InstanceId::new("test").unwrap(),
-    );
-    let envelope =
-        rockbot_contracts::Envelope::from_payload(&request).with_source("cli").reply_to(key);
-    let publication =
-        rockbot_bus::Publication::mandatory(agent_task_cancel(&name("worker")), envelope);
-    peers.bus.publish(publication).await.unwrap();
+    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
 }
 
 #[tokio::test]
-async fn agent_that_is_not_exposed_or_refuses_the_caller_runs_nothing() {
+async fn refused_caller_and_hidden_agent_run_nothing() {
     let rules =
         A2aRules { expose: true, callers: vec!["team-*".to_owned()], ..A2aRules::default() };
     let peers = Peers::start().await.with_rules("worker", rules, |_| Planned::Text("Done.")).await;
@@ -321,7 +298,7 @@ async fn agent_that_is_not_exposed_or_refuses_the_caller_runs_nothing() {
 }
 
 #[tokio::test]
-async fn stopped_agent_is_unknown_at_once_unless_another_process_runs() {
+async fn agent_is_forgotten_when_its_last_process_stops() {
     let mut peers = Peers::start().await.with("caller", asks_worker).await;
     peers = peers.with("worker", |_| Planned::Text("Done.")).await;
     let rules = A2aRules { expose: true, ..A2aRules::default() };
@@ -342,14 +319,14 @@ async fn stopped_agent_is_unknown_at_once_unless_another_process_runs() {
 }
 
 #[tokio::test]
-async fn fresh_agent_knows_the_others_within_two_seconds() {
+async fn new_agent_knows_the_others_within_two_seconds() {
     let mut peers = Peers::start().await;
     for agent in ["a", "b", "c"] {
         peers = peers.with(agent, |_| Planned::Text("Done.")).await;
     }
     let rules = A2aRules { expose: true, ..A2aRules::default() };
     let model = peers.agent("a").model.clone();
-    let stores = rockbot_store::Stores::memory(rockbot_store::Clock::System);
+    let stores = Stores::memory(Clock::System);
     let fresh = peers.run("fresh", rules, &model, &stores, "fresh").await;
     let known = |directory: &AgentDirectory| directory.all().len();
     let all = wait_until("it knows all", || known(&fresh.directory) == 3);

@@ -100,7 +100,7 @@ pub(super) fn write_for_kubernetes(
 /// run as users unknown to the host.
 pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<PathBuf>> {
     private_file::create_folder(folder)?;
-    let fleet = &with_own_services(fleet)?;
+    let fleet = &with_compose_services(fleet)?;
     let passwords = passwords::read_or_generate(&folder.join("broker-passwords"), fleet.users())?;
     let text = definitions(fleet, &passwords::hashes(&passwords)?);
     write_for_containers(&folder.join(DEFINITIONS), &text)?;
@@ -127,7 +127,7 @@ pub(super) fn write_for_compose(fleet: &Fleet, folder: &Path) -> Result<Vec<Path
     Ok(vec![folder.to_owned()])
 }
 
-fn with_own_services(fleet: &Fleet) -> Result<Fleet> {
+fn with_compose_services(fleet: &Fleet) -> Result<Fleet> {
     let fleet = fleet.clone().with_agent(AgentName::new(SECOND_AGENT)?);
     let web = PoolName::new(WEB_POOL)?;
     let is_missing = fleet.pools().all(|pool| *pool != web);

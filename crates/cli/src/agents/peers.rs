@@ -28,7 +28,7 @@ use crate::{
 
 /// Time in which agents announce themselves on request.
 const DISCOVERY_TIME: Duration = Duration::from_millis(1500);
-/// Time after the limit of a task in which the agent may still say that it ended.
+/// Time after the limit of a task in which the agent may still report its end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Time for which a cancelled task may confirm its end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ struct Exchange {
 }
 
 /// A response that ends the command.
-enum Ended {
+enum FinalResponse {
     Result(AgentTaskResult),
     Error(AgentTaskError),
     Question(String),
@@ -186,21 +186,21 @@ impl Exchange {
     async fn run(&mut self, json: bool) -> Outcome {
         let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
         let until = Instant::now() + self.task.timeout + GRACE;
-        let ended = tokio::select! {
-            ended = self.ended(until, json) => ended?,
+        let response = tokio::select! {
+            response = self.final_response(until, json) => response?,
             _ = interrupts.recv() => {
                 self.cancel().await?;
-                self.ended(Instant::now() + CANCEL_TIMEOUT, json).await?
+                self.final_response(Instant::now() + CANCEL_TIMEOUT, json).await?
             }
         };
-        let Some(ended) = ended else {
+        let Some(response) = response else {
             let text = format!("no answer from {} within the time limit", self.task.agent);
             return Err(Failure { code: exit::TEMPORARY, cause: anyhow::anyhow!(text) });
         };
-        match ended {
-            Ended::Result(result) if json => outln!("{}", render::json(&json!(result)))?,
-            Ended::Result(result) => outln!("{}", render::clean(&result.text()))?,
-            Ended::Error(ref error) => {
+        match response {
+            FinalResponse::Result(result) if json => outln!("{}", render::json(&json!(result)))?,
+            FinalResponse::Result(result) => outln!("{}", render::clean(&result.text()))?,
+            FinalResponse::Error(ref error) => {
                 if json {
                     outln!("{}", render::json(&json!(error)))?;
                 } else {
@@ -211,7 +211,7 @@ impl Exchange {
                     _ => exit::ANSWERED_WITH_ERROR,
                 });
             }
-            Ended::Question(question) => {
+            FinalResponse::Question(question) => {
                 outln!("{}", render::clean(&question))?;
                 note!(
                     "the agent waits for an answer: rockbot agents ask {} --skill {} --task {} TEXT",
@@ -226,7 +226,11 @@ impl Exchange {
     }
 
     /// Waits for the end of the task, and prints its progress. Returns `None` after `until`.
-    async fn ended(&mut self, until: Instant, json: bool) -> Result<Option<Ended>, Failure> {
+    async fn final_response(
+        &mut self,
+        until: Instant,
+        json: bool,
+    ) -> Result<Option<FinalResponse>, Failure> {
         while let Ok(Some(delivery)) = timeout_at(until, self.responses.next()).await {
             let envelope = delivery.into_envelope();
             if !may_reply_as(envelope.user_id.as_deref(), &self.task.agent) {
@@ -237,11 +241,11 @@ impl Exchange {
                 AgentTaskResult::TYPE => {
                     let result: AgentTaskResult =
                         envelope.decode(limits).or_exit(exit::SOFTWARE)?;
-                    return Ok(Some(Ended::Result(result)));
+                    return Ok(Some(FinalResponse::Result(result)));
                 }
                 AgentTaskError::TYPE => {
                     let error: AgentTaskError = envelope.decode(limits).or_exit(exit::SOFTWARE)?;
-                    return Ok(Some(Ended::Error(error)));
+                    return Ok(Some(FinalResponse::Error(error)));
                 }
                 AgentTaskStatusUpdate::TYPE => {
                     let Ok(status) = envelope.decode::<AgentTaskStatusUpdate>(limits) else {
@@ -249,7 +253,7 @@ impl Exchange {
                     };
                     let text = status.message.map(|message| message.text()).unwrap_or_default();
                     if status.state == AgentTaskState::InputRequired {
-                        return Ok(Some(Ended::Question(text)));
+                        return Ok(Some(FinalResponse::Question(text)));
                     }
                     if !text.is_empty() && !json {
                         note!("{}", render::short_line(&text, MAX_LINE_CHARS));

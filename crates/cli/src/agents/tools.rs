@@ -21,7 +21,7 @@ use crate::{
 pub(crate) async fn list_tools(mut settings: Settings, name: String, json: bool) -> Outcome {
     let agent = AgentName::new(name.as_str()).or_exit(exit::USAGE)?;
     settings.agent.name = name;
-    let access = AgentAccess::open(settings).await?;
+    let access = Box::pin(AgentAccess::open(settings)).await?;
     let outcome = list(&access, &agent, json).await;
     access.close().await;
     outcome

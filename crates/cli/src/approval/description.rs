@@ -5,7 +5,10 @@ use std::path::Path;
 use rockbot_contracts::{ReplyBody, ToolHints};
 use serde_json::Value;
 
-use super::{diff, long_line};
+use super::{
+    diff,
+    long_line::{self, LineShortener},
+};
 use crate::{call_view, render, terminal_size};
 
 /// Longest shown rule, in characters.
@@ -43,20 +46,21 @@ fn describe_on((rows, columns): (usize, usize), body: &ReplyBody, files: Option<
         line(tool_source),
     );
     let mut text = format!("{title}\n");
+    let mut shortener = LineShortener::default();
     let change = (tool_source == "files" && *arguments_left_out == 0)
         .then(|| serde_json::from_str::<Value>(arguments).ok())
         .flatten()
-        .and_then(|arguments| diff::change(tool_name, &arguments, files));
-    let (shown, is_shortened) = match change {
+        .and_then(|arguments| diff::change(tool_name, &arguments, files, &mut shortener));
+    let shown = match change {
         Some(change) => change,
         None => {
             let whole = call_view::arguments(arguments, *arguments_left_out);
-            let lines: Vec<_> = whole.lines().map(long_line::shorten).collect();
-            (lines.join("\n"), whole.lines().any(long_line::is_long))
+            let lines: Vec<_> = whole.lines().map(|line| shortener.shorten(line)).collect();
+            lines.join("\n")
         }
     };
     text.push_str(&shown);
-    if is_shortened {
+    if shortener.has_shortened {
         text.push_str(&format!("\n  {}", render::bad(SHORTENED)));
     }
     if let Some(effects) = hints.and_then(effects) {

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use super::long_line;
+use super::long_line::LineShortener;
 use crate::{call_view, render};
 
 /// Largest file on this machine that is compared, in bytes.
@@ -20,13 +20,14 @@ const CONTEXT_LINES: usize = 2;
 /// Time after which a coarser diff is shown.
 const DIFF_TIME: Duration = Duration::from_millis(200);
 
-/// Returns the change that a call of `edit_file` or `write_file` makes, and whether parts of long lines are left
-/// out; `None` for other calls. The present text of a written file is that on this machine, below `files`.
+/// Returns the change that a call of `edit_file` or `write_file` makes; `None` for other calls. The present
+/// text of a written file is that on this machine, below `files`.
 pub(super) fn change(
     tool: &str,
     arguments: &Value,
     files: Option<&Path>,
-) -> Option<(String, bool)> {
+    shortener: &mut LineShortener,
+) -> Option<String> {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str);
     let (present, new, content_keys) = match tool {
         "edit_file" => {
@@ -41,9 +42,8 @@ pub(super) fn change(
     // The other arguments belong to the approved call too.
     let others = arguments.as_object()?.iter();
     let others = others.filter(|(key, _)| !content_keys.contains(&key.as_str()));
-    let others: Vec<_> = others.flat_map(|(key, value)| call_view::field(key, value)).collect();
-    let mut is_shortened = others.iter().any(|line| long_line::is_long(line));
-    let mut lines: Vec<_> = others.iter().map(|line| long_line::shorten(line)).collect();
+    let others = others.flat_map(|(key, value)| call_view::field(key, value));
+    let mut lines: Vec<_> = others.map(|line| shortener.shorten(&line)).collect();
     if present.is_none() {
         lines.push(render::dim("    the present file is not known here; its new content:"));
     }
@@ -51,13 +51,13 @@ pub(super) fn change(
     if old == new {
         lines.push(render::dim("    the text does not change"));
     }
-    lines.push(diff(&old, new, &mut is_shortened));
+    lines.push(diff(&old, new, shortener));
     lines.retain(|line| !line.is_empty());
-    Some((lines.join("\n"), is_shortened))
+    Some(lines.join("\n"))
 }
 
-/// Formats the changed lines, with unchanged lines around them. Sets `is_shortened` if it leaves out parts.
-fn diff(old: &str, new: &str, is_shortened: &mut bool) -> String {
+/// Formats the changed lines, with unchanged lines around them.
+fn diff(old: &str, new: &str, shortener: &mut LineShortener) -> String {
     let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, new);
     let mut lines = Vec::new();
     for (number, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
@@ -67,9 +67,7 @@ fn diff(old: &str, new: &str, is_shortened: &mut bool) -> String {
         for change in group.iter().flat_map(|operation| diff.iter_changes(operation)) {
             let value = change.value();
             let text = value.strip_suffix('\n').unwrap_or(value);
-            let whole = render::visible_line(text);
-            *is_shortened |= long_line::is_long(&whole);
-            let line = long_line::shorten(&whole);
+            let line = shortener.shorten(&render::visible_line(text));
             let end = if value.ends_with('\n') { "" } else { " (no line break at the end)" };
             lines.push(match change.tag() {
                 ChangeTag::Delete => render::bad(&format!("    - {line}{end}")),
@@ -109,7 +107,8 @@ mod tests {
     use super::*;
 
     fn plain(tool: &str, arguments: &Value, files: Option<&Path>) -> String {
-        let (change, _) = change(tool, arguments, files).expect("a change");
+        let mut shortener = LineShortener::default();
+        let change = change(tool, arguments, files, &mut shortener).expect("a change");
         anstream::adapter::strip_str(&change).to_string()
     }
 
@@ -144,7 +143,9 @@ mod tests {
 
     #[test]
     fn other_calls_have_no_diff() {
-        assert!(change("bash", &json!({"command": "ls"}), None).is_none());
-        assert!(change("edit_file", &json!({"path": "a"}), None).is_none());
+        let change =
+            |tool, arguments: &Value| change(tool, arguments, None, &mut LineShortener::default());
+        assert!(change("bash", &json!({"command": "ls"})).is_none());
+        assert!(change("edit_file", &json!({"path": "a"})).is_none());
     }
 }

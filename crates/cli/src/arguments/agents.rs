@@ -8,6 +8,8 @@ use rockbot_contracts::{
     period::{InvalidPeriod, Period},
 };
 
+use super::tasks::task_id;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Agents {
     /// List the agents, as without a subcommand
@@ -51,12 +53,8 @@ the tasks of the agent, 75 timed out")]
     },
 }
 
-fn agent_name(text: &str) -> Result<AgentName, String> {
+pub(super) fn agent_name(text: &str) -> Result<AgentName, String> {
     AgentName::new(text).map_err(|error| error.to_string())
-}
-
-fn task_id(text: &str) -> Result<TaskId, String> {
-    TaskId::new(text).map_err(|error| error.to_string())
 }
 
 fn time_limit(text: &str) -> Result<Duration, String> {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use rockbot_contracts::AgentName;
 
+use super::agents::agent_name;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mcp {
     /// List the servers with their states
@@ -179,8 +181,4 @@ pub(crate) struct ServeMcp {
     /// keys of calls [default: a new one for each process]
     #[arg(long, value_name = "NAME")]
     pub(crate) client: Option<String>,
-}
-
-fn agent_name(text: &str) -> Result<AgentName, String> {
-    AgentName::new(text).map_err(|error| error.to_string())
 }

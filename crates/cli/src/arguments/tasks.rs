@@ -19,7 +19,7 @@ pub(crate) enum Tasks {
     #[command(after_help = "Examples:
   rockbot --bus amqp://… tasks show 3fa94c01d2be")]
     Show {
-        /// Id of the sub-agent, as shown by `rockbot tasks list`
+        /// Id of the sub-agent or task, as shown by `rockbot tasks list`
         #[arg(value_name = "TASK", value_parser = task_id)]
         task: TaskId,
         #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) enum Tasks {
 
 Exit codes: 0 cancelled, 1 it had ended, or its end is not confirmed yet")]
     Cancel {
-        /// Id of the sub-agent, as shown by `rockbot tasks list`
+        /// Id of the sub-agent or task, as shown by `rockbot tasks list`
         #[arg(value_name = "TASK", value_parser = task_id)]
         task: TaskId,
         #[command(flatten)]
@@ -47,6 +47,6 @@ impl Tasks {
     }
 }
 
-fn task_id(text: &str) -> Result<TaskId, String> {
+pub(super) fn task_id(text: &str) -> Result<TaskId, String> {
     TaskId::new(text).map_err(|error| error.to_string())
 }

@@ -132,16 +132,14 @@ impl<S: BufRead> Lines<S> {
         if is_complete {
             line.pop();
         }
-        Ok(Some(String::from_utf8(line).map_or_else(
-            |_| {
-                Input::Unreadable(format!(
-                    "line {} of the input is not UTF-8, and neither it nor what follows was sent; convert the \
-                     input, for example with iconv",
-                    self.number
-                ))
-            },
-            Input::Line,
-        )))
+        Ok(Some(match String::from_utf8(line) {
+            Ok(line) => Input::Line(line),
+            Err(_) => Input::Unreadable(format!(
+                "line {} of the input is not UTF-8, and neither it nor what follows was sent; convert the \
+                 input, for example with iconv",
+                self.number
+            )),
+        }))
     }
 }
 

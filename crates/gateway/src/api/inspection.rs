@@ -27,7 +27,7 @@ impl<T> Inspection<T> {
         Self { fresh, last: Mutex::default() }
     }
 
-    /// Returns the current result, or that of `inspect` if there is none. Requests meanwhile wait for it and share
+    /// Returns the current result. Without one, runs `inspect`; requests meanwhile wait for its result and share
     /// it.
     pub(super) async fn current(
         &self,

@@ -137,14 +137,47 @@ pub const CATALOG: &[Metric] = &[
         "Conversations taken from processes that died, by how they were found.",
     ),
     gauge("rockbot_agent_unowned_turns", &[], "Open turns that no process continues."),
-    counter("rockbot_agent_delegations_started_total", &["kind"], "Sub-agents that were started."),
+    counter(
+        "rockbot_agent_cards_dropped_total",
+        &["reason"],
+        "Announcements of agents that were dropped.",
+    ),
+    gauge("rockbot_agent_known_agents", &[], "Agents that the directory of this process knows."),
+    counter(
+        "rockbot_agent_delegations_started_total",
+        &["kind"],
+        "Sub-agents and tasks of agents that were started.",
+    ),
     counter(
         "rockbot_agent_delegations_ended_total",
-        &["state"],
-        "Sub-agents that ended, by state.",
+        &["kind", "state"],
+        "Sub-agents and tasks of agents that ended, by state.",
     ),
-    gauge("rockbot_agent_delegations_running", &[], "Sub-agents that run in this process."),
-    counter("rockbot_agent_delegations_tokens_total", &[], "Tokens that ended sub-agents spent."),
+    counter(
+        "rockbot_agent_peer_tasks_refused_total",
+        &[],
+        "Tasks of other agents that were refused.",
+    ),
+    counter(
+        "rockbot_agent_peer_responses_dropped_total",
+        &["reason"],
+        "Responses to tasks that were dropped.",
+    ),
+    counter(
+        "rockbot_agent_peer_duplicates_total",
+        &[],
+        "Responses to tasks that changed nothing, because the task had ended.",
+    ),
+    gauge(
+        "rockbot_agent_delegations_running",
+        &[],
+        "Sub-agents and tasks of other agents that run in this process.",
+    ),
+    counter(
+        "rockbot_agent_delegations_tokens_total",
+        &[],
+        "Tokens that ended sub-agents and tasks of agents spent.",
+    ),
     counter("rockbot_agent_folds_total", &[], "Turns that passed results of sub-agents on."),
     histogram(
         "rockbot_agent_fold_seconds",

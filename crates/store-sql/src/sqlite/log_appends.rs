@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use rockbot_store::{Appended, LogId, LogName, LogPosition};
 
-use super::writer::Transaction;
+use super::transaction::Transaction;
 use crate::{
     append::Append,
     row::{self, signed},

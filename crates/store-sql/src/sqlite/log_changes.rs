@@ -3,7 +3,7 @@
 
 use rockbot_store::LogName;
 
-use super::writer::Transaction;
+use super::transaction::Transaction;
 use crate::row::{signed, unsigned};
 
 impl Transaction<'_> {

@@ -9,6 +9,7 @@ mod log;
 mod log_appends;
 mod log_changes;
 mod presence;
+mod transaction;
 mod writer;
 
 use std::{future::Future, path::Path, time::Duration};

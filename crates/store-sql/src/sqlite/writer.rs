@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rockbot_store::{
-    Appended, Clock, Entry, Expected, Extension, Key, LogName, StoreError, Timestamp, Version,
-    Write, Written,
+    Appended, Clock, Expected, Extension, Key, LogName, StoreError, Write, Written,
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -12,8 +11,8 @@ use super::{
     failure::{explain, explain_commit},
     log_appends::group_size,
     presence::Presence,
+    transaction::Transaction,
 };
-use crate::row::{self, EntryRow};
 use crate::{
     append::Append,
     change_queue::{ChangeQueue, QueuedChanges, Reply},
@@ -210,8 +209,9 @@ impl Committer {
             Some(connection) => connection,
             none => none.insert(self.options.connect().await.map_err(batch_error)?),
         };
+        let versions = batch.iter().map(Change::versions).sum();
         let mut transaction =
-            Transaction::begin(connection, now, batch).await.map_err(batch_error)?;
+            Transaction::begin(connection, now, versions).await.map_err(batch_error)?;
         let applied = apply_all(batch, &mut transaction).await;
         applied.map_err(|error| BatchError::Change(explain(error)))?;
         transaction.commit().await.map_err(|error| match explain_commit(error) {
@@ -269,131 +269,6 @@ async fn apply_all(
 fn reply_all(batch: Vec<Change>, committed: &Result<(), StoreError>) {
     for change in batch {
         change.reply(committed.clone());
-    }
-}
-
-/// The transaction of a batch.
-pub(super) struct Transaction<'a> {
-    pub(super) connection: &'a mut SqliteConnection,
-    pub(super) now: Timestamp,
-    last_version: i64,
-}
-
-impl<'a> Transaction<'a> {
-    /// Acquires the write lock of the file, and reserves versions for the batch.
-    async fn begin(
-        connection: &'a mut SqliteConnection,
-        now: Timestamp,
-        batch: &[Change],
-    ) -> Result<Self, sqlx::Error> {
-        const TAKE_VERSIONS: &str = "UPDATE rockbot_counter SET last = last + ?1 RETURNING last";
-        let writes: usize = batch.iter().map(Change::versions).sum();
-        let writes = i64::try_from(writes).unwrap_or(i64::MAX);
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-        if writes == 0 {
-            return Ok(Self { connection, now, last_version: 0 });
-        }
-        let (last,): (i64,) =
-            sqlx::query_as(TAKE_VERSIONS).bind(writes).fetch_one(&mut *connection).await?;
-        Ok(Self { connection, now, last_version: last - writes })
-    }
-
-    async fn write(&mut self, write: &Write) -> Result<Written, sqlx::Error> {
-        const PUT: &str = "INSERT INTO rockbot_entries (key, value, version, expires_at) \
-             VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE \
-             SET value = excluded.value, version = excluded.version, \
-             expires_at = excluded.expires_at";
-        const PUT_IF_ABSENT: &str = "INSERT INTO rockbot_entries (key, value, version, expires_at) \
-             VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE \
-             SET value = excluded.value, version = excluded.version, \
-             expires_at = excluded.expires_at \
-             WHERE rockbot_entries.expires_at <= ?5";
-        const PUT_IF_VERSION: &str = "UPDATE rockbot_entries \
-             SET value = ?2, version = ?3, expires_at = ?4 \
-             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?5) AND version = ?6";
-        self.last_version += 1;
-        let version = Version::from_number(self.last_version);
-        let (statement, now, expected) = match write.expected {
-            Expected::Anything => (PUT, None, None),
-            Expected::Absent => (PUT_IF_ABSENT, Some(self.now), None),
-            Expected::Version(version) => (PUT_IF_VERSION, Some(self.now), Some(version)),
-        };
-        let mut query = sqlx::query(statement)
-            .bind(write.key.as_str())
-            .bind(&*write.value)
-            .bind(version.number())
-            .bind(write.ttl.map(|ttl| self.now.after(ttl).as_millis()));
-        if let Some(now) = now {
-            query = query.bind(now.as_millis());
-        }
-        if let Some(expected) = expected {
-            query = query.bind(expected.number());
-        }
-        match query.execute(&mut *self.connection).await?.rows_affected() {
-            0 => Ok(Written::Conflict(self.read(&write.key).await?)),
-            _ => Ok(Written::Done(version)),
-        }
-    }
-
-    async fn extend(
-        &mut self,
-        extensions: &[Extension],
-        ttl: Duration,
-    ) -> Result<Vec<Written>, sqlx::Error> {
-        const EXTEND: &str = "UPDATE rockbot_entries SET version = ?2, expires_at = ?3 \
-             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?4) AND version = ?5";
-        let mut outcomes = Vec::with_capacity(extensions.len());
-        for Extension { key, version: expected } in extensions {
-            self.last_version += 1;
-            let version = Version::from_number(self.last_version);
-            let query = sqlx::query(EXTEND)
-                .bind(key.as_str())
-                .bind(version.number())
-                .bind(self.now.after(ttl).as_millis())
-                .bind(self.now.as_millis())
-                .bind(expected.number());
-            outcomes.push(match query.execute(&mut *self.connection).await?.rows_affected() {
-                0 => Written::Conflict(self.read(key).await?),
-                _ => Written::Done(version),
-            });
-        }
-        Ok(outcomes)
-    }
-
-    async fn remove(&mut self, key: &Key, expected: Expected) -> Result<bool, sqlx::Error> {
-        const REMOVE: &str = "DELETE FROM rockbot_entries WHERE key = ?1 \
-             AND (expires_at IS NULL OR expires_at > ?2) AND (?3 IS NULL OR version = ?3)";
-        let version = match expected {
-            Expected::Anything => None,
-            Expected::Version(version) => Some(version.number()),
-            Expected::Absent => return Ok(false),
-        };
-        let query = sqlx::query(REMOVE).bind(key.as_str()).bind(self.now.as_millis()).bind(version);
-        Ok(query.execute(&mut *self.connection).await?.rows_affected() > 0)
-    }
-
-    async fn sweep(&mut self, limit: usize) -> Result<u64, sqlx::Error> {
-        const SWEEP: &str = "DELETE FROM rockbot_entries WHERE key IN (\
-             SELECT key FROM rockbot_entries WHERE expires_at <= ?1 LIMIT ?2)";
-        let query = sqlx::query(SWEEP)
-            .bind(self.now.as_millis())
-            .bind(i64::try_from(limit).unwrap_or(i64::MAX));
-        Ok(query.execute(&mut *self.connection).await?.rows_affected())
-    }
-
-    async fn read(&mut self, key: &Key) -> Result<Option<Entry>, sqlx::Error> {
-        const GET: &str = "SELECT value, version, expires_at FROM rockbot_entries \
-             WHERE key = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
-        let row: Option<EntryRow> = sqlx::query_as(GET)
-            .bind(key.as_str())
-            .bind(self.now.as_millis())
-            .fetch_optional(&mut *self.connection)
-            .await?;
-        Ok(row.map(row::entry))
-    }
-
-    async fn commit(self) -> Result<(), sqlx::Error> {
-        sqlx::query("COMMIT").execute(self.connection).await.map(drop)
     }
 }
 

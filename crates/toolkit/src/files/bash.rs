@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use rockbot_child::{Pipes, ProcessGroup};
 use rockbot_tools::{
     Executed, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
+    parse_arguments,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -178,7 +179,7 @@ impl Tool for Bash {
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let arguments: Arguments = definition::arguments(arguments)?;
+            let arguments: Arguments = parse_arguments(arguments)?;
             self.run(&arguments, context).await
         })
     }

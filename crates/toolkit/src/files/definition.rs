@@ -1,7 +1,6 @@
-//! Definitions and arguments of the file tools.
+//! Definitions of the file tools.
 
-use rockbot_tools::{ToolFailure, ToolHints, ToolRegistration, ToolSource};
-use serde::de::DeserializeOwned;
+use rockbot_tools::{ToolHints, ToolRegistration, ToolSource};
 use serde_json::{Value, json};
 
 /// Returns the registration of a file tool. `properties` are the schemas of the arguments.
@@ -33,8 +32,4 @@ pub(super) fn registration(
 /// Returns the hints of a tool that changes files and has no other effect.
 pub(super) const fn changes_files(idempotent: bool) -> ToolHints {
     ToolHints { read_only: false, destructive: true, idempotent, open_world: false }
-}
-
-pub(super) fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolFailure> {
-    serde_json::from_value(arguments).map_err(|error| ToolFailure::invalid(error.to_string()))
 }

@@ -3,12 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult};
+use rockbot_tools::{
+    Tool, ToolContext, ToolFailure, ToolRegistration, ToolResult, parse_arguments,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    definition,
     root::Root,
     stop::{StopCondition, run_blocking},
 };
@@ -40,7 +41,7 @@ where
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
         Box::pin(async move {
-            let arguments: A = definition::arguments(arguments)?;
+            let arguments: A = parse_arguments(arguments)?;
             let (root, limit, run) = (Arc::clone(&self.root), self.limit, self.run);
             run_blocking(context, move |stop| run(&root, &arguments, limit, stop)).await
         })

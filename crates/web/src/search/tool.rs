@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rockbot_tools::{
-    CallPolicy, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult, ToolSource,
+    CallPolicy, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolResult,
+    ToolSource, parse_arguments,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -84,8 +85,7 @@ impl WebSearch {
     }
 
     fn query(&self, arguments: Value) -> Result<SearchQuery, ToolFailure> {
-        let Arguments { query, count, freshness } = serde_json::from_value(arguments)
-            .map_err(|error| ToolFailure::invalid(error.to_string()))?;
+        let Arguments { query, count, freshness } = parse_arguments(arguments)?;
         let words: Vec<&str> = query.split_whitespace().collect();
         if words.is_empty() {
             return Err(ToolFailure::invalid("query has no words; say what to search for"));

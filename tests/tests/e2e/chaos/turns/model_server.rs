@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     task::JoinSet,
 };
 
@@ -38,18 +38,10 @@ pub(super) struct SeenRequests {
 
 impl ModelServer {
     pub(super) async fn start(timeline: Arc<Timeline>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
         let seen = Arc::<Mutex<SeenRequests>>::default();
         let recorded = seen.clone();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, recorded.clone(), timeline.clone()));
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        let reply = move |stream| serve(stream, recorded.clone(), timeline.clone());
+        let (port, tasks) = http::serve_connections(reply).await;
         Self { port, seen, _tasks: tasks }
     }
 
