@@ -7,11 +7,13 @@ use std::{
 
 use futures_util::FutureExt;
 use rockbot_agent::{Approvals, DelegationOptions};
+use rockbot_bus::MemoryBus;
 use rockbot_contracts::{
     AgentReply, ApprovalAnswer, ApprovalDecision, ConversationRequest, ConversationResponse,
     ReplyBody, TaskState, user::TurnOutcome,
 };
 use rockbot_llm::ChatRequest;
+use rockbot_store::{Key, Lease};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ApprovalSection;
 use serde_json::json;
@@ -196,6 +198,37 @@ async fn another_process_continues_a_sub_agent_and_passes_its_result_on_once() {
     assert_eq!(usage.session.model_calls, all as u64);
     let again = tokio::time::timeout(Duration::from_secs(3), follow_ups.next()).await;
     assert!(again.is_err(), "{again:?}");
+}
+
+#[tokio::test]
+async fn embedded_agent_continues_sub_agents_of_a_process_that_just_died() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::gated(1, &gate);
+    let served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, _follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    wait_until("it runs", || model.requests(true).len() == 1).await;
+    let task = tasks(&client).await.remove(0);
+    drop(served);
+    // The lease of the process is left, for its last seconds.
+    let (store, ttl) = (fleet.stores.store.clone(), Duration::from_secs(2));
+    let key = ["conversation-owners", "tester", task.task_session_id.as_str()];
+    let lease = Key::new(key).unwrap();
+    let _left = within_timeout("the lease", async {
+        loop {
+            match Lease::acquire(store.clone(), lease.clone(), "dead", ttl).await {
+                Ok(lease) => return lease,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    let later = Fleet { bus: Arc::new(MemoryBus::new()), ..fleet };
+    let _served = later.serve(later.agent(&model, &[])).await;
+    let (client, mut follow_ups) = later.client("later").await;
+    gate.add_permits(1);
+    assert_eq!(say(&client, "hello").await.0, "Started.");
+    assert_eq!(follow_up(&mut follow_ups).await.1, "All parts are done.");
 }
 
 #[tokio::test]
