@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    frame::{self, awaited_question, awaited_text, one_line},
+    frame::{self, awaited_failure, awaited_question, awaited_text, one_line},
     handing_over::HandingOver,
     peers::Peers,
     record::{NewWork, PeerTask, TaskKind, TaskRecord},
@@ -317,11 +317,7 @@ fn awaited(record: &TaskRecord, peer: &PeerTask) -> Result<ToolResult, ToolFailu
     match record.state {
         TaskState::Completed => Ok(ToolResult::text(awaited_text(record, peer))),
         TaskState::Cancelled => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
-        _ => Ok(ToolResult::error(format!(
-            "Agent '{}' did not do the task: {}",
-            peer.agent,
-            one_line(&record.result)
-        ))),
+        _ => Ok(ToolResult::error(awaited_failure(record, peer))),
     }
 }
 
