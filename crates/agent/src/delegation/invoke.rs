@@ -96,7 +96,7 @@ impl Delegation {
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
         let awaited_grant = {
             // The count and the new record must not be separated by another call.
-            let one = self.spawning.lock().await;
+            let one = self.lock_handovers(&context.session_id).await;
             match attached.store.get(&task).await? {
                 Some(known) if known.call != context.tool_call_id => {
                     return Err(ToolFailure::failed("the id of the task is taken; call again"));

@@ -1,10 +1,10 @@
 //! The record of handed over work.
 
 use rockbot_contracts::{
-    AgentName, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary,
-    ToolCallId, TraceContext, trace,
+    AgentName, Executed, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState,
+    TaskSummary, ToolCallId, TraceContext, trace,
 };
-use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext};
+use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext, scope::MAX_HANDOVERS};
 use serde::{Deserialize, Serialize};
 
 use super::handing_over::HandingOver;
@@ -295,6 +295,38 @@ impl TaskRecord {
     pub(super) fn asks_caller(&self) -> bool {
         let question = self.peer.as_ref().and_then(|peer| peer.question.as_ref());
         self.kind == TaskKind::Received && question.is_some()
+    }
+
+    /// Returns `true` if a process must work on it: its turn is open, or a late result was not passed on. Work that
+    /// waits for an answer to its question is continued when the answer arrives.
+    pub(super) fn is_to_continue(&self) -> bool {
+        let is_open = !self.state.is_terminal() && self.state != TaskState::InputRequired;
+        is_open || self.unread_late().is_some()
+    }
+
+    /// Returns the late result, if it was not passed on.
+    pub(super) fn unread_late(&self) -> Option<&LateResult> {
+        let late = self.peer.as_ref().and_then(|peer| peer.late.as_ref());
+        late.filter(|late| !late.is_folded)
+    }
+
+    /// Returns the number of handovers before it. Work waits for work of a higher level only.
+    pub(super) fn level(&self) -> usize {
+        match self.kind {
+            TaskKind::Subagent | TaskKind::Sent => 0,
+            TaskKind::Received => self.scope.agents.len().min(MAX_HANDOVERS),
+        }
+    }
+
+    /// Returns whether the turn of a received task ran.
+    pub(super) fn executed(&self) -> Executed {
+        let has_begun = self.peer.as_ref().is_some_and(|peer| peer.has_begun);
+        match (has_begun, self.spent == Spending::default()) {
+            (false, true) => Executed::No,
+            // It may have ended before its first step.
+            (true, true) => Executed::Unknown,
+            (_, false) => Executed::Yes,
+        }
     }
 
     /// Returns `true` if a turn of the conversation reads the result.

@@ -144,7 +144,7 @@ impl Delegation {
         let permit = tokio::select! {
             biased;
             () = closing.cancelled() => return Ok(None),
-            permit = self.permits.acquire() => Some(permit),
+            permit = self.permits[record.level()].acquire() => Some(permit),
             // Cancelled work needs no permit: it requests no model.
             () = self.cancel_requested(attached, running) => None,
             () = start_limit(&record) => {

@@ -1,8 +1,10 @@
 //! The handed over work of an agent.
 
 use std::{
+    array,
     collections::HashMap,
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -12,8 +14,8 @@ use rockbot_contracts::{
 };
 use rockbot_memory::WorkingMemory;
 use rockbot_store::StoreError;
-use rockbot_tools::ToolFailure;
-use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
+use rockbot_tools::{ToolFailure, scope::MAX_HANDOVERS};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -27,6 +29,9 @@ use super::{
     store::TaskStore,
 };
 use crate::conversation::{ConversationError, Conversations};
+
+/// Number of locks that the conversations share.
+const HANDOVER_LOCKS: usize = 64;
 
 /// Handed over work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
 /// work, lists and cancels it, and passes results on to the conversation or the agent that handed it over.
@@ -46,9 +51,11 @@ pub struct Delegation {
     /// Work that this process does.
     running: Mutex<HashMap<TaskId, RunningState>>,
     pub(super) reports: Reports,
-    /// One at a time, so that the limit of a conversation is kept.
-    pub(super) spawning: AsyncMutex<()>,
-    pub(super) permits: Semaphore,
+    /// One handover of a conversation at a time, so that its limit is kept. Conversations share them by hash.
+    handovers: [AsyncMutex<()>; HANDOVER_LOCKS],
+    /// Permits to run turns, by [`TaskRecord::level`]. A turn that waits for an agent holds its permit: with permits
+    /// in common, agents that wait for each other would wait forever.
+    pub(super) permits: [Semaphore; MAX_HANDOVERS + 1],
     /// Notified when the record of work changes in this process.
     pub(super) changed: Notify,
 }
@@ -100,7 +107,7 @@ impl Delegation {
     /// Creates the handed over work of an agent that is created later.
     #[must_use]
     pub fn new(options: DelegationOptions) -> Arc<Self> {
-        let permits = Semaphore::new(options.most_tasks);
+        let permits = array::from_fn(|_| Semaphore::new(options.most_tasks));
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             options,
@@ -111,7 +118,7 @@ impl Delegation {
             turns: Mutex::default(),
             running: Mutex::default(),
             reports: Reports::default(),
-            spawning: AsyncMutex::default(),
+            handovers: array::from_fn(|_| AsyncMutex::default()),
             permits,
             changed: Notify::new(),
         })
@@ -163,6 +170,14 @@ impl Delegation {
     ) -> TurnGuard {
         self.turns.lock().insert(session.clone(), turn);
         TurnGuard { delegation: self.clone(), session: session.clone() }
+    }
+
+    /// Waits until no other call of the conversation hands work over.
+    pub(super) async fn lock_handovers(&self, session: &SessionId) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        session.hash(&mut hasher);
+        let index = usize::try_from(hasher.finish() % HANDOVER_LOCKS as u64).unwrap_or_default();
+        self.handovers[index].lock().await
     }
 
     pub(super) fn turn(&self, session: &SessionId) -> Option<HandingOver> {

@@ -280,6 +280,62 @@ async fn cancel_of_an_unknown_task_is_answered() {
     peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
+    assert_eq!(refusal.executed, Executed::Unknown, "its request may still arrive");
+}
+
+#[tokio::test]
+async fn cancelled_task_reports_whether_it_ran() {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| gated(&gate, "Done.");
+    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let peers = Peers::start().await.with_options(options).with("worker", plan).await;
+    let mut responses = peers.responses().await;
+    let worker = peers.agent("worker");
+    peers.request("worker", &task("runs", "Do it.")).await;
+    wait_until("it runs", || worker.model.asked().len() == 1).await;
+    peers.request("worker", &task("waits", "Do it.")).await;
+    within_timeout("two tasks", async {
+        while worker.tasks().await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for (id, expected) in [("waits", Executed::No), ("runs", Executed::Unknown)] {
+        let request = AgentTaskCancelRequest { task_id: TaskId::new(id).unwrap() };
+        peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+        let ended: AgentTaskError = next(&mut responses).await;
+        assert_eq!((ended.task_id.as_str(), ended.code), (id, AgentTaskErrorCode::Cancelled));
+        assert_eq!(ended.executed, expected, "{id}");
+    }
+    assert_eq!(worker.model.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn agents_that_wait_for_each_other_make_progress() {
+    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = |other: &'static str| {
+        let gate = gate.clone();
+        move |asked: &Asked| match asked.results.first() {
+            None if asked.user.contains("Do it.") => {
+                Planned::After(gate.clone(), Box::new(invoke(other, "Do a part.")))
+            }
+            None => Planned::Text("A part."),
+            Some(_) => Planned::Text("Both parts."),
+        }
+    };
+    let peers = Peers::start().await.with_options(options);
+    let peers = peers.with("a", plan("b")).await.with("b", plan("a")).await;
+    let mut responses = peers.responses().await;
+    peers.request("a", &task("one", "Do it.")).await;
+    peers.request("b", &task("two", "Do it.")).await;
+    let runs = |agent| peers.agent(agent).model.asked().len() == 1;
+    wait_until("each has its only permit", || runs("a") && runs("b")).await;
+    gate.add_permits(2);
+    for _ in 0..2 {
+        let result: AgentTaskResult = next(&mut responses).await;
+        assert_eq!(result.text(), "Both parts.");
+    }
 }
 
 #[tokio::test]
