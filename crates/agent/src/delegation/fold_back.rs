@@ -310,7 +310,7 @@ impl Delegation {
                     return self.with_retries(|| attached.store.keep(&kept)).await;
                 }
                 Delivered::Gone => break,
-                Delivered::Failed => sleep(POLL).await,
+                Delivered::Failed | Delivered::Unconfirmed => sleep(POLL).await,
             }
         }
         Ok(())

@@ -175,6 +175,7 @@ fn delivered(published: Result<(), PublishError>) -> Delivered {
     match published {
         Ok(()) => Delivered::Yes,
         Err(PublishError::Unroutable { .. }) => Delivered::Gone,
+        Err(PublishError::Unconfirmed { .. }) => Delivered::Unconfirmed,
         Err(error) => {
             debug!(%error, "message to another agent not published");
             Delivered::Failed

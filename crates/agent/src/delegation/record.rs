@@ -105,7 +105,10 @@ pub(super) struct PeerTask {
     /// The request was repeated after an error.
     #[serde(default)]
     pub(super) was_retried: bool,
-    /// The agent reported that it began.
+    /// A request was sent, and the bus did not confirm it.
+    #[serde(default)]
+    pub(super) was_unconfirmed: bool,
+    /// The agent that does the task reported that it began; or the turn of a received task may have begun.
     #[serde(default)]
     pub(super) has_begun: bool,
     /// A result after the time limit.
@@ -136,6 +139,7 @@ impl PeerTask {
             read_question: 0,
             is_awaited: false,
             was_retried: false,
+            was_unconfirmed: false,
             has_begun: false,
             late: None,
         }
@@ -376,6 +380,41 @@ pub(super) fn current_trace() -> Option<String> {
 /// Returns the conversation of handed over work.
 pub(super) fn session_of(kind: TaskKind, task: &TaskId) -> Option<SessionId> {
     SessionId::new(format!("{}{task}", kind.session_prefix())).ok()
+}
+
+/// Returns the record of a task at the agent `worker`, in a state.
+#[cfg(test)]
+pub(super) fn sent_record(state: TaskState) -> TaskRecord {
+    let task = TaskId::new("t").unwrap();
+    let (worker, message) = (AgentName::new("worker").unwrap(), MessageId::new("m").unwrap());
+    let call = ToolCallId::new("c").unwrap();
+    TaskRecord {
+        kind: TaskKind::Sent,
+        batch: call.clone(),
+        call,
+        root: TaskRoot {
+            session: SessionId::new("s").unwrap(),
+            message: message.clone(),
+            reply_to: None,
+            sender: None,
+            generation: 0,
+        },
+        description: "Find it.".to_owned(),
+        text: "Find it.".to_owned(),
+        state,
+        created: 0,
+        deadline: u64::MAX,
+        ended: None,
+        scope: RecordedScope { profiles: Vec::new(), agents: Vec::new() },
+        trace: None,
+        grant: BudgetLimits::default(),
+        spent: Spending::default(),
+        last_report: String::new(),
+        result: String::new(),
+        folded_by: None,
+        peer: Some(Box::new(PeerTask::new(worker, "ask".to_owned(), task.clone(), message))),
+        task,
+    }
 }
 
 #[cfg(test)]
