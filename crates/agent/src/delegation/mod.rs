@@ -19,6 +19,7 @@ mod frame;
 mod handing_over;
 mod intake;
 mod invoke;
+mod message_digest;
 mod options;
 mod peer_tools;
 mod peers;

@@ -85,7 +85,7 @@ impl Peers {
                 code,
                 message: record.result.clone(),
                 is_retryable: false,
-                executed: Executed::Yes,
+                executed: record.executed(),
                 usage: Some(record.spent),
             }),
             None => {

@@ -78,9 +78,12 @@ pub(super) struct PeerTask {
     pub(super) reply_to: Option<RoutingKey>,
     /// Id of the message that is sent, or was received, last.
     pub(super) message: MessageId,
-    /// Hashes of the messages that were received.
+    /// Hashes of the messages that were received, with their ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) received: Vec<String>,
+    /// Hashes of the contents of these messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) contents: Vec<String>,
     /// Structured data of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<serde_json::Value>,
@@ -131,6 +134,7 @@ impl PeerTask {
             reply_to: None,
             message,
             received: Vec::new(),
+            contents: Vec::new(),
             data: None,
             round: 0,
             question: None,

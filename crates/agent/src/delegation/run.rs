@@ -88,26 +88,33 @@ impl Delegation {
         running: &RunningTask,
         grant: Option<BudgetGrant>,
     ) -> Result<bool, StoreError> {
-        let task = &running.task;
-        let Some(mut record) = attached.store.get(task).await? else {
-            self.remove_marker(attached, running).await;
-            return Ok(true);
-        };
-        if !record.state.is_terminal() {
-            let ended = match record.kind {
-                TaskKind::Sent => self.await_agent(attached, running, grant).await?,
-                TaskKind::Subagent | TaskKind::Received => {
-                    self.work(attached, running, record, grant).await?
-                }
+        let (task, mut grant) = (&running.task, grant);
+        loop {
+            let Some(mut record) = attached.store.get(task).await? else {
+                self.remove_marker(attached, running).await;
+                return Ok(true);
             };
-            let Some(ended) = ended else { return Ok(false) };
-            record = ended;
+            if !record.state.is_terminal() {
+                let grant = grant.take();
+                let ended = match record.kind {
+                    TaskKind::Sent => self.await_agent(attached, running, grant).await?,
+                    TaskKind::Subagent | TaskKind::Received => {
+                        self.work(attached, running, record, grant).await?
+                    }
+                };
+                let Some(ended) = ended else { return Ok(false) };
+                record = ended;
+            }
+            if !self.pass_on(attached, &record).await? {
+                return Ok(false);
+            }
+            self.remove_marker(attached, running).await;
+            // Another process may have recorded an answer or a late result, whose marker was removed too. It sets
+            // the marker after the record, so that what is recorded from now on has one.
+            let recorded = attached.store.get(task).await?;
+            let Some(record) = recorded.filter(TaskRecord::is_to_continue) else { return Ok(true) };
+            attached.mark(&record).await?;
         }
-        if !self.pass_on(attached, &record).await? {
-            return Ok(false);
-        }
-        self.remove_marker(attached, running).await;
-        Ok(true)
     }
 
     /// Passes the result of ended work on: to the conversation that handed it over, or to the agent that asked
@@ -155,6 +162,9 @@ impl Delegation {
             let may_start = record.state == TaskState::Submitted;
             if may_start {
                 record.state = TaskState::Running;
+                if let Some(peer) = &mut record.peer {
+                    peer.has_begun = true;
+                }
             }
             may_start
         });
