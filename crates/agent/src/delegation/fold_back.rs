@@ -68,8 +68,11 @@ impl Delegation {
             let siblings = self.siblings(attached, record).await?;
             let all_ended = siblings.iter().all(|one| one.state.is_terminal());
             if all_ended || Instant::now() >= until {
-                let is_folded =
-                    |one: &TaskRecord| folds.iter().any(|fold| fold.tasks.contains(&one.task));
+                // Also by the call that handed it over.
+                let is_folded = |one: &TaskRecord| {
+                    one.folded_by.is_some()
+                        || folds.iter().any(|fold| fold.tasks.contains(&one.task))
+                };
                 let has_result =
                     |one: &TaskRecord| one.state.is_terminal() && one.state != TaskState::Cancelled;
                 let ready: Vec<_> =
@@ -155,10 +158,21 @@ impl Delegation {
         attached: &Attached,
         task: &TaskId,
     ) -> Result<bool, StoreError> {
-        let Some(record) = attached.store.get(task).await? else { return Ok(true) };
-        let late = record.peer.as_ref().and_then(|peer| peer.late.clone());
-        let Some(late) = late.filter(|late| !late.is_folded && record.folded_by.is_some()) else {
-            return Ok(true);
+        let closing = attached.host.closing();
+        let (record, late) = loop {
+            let changed = self.changed.notified();
+            let Some(record) = attached.store.get(task).await? else { return Ok(true) };
+            let Some(late) = record.unread_late().cloned() else { return Ok(true) };
+            if record.folded_by.is_some() {
+                break (record, late);
+            }
+            // The turn that reads that the time limit was over comes first.
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(false),
+                () = changed => {}
+                () = sleep(POLL) => {}
+            }
         };
         let Some(message) = FoldRecord::message_of(&["late", task.as_str()]) else {
             return Ok(true);

@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_contracts::{
     AgentCard, AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode,
     AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, ContentTrust,
-    Envelope, Executed, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskId, TaskMessage,
-    TaskPart, TaskState,
+    Envelope, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskId, TaskMessage, TaskPart,
+    TaskState,
     topology::{agent_response, agent_task, agent_task_cancel},
 };
 use rockbot_tools::BudgetLimits;

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{A2aRules, AgentDirectory};
+use rockbot_agent::{A2aRules, AgentDirectory, DelegationOptions};
 use rockbot_contracts::{
     AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult,
     AgentTaskState, AgentTaskStatusUpdate, Executed, ReplyBody, TaskId, TaskMessage, TaskState,
-    topology::{agent_response, agent_task_cancel},
+    topology::{agent_response, agent_task_cancel, discovery_announce},
 };
 use rockbot_store::{Clock, Stores};
 use rockbot_testkit::fixture::{assert_never, wait_until, within_timeout};
@@ -15,7 +15,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     harness::cancel,
-    peer_harness::{Asked, Peer, Peers, Planned, invoke, name, next, task},
+    peer_harness::{Asked, Peer, Peers, Planned, gated, invoke, name, next, task},
 };
 
 /// Asks `worker`, and reads its result.
@@ -55,7 +55,7 @@ fn task_of(record: &Value) -> TaskId {
 /// Starts agents whose caller handed a task to a worker that does not end it.
 async fn waiting_for_worker() -> Peers {
     let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    let plan = move |_: &Asked| gated(&gate, "Done.");
     let peers = Peers::start().await.with("caller", asks_worker).await;
     let peers = peers.with("worker", plan).await;
     peers.say("caller", "go").await;
@@ -130,6 +130,31 @@ async fn refused_requests_name_the_reason_and_send_nothing() {
 }
 
 #[tokio::test]
+async fn failure_that_the_call_returned_is_not_read_again() {
+    let invoke = |agent: &str| {
+        ("invoke_agent", json!({"agent_name": agent, "skill": "ask", "message": "Find it."}))
+    };
+    let plan = move |asked: &Asked| match asked.user.starts_with("go") && asked.results.is_empty() {
+        true => Planned::Calls(vec![invoke("ghost"), invoke("worker")]),
+        false => asks_worker(asked),
+    };
+    let peers = Peers::start().await.with("caller", plan).await;
+    let mut peers = peers.with("worker", |_| Planned::Text("It is under the table.")).await;
+    // It announced itself, and serves no tasks.
+    let ghost = A2aRules { expose: true, ..A2aRules::default() }.card(&name("ghost"), "");
+    peers.publish(discovery_announce(), &ghost, "ghost").await;
+    let directory = peers.agent("caller").directory.clone();
+    wait_until("it is known", || directory.get(&name("ghost")).is_some()).await;
+    peers.say("caller", "go").await;
+    let (tasks, _) = peers.follow_up().await;
+    assert_eq!(tasks.len(), 1);
+    let asked = peers.agent("caller").model.asked();
+    assert!(asked[1].results[0].contains("cannot be reached"), "{:?}", asked[1].results);
+    let read = &asked.last().unwrap().user;
+    assert!(read.contains("under the table") && !read.contains("ghost"), "{read}");
+}
+
+#[tokio::test]
 async fn loops_are_refused_without_a_model_call() {
     // The worker hands the task back.
     let peers = Peers::start().await.with("caller", asks_worker).await;
@@ -186,7 +211,7 @@ async fn repeated_request_runs_once() {
     let gate = Arc::new(Semaphore::new(0));
     let plan = {
         let gate = gate.clone();
-        move |_: &Asked| Planned::Gated(gate.clone(), "Done.")
+        move |_: &Asked| gated(&gate, "Done.")
     };
     let peers = Peers::start().await.with("worker", plan).await;
     let mut responses = peers.responses().await;
