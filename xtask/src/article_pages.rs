@@ -24,7 +24,7 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     install::once(&folder, &package, || {
         console::progress("article-pages", format_args!("downloading {package}"));
         let log = folder.with_extension("install.log");
-        process::run_quietly(
+        process::run_installer(
             Command::new(python::program(&environment, "python"))
                 .args(["-m", "pip", "download", "--disable-pip-version-check", "--no-input"])
                 .args(["--no-deps", "--no-binary", NAME, "--dest"])

@@ -2,10 +2,11 @@
 //!
 //! Valid values are in `helm/examples` and `helm/tests/values`; the objects rendered from them are in
 //! `helm/tests/snapshots`. Invalid values are in `helm/tests/refused`, each with a first line that
-//! contains the expected error.
+//! contains the expected error. Values in `helm/tests/notes` name the expected notes.
 
 mod calls;
 mod cluster;
+mod notes;
 mod objects;
 mod pool_isolation;
 mod pools;
@@ -62,6 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     values_table::check(options.accept)?;
     lint(&helm, &cases)?;
     check_refused(&helm)?;
+    notes::check(&helm)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     for case in &cases {
         let rendered = rendered(&helm, &case.values)
@@ -170,8 +172,12 @@ fn lint(helm: &Path, cases: &[Case]) -> Result<()> {
 
 /// Returns `helm template` for release and namespace `rockbot`, which the examples assume.
 fn template(helm: &Path, values: &Path) -> Command {
+    template_of(helm, &chart(), values)
+}
+
+fn template_of(helm: &Path, chart: &Path, values: &Path) -> Command {
     let mut command = Command::new(helm);
-    command.args(["template", "rockbot"]).arg(chart());
+    command.args(["template", "rockbot"]).arg(chart);
     command.args(["--namespace", "rockbot", "--values"]).arg(values);
     command
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask compose`: checks of `deploy/compose`.
 
+mod additions;
 mod checks;
 mod fleet;
 mod traces;

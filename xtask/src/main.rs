@@ -50,6 +50,10 @@ mod wrapper;
 #[path = "../../crates/testkit/src/broker.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod broker;
+#[cfg(test)]
+#[path = "../../crates/testkit/src/documented_commands.rs"]
+#[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
+mod documented_commands;
 #[path = "../../crates/testkit/src/mcp_comparison.rs"]
 #[allow(unreachable_pub, dead_code, reason = "a library's file; its users are the test crates")]
 mod mcp_comparison;
@@ -139,6 +143,26 @@ fn main() -> ExitCode {
         Err(error) => {
             console::failure(&error);
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn documented_tasks_exist() {
+        let commands = documented_commands::in_documents(workspace::root(), &["cargo xtask"]);
+        assert!(commands.len() > 40, "{} commands", commands.len());
+        for command in commands {
+            let words = command.words.iter().map(String::as_str);
+            if let Err(error) = Cli::try_parse_from(std::iter::once("cargo xtask").chain(words)) {
+                let is_task = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+                assert!(is_task, "{}: {error}", command.place);
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ fn github_document(node: &Node) -> Result<PathBuf> {
         console::progress("openapi-github", format_args!("downloading {GITHUB}"));
         let log = folder.with_extension("install.log");
         let pack = ["pack", "--silent", GITHUB, "--pack-destination"];
-        process::run_quietly(node.npm().args(pack).arg(&folder), &log)?;
+        process::run_installer(node.npm().args(pack).arg(&folder), &log)?;
         let mut unpack = Command::new("tar");
         unpack.arg("-xzf").arg(folder.join(GITHUB_ARCHIVE)).arg("-C").arg(&folder);
         process::run_quietly(unpack.arg(GITHUB_DOCUMENT), &log)

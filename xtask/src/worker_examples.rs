@@ -60,7 +60,7 @@ fn install_typescript(node: &Node, folder: &Path, sources: &Path) -> Result<()> 
             "--ignore-scripts",
             "--prefix",
         ]);
-        process::run_quietly(command.arg(folder), &folder.with_extension("install.log"))
+        process::run_installer(command.arg(folder), &folder.with_extension("install.log"))
     })?;
     let entries = fs::read_dir(sources);
     for entry in entries.with_context(|| format!("cannot read {}", sources.display()))? {

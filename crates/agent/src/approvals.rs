@@ -175,7 +175,7 @@ impl Approvals {
                 let parents = state.listeners.get(&parent.session).cloned();
                 parents.map(|listener| Listener { log, ..listener })
             }
-            (None, EntryPoint::UserTurn | EntryPoint::Feedback) => {
+            (None, EntryPoint::UserTurn) => {
                 let (user_session, progress) = (session.clone(), progress.clone());
                 Some(Listener { user_session, progress, log })
             }

@@ -255,8 +255,8 @@ impl Subscriber {
             .await
     }
 
-    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout, and 4.3 refuses it
-    /// for classic queues; the broker's setting `consumer_timeout` applies to them.
+    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout and applies its setting
+    /// `consumer_timeout`; 4.3 refuses the argument for classic queues, and limits no delivery of theirs.
     fn consumer_arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         let Subscription { queue, settle_timeout, .. } = &self.subscription;

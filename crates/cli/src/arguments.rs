@@ -5,6 +5,8 @@ mod agents;
 mod bench;
 mod context;
 mod dlq;
+#[cfg(test)]
+mod documented;
 mod gateway;
 mod init;
 mod mcp;

@@ -143,7 +143,7 @@ impl Conversation {
             };
             let reply = reply.or_exit(exit::TEMPORARY)?;
             turn.print(&reply.body, replies.lost(), &mut log)?;
-            background.count_start(&reply.body);
+            background.observe(&reply.body);
             match &reply.body {
                 ReplyBody::ApprovalAsked { .. } => turn.decide(&reply.body, interrupts).await?,
                 ReplyBody::Answer { outcome, .. } => return Ok(turn.end(Some(*outcome))),
@@ -187,7 +187,7 @@ impl Conversation {
         &self,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
-        while self.background.lock().await.is_open() {
+        while self.expects_results().await {
             tokio::select! {
                 reply = self.next_background() => self.show(&reply.body).await?,
                 () = follow_ups::idle_for(RESULT_LIMIT, async || self.has_running_tasks().await) => {
@@ -203,6 +203,14 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    async fn expects_results(&self) -> bool {
+        let (is_open, has_started) = {
+            let background = self.background.lock().await;
+            (background.is_open(), background.has_started())
+        };
+        is_open || (has_started && self.has_running_tasks().await)
     }
 
     /// Returns whether work that this conversation handed over runs. An agent that cannot tell has none.

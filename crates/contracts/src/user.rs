@@ -285,7 +285,7 @@ pub enum ReplyBody {
     /// A further answer, on the results of handed over work. Not a reply to a waiting message. One that
     /// arrives again has the same `inReplyTo`.
     FollowUp {
-        /// The work.
+        /// The ended work; empty for an answer to an agent's question.
         task_ids: Vec<TaskId>,
         /// Text of the answer.
         text: String,

@@ -175,21 +175,17 @@ impl ToolProfile {
     }
 }
 
-/// Reason why a turn starts. Each has a profile, including those that this build does not start yet.
+/// Reason why a turn starts. Each has a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryPoint {
     /// Message of a user.
     UserTurn,
-    /// Feedback of a user on an answer.
-    Feedback,
     /// Work handed over by another agent's model.
     Subagent,
     /// Due scheduled task.
     ScheduledTask,
     /// Result from another agent.
     A2aResult,
-    /// Progress report from another agent.
-    A2aStatus,
     /// Error from another agent.
     A2aError,
     /// Request for input from another agent.
@@ -204,13 +200,11 @@ pub enum EntryPoint {
 
 impl EntryPoint {
     /// All entry points.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 9] = [
         Self::UserTurn,
-        Self::Feedback,
         Self::Subagent,
         Self::ScheduledTask,
         Self::A2aResult,
-        Self::A2aStatus,
         Self::A2aError,
         Self::A2aInputRequired,
         Self::LateA2aReply,
@@ -228,15 +222,13 @@ impl EntryPoint {
     #[must_use]
     pub fn profile(self) -> &'static ToolProfile {
         match self {
-            Self::UserTurn | Self::Feedback => ToolProfile::main(),
+            Self::UserTurn => ToolProfile::main(),
             Self::Subagent => ToolProfile::subagent(),
             Self::A2aTask => ToolProfile::peer(),
             Self::ScheduledTask | Self::SubagentResult => ToolProfile::scheduled(),
-            Self::A2aResult
-            | Self::A2aStatus
-            | Self::A2aError
-            | Self::A2aInputRequired
-            | Self::LateA2aReply => ToolProfile::a2a_synthesis(),
+            Self::A2aResult | Self::A2aError | Self::A2aInputRequired | Self::LateA2aReply => {
+                ToolProfile::a2a_synthesis()
+            }
         }
     }
 }
@@ -288,7 +280,6 @@ mod tests {
     fn turns_on_messages_of_agents_call_no_agent() {
         for entry in [
             EntryPoint::A2aResult,
-            EntryPoint::A2aStatus,
             EntryPoint::A2aError,
             EntryPoint::A2aInputRequired,
             EntryPoint::LateA2aReply,
@@ -307,7 +298,7 @@ mod tests {
     #[test]
     fn only_user_turns_get_main_profile() {
         for entry in EntryPoint::ALL {
-            let by_user = matches!(entry, EntryPoint::UserTurn | EntryPoint::Feedback);
+            let by_user = entry == EntryPoint::UserTurn;
             assert_eq!(entry.profile().name() == "Main", by_user, "{entry:?}");
         }
     }

@@ -26,8 +26,12 @@
 {{- regexMatch "^[A-Za-z0-9_-]+$" . | ternary . (toJson .) -}}
 {{- end }}
 
-{{- /* The file; empty without both. Argument: the values of the process. */ -}}
+{{- /* The file; empty without both. The keys of config that are in no section must be first.
+       Argument: the values of the process. */ -}}
 {{- define "rockbot.config" -}}
+{{- with .config }}
+{{- printf "%s\n" (trimSuffix "\n" .) }}
+{{- end }}
 {{- range $section, $keys := .settings }}
 {{- printf "[%s]\n" $section }}
 {{- range $key, $value := $keys }}
@@ -36,7 +40,6 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- .config }}
 {{- end }}
 
 {{- /* Sections of settings that config has too: TOML permits a section once. Arguments: key, values. */ -}}

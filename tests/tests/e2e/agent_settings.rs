@@ -1,12 +1,14 @@
 //! Settings of agents: aliases of tools, trusted hints, tiers of models, and servers that a model adds.
 
 use rockbot_testkit::mcp_servers::McpPeer;
+use rustix::process::Signal;
 use serde_json::json;
 use tokio::process::Command;
 
 use crate::{
     fleet::{Fleet, assert_contains},
     process::{Exit, Running},
+    stdio_server,
 };
 
 /// Script of a model that reads a file by another name of the tool.
@@ -171,4 +173,87 @@ async fn model_of_embedded_fleet_adds_server_where_permitted() {
     };
     assert_contains(&chat("true").await.stdout, &["Added: {", r#""added":"added""#]);
     assert_contains(&chat("false").await.stdout, &["(tool failed: tool not found"]);
+}
+
+/// Script of a model that adds a server in its first turn and removes it in its second.
+const ADDS_AND_REMOVES: &str = r#"
+[[turn]]
+when = "add"
+[[turn.call]]
+name = "mcp_register_server"
+arguments = { server_name = "added", command = "python3", arguments = ["server.py"] }
+[[turn]]
+text = "{{result.mcp_register_server}}"
+
+[[turn]]
+when = "remove"
+[[turn.call]]
+name = "mcp_unregister_server"
+arguments = { server_name = "added" }
+[[turn]]
+text = "{{result.mcp_unregister_server}}"
+"#;
+
+#[tokio::test]
+async fn model_adds_and_removes_server_of_a_bridge_that_allows_it() {
+    let fleet = fleet();
+    fleet.write("server.py", crate::mcp_settings::SERVER);
+    let allowed = [
+        ("ROCKBOT_MCP__ALLOW_REGISTRATION", "true"),
+        ("ROCKBOT_MCP__ALLOWED_COMMANDS", r#"["python3"]"#),
+    ];
+    let _bridge = fleet.bridge_with("bridge-1", &json!({}), &allowed).await;
+    let start = async |may_register: &str| {
+        let mut agent = agent(&fleet, ADDS_AND_REMOVES);
+        agent.env("ROCKBOT_MCP__REGISTER", may_register);
+        let mut agent = Running::start(agent);
+        agent.expect_log("ready").await;
+        agent
+    };
+    let refusing = start("false").await;
+    let refused = fleet.run(&["chat", "add"]).await;
+    assert_contains(&refused.stdout, &["(tool failed: tool not found"]);
+    refusing.send(Signal::TERM);
+    refusing.wait().await.assert_code(0);
+
+    let _agent = start("true").await;
+    assert_contains(&fleet.run(&["chat", "add"]).await.stdout, &[r#""added":"added""#]);
+    let called = fleet.run(&["mcp", "call", "added", "quick"]).await;
+    called.assert_code(0);
+    assert_contains(&called.stdout, &["quick"]);
+    assert_contains(&fleet.run(&["chat", "remove"]).await.stdout, &["The server is removed."]);
+    fleet.run(&["mcp", "call", "added", "quick"]).await.assert_code(69);
+}
+
+/// Script of a model that calls a tool of an MCP server.
+const CALLS_A_SERVER: &str = r#"
+[[turn]]
+[[turn.call]]
+name = "crm__find"
+arguments = {}
+
+[[turn]]
+text = "[{{result.crm__find}}]"
+"#;
+
+#[tokio::test]
+async fn hints_of_server_lift_no_approval_rule() {
+    let fleet = fleet();
+    // The server claims that its tools are read-only.
+    let servers =
+        json!({"crm": stdio_server::entry(&json!({"find": stdio_server::text("found")}))});
+    let _bridge = fleet.bridge("bridge-1", &servers).await;
+    for (policy, expected) in [("deny", "not permitted: this call is denied"), ("allow", "[found]")]
+    {
+        let config = format!(
+            "[approval]\npolicy = {policy:?}\n[[approval.rules]]\nread_only = true\npolicy = \"allow\"\n"
+        );
+        let config = fleet.write("agent.toml", &config);
+        let mut agent = agent(&fleet, CALLS_A_SERVER);
+        agent.arg("--config").arg(config);
+        let (agent, chat) = fleet.chat_with(agent).await;
+        assert_contains(&chat.stdout, &[expected]);
+        agent.send(Signal::TERM);
+        agent.wait().await.assert_code(0);
+    }
 }

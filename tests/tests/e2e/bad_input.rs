@@ -4,16 +4,19 @@ use std::{fs, sync::Arc};
 
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
-    ToolInvokeRequest, ToolInvokeResponse,
+    ContentTrust, Envelope, Executed, InstanceId, Message, QueueSpec, SessionId, ToolCallId,
+    ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
+    ToolRegistration, ToolSource,
     json::Limits,
-    topology::{ReplyAddress, tool_invoke},
+    topology::{ReplyAddress, tool_catalog_announce, tool_catalog_refresh, tool_invoke},
 };
 use rockbot_testkit::fixture::{assert_never, key, next_delivery, reply_address, within_timeout};
 use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::{
-    fleet::{Fleet, ProcessGroup},
+    fleet::{Fleet, ProcessGroup, assert_contains},
     process::Running,
 };
 
@@ -218,4 +221,72 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
     };
     client.assert_rejected("a reply", Envelope::from_payload(&reply), "ToolError").await;
     assert_serving(&fleet, &mut handler).await;
+}
+
+/// Returns a schema whose references unfold to 4^30 alternatives.
+fn exponential_schema() -> Value {
+    let mut definitions = serde_json::Map::new();
+    for number in 0..30 {
+        let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
+        definitions.insert(format!("d{number}"), json!({"anyOf": [next, next, next, next]}));
+    }
+    definitions.insert("d30".to_owned(), json!({"type": "string"}));
+    let parameters = json!({"x": {"$ref": "#/$defs/d0"}});
+    json!({"type": "object", "properties": parameters, "$defs": definitions})
+}
+
+/// Announces a tool on each request for announcements.
+async fn announce_on_request(bus: Arc<dyn Bus>, tool: ToolRegistration) -> JoinHandle<()> {
+    let instance = InstanceId::generate();
+    let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &instance);
+    let mut requests = bus.consume(Subscription::on_receipt(queue, 16)).await.expect("subscribed");
+    let catalog = ToolCatalog {
+        handler: "hostile".to_owned(),
+        instance,
+        fingerprint: ToolCatalog::fingerprint_of(std::slice::from_ref(&tool)),
+        tools: vec![tool],
+        removed: Vec::new(),
+        version: None,
+        load: None,
+        invoke_key: None,
+        instructions: Vec::new(),
+        guides: Vec::new(),
+    };
+    tokio::spawn(async move {
+        while requests.next().await.is_some() {
+            let catalog = Envelope::from_payload(&catalog).with_trust(ContentTrust::System);
+            let catalog = Publication::announcement(tool_catalog_announce(), catalog);
+            bus.publish(catalog).await.expect("announced");
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schema_of_exponential_size_costs_its_own_tool_only() {
+    let fleet = Fleet::new();
+    let mut handler = fleet.handler("handler-1").await;
+    let bus = fleet.bus(|_| ()).await;
+    let tool = ToolRegistration {
+        name: "unfold".to_owned(),
+        label: None,
+        description: "Unfolds.".to_owned(),
+        tool_description: None,
+        parameters: exponential_schema(),
+        source: ToolSource::Files,
+        hints: ToolHints::default(),
+        timeout_ms: None,
+    };
+    let announcer = announce_on_request(bus, tool).await;
+
+    let listed = fleet.run(&["tools", "list"]).await;
+    listed.assert_code(0);
+    assert_contains(
+        &listed.stdout,
+        &["list_files", "tool unfold is announced and cannot be called"],
+    );
+    let called = fleet.run(&["tools", "call", "unfold", r#"{"x": 1}"#]).await;
+    called.assert_code(69);
+    assert_contains(&called.stderr, &["no handler is available for tool unfold"]);
+    assert_serving(&fleet, &mut handler).await;
+    announcer.abort();
 }

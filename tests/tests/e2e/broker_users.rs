@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::process::Command;
 
 use crate::{
     fleet::{Fleet, assert_contains},
@@ -118,4 +119,32 @@ async fn output_of_stopped_script_crosses_the_bus() {
     // First as progress, and again with the failure.
     assert_eq!(stopped.stderr.matches("begun").count(), 2, "{}", stopped.stderr);
     assert_contains(&stopped.stderr, &["stdout until then:\nbegun (timeout, executed: yes)"]);
+}
+
+/// Runs a script whose output ends in `head`, in a fleet or in this process, and returns the exit code of
+/// `rockbot`.
+async fn code_before_head(fleet: &Fleet, rockbot: &Command, file: &str) -> String {
+    let mut shell = Command::new("bash");
+    let line = format!(
+        "{:?} script run {file} | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}",
+        rockbot.as_std().get_program()
+    );
+    let variables = rockbot.as_std().get_envs();
+    shell.args(["-c", &line]).current_dir(fleet.path("")).env_clear();
+    shell.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+    let exit = Running::start(shell).wait().await;
+    exit.assert_code(0);
+    exit.stdout.trim().to_owned()
+}
+
+#[tokio::test]
+async fn script_before_head_keeps_its_exit_code() {
+    let fleet = Fleet::new();
+    fleet.write("fails.py", "print('x\\n' * 100_000, flush=True)\nraise ValueError('no')\n");
+    fleet.write("works.py", "print('x\\n' * 100_000)\n");
+    let _handler = fleet.handler_with("handler-1", &[("ROCKBOT_SCRIPTS__RUNNER", "local")]).await;
+    for rockbot in [fleet.program("rockbot"), fleet.program_without_bus("rockbot")] {
+        assert_eq!(code_before_head(&fleet, &rockbot, "fails.py").await, "1");
+        assert_eq!(code_before_head(&fleet, &rockbot, "works.py").await, "0");
+    }
 }

@@ -109,6 +109,69 @@ async fn twenty_hung_tools_leave_calls_for_others() {
 }
 
 #[tokio::test]
+async fn weight_reserves_more_calls_for_a_tool() {
+    let site = Site::start([("/hang", vec![Reply::Hang]), ("/status", vec![Reply::Hang])]).await;
+    let fleet = Fleet::new();
+    let settings = [
+        ("ROCKBOT_HANDLER__CONCURRENCY", "64"),
+        ("ROCKBOT_HANDLER__BACKLOG", "256"),
+        ("ROCKBOT_HANDLER__TOOLS__STATUS__WEIGHT", "20"),
+    ];
+    let _handler = handler(&fleet, &site, &settings).await;
+    let hanging = caller(&fleet, "hanging", Duration::from_secs(300)).await;
+    let mut calls = JoinSet::new();
+    for number in 0..HANGING {
+        for _ in 0..4 {
+            let caller = hanging.clone();
+            calls.spawn(async move { caller.call(&format!("hang{number}"), json!({})).await });
+        }
+    }
+    // Of 64 calls, 32 are common and 32 reserved: one for each of the 21 tools, and the rest by weight, half
+    // of it for `status`.
+    let (hung, reserved) = (32 + HANGING, 6);
+    wait_until("the hung calls", || site.requests("/hang").len() >= hung).await;
+    let other = caller(&fleet, "other", Duration::from_secs(300)).await;
+    let mut others = JoinSet::new();
+    for _ in 0..reserved {
+        let caller = other.clone();
+        others.spawn(async move { caller.call("status", json!({})).await });
+    }
+    wait_until("the calls of status", || site.requests("/status").len() == reserved).await;
+    assert_eq!(site.requests("/hang").len(), hung, "hung tools took reserved permits");
+    calls.abort_all();
+    others.abort_all();
+}
+
+#[tokio::test]
+async fn waiting_calls_of_a_queue_leave_calls_for_others() {
+    let site = Site::start([
+        ("/hang", vec![Reply::Hang]),
+        ("/status", vec![Reply::json(&json!({"state": "fine"}))]),
+    ])
+    .await;
+    let fleet = Fleet::new();
+    let settings = [
+        ("ROCKBOT_HANDLER__QUEUES__SLOW__TOOLS", r#"["hang0", "hang1", "hang2"]"#),
+        ("ROCKBOT_HANDLER__QUEUES__SLOW__CONCURRENCY", "1"),
+    ];
+    let _handler = handler(&fleet, &site, &settings).await;
+    let hanging = caller(&fleet, "hanging", Duration::from_secs(300)).await;
+    let mut calls = JoinSet::new();
+    for number in (0..3).flat_map(|number| [number; CONCURRENCY]) {
+        let caller = hanging.clone();
+        calls.spawn(async move { caller.call(&format!("hang{number}"), json!({})).await });
+    }
+    site.wait_for_request("/hang").await;
+    let other = caller(&fleet, "other", Duration::from_secs(60)).await;
+    for _ in 0..CONCURRENCY {
+        let status = other.call("status", json!({})).await.expect("a result");
+        assert!(status.to_text().contains("fine"), "{}", status.to_text());
+    }
+    assert_eq!(site.requests("/hang").len(), 1, "the tools share one call");
+    calls.abort_all();
+}
+
+#[tokio::test]
 async fn tool_timeout_of_handler_ends_calls_of_all_tools() {
     let site = Site::start([("/hang", vec![Reply::Hang]), ("/status", vec![Reply::Hang])]).await;
     let fleet = Fleet::new();

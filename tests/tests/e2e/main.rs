@@ -23,6 +23,8 @@ mod broker_outage;
 #[cfg(test)]
 mod broker_users;
 #[cfg(test)]
+mod call_logs;
+#[cfg(test)]
 mod caller;
 #[cfg(test)]
 mod calls;
@@ -73,6 +75,8 @@ mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
 #[cfg(test)]
+mod model_audio;
+#[cfg(test)]
 mod model_images;
 #[cfg(test)]
 mod model_server;
@@ -95,9 +99,13 @@ mod rolling_restart;
 #[cfg(test)]
 mod scripted_server;
 #[cfg(test)]
+mod services;
+#[cfg(test)]
 mod site;
 #[cfg(test)]
 mod soak;
+#[cfg(test)]
+mod stdio_server;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]

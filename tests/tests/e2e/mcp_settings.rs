@@ -64,6 +64,14 @@ async fn bridge(fleet: &Fleet, file: &Value, settings: &[(&str, &str)]) -> Runni
     running
 }
 
+/// Returns the servers of the fleet, for calls of an agent with this name.
+async fn gateway(fleet: &Fleet, agent: &str) -> Arc<BusGateway> {
+    let name = AgentName::new(agent).expect("a name");
+    let address = ReplyAddress::new(name, InstanceId::generate());
+    let requester = Arc::new(Requester::new(fleet.bus(|_| {}).await, address));
+    BusGateway::start(requester).await.expect("started")
+}
+
 #[tokio::test]
 async fn waiting_calls_of_a_queue_hold_no_running_place() {
     let fleet = Fleet::new();
@@ -106,6 +114,56 @@ async fn unknown_queue_of_servers_file_fails_the_start() {
     fleet.write("mcp.json", &file.to_string());
     start("rockbot-mcp-bridge", &["--check-config"]).await.assert_code(0);
     start("rockbot", &["mcp", "list"]).await.assert_code(0);
+    // The same kind of queue in TOML.
+    fleet.write("mcp.json", &json!({"mcpServers": servers}).to_string());
+    let config = fleet.write("bridge.toml", "[handler.queues.slow]\nconcurrency = 2\n");
+    let config = config.to_str().expect("a path");
+    start("rockbot-mcp-bridge", &["--check-config", "--config", config]).await.assert_code(0);
+}
+
+/// Calls `hang` of `hung` servers until the bridge runs no more of their calls, and then `quick` of another.
+async fn check_hung_servers(hung: usize) {
+    const CONCURRENCY: usize = 32;
+    let fleet = Fleet::new();
+    let names: Vec<_> = (0..hung).map(|number| format!("hung{number}")).collect();
+    let mut servers = json!({"other": server(&fleet, &json!({}))});
+    for name in &names {
+        servers[name] = server(&fleet, &json!({"requestTimeoutMs": 300_000}));
+    }
+    let concurrency = CONCURRENCY.to_string();
+    let settings = [("ROCKBOT_HANDLER__CONCURRENCY", concurrency.as_str())];
+    let _bridge = bridge(&fleet, &json!({"mcpServers": servers}), &settings).await;
+    let gateway = gateway(&fleet, "hanging").await;
+    let index = gateway.index();
+    let all_known = || names.iter().all(|name| index.borrow().get(name).is_some());
+    wait_until("the servers", || all_known() && index.borrow().get("other").is_some()).await;
+    let caller = Caller::new(fleet.bus(|_| {}).await, Duration::from_secs(300));
+    let mut calls = tokio::task::JoinSet::new();
+    for name in names.iter().flat_map(|name| std::iter::repeat_n(name, CONCURRENCY)) {
+        let (gateway, name) = (gateway.clone(), name.clone());
+        let context = caller.context("hang", Duration::from_secs(300));
+        calls.spawn(async move { gateway.call(&name, "hang", json!({}), &context).await });
+    }
+    // Half of the calls are common, and at least one is reserved for each server.
+    let hangs = || std::fs::read_to_string(fleet.path("hangs")).unwrap_or_default().lines().count();
+    wait_until("the hung calls", || hangs() >= hung.max(CONCURRENCY / 2)).await;
+    for _ in 0..5 {
+        let called = fleet.run(&["mcp", "call", "other", "quick"]).await;
+        called.assert_code(0);
+        assert_contains(&called.stdout, &["quick"]);
+    }
+    assert!(hangs() < CONCURRENCY, "hung servers took the reserved call of another");
+    calls.abort_all();
+}
+
+#[tokio::test]
+async fn two_hung_servers_leave_calls_for_others() {
+    check_hung_servers(2).await;
+}
+
+#[tokio::test]
+async fn five_hung_servers_leave_calls_for_others() {
+    check_hung_servers(5).await;
 }
 
 #[tokio::test]
@@ -160,14 +218,11 @@ async fn large_result_of_server_is_read_through_handler() {
     let file = json!({"mcpServers": {"one": server(&fleet, &json!({}))}});
     let _bridge = bridge(&fleet, &file, &[]).await;
     let _handler = fleet.handler("handler-1").await;
-    let bus = fleet.bus(|_| {}).await;
-    let address =
-        ReplyAddress::new(AgentName::new("caller").expect("a name"), InstanceId::generate());
-    let gateway = BusGateway::start(Arc::new(Requester::new(bus.clone(), address))).await;
-    let gateway = gateway.expect("started");
+    let gateway = gateway(&fleet, "caller").await;
     let index = gateway.index();
     wait_until("the server", || index.borrow().get("one").is_some()).await;
     let key = rockbot_contracts::topology::tool_invoke();
+    let bus = fleet.bus(|_| {}).await;
     let caller = Caller::with_tools("caller", bus, Duration::from_secs(60), [("tool_output", key)]);
     let mut context = caller.context("large", Duration::from_secs(60));
     let large = gateway.call("one", "large", json!({}), &context).await.expect("a result");

@@ -1,7 +1,10 @@
 //! Images in the results of tools, on their way to the model server.
 
+use std::time::Duration;
+
 use rockbot_testkit::mcp_servers::McpPeer;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     fleet::{Fleet, assert_contains},
@@ -10,6 +13,9 @@ use crate::{
     site::{Reply, Site},
     web::web_handler,
 };
+
+/// Time in which the agent discovers the tools of a server.
+const DISCOVERY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Offers the tools of all MCP servers under their own names.
 const DEFINITION: &str = r#"
@@ -72,12 +78,16 @@ async fn images_of_a_turn(reads_images: bool) -> (Vec<String>, String) {
     agent.expect_log("ready").await;
 
     // The agent discovers the server shortly after it is ready.
-    for _ in 0..100 {
-        let offered = fleet.run(&["tools", "list", "--agent", "assistant"]).await.stdout;
-        if ["read_file", "web_browse", "get-tiny-image"].iter().all(|tool| offered.contains(tool)) {
-            break;
+    let expected = ["read_file", "web_browse", "get-tiny-image"];
+    let discovered = async {
+        loop {
+            let offered = fleet.run(&["tools", "list", "--agent", "assistant"]).await.stdout;
+            if expected.iter().all(|tool| offered.contains(tool)) {
+                break;
+            }
         }
-    }
+    };
+    timeout(DISCOVERY_LIMIT, discovered).await.expect("the agent offers the tools in time");
     let chat = fleet.run(&["chat", "What do the three images show?"]).await;
     chat.assert_code(0);
     assert_contains(&chat.stdout, &["Three images."]);

@@ -67,6 +67,11 @@ impl Running {
         assert!(found, "{} did not print {expected:?}:\n{}", self.name, self.stdout.text());
     }
 
+    /// Returns standard output so far.
+    pub(crate) fn output(&self) -> String {
+        self.stdout.text()
+    }
+
     /// Waits for the log line with the address of the admin port.
     pub(crate) async fn admin_address(&mut self) -> String {
         self.expect_log("admin port listening").await;

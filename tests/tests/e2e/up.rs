@@ -5,6 +5,7 @@ use rustix::process::Signal;
 
 use crate::{
     agents::use_demo_script,
+    call_logs::{LEVEL, expect_lines},
     fleet::{Fleet, assert_contains},
     http,
     process::Running,
@@ -17,7 +18,7 @@ async fn up_serves_health_and_metrics_and_exports_traces() {
     let collector = Collector::start().await;
     let mut up = fleet.program("rockbot");
     up.arg("up")
-        .env("ROCKBOT_LOG__LEVEL", "info")
+        .env(LEVEL.0, LEVEL.1)
         .env("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")
         .env("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", collector.endpoint());
     use_demo_script(&mut up);
@@ -29,6 +30,7 @@ async fn up_serves_health_and_metrics_and_exports_traces() {
     assert_eq!(status, 200, "{body}");
 
     fleet.run(&["chat", "List this folder."]).await.assert_code(0);
+    expect_lines(&up, "list_files", "ok").await;
     let (status, metrics) = http::request(&address, "/metrics").await;
     assert_eq!(status, 200);
     assert_contains(

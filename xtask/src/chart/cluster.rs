@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 
 use super::calls::{Calls, Forward};
 use super::pool_isolation;
-use super::{chart, error_text, stdout};
+use super::{chart, error_text, output, stdout, text};
 use crate::{console, process, rockbot, workspace};
 
 const RELEASE: &str = "rockbot";
@@ -62,6 +62,7 @@ impl Fleet<'_> {
         self.step("install", self.release("install"))?;
         self.test()?;
         self.check_pools()?;
+        self.check_people()?;
         self.upgrade_under_load()?;
         self.test()?;
         let mut uninstall = self.helm();
@@ -127,6 +128,42 @@ impl Fleet<'_> {
         pool_isolation::check_key(&caller)?;
         pool_isolation::check_queue(&handler)?;
         pool_isolation::check_account(self.kubectl, NAMESPACE)
+    }
+
+    /// Checks what people see and set: dead letters and calls as their own users, agents that are tools, large
+    /// results, and a limit of the values.
+    fn check_people(&self) -> Result<()> {
+        console::progress("chart", "commands of people");
+        let forward = self.forward_broker()?;
+        let rockbot = |user: &str, arguments: &[&str]| -> Result<Output> {
+            let mut command = Command::new(workspace::program("rockbot")?);
+            command.args(arguments).env("ROCKBOT_BUS__URL", self.broker_url(&forward, user)?);
+            output(command.env("ROCKBOT_FLEET__POOLS", format!("{POOLS:?}")))
+        };
+        for (user, arguments, expected) in [
+            ("operator", &["dlq", "list"][..], &["tool.invoke", "tool.invoke.pool.web"][..]),
+            ("monitor", &["watch", "--json", "--for", "1"], &[]),
+            ("cli", &["agents"], &["assistant", "running", "reviewer", "tool of assistant"]),
+            ("cli", &["tools", "list", "--agent", "assistant"], &["agent__reviewer", "web_browse"]),
+            (
+                "cli",
+                &["tools", "call", "bash", r#"{"command":"seq 200000"}"#],
+                &[r#""handle":"out-"#],
+            ),
+        ] {
+            let output = rockbot(user, arguments)?;
+            let (shown, errors) = (text(&output.stdout), text(&output.stderr));
+            let line = arguments.join(" ");
+            ensure!(output.status.success(), "`rockbot {line}` failed as {user}:\n{shown}{errors}");
+            for part in expected {
+                ensure!(shown.contains(part), "`rockbot {line}` does not show {part}:\n{shown}");
+            }
+        }
+        // The time limit of bash in cluster.yaml.
+        let limited = rockbot("cli", &["tools", "call", "bash", r#"{"command":"sleep 50"}"#])?;
+        let errors = text(&limited.stderr);
+        ensure!(limited.status.code() == Some(75), "bash has no time limit:\n{errors}");
+        Ok(())
     }
 
     /// Upgrades and rolls back while calls are made. Each replaces every pod except those of the broker and the

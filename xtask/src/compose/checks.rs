@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::additions::{INSTANCE, PACKAGE};
 use super::fleet::{Fleet, GITHUB_TOKEN};
 use super::traces;
 use crate::broker::wait_before_poll;
@@ -37,6 +38,9 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("services mount their own secrets only", || secrets(fleet))?;
     step("only the pool web reaches other networks", || networks(fleet))?;
     step("the package index serves the handler", || package_index(fleet))?;
+    step("a script gets a package from the index", || package_of_a_script(fleet))?;
+    step("settings of the file of a service apply", || settings_file(fleet))?;
+    step("a large result is stored under a handle", || large_result(fleet))?;
     step("a tool call runs unprivileged", || tool_call(fleet))?;
     step("a command cannot read a key of the pool web", || keys_of_web(fleet))?;
     step("the queue of the pool web refuses other handlers", || queue_of_web(fleet))?;
@@ -150,6 +154,32 @@ fn package_index(fleet: &Fleet<'_>) -> Result<()> {
     let output = fleet.rockbot(&["tools", "call", "bash", &arguments])?;
     for expected in ["200", "HTTP Error 404", "writable"] {
         ensure!(output.contains(expected), "no {expected:?} in:\n{output}");
+    }
+    Ok(())
+}
+
+/// Runs a script with a package, once after its installation and once with the installed one.
+fn package_of_a_script(fleet: &Fleet<'_>) -> Result<()> {
+    let module = PACKAGE.replace('-', "_");
+    let script = format!("import {module}; print('value', {module}.VALUE)");
+    let arguments = serde_json::json!({"script": script, "pip_packages": [PACKAGE]}).to_string();
+    for _ in 0..2 {
+        let output = fleet.rockbot(&["tools", "call", "execute_python_script", &arguments])?;
+        ensure!(output.contains("value 42"), "the script has no package:\n{output}");
+    }
+    Ok(())
+}
+
+fn settings_file(fleet: &Fleet<'_>) -> Result<()> {
+    let described = fleet.rockbot(&["tools", "describe", "bash"])?;
+    ensure!(described.contains(INSTANCE), "no handler is called {INSTANCE}:\n{described}");
+    Ok(())
+}
+
+fn large_result(fleet: &Fleet<'_>) -> Result<()> {
+    let output = fleet.rockbot(&["tools", "call", "bash", "{\"command\":\"seq 200000\"}"])?;
+    for expected in ["\"handle\":\"out-", "\"lines\":200000"] {
+        ensure!(output.contains(expected), "no {expected} in:\n{output}");
     }
     Ok(())
 }

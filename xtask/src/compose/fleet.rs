@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::{Tool, folder};
+use super::{Tool, additions, folder};
 use crate::broker::{free_port, wait_before_poll};
 use crate::images::engine::Engine;
 use crate::{console, process, rockbot};
@@ -28,8 +29,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Fleet<'a> {
     engine: &'a Engine,
     tool: &'a Tool,
-    /// The secrets and the environment file.
+    /// The secrets, the environment file and the additions.
     files: TempDir,
+    /// A second Compose file.
+    additions: PathBuf,
 }
 
 impl<'a> Fleet<'a> {
@@ -43,15 +46,17 @@ impl<'a> Fleet<'a> {
         let environment = format!(
             "{example}\nCOMPOSE_PROJECT_NAME={PROJECT}\nSECRETS={}\nRABBITMQ_PORT={}\n\
              RABBITMQ_MANAGEMENT_PORT={}\nROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://jaeger:4317\n\
-             PROMETHEUS_PORT={}\nJAEGER_PORT={}\n",
+             PROMETHEUS_PORT={}\nJAEGER_PORT={}\n{}",
             files.path().join("secrets").display(),
             free_port()?,
             free_port()?,
             free_port()?,
             free_port()?,
+            additions::environment(),
         );
         fs::write(files.path().join("env"), environment)?;
-        let fleet = Self { engine, tool, files };
+        let additions = additions::write(files.path())?;
+        let fleet = Self { engine, tool, files, additions };
         // An earlier run that was killed may have left containers.
         fleet.down()?;
         console::progress("compose", "starting the fleet");
@@ -194,7 +199,7 @@ impl<'a> Fleet<'a> {
     fn compose(&self) -> Command {
         let command = self.engine.command_for(&self.tool.program);
         let mut command = self.tool.with_file(command, &self.files.path().join("env"));
-        command.args(["--project-name", PROJECT]);
+        command.arg("--file").arg(&self.additions).args(["--project-name", PROJECT]);
         command
     }
 

@@ -6,11 +6,9 @@ use serde::{Deserialize, Deserializer, Serializer, de::Error};
 fn name(entry: EntryPoint) -> &'static str {
     match entry {
         EntryPoint::UserTurn => "user_turn",
-        EntryPoint::Feedback => "feedback",
         EntryPoint::Subagent => "subagent",
         EntryPoint::ScheduledTask => "scheduled_task",
         EntryPoint::A2aResult => "a2a_result",
-        EntryPoint::A2aStatus => "a2a_status",
         EntryPoint::A2aError => "a2a_error",
         EntryPoint::A2aInputRequired => "a2a_input_required",
         EntryPoint::LateA2aReply => "late_a2a_reply",

@@ -304,13 +304,18 @@ impl Delegation {
     ) -> Result<(), StoreError> {
         let TurnAnswer { text, outcome, usage, .. } = answer;
         let usage = usage.map(|usage| *usage);
+        // An agent that asks has not ended its task.
+        let task_ids = match fold.reason {
+            FoldReason::Question => Vec::new(),
+            _ => fold.tasks.clone(),
+        };
         let reply = AgentReply {
             session_id: root.session.clone(),
             in_reply_to: fold.message.clone(),
             agent: attached.name.clone(),
             sequence: 0,
             is_final: false,
-            body: ReplyBody::FollowUp { task_ids: fold.tasks.clone(), text, outcome, usage },
+            body: ReplyBody::FollowUp { task_ids, text, outcome, usage },
         };
         let leader = attached.store.get(&fold.leader).await?;
         // The user may have continued the conversation from another program.

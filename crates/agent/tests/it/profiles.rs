@@ -72,7 +72,7 @@ async fn entry_point_determines_offered_tools() {
     ];
     for entry in EntryPoint::ALL {
         let denied: &[&str] = match entry {
-            EntryPoint::UserTurn | EntryPoint::Feedback => &[],
+            EntryPoint::UserTurn => &[],
             EntryPoint::Subagent | EntryPoint::A2aTask => {
                 &["cancel_scheduled_task", "mcp_register_server", "spawn_subagent"]
             }

@@ -33,6 +33,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Time for which a cancelled task may confirm its end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 const PREFETCH: u16 = 64;
+/// Most agents that are listed. Further announcements are ignored.
+const MAX_AGENTS: usize = 1000;
 /// Longest description and progress, in characters.
 const MAX_LINE_CHARS: usize = 500;
 
@@ -64,6 +66,10 @@ pub(super) async fn discover(bus: &Arc<dyn Bus>) -> Result<Vec<AgentCard>, Failu
         let is_own = may_reply_as(envelope.user_id.as_deref(), &card.agent_name);
         if is_own && !is_known && !card.is_deregistering {
             cards.push(card);
+        }
+        if cards.len() == MAX_AGENTS {
+            note!("only the first {MAX_AGENTS} agents are listed");
+            break;
         }
     }
     announcements.cancel().await;
@@ -138,7 +144,7 @@ struct Exchange {
 enum FinalResponse {
     Result(AgentTaskResult),
     Error(AgentTaskError),
-    Question(String),
+    Question(AgentTaskStatusUpdate),
 }
 
 impl Exchange {
@@ -198,31 +204,44 @@ impl Exchange {
             return Err(Failure { code: exit::TEMPORARY, cause: anyhow::anyhow!(text) });
         };
         match response {
-            FinalResponse::Result(result) if json => outln!("{}", render::json(&json!(result)))?,
-            FinalResponse::Result(result) => outln!("{}", render::clean(&result.text()))?,
-            FinalResponse::Error(ref error) => {
+            FinalResponse::Result(result) => {
+                if json {
+                    outln!("{}", render::json(&json!(result)))?;
+                } else {
+                    outln!("{}", render::clean(&result.text()))?;
+                }
+                if result.state == AgentTaskState::Completed {
+                    return Ok(exit::OK);
+                }
+                note!("the task is {}", result.state.as_str());
+                Ok(exit::ANSWERED_WITH_ERROR)
+            }
+            FinalResponse::Error(error) => {
                 if json {
                     outln!("{}", render::json(&json!(error)))?;
                 } else {
                     note!("{}", render::clean(&error.message));
                 }
-                return Ok(match error.code {
+                Ok(match error.code {
                     AgentTaskErrorCode::Expired => exit::TEMPORARY,
                     _ => exit::ANSWERED_WITH_ERROR,
-                });
+                })
             }
-            FinalResponse::Question(question) => {
-                outln!("{}", render::clean(&question))?;
+            FinalResponse::Question(status) => {
+                if json {
+                    outln!("{}", render::json(&json!(status)))?;
+                } else {
+                    outln!("{}", render::clean(&message_text(&status)))?;
+                }
                 note!(
                     "the agent waits for an answer: rockbot agents ask {} --skill {} --task {} TEXT",
                     self.task.agent,
                     self.task.skill,
                     self.id
                 );
-                return Ok(exit::ANSWERED_WITH_ERROR);
+                Ok(exit::ANSWERED_WITH_ERROR)
             }
         }
-        Ok(exit::OK)
     }
 
     /// Waits for the end of the task, and prints its progress. Returns `None` after `until`.
@@ -231,7 +250,12 @@ impl Exchange {
         until: Instant,
         json: bool,
     ) -> Result<Option<FinalResponse>, Failure> {
-        while let Ok(Some(delivery)) = timeout_at(until, self.responses.next()).await {
+        while let Ok(delivery) = timeout_at(until, self.responses.next()).await {
+            let Some(delivery) = delivery else {
+                return Err(Failure::unavailable(
+                    "the connection to the broker was lost; the task may still run",
+                ));
+            };
             let envelope = delivery.into_envelope();
             if !may_reply_as(envelope.user_id.as_deref(), &self.task.agent) {
                 continue;
@@ -251,10 +275,10 @@ impl Exchange {
                     let Ok(status) = envelope.decode::<AgentTaskStatusUpdate>(limits) else {
                         continue;
                     };
-                    let text = status.message.map(|message| message.text()).unwrap_or_default();
                     if status.state == AgentTaskState::InputRequired {
-                        return Ok(Some(FinalResponse::Question(text)));
+                        return Ok(Some(FinalResponse::Question(status)));
                     }
+                    let text = message_text(&status);
                     if !text.is_empty() && !json {
                         note!("{}", render::short_line(&text, MAX_LINE_CHARS));
                     }
@@ -271,4 +295,8 @@ impl Exchange {
         let publication = Publication::mandatory(agent_task_cancel(&self.task.agent), envelope);
         self.bus.publish(publication).await.or_exit(exit::UNAVAILABLE)
     }
+}
+
+fn message_text(status: &AgentTaskStatusUpdate) -> String {
+    status.message.as_ref().map(TaskMessage::text).unwrap_or_default()
 }

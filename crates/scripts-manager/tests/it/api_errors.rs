@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -38,10 +38,14 @@ use tokio::sync::Notify;
 use crate::fixture::{call, script};
 
 const CODE: &str = "print('ok')";
+/// Lines of 16 bytes of an output of 2 MiB.
+pub(crate) const LINES: usize = 128 * 1024;
 
 /// A fake API server with prepared responses. Creations and watches get their responses in turn; the last
 /// one repeats.
-struct FakeApi {
+pub(crate) struct FakeApi {
+    /// The objects of all creations.
+    pub(crate) bodies: Mutex<Vec<Value>>,
     created: Vec<(StatusCode, Value)>,
     watched: Vec<String>,
     found: (StatusCode, Value),
@@ -61,6 +65,7 @@ struct FakeApi {
 impl Default for FakeApi {
     fn default() -> Self {
         Self {
+            bodies: Mutex::default(),
             created: vec![(StatusCode::CREATED, pod(&json!({"phase": "Pending"})))],
             watched: vec![event("MODIFIED", &pod(&exited("exit 0 5 3\n")))],
             found: (StatusCode::OK, pod(&json!({"phase": "Pending"}))),
@@ -73,6 +78,17 @@ impl Default for FakeApi {
             deletions: AtomicUsize::new(0),
             reads: AtomicUsize::new(0),
         }
+    }
+}
+
+impl FakeApi {
+    /// Returns an API whose pods print a text and exit.
+    pub(crate) fn printing(text: &str) -> Self {
+        let parts = text.as_bytes().chunks(48 * 1024);
+        let log: String = parts.map(|part| BASE64_STANDARD.encode(part) + "\n").collect();
+        let ended = exited(&format!("exit 0 5 {}\n", text.len()));
+        let watched = vec![event("MODIFIED", &pod(&ended))];
+        Self { watched, log: log.leak(), ..Self::default() }
     }
 }
 
@@ -160,7 +176,8 @@ async fn log(State(api): State<Arc<FakeApi>>, uri: Uri) -> Response {
     Body::from_stream(printed.chain(more)).into_response()
 }
 
-async fn create(State(api): State<Arc<FakeApi>>) -> Response {
+async fn create(State(api): State<Arc<FakeApi>>, Json(body): Json<Value>) -> Response {
+    api.bodies.lock().unwrap().push(body);
     let (code, body) = next(&api.created, &api.creations);
     (code, Json(body)).into_response()
 }
@@ -192,13 +209,18 @@ fn runner_with_packages(api: &Arc<FakeApi>) -> KubernetesRunner {
 }
 
 fn runner_with(api: &Arc<FakeApi>, section: PodsSection) -> KubernetesRunner {
+    let client = Client::new(router(api), "rockbot-scripts");
+    KubernetesRunner::start(client, section).unwrap()
+}
+
+/// Returns the routes of the API.
+pub(crate) fn router(api: &Arc<FakeApi>) -> Router {
     let pods = "/api/v1/namespaces/rockbot-scripts/pods";
-    let server = Router::new()
+    Router::new()
         .route(pods, post(create).get(list))
         .route(&format!("{pods}/{{name}}"), get(find).delete(delete))
         .route(&format!("{pods}/{{name}}/log"), get(log))
-        .with_state(api.clone());
-    KubernetesRunner::start(Client::new(server, "rockbot-scripts"), section).unwrap()
+        .with_state(api.clone())
 }
 
 /// Runs a script. Returns its result and the number of deletions.
@@ -531,19 +553,8 @@ async fn requests_wait_for_network_probe() {
 
 #[tokio::test]
 async fn large_output_is_stored_under_a_handle() {
-    let line = "0123456789abcde\n";
-    let text = line.repeat(2 * 1024 * 1024 / line.len());
-    let mut log = String::new();
-    for part in text.as_bytes().chunks(48 * 1024) {
-        log.push_str(&BASE64_STANDARD.encode(part));
-        log.push('\n');
-    }
-    let ended = format!("exit 0 5 {}\n", text.len());
-    let api = Arc::new(FakeApi {
-        watched: vec![event("MODIFIED", &pod(&exited(&ended)))],
-        log: log.leak(),
-        ..FakeApi::default()
-    });
+    let text = "0123456789abcde\n".repeat(LINES);
+    let api = Arc::new(FakeApi::printing(&text));
     let (bus, store) = (MemoryBus::new(), Arc::new(MemoryStore::new(Clock::System)));
     let outputs = Outputs::new(store.clone(), OutputsSection::default());
     let instance = InstanceId::new("scripts-0").unwrap();

@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod api_errors;
+mod fake_cluster;
 mod fixture;
 mod hostile;
 mod install;

@@ -19,7 +19,7 @@ use crate::fixture::{
     ClusterFixture, PATIENCE, call, held_script, in_cluster, is_running, kubeconfig,
 };
 
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rockbot-scripts-manager"));
     command.env_clear().env("ROCKBOT_LOG__FORMAT", "text");
     command
