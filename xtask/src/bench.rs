@@ -66,6 +66,8 @@ enum Measurement {
     Turns,
     /// Time until another process of an agent continues a turn
     Takeover,
+    /// Appends of sub-agents to their logs, and the memory of 100 of them at once
+    Delegation,
     /// The ranker against tantivy, over the same documents and queries
     Ranking,
     /// Quality of the main content of web pages, over a corpus, beside other extractors
@@ -121,6 +123,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("takeover: a killed or silent process of an agent, 20 times each");
         takeover(&options.profile)?;
     }
+    if wanted(Measurement::Delegation) {
+        console::heading("delegation: 100 sub-agents at once, their logs in SQLite");
+        process::run(&mut Command::new(build("rockbot-agent", "delegation")?))?;
+    }
     match &options.corpus {
         Some(corpus) if wanted(Measurement::Extraction) => {
             console::heading("extraction: words of the main content against those expected");
@@ -157,6 +163,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Measurement::Appends,
         Measurement::Turns,
         Measurement::Takeover,
+        Measurement::Delegation,
         Measurement::Extraction,
         Measurement::Hostile,
         Measurement::Bodies,

@@ -73,7 +73,8 @@ impl Agent {
         if let Some(delegation) = &inner.setup.delegation {
             let setup = &inner.setup;
             let name = setup.definition.name.clone();
-            delegation.attach(name, setup.conversations.clone(), host);
+            let memory = setup.working_memory().cloned();
+            delegation.attach(name, setup.conversations.clone(), host, memory);
         }
         Self { inner }
     }
@@ -266,14 +267,31 @@ impl Agent {
         self.inner.setup.delete_sub_conversations(session, u64::MAX).await?;
         self.inner.setup.delete_handed_off(session).await?;
         if let Some(delegation) = self.delegation() {
-            for task in delegation.delete(session).await? {
-                self.conversations().delete(&task).await?;
-                self.inner.setup.delete_session_data(&task).await?;
-            }
+            self.delete_delegated(delegation, session).await?;
         }
         let existed = self.conversations().delete(session).await?;
         self.inner.setup.delete_session_data(session).await?;
         Ok(existed)
+    }
+
+    /// Deletes the conversations of sub-agents that a conversation started, and the records of their work.
+    async fn delete_delegated(
+        &self,
+        delegation: &Delegation,
+        session: &SessionId,
+    ) -> Result<(), ConversationError> {
+        loop {
+            let tasks = delegation.with_conversation(session).await?;
+            if tasks.is_empty() {
+                return delegation.delete_folds(session).await;
+            }
+            for (task, own) in tasks {
+                self.inner.setup.delete_sub_conversations(&own, u64::MAX).await?;
+                self.conversations().delete(&own).await?;
+                self.inner.setup.delete_session_data(&own).await?;
+                delegation.delete_task(session, &task).await?;
+            }
+        }
     }
 
     fn deliver(&self, session: &SessionId, inbound: Inbound) -> Result<(), Rejection> {
@@ -388,7 +406,7 @@ impl TaskHost for Host {
         let Some(inner) = self.agent.upgrade() else { return answered };
         let id = origin.message.clone().unwrap_or_else(MessageId::generate);
         let UserMessage { session_id, text, .. } = message;
-        let requester = trace::current();
+        let requester = origin.work.as_ref().map_or_else(trace::current, |work| work.trace.clone());
         let media = Vec::new();
         let message = PendingMessage { id, text, media, origin, progress, requester, answer };
         let agent = Agent { inner };

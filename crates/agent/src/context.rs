@@ -33,7 +33,7 @@ pub use self::{
 };
 pub(crate) use self::{
     build::{ContextBuilder, TurnContext},
-    static_text::StaticText,
+    static_text::{StaticText, SystemPrompt},
 };
 
 /// A part of the context, in the order in which the model reads it.
@@ -90,6 +90,8 @@ pub struct ContextRequest<'a> {
     pub entry: EntryPoint,
     /// The user of the message that the broker vouches for.
     pub user: Option<&'a str>,
+    /// Replaces the system prompt of the agent.
+    pub prompt: Option<&'a str>,
     /// Another process started the turn. Parts that are kept in the conversation are there already.
     pub is_continued: bool,
     /// The earlier user messages that the model still reads, each with the context of its turn.

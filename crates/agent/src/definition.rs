@@ -3,6 +3,7 @@
 mod load;
 mod mcp_rules;
 mod parse;
+mod subagents;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -12,6 +13,7 @@ pub use rockbot_tools::ToolFilter;
 
 pub use self::mcp_rules::McpRules;
 pub(crate) use self::mcp_rules::offers_found;
+pub use self::subagents::{SubagentRules, SubagentTool};
 use crate::{
     discovery::A2aRules, handoff::RouterRules, internal_tools::InternalTools,
     strategy::ExecutionStrategy,
@@ -66,6 +68,8 @@ pub struct AgentDefinition {
     pub internal: InternalTools,
     /// The agents that messages of users may be handed off to. Default: none.
     pub router: RouterRules,
+    /// Sub-agents that are tools of the agent. Default: none.
+    pub subagents: SubagentRules,
     /// Tasks of other agents of the bus. Default: none are accepted.
     pub a2a: A2aRules,
     /// Execution of the calls of one answer: `parallel` (default), `sequential` or `{ batched = N }`.
@@ -132,6 +136,7 @@ impl AgentDefinition {
             mcp: McpRules::default(),
             internal: InternalTools::default(),
             router: RouterRules::default(),
+            subagents: SubagentRules::default(),
             a2a: A2aRules::default(),
             strategy: ExecutionStrategy::default(),
             max_iterations: 12,

@@ -26,6 +26,7 @@ use rockbot_contracts::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::ownership::UnsearchedLeases;
 pub(crate) use self::ownership::{Claim, Ownership};
 pub use self::sharing::Sharing;
 use self::{
@@ -100,7 +101,7 @@ pub async fn serve(
             // Another process of the same user may use the store.
             let sharing = Sharing::new(conversations.store().clone(), InstanceId::generate());
             let ownership = leases(&agent, &sharing, sharing.incarnation());
-            delegation.set_leases(Arc::new(ownership));
+            delegation.set_leases(Arc::new(UnsearchedLeases(ownership)));
         }
     }
     let queue = QueueSpec::work(&user_message(agent.name()));

@@ -59,6 +59,7 @@ mod session_data;
 mod shared_progress;
 mod steering;
 pub mod strategy;
+mod subagent_tool;
 pub mod team;
 mod telemetry;
 pub mod tool_list;

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use rockbot_contracts::{MessageId, RoutingKey, SessionId};
-use rockbot_tools::{Budget, BudgetGrant, BudgetLimits, EntryPoint, ToolScope};
+use rockbot_contracts::{MessageId, RoutingKey, SessionId, TraceContext};
+use rockbot_tools::{Budget, BudgetGrant, EntryPoint, ToolFilter, ToolScope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,17 +32,21 @@ pub struct TurnOrigin {
     pub(crate) accepts_input: bool,
     /// The handed over work that the turn does, or whose results it reads.
     pub(crate) work: Option<Arc<DelegatedWork>>,
-    /// Limits of the step of a plan that the turn does.
+    /// Limits of a turn that does a step of a plan, or the task of a sub-agent that is a tool.
     pub(crate) step: Option<Arc<StepLimits>>,
 }
 
-/// Limits of a turn that does one step of a plan.
+/// Limits of a turn that does one step of a plan, or the task of a sub-agent that is a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepLimits {
-    /// Names of the tools that it may use, besides working memory.
-    pub(crate) tools: Vec<String>,
+    /// The tools that it may use.
+    pub(crate) tools: ToolFilter,
     /// Number of requests with tools.
     pub(crate) iterations: u32,
+    /// Replaces the system prompt of the agent.
+    pub(crate) prompt: Option<String>,
+    /// Replaces the model of the agent.
+    pub(crate) model: Option<String>,
 }
 
 /// Cancels a turn that a call started when the call is dropped, unless another process continues it.
@@ -66,6 +70,8 @@ pub(crate) struct DelegatedWork {
     pub(crate) root: SessionId,
     /// Shows approval requests to the user of that conversation; `None` without a user.
     pub(crate) requests: Option<ProgressSink>,
+    /// Trace of the turn that handed it over, which the turn continues.
+    pub(crate) trace: TraceContext,
 }
 
 /// The part of a turn in handed over work.
@@ -78,11 +84,7 @@ pub(crate) enum WorkRole {
         cancellation: CancellationToken,
     },
     /// It reads the results.
-    FoldBack {
-        entry: FoldEntry,
-        /// Limits of work that is still open.
-        withheld: Vec<BudgetLimits>,
-    },
+    FoldBack(FoldEntry),
 }
 
 /// A turn that calls another agent.
@@ -170,14 +172,14 @@ impl TurnOrigin {
     pub(crate) fn task(&self) -> Option<(&TaskEntry, &Budget, &CancellationToken)> {
         match &self.work.as_ref()?.role {
             WorkRole::Task { entry, budget, cancellation } => Some((entry, budget, cancellation)),
-            WorkRole::FoldBack { .. } => None,
+            WorkRole::FoldBack(_) => None,
         }
     }
 
-    /// Returns the results that the turn reads, and what work that is still open may spend.
-    pub(crate) fn fold_back(&self) -> Option<(&FoldEntry, &[BudgetLimits])> {
+    /// Returns the results that the turn reads.
+    pub(crate) fn fold_back(&self) -> Option<&FoldEntry> {
         match &self.work.as_ref()?.role {
-            WorkRole::FoldBack { entry, withheld } => Some((entry, withheld)),
+            WorkRole::FoldBack(entry) => Some(entry),
             WorkRole::Task { .. } => None,
         }
     }
@@ -186,8 +188,8 @@ impl TurnOrigin {
 impl DelegatedWork {
     /// Creates the results that a turn of the conversation `root` reads, when no user attends it.
     pub(crate) fn results(root: &SessionId, entry: &FoldEntry) -> Self {
-        let role = WorkRole::FoldBack { entry: entry.clone(), withheld: Vec::new() };
-        Self { role, root: root.clone(), requests: None }
+        let role = WorkRole::FoldBack(entry.clone());
+        Self { role, root: root.clone(), requests: None, trace: TraceContext::default() }
     }
 }
 

@@ -199,6 +199,8 @@ impl Session {
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
         let is_cancelled =
             standing == Standing::Cancelled || self.registry.is_cancelled(&self.id, &first.origin);
+        // Handed over work has cancels of its own.
+        let is_cancelled = is_cancelled && first.origin.work.is_none();
         match standing {
             Standing::Answered(number) => {
                 let answer = self.recorded_answer(number).await;
@@ -306,7 +308,7 @@ impl Session {
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
             span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),
             task: origin.task().map(|(entry, ..)| Box::new(entry.clone())),
-            fold: origin.fold_back().map(|(entry, _)| Box::new(entry.clone())),
+            fold: origin.fold_back().map(|entry| Box::new(entry.clone())),
         };
         self.load().await?.begin_turn(message).await
     }

@@ -30,11 +30,7 @@ impl SessionData {
     ) -> Result<(), ConversationError> {
         if let Some(memory) = &self.memory {
             let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
-            let namespace = owner.namespace();
-            let entries = memory.list(&owner, Some(&namespace)).await;
-            for entry in entries.map_err(|error| failed(&error))? {
-                memory.delete(&owner, &entry.key).await.map_err(|error| failed(&error))?;
-            }
+            memory.clear(&owner).await.map_err(|error| failed(&error))?;
         }
         if let Some(outputs) = &self.outputs {
             outputs.delete_all(agent, session).await.map_err(|error| failed(&error))?;

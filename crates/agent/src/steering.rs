@@ -108,11 +108,15 @@ impl SteeringQueue {
         }
     }
 
-    /// Records the cancel of the turn. The answer of the turn goes to all queued messages.
+    /// Records the cancel of the turn. The answer of the turn goes to all queued messages of users.
     pub(crate) fn cancel_all(&self, message: PendingMessage) {
         let mut state = self.state();
         let queued = std::mem::take(&mut state.queued);
-        state.joined.extend(queued);
+        // Results of ended work are passed on after the cancelled turn.
+        let (results, cancelled): (VecDeque<_>, VecDeque<_>) =
+            queued.into_iter().partition(|queued| queued.origin.work.is_some());
+        state.queued = results;
+        state.joined.extend(cancelled);
         state.joined.push(message);
     }
 
@@ -133,6 +137,7 @@ impl SteeringQueue {
 
 impl State {
     fn matches_turn(&self, message: &PendingMessage) -> bool {
-        message.origin.entry.profile() == self.profile
+        // Results are read in a turn of their own.
+        message.origin.work.is_none() && message.origin.entry.profile() == self.profile
     }
 }

@@ -15,6 +15,9 @@ pub(crate) const HANDOFF: &str = "router__handoff-to";
 /// Runs small plans of tool calls.
 pub(crate) const SPAWN_WISPS: &str = "spawn_wisps";
 
+/// Start of the names of sub-agents that a definition describes as tools.
+pub(crate) const SUBAGENT_TOOL_PREFIX: &str = "subagent__";
+
 /// Starts a sub-agent.
 pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
 /// Hands a task to another agent of the bus.

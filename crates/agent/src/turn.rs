@@ -32,6 +32,7 @@ use crate::{
         BudgetUse, ConversationEntry, ConversationError, OpenStep, OpenTurn, Recorder, SteerEntry,
         TurnApprovals, unix_ms, with_context,
     },
+    delegation::UnreadWork,
     event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
     history::History,
     message_media::media_message,
@@ -133,6 +134,8 @@ pub(crate) struct TurnParts<'a> {
     pub(crate) session_spending: Spending,
     /// Use of the budget since the last message of a user.
     pub(crate) since_user: BudgetUse,
+    /// Work that needs a part of the budget.
+    pub(crate) unread: UnreadWork,
     /// The turn, folded from its log.
     pub(crate) open: OpenTurn,
 }
@@ -165,13 +168,14 @@ impl<'a> Turn<'a> {
             recorder,
             session_spending,
             since_user,
+            unread,
             open,
         } = parts;
         let time_limit = time_limit(setup, origin);
         let deadline = Instant::now() + time_limit;
         let deadline =
             origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
-        let budget = budget(setup, origin, since_user);
+        let budget = budget(setup, origin, since_user, &unread);
         let streak = TimeoutStreak::new(setup.definition.max_tool_timeouts);
         let unapproved = open.unapproved_calls();
         let log = Arc::new(TurnApprovals::new(recorder.clone(), open.approvals));
@@ -290,6 +294,7 @@ impl<'a> Turn<'a> {
             message: &text,
             entry: self.origin.entry,
             user: self.origin.sender.as_deref(),
+            prompt: self.origin.step.as_ref().and_then(|step| step.prompt.as_deref()),
             is_continued: self.start.is_started,
             conversation: &conversation,
         };
@@ -439,7 +444,12 @@ fn max_iterations(setup: &TurnSetup, origin: &TurnOrigin) -> u32 {
 
 /// Returns the budget of a turn. Turns on results of handed over work have the rest of the budget of the
 /// last message.
-fn budget(setup: &TurnSetup, origin: &TurnOrigin, since_user: BudgetUse) -> Budget {
+fn budget(
+    setup: &TurnSetup,
+    origin: &TurnOrigin,
+    since_user: BudgetUse,
+    unread: &UnreadWork,
+) -> Budget {
     if let Some(parent) = &origin.parent {
         return parent.budget.budget().clone();
     }
@@ -447,9 +457,9 @@ fn budget(setup: &TurnSetup, origin: &TurnOrigin, since_user: BudgetUse) -> Budg
         return budget.clone();
     }
     let budget = Budget::new(setup.limits.budget);
-    if let Some((_, withheld)) = origin.fold_back() {
+    if origin.fold_back().is_some() {
         budget.restore(since_user.spent, since_user.delegations);
-        withheld.iter().for_each(|limits| budget.withhold(*limits));
     }
+    unread.reserve(&budget);
     budget
 }

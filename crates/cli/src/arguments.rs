@@ -103,9 +103,13 @@ pub(crate) enum Command {
     /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
     /// directory, an agent, and a scripted model. No network, API key or broker is needed.
     Demo {
-        /// Show a task that the agent divides among sub-agents: several calls in one, reports, results, spending
+        /// Show a task that the agent divides among sub-agents: several calls in one, reports, a process that is killed,
+        /// plans, results, spending
         #[arg(long)]
         team: bool,
+        /// Be the process that is killed
+        #[arg(long, hide = true, requires = "team", value_name = "DIR")]
+        first_process: Option<PathBuf>,
     },
     /// Find a model, try it, and write the configuration file
     ///

@@ -176,6 +176,11 @@ impl Conversation {
         self.background.lock().await.next().await
     }
 
+    /// Expects the results of work that was handed over in another process.
+    pub(crate) async fn expect_background(&self, count: usize) {
+        self.background.lock().await.expect(count);
+    }
+
     /// Prints replies until no further results of handed over work are expected, or an interrupt.
     ///
     /// # Errors

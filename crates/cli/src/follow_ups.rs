@@ -62,6 +62,11 @@ impl Background {
         self.results.observe(body);
     }
 
+    /// Expects the results of work that was handed over in another process.
+    pub(crate) const fn expect(&mut self, count: usize) {
+        self.results.started += count;
+    }
+
     /// Returns `true` while results are expected.
     pub(crate) fn is_open(&self) -> bool {
         self.results.are_open()

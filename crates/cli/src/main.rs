@@ -152,7 +152,11 @@ fn run(arguments: Arguments) -> Outcome {
     let (user, namespace) = (command.broker_user(), settings.bus.namespace.clone());
     let outcome = runtime.block_on(async {
         match command {
-            Command::Demo { team } => Box::pin(demo::run(settings, team)).await,
+            Command::Demo { first_process: Some(folder), .. } => {
+                Box::pin(demo::team::run_first(settings, &folder)).await
+            }
+            Command::Demo { team: true, .. } => Box::pin(demo::team::run(settings)).await,
+            Command::Demo { .. } => Box::pin(demo::run(settings)).await,
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
             Command::Sessions(command) => sessions::run(settings, command, common.json).await,

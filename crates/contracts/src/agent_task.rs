@@ -175,6 +175,22 @@ impl<'de> Deserialize<'de> for AgentTaskState {
                 let known = usize::try_from(number).ok().and_then(|number| numbered.get(number));
                 Ok(known.copied().unwrap_or(AgentTaskState::Other))
             }
+
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<AgentTaskState, E> {
+                Ok(AgentTaskState::Other)
+            }
+
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<AgentTaskState, E> {
+                Ok(AgentTaskState::Other)
+            }
+
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<AgentTaskState, E> {
+                Ok(AgentTaskState::Other)
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<AgentTaskState, E> {
+                Ok(AgentTaskState::Other)
+            }
         }
 
         deserializer.deserialize_any(StateVisitor)
@@ -381,13 +397,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_older_peers_are_numbers() {
+    fn states_are_words_or_numbers_and_others_are_unknown() {
         for (json, expected) in [
             ("\"input_required\"", AgentTaskState::InputRequired),
             ("2", AgentTaskState::InputRequired),
             ("5", AgentTaskState::Canceled),
             ("6", AgentTaskState::Other),
             ("99", AgentTaskState::Other),
+            ("-1", AgentTaskState::Other),
+            ("1.5", AgentTaskState::Other),
+            ("null", AgentTaskState::Other),
+            ("true", AgentTaskState::Other),
             ("\"paused\"", AgentTaskState::Other),
         ] {
             assert_eq!(serde_json::from_str::<AgentTaskState>(json).unwrap(), expected, "{json}");

@@ -148,6 +148,23 @@ id!(
     "an instance id"
 );
 
+impl TaskId {
+    /// Start of the ids of conversations that do handed over work.
+    pub const SESSION_PREFIX: &'static str = "subagent-";
+
+    /// Returns the work that a conversation does.
+    #[must_use]
+    pub fn from_session(session: &SessionId) -> Option<Self> {
+        Self::new(session.as_str().strip_prefix(Self::SESSION_PREFIX)?).ok()
+    }
+
+    /// Returns the conversation that does the work; `None` if the id is too long.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        SessionId::new(format!("{}{self}", Self::SESSION_PREFIX)).ok()
+    }
+}
+
 impl From<&ToolCallId> for SessionId {
     /// Returns the session of a call that belongs to no other.
     fn from(call: &ToolCallId) -> Self {

@@ -174,6 +174,11 @@ impl Budget {
         }
     }
 
+    /// Holds model calls back for as long as this budget is used: each for a turn that reads a result later.
+    pub fn hold_answers(&self, count: u64) {
+        self.0.state.lock().reserved.add(Amounts { model_calls: count, ..Amounts::default() });
+    }
+
     /// Reserves what others may still spend, for as long as this budget is used.
     pub fn withhold(&self, limits: BudgetLimits) {
         self.0.state.lock().reserved.add(limits.into());
@@ -187,7 +192,8 @@ impl Budget {
         self.try_grant(Some(call), parts)
     }
 
-    /// Grants a turn that no call waits for one part of `parts` of the rest.
+    /// Grants a turn that no call waits for one part of `parts` of the rest. A model call is held back for
+    /// the turn that reads its result, as by [`hold_answers`](Self::hold_answers).
     ///
     /// # Errors
     /// As for [`grant`](Self::grant).
@@ -203,13 +209,19 @@ impl Budget {
         }
         let mut state = self.0.state.lock();
         let mut left = self.0.left(&state);
+        let mut for_result = Amounts::default();
+        if call.is_none() {
+            for_result.model_calls = 1;
+        }
         // Held back for the own answer.
-        left.model_calls = left.model_calls.saturating_sub(1);
+        let held = for_result.model_calls + 1;
+        left.model_calls = left.model_calls.saturating_sub(held);
         let share = left.divided(parts);
         if share.model_calls < MIN_MODEL_CALLS {
             return Err(BudgetError::TooSmall);
         }
         state.reserved.add(share);
+        state.reserved.add(for_result);
         if let Some(call) = call {
             state.children.entry(call.clone()).or_default().running += 1;
         }

@@ -34,8 +34,8 @@ pub struct ToolScope {
     /// Profiles, at least one. A tool needs the permission of each.
     profiles: Vec<&'static ToolProfile>,
     filter: ToolFilter,
-    /// Another filter, of the work that the turn does.
-    step: Option<ToolFilter>,
+    /// Further filters, of the steps that the turn is part of.
+    steps: Vec<ToolFilter>,
     /// Chain of agents that handed over the work. The last one is the current agent.
     agents: Vec<AgentName>,
     /// The turn does work that was handed over, and may report on it.
@@ -91,7 +91,7 @@ impl ToolScope {
     pub fn new(profile: &'static ToolProfile, filter: ToolFilter) -> Self {
         let (profiles, agents) = (vec![profile], Vec::new());
         let (is_task, generation, entry) = (false, 0, None);
-        Self { profiles, filter, step: None, agents, is_task, generation, entry }
+        Self { profiles, filter, steps: Vec::new(), agents, is_task, generation, entry }
     }
 
     /// Returns a scope of all tools, for tool handlers: callers enforce their own scopes.
@@ -104,8 +104,16 @@ impl ToolScope {
 
     /// Restricts the scope to the tools that this filter permits too.
     #[must_use]
-    pub fn with_step(self, filter: ToolFilter) -> Self {
-        Self { step: Some(filter), ..self }
+    pub fn with_step(mut self, filter: ToolFilter) -> Self {
+        self.steps.push(filter);
+        self
+    }
+
+    /// Restricts the scope to the tools that the steps of `parent` permit, a turn of the same agent.
+    #[must_use]
+    pub fn with_steps_of(mut self, parent: &Self) -> Self {
+        self.steps.extend(parent.steps.iter().cloned());
+        self
     }
 
     /// Sets the agent of the turn, which must not call itself as a tool.
@@ -181,8 +189,7 @@ impl ToolScope {
         if let Some(profile) = self.profiles.iter().find(denies) {
             return Err(ScopeError::DeniedByProfile(profile.name()));
         }
-        if !self.filter.permits(name) || self.step.as_ref().is_some_and(|step| !step.permits(name))
-        {
+        if !self.filter.permits(name) || self.steps.iter().any(|step| !step.permits(name)) {
             return Err(ScopeError::DeniedByFilter);
         }
         if *source == ToolSource::Internal {
@@ -260,6 +267,11 @@ mod tests {
         let scope = ToolScope::new(ToolProfile::main(), filter).with_step(step);
         let permits = |name| scope.check(name, &ToolSource::Internal).is_ok();
         assert_eq!(["read", "bash", "write"].map(permits), [true, false, false]);
+        // A step of that turn cannot use more.
+        let any = ToolScope::new(ToolProfile::subagent(), ToolFilter::default());
+        let inner = any.with_step(ToolFilter::default()).with_steps_of(&scope);
+        let permits = |name| inner.check(name, &ToolSource::Internal).is_ok();
+        assert_eq!(["read", "bash", "write"].map(permits), [true, true, false]);
     }
 
     #[test]

@@ -169,6 +169,7 @@ mod tests {
             message: "hello",
             entry: EntryPoint::UserTurn,
             user: None,
+            prompt: None,
             is_continued: false,
             conversation: &[],
         };

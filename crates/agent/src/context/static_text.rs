@@ -26,3 +26,23 @@ impl ContextSource for StaticText {
         Box::pin(ready(Some(self.text.clone())))
     }
 }
+
+/// The system prompt of the agent, unless the turn has another one.
+#[derive(Debug)]
+pub(crate) struct SystemPrompt(String);
+
+impl SystemPrompt {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl ContextSource for SystemPrompt {
+    fn part(&self) -> ContextPart {
+        ContextPart::Profile
+    }
+
+    fn text<'a>(&'a self, request: ContextRequest<'a>) -> BoxFuture<'a, Option<String>> {
+        Box::pin(ready(Some(request.prompt.unwrap_or(&self.0).to_owned())))
+    }
+}

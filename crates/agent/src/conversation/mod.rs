@@ -7,7 +7,7 @@
 
 /// Starts of the session ids of handed over work: of sub-agents, of tasks that another agent does, and of tasks
 /// of other agents. Users cannot send messages to them.
-pub(crate) const SUBAGENT_PREFIX: &str = "subagent-";
+pub(crate) const SUBAGENT_PREFIX: &str = rockbot_contracts::TaskId::SESSION_PREFIX;
 pub(crate) const SENT_TASK_PREFIX: &str = "agent-request-";
 pub(crate) const RECEIVED_TASK_PREFIX: &str = "agent-task-";
 pub(crate) const TASK_PREFIXES: [&str; 3] =

@@ -9,7 +9,7 @@ use super::{
     batch::batch_items,
     entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{BATCH, HANDOFF, hands_over, is_internal};
+use crate::tool_names::{BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
@@ -202,7 +202,11 @@ fn delegations(call: &CallEntry) -> u64 {
             .map_or(0, |items| items.iter().map(|item| delegations(&item.call)).sum()),
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
-        tool => u64::from(tool.starts_with("agent__") || hands_over(tool)),
+        tool => {
+            let starts_turn =
+                ["agent__", SUBAGENT_TOOL_PREFIX].iter().any(|prefix| tool.starts_with(prefix));
+            u64::from(starts_turn || hands_over(tool))
+        }
     }
 }
 

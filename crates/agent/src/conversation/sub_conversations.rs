@@ -14,7 +14,7 @@ use super::{
     error::ConversationError,
 };
 use crate::{
-    tool_names::{BATCH, SPAWN_WISPS, is_internal},
+    tool_names::{BATCH, SPAWN_WISPS, SUBAGENT_TOOL_PREFIX, is_internal},
     wisps::{StepWork, WispRequest, step_call},
 };
 
@@ -110,11 +110,13 @@ impl Conversations {
             for entry in page.into_iter().filter(|entry| entry.number < before) {
                 let Ok(recorded) = decode(&entry.value) else { continue };
                 let ConversationEntry::Model(model) = recorded.entry else { continue };
-                calls.extend(model.calls.iter().flat_map(|call| asked_steps(name, call)));
+                calls.extend(model.calls.iter().flat_map(|call| step_calls(name, call)));
                 let inner = model.calls.iter().filter(|call| call.name == BATCH);
                 let inner = inner.flat_map(|call| batch_items(call).unwrap_or_default());
                 let inner: Vec<_> = inner.map(|item| item.call).collect();
-                calls.extend(model.calls.into_iter().chain(inner).filter_map(agent_call));
+                calls.extend(
+                    model.calls.into_iter().chain(inner).filter_map(|call| agent_call(name, call)),
+                );
             }
         }
         Ok(calls)
@@ -161,23 +163,37 @@ impl Conversations {
     }
 }
 
-/// Returns the questions to the model in the plans of a call, as calls of the agent of the log.
-fn asked_steps(name: &LogName, call: &CallEntry) -> Vec<AgentCall> {
-    let agent = name.segments().nth(1).unwrap_or_default();
+/// Returns the steps of the plans of a call that start turns: questions to the model, as calls of the agent of the
+/// log, and calls of agents.
+fn step_calls(name: &LogName, call: &CallEntry) -> Vec<AgentCall> {
+    let agent = name.segments().nth(1).unwrap_or_default().to_string();
     let plans = (call.name == SPAWN_WISPS).then(|| WispRequest::parse(&call.arguments).ok());
     let plans = plans.flatten().map(|request| request.plans).unwrap_or_default();
-    let steps = plans.iter().enumerate().flat_map(|(number, plan)| {
-        let asks = plan.steps.iter().filter(|step| matches!(step.work(), StepWork::Ask { .. }));
-        asks.filter_map(move |step| step_call(&call.call, number, &step.id))
-    });
-    steps.map(|id| AgentCall { id, agent: agent.to_owned() }).collect()
+    let mut calls = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        for step in &plan.steps {
+            let Some(id) = step_call(&call.call, number, &step.id) else { continue };
+            calls.extend(match step.work() {
+                StepWork::Ask { .. } => Some(AgentCall { id, agent: agent.clone() }),
+                StepWork::Call { tool, .. } => {
+                    agent_call(name, CallEntry { call: id, name: tool, ..call.clone() })
+                }
+            });
+        }
+    }
+    calls
 }
 
-fn agent_call(call: CallEntry) -> Option<AgentCall> {
+/// Returns the call of an agent, or of a sub-agent of the agent of the log.
+fn agent_call(name: &LogName, call: CallEntry) -> Option<AgentCall> {
     if is_internal(&call.name) {
         return None;
     }
-    let agent = call.name.strip_prefix(TOOL_PREFIX)?.to_owned();
+    let agent = if call.name.starts_with(SUBAGENT_TOOL_PREFIX) {
+        name.segments().nth(1)?.to_string()
+    } else {
+        call.name.strip_prefix(TOOL_PREFIX)?.to_owned()
+    };
     Some(AgentCall { id: call.call, agent })
 }
 

@@ -14,7 +14,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Table;
 
-use super::{AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, ToolFilter};
+use super::{
+    AgentDefinition, DefinitionErrors, DefinitionProblem, McpRules, SubagentRules, SubagentTool,
+    ToolFilter,
+};
 use crate::{
     discovery::A2aRules,
     handoff::RouterRules,
@@ -120,6 +123,16 @@ impl Reader<'_> {
         if let Some(problem) = router.problem(name.as_ref()) {
             self.problem(Some("router.destinations"), problem);
         }
+        let subagents: SubagentRules = self.take("subagents").unwrap_or_default();
+        if let Some(problem) = subagents.problem() {
+            self.problem(Some("subagents.tool"), problem);
+        }
+        for SubagentTool { tools, .. } in &subagents.tool {
+            self.patterns([
+                ("subagents.tool.tools.allow", &tools.allow),
+                ("subagents.tool.tools.deny", &tools.deny),
+            ]);
+        }
         let a2a: A2aRules = self.take("a2a").unwrap_or_default();
         self.patterns([("a2a.callers", &a2a.callers)]);
         if let Some(problem) = a2a.problem() {
@@ -163,6 +176,7 @@ impl Reader<'_> {
             mcp,
             internal,
             router,
+            subagents,
             a2a,
             strategy,
             max_iterations: max_iterations.unwrap_or(defaults.max_iterations),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::{
-    record::TaskRecord,
+    record::{TaskKind, TaskRecord},
     tasks::{Attached, Delegation},
 };
 
@@ -110,6 +110,10 @@ impl Delegation {
         });
         let changed = changed.await?.filter(|record| record.state == TaskState::Cancelling);
         if let Some(record) = &changed {
+            if record.kind == TaskKind::Received {
+                // While it waited for an answer, it had no marker.
+                attached.mark(record).await?;
+            }
             self.cancel_here(task);
             self.changed.notify_waiters();
             // Work that no process does is ended by this one.

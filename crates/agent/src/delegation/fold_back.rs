@@ -7,13 +7,13 @@ use metrics::{counter, histogram};
 use rockbot_contracts::{
     AgentReply, ReplyBody, Spending, TaskId, TaskState, ToolCallId, UserMessage, user::TurnOutcome,
 };
+use rockbot_memory::MemoryOwner;
 use rockbot_store::StoreError;
-use rockbot_tools::BudgetLimits;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
-    frame::{late_text, results_text},
+    frame::{SharedKeys, late_text, results_text},
     ports::{Claimed, Delivered, TaskHold},
     record::{TaskKind, TaskRecord, TaskRoot},
     store::{FoldReason, FoldRecord, KeptReply},
@@ -68,13 +68,17 @@ impl Delegation {
             let siblings = self.siblings(attached, record).await?;
             let all_ended = siblings.iter().all(|one| one.state.is_terminal());
             if all_ended || Instant::now() >= until {
-                let is_folded =
-                    |one: &TaskRecord| folds.iter().any(|fold| fold.tasks.contains(&one.task));
+                // Also by the call that handed it over.
+                let is_folded = |one: &TaskRecord| {
+                    one.folded_by.is_some()
+                        || folds.iter().any(|fold| fold.tasks.contains(&one.task))
+                };
                 let has_result =
                     |one: &TaskRecord| one.state.is_terminal() && one.state != TaskState::Cancelled;
                 let ready: Vec<_> =
                     siblings.into_iter().filter(|one| has_result(one) && !is_folded(one)).collect();
-                let Some(fold) = new_fold(record, &ready) else { return Ok(None) };
+                let shared = self.shared_keys(attached, &ready).await;
+                let Some(fold) = new_fold(record, &ready, &shared) else { return Ok(None) };
                 // Another process may have decided meanwhile.
                 let _ = store.create_fold(session, batch, folds.len(), &fold).await?;
                 continue;
@@ -86,6 +90,22 @@ impl Delegation {
                 () = sleep(POLL) => {}
             }
         }
+    }
+
+    /// Returns the keys of the texts that the work shares. Empty without working memory.
+    async fn shared_keys(&self, attached: &Attached, records: &[TaskRecord]) -> SharedKeys {
+        let mut shared = SharedKeys::new();
+        let Some(memory) = &attached.memory else { return shared };
+        // Other agents have no whiteboards here.
+        let own = records.iter().filter(|record| record.kind == TaskKind::Subagent);
+        for TaskRecord { task, root, .. } in own {
+            let owner = MemoryOwner { agent: attached.name.clone(), session: root.session.clone() };
+            match memory.whiteboard_keys(&owner, task).await {
+                Ok(keys) => drop(shared.insert(task.clone(), keys)),
+                Err(error) => debug!(%task, %error, "shared texts of a sub-agent not listed"),
+            }
+        }
+        shared
     }
 
     /// Returns the time of the first end among the work of the same model response.
@@ -138,10 +158,21 @@ impl Delegation {
         attached: &Attached,
         task: &TaskId,
     ) -> Result<bool, StoreError> {
-        let Some(record) = attached.store.get(task).await? else { return Ok(true) };
-        let late = record.peer.as_ref().and_then(|peer| peer.late.clone());
-        let Some(late) = late.filter(|late| !late.is_folded && record.folded_by.is_some()) else {
-            return Ok(true);
+        let closing = attached.host.closing();
+        let (record, late) = loop {
+            let changed = self.changed.notified();
+            let Some(record) = attached.store.get(task).await? else { return Ok(true) };
+            let Some(late) = record.unread_late().cloned() else { return Ok(true) };
+            if record.folded_by.is_some() {
+                break (record, late);
+            }
+            // The turn that reads that the time limit was over comes first.
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return Ok(false),
+                () = changed => {}
+                () = sleep(POLL) => {}
+            }
         };
         let Some(message) = FoldRecord::message_of(&["late", task.as_str()]) else {
             return Ok(true);
@@ -242,16 +273,14 @@ impl Delegation {
         root: &TaskRoot,
         fold: &FoldRecord,
     ) -> Result<Option<TurnAnswer>, StoreError> {
-        let open = attached.store.of_session(&root.session).await?;
-        let open = open.iter().filter(|one| !one.state.is_terminal());
-        let withheld: Vec<BudgetLimits> = open.map(|one| one.grant).collect();
         let leader = attached.store.get(&fold.leader).await?;
         let FoldRecord { tasks, spent, generation, .. } = fold.clone();
         let entry = FoldEntry { tasks, spent, generation };
         let work = DelegatedWork {
-            role: WorkRole::FoldBack { entry, withheld },
+            role: WorkRole::FoldBack(entry),
             root: root.session.clone(),
             requests: leader.as_ref().and_then(|leader| self.requests(leader)),
+            trace: leader.as_ref().map(TaskRecord::trace).unwrap_or_default(),
         };
         let mut origin = TurnOrigin {
             work: Some(Arc::new(work)),
@@ -300,7 +329,7 @@ impl Delegation {
                     return self.with_retries(|| attached.store.keep(&kept)).await;
                 }
                 Delivered::Gone => break,
-                Delivered::Failed => sleep(POLL).await,
+                Delivered::Failed | Delivered::Unconfirmed => sleep(POLL).await,
             }
         }
         Ok(())
@@ -313,7 +342,7 @@ fn is_final(answer: &TurnAnswer) -> bool {
 }
 
 /// Returns the turn that reads `ready`, run by the process of `leader`.
-fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
+fn new_fold(leader: &TaskRecord, ready: &[TaskRecord], shared: &SharedKeys) -> Option<FoldRecord> {
     let mut tasks: Vec<_> = ready.iter().map(|record| record.task.clone()).collect();
     tasks.sort();
     let ids: Vec<_> = iter::once("fold").chain(tasks.iter().map(TaskId::as_str)).collect();
@@ -327,6 +356,6 @@ fn new_fold(leader: &TaskRecord, ready: &[TaskRecord]) -> Option<FoldRecord> {
         TaskKind::Sent if has_result => FoldReason::AgentResults,
         TaskKind::Sent => FoldReason::AgentErrors,
     };
-    let (leader, text) = (leader.task.clone(), results_text(ready));
+    let (leader, text) = (leader.task.clone(), results_text(ready, shared));
     Some(FoldRecord { message, tasks, leader, text, spent, generation, reason })
 }

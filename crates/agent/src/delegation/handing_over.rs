@@ -28,7 +28,7 @@ impl HandingOver {
             message: message.id.clone(),
             reply_to: message.reply_to.clone(),
             sender: message.sender.clone(),
-            generation: origin.fold_back().map_or(0, |(fold, _)| fold.generation),
+            generation: origin.fold_back().map_or(0, |fold| fold.generation),
             words: message.text[..cut].to_owned(),
             is_awaited: origin.parent.is_some() || origin.task().is_some() || origin.step.is_some(),
         }

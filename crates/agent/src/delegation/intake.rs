@@ -28,11 +28,12 @@ use tracing::{info, warn};
 
 use super::{
     frame::{self, one_line, task_text},
+    message_digest::MessageDigest,
     peers::Peers,
-    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, session_of},
+    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace, session_of},
     tasks::{Attached, Delegation},
 };
-use crate::{conversation::unix_ms, derived_id::derived_id};
+use crate::conversation::unix_ms;
 
 /// Instructions of the turn about its role.
 const ROLE: &str = include_str!("../../guides/agent-task-role.md");
@@ -70,7 +71,7 @@ struct Inbound<'a> {
     caller: &'a Caller,
     envelope: &'a Envelope,
     request: AgentTaskRequest,
-    digest: String,
+    digest: MessageDigest,
 }
 
 /// A refused request.
@@ -146,7 +147,7 @@ impl TaskIntake {
             Ok(request) => request,
             Err(error) => return Ok(Settlement::dead_letter(error.to_string())),
         };
-        let (task_id, digest) = (request.task_id.clone(), digest(&request));
+        let (task_id, digest) = (request.task_id.clone(), MessageDigest::new(&request, envelope));
         let (peers, caller) = (peers.as_ref(), &caller);
         let inbound = Inbound { attached, peers, caller, envelope, request, digest };
         match self.accept(inbound).await {
@@ -185,7 +186,7 @@ impl TaskIntake {
                 self.delegation.start(TaskKind::Received, task, None);
             }
             // Another process has recorded it meanwhile.
-            Some(known) if has_received(&known, digest) => {}
+            Some(known) if digest.was_received(&known) => {}
             Some(_) => return Err(other_request().into()),
         }
         Ok(())
@@ -198,7 +199,11 @@ impl TaskIntake {
         known: TaskRecord,
     ) -> Result<(), AcceptError> {
         let Inbound { attached, peers, caller, envelope, request, digest } = inbound;
-        if has_received(&known, digest) {
+        if digest.was_received(&known) {
+            if known.state == TaskState::Submitted {
+                // The process that recorded its answer may have died before it set the marker.
+                attached.mark(&known).await?;
+            }
             if let Some(peer) = known.peer.as_deref() {
                 // The same message ids as before: its caller knows them.
                 match known.state {
@@ -221,19 +226,25 @@ impl TaskIntake {
         check_message(request)?;
         let deadline = after(unix_ms(), time_limit(envelope));
         let text = answer_text(caller, request);
-        let answered = attached.store.update(&known.task, |record| {
+        let recorded = attached.store.update(&known.task, |record| {
             let is_open = record.state == TaskState::InputRequired;
             let Some(peer) = record.peer.as_mut().filter(|_| is_open) else { return false };
             peer.round += 1;
             peer.question = None;
             peer.reply_to = Some(caller.reply_to.clone());
-            peer.received.push(digest.clone());
+            digest.add_to(peer);
             record.text.clone_from(&text);
             record.deadline = record.deadline.max(deadline);
             record.state = TaskState::Submitted;
             true
         });
-        answered.await?;
+        let Some(answered) = recorded.await? else { return Err(unknown_task().into()) };
+        if !digest.was_received(&answered) {
+            // Another answer was first.
+            return Err(other_request().into());
+        }
+        // After the record: the process whose turn asked may be about to remove earlier markers.
+        attached.mark(&answered).await?;
         self.delegation.start(TaskKind::Received, known.task, None);
         Ok(())
     }
@@ -320,18 +331,17 @@ impl TaskIntake {
                 self.delegation.request_cancel(attached, &record.task).await?;
                 return Ok(Settlement::Ack);
             }
-            Some(_) => (AgentTaskErrorCode::TaskNotCancelable, "the task has ended", Executed::Yes),
-            None => (AgentTaskErrorCode::TaskNotFound, "there is no such task", Executed::No),
+            Some(record) => {
+                let ended =
+                    Refusal::new(AgentTaskErrorCode::TaskNotCancelable, "the task has ended");
+                (ended, record.executed())
+            }
+            // Its request may arrive later.
+            None => (unknown_task(), Executed::Unknown),
         };
-        let (code, message, executed) = refusal;
-        let error = AgentTaskError {
-            task_id: task_id.clone(),
-            code,
-            message: message.to_owned(),
-            is_retryable: false,
-            executed,
-            usage: None,
-        };
+        let (Refusal { code, message, is_retryable }, executed) = refusal;
+        let task_id = task_id.clone();
+        let error = AgentTaskError { task_id, code, message, is_retryable, executed, usage: None };
         // Without an answer, the caller ends the task on its own.
         let _ = peers.refuse(caller.reply_to, &error).await;
         Ok(Settlement::Ack)
@@ -355,12 +365,13 @@ impl Caller {
 
 fn check_message(request: &AgentTaskRequest) -> Result<(), Refusal> {
     let AgentTaskRequest { skill, message, lineage, .. } = request;
-    let text = message.text();
+    let text: usize =
+        message.parts.iter().filter_map(|part| part.text.as_ref()).map(String::len).sum();
     let data: usize =
         message.parts.iter().filter_map(|part| part.data.as_ref()).map(json_len).sum();
-    let problem = if text.trim().is_empty() {
+    let problem = if message.text().trim().is_empty() {
         "the message has no text"
-    } else if text.len() > MAX_TASK_TEXT_BYTES + MAX_TASK_DATA_BYTES || data > MAX_TASK_DATA_BYTES {
+    } else if text > MAX_TASK_TEXT_BYTES || data > MAX_TASK_DATA_BYTES {
         "the message has more than 64 KiB of text or 256 KiB of data"
     } else if message.parts.len() > MAX_TASK_PARTS {
         "the message has more than 64 parts"
@@ -383,14 +394,8 @@ fn other_request() -> Refusal {
     Refusal::new(AgentTaskErrorCode::InvalidRequest, text)
 }
 
-/// Returns a hash of what a request asks for.
-fn digest(request: &AgentTaskRequest) -> String {
-    let message = serde_json::to_string(&request.message).unwrap_or_default();
-    derived_id(&[&request.skill, &message], 32)
-}
-
-fn has_received(record: &TaskRecord, digest: &String) -> bool {
-    record.peer.as_ref().is_some_and(|peer| peer.received.contains(digest))
+fn unknown_task() -> Refusal {
+    Refusal::new(AgentTaskErrorCode::TaskNotFound, "there is no such task")
 }
 
 fn time_limit(envelope: &Envelope) -> Duration {
@@ -434,16 +439,10 @@ fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord
     }
     let session = session_of(TaskKind::Received, &task);
     let id = request.message.message_id.clone().unwrap_or_else(MessageId::generate);
-    let peer = PeerTask {
-        reply_to: Some(caller.reply_to.clone()),
-        received: vec![digest.clone()],
-        ..PeerTask::new(
-            caller.name.clone(),
-            request.skill.clone(),
-            request.task_id.clone(),
-            id.clone(),
-        )
-    };
+    let (name, skill) = (caller.name.clone(), request.skill.clone());
+    let mut peer = PeerTask::new(name, skill, request.task_id.clone(), id.clone());
+    peer.reply_to = Some(caller.reply_to.clone());
+    digest.add_to(&mut peer);
     let call = ToolCallId::new(task.as_str()).unwrap_or_else(|_| ToolCallId::generate());
     TaskRecord {
         kind: TaskKind::Received,
@@ -463,6 +462,7 @@ fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord
         deadline: after(created, time),
         ended: None,
         scope: RecordedScope { profiles: Vec::new(), agents: lineage },
+        trace: current_trace(),
         grant,
         spent: Spending::default(),
         last_report: String::new(),
@@ -529,7 +529,7 @@ mod tests {
         assert!(check_message(&request()).is_ok());
         for message in [
             TaskMessage::new(TaskMessage::USER, " \n", None),
-            TaskMessage::new(TaskMessage::USER, &"x".repeat(400 * 1024), None),
+            TaskMessage::new(TaskMessage::USER, &"x".repeat(65 * 1024), None),
             TaskMessage::new(TaskMessage::USER, "x", Some("y".repeat(300 * 1024).into())),
         ] {
             assert!(check_message(&AgentTaskRequest { message, ..request() }).is_err());

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    frame::{self, awaited_question, awaited_text, one_line},
+    frame::{self, awaited_failure, awaited_question, awaited_text, one_line},
     handing_over::HandingOver,
     peers::Peers,
     record::{NewWork, PeerTask, TaskKind, TaskRecord},
@@ -96,7 +96,7 @@ impl Delegation {
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
         let awaited_grant = {
             // The count and the new record must not be separated by another call.
-            let one = self.spawning.lock().await;
+            let one = self.lock_handovers(&context.session_id).await;
             match attached.store.get(&task).await? {
                 Some(known) if known.call != context.tool_call_id => {
                     return Err(ToolFailure::failed("the id of the task is taken; call again"));
@@ -317,11 +317,7 @@ fn awaited(record: &TaskRecord, peer: &PeerTask) -> Result<ToolResult, ToolFailu
     match record.state {
         TaskState::Completed => Ok(ToolResult::text(awaited_text(record, peer))),
         TaskState::Cancelled => Err(ToolFailure::Cancelled { executed: Executed::Unknown }),
-        _ => Ok(ToolResult::error(format!(
-            "Agent '{}' did not do the task: {}",
-            peer.agent,
-            one_line(&record.result)
-        ))),
+        _ => Ok(ToolResult::error(awaited_failure(record, peer))),
     }
 }
 

@@ -19,6 +19,7 @@ mod frame;
 mod handing_over;
 mod intake;
 mod invoke;
+mod message_digest;
 mod options;
 mod peer_tools;
 mod peers;
@@ -35,6 +36,7 @@ mod spawn;
 mod store;
 mod tasks;
 mod tools;
+mod unread;
 
 pub(crate) use self::{
     handing_over::HandingOver,
@@ -43,5 +45,6 @@ pub(crate) use self::{
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
     record::is_task_session,
     responses::ResponseHandler,
+    unread::{UnreadBy, UnreadWork},
 };
 pub use self::{options::DelegationOptions, tasks::Delegation};

@@ -6,8 +6,8 @@ use rockbot_bus::{Bus, Publication, PublishError};
 use rockbot_contracts::{
     AgentCard, AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode,
     AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, ContentTrust,
-    Envelope, Executed, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskId, TaskMessage,
-    TaskPart, TaskState,
+    Envelope, MessageId, RoutingKey, TaskArtifact, TaskBudget, TaskId, TaskMessage, TaskPart,
+    TaskState,
     topology::{agent_response, agent_task, agent_task_cancel},
 };
 use rockbot_tools::BudgetLimits;
@@ -85,7 +85,7 @@ impl Peers {
                 code,
                 message: record.result.clone(),
                 is_retryable: false,
-                executed: Executed::Yes,
+                executed: record.executed(),
                 usage: Some(record.spent),
             }),
             None => {
@@ -175,6 +175,7 @@ fn delivered(published: Result<(), PublishError>) -> Delivered {
     match published {
         Ok(()) => Delivered::Yes,
         Err(PublishError::Unroutable { .. }) => Delivered::Gone,
+        Err(PublishError::Unconfirmed { .. }) => Delivered::Unconfirmed,
         Err(error) => {
             debug!(%error, "message to another agent not published");
             Delivered::Failed

@@ -56,7 +56,9 @@ pub(crate) enum Delivered {
     Yes,
     /// The program of the user is gone.
     Gone,
-    /// The bus failed.
+    /// It was sent, and the bus did not confirm it: it may have arrived.
+    Unconfirmed,
+    /// The bus failed. Nothing was sent.
     Failed,
 }
 

@@ -129,16 +129,23 @@ impl Delegation {
             let is_asked = turn.as_ref() == Some(&question_message(&record.task, round));
             (is_asked && record.state == TaskState::InputRequired).then_some((record.task, round))
         });
-        let Some((task, round)) = asked else {
-            let reason = "the question is no longer open; end your turn".to_owned();
-            return Err(ToolFailure::NotPermitted { reason });
-        };
+        let Some((task, round)) = asked else { return Err(not_open()) };
         let passed_on = attached.store.update(&task, |record| {
-            let Some(peer) = record.peer.as_mut() else { return false };
+            let is_open = record.state == TaskState::InputRequired;
+            let Some(peer) = record.peer.as_mut().filter(|peer| is_open && peer.round == round)
+            else {
+                return false;
+            };
             peer.asked_person = round;
             true
         });
-        passed_on.await?;
+        let is_asked = |record: TaskRecord| {
+            let is_open = record.state == TaskState::InputRequired;
+            is_open && record.peer.is_some_and(|peer| peer.asked_person == round)
+        };
+        if !passed_on.await?.is_some_and(is_asked) {
+            return Err(not_open());
+        }
         Ok(ToolResult::text(format!(
             "Your answer is shown to the user, and not sent to the agent. End your turn with the question for the \
              user. When the user has answered, call invoke_agent with task_id {task}."
@@ -158,6 +165,11 @@ impl Delegation {
         self.end_here(attached, record, TaskState::Failed, text).await?;
         Ok(())
     }
+}
+
+fn not_open() -> ToolFailure {
+    let reason = "the question is no longer open; end your turn".to_owned();
+    ToolFailure::NotPermitted { reason }
 }
 
 /// Checks the question of a call.

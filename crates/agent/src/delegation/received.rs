@@ -46,12 +46,12 @@ impl Delegation {
                     info!(task = %record.task, agent = %peer.agent, "the caller of a task is gone");
                     break;
                 }
-                Delivered::Failed
+                Delivered::Failed | Delivered::Unconfirmed
                     if unix_ms() > record.deadline.saturating_add(KEEP_SENDING_MS) =>
                 {
                     break;
                 }
-                Delivered::Failed => {}
+                Delivered::Failed | Delivered::Unconfirmed => {}
             }
             tokio::select! {
                 biased;

@@ -1,10 +1,10 @@
 //! The record of handed over work.
 
 use rockbot_contracts::{
-    AgentName, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState, TaskSummary,
-    ToolCallId,
+    AgentName, Executed, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState,
+    TaskSummary, ToolCallId, TraceContext, trace,
 };
-use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext};
+use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext, scope::MAX_HANDOVERS};
 use serde::{Deserialize, Serialize};
 
 use super::handing_over::HandingOver;
@@ -33,10 +33,11 @@ pub(super) fn task_of(session: &SessionId) -> Option<(TaskKind, TaskId)> {
 }
 
 /// Kinds of handed over work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TaskKind {
     /// A sub-agent of this agent does it.
+    #[default]
     Subagent,
     /// Another agent of the bus does it.
     Sent,
@@ -77,9 +78,12 @@ pub(super) struct PeerTask {
     pub(super) reply_to: Option<RoutingKey>,
     /// Id of the message that is sent, or was received, last.
     pub(super) message: MessageId,
-    /// Hashes of the messages that were received.
+    /// Hashes of the messages that were received, with their ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) received: Vec<String>,
+    /// Hashes of the contents of these messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) contents: Vec<String>,
     /// Structured data of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<serde_json::Value>,
@@ -104,7 +108,10 @@ pub(super) struct PeerTask {
     /// The request was repeated after an error.
     #[serde(default)]
     pub(super) was_retried: bool,
-    /// The agent reported that it began.
+    /// A request was sent, and the bus did not confirm it.
+    #[serde(default)]
+    pub(super) was_unconfirmed: bool,
+    /// The agent that does the task reported that it began; or the turn of a received task may have begun.
     #[serde(default)]
     pub(super) has_begun: bool,
     /// A result after the time limit.
@@ -127,6 +134,7 @@ impl PeerTask {
             reply_to: None,
             message,
             received: Vec::new(),
+            contents: Vec::new(),
             data: None,
             round: 0,
             question: None,
@@ -135,6 +143,7 @@ impl PeerTask {
             read_question: 0,
             is_awaited: false,
             was_retried: false,
+            was_unconfirmed: false,
             has_begun: false,
             late: None,
         }
@@ -190,6 +199,9 @@ pub(super) struct TaskRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<u64>,
     pub(super) scope: RecordedScope,
+    /// Trace of the call that handed it over, which its turns continue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
     pub(super) grant: BudgetLimits,
     #[serde(default)]
     pub(super) spent: Spending,
@@ -246,6 +258,7 @@ impl TaskRecord {
             deadline: created.saturating_add(timeout_minutes * MINUTE_MS),
             ended: None,
             scope: context.scope.to_recorded(),
+            trace: current_trace(),
             grant: grant.budget().remaining(),
             spent: Spending::default(),
             last_report: String::new(),
@@ -263,6 +276,11 @@ impl TaskRecord {
     /// Returns the id at this agent of a task of another agent: tasks of two callers are never the same.
     pub(super) fn received_id_of(caller: &AgentName, task: &TaskId) -> Option<TaskId> {
         TaskId::new(derived_id(&["received", caller.as_str(), task.as_str()], 32)).ok()
+    }
+
+    /// Returns the place in the trace of the turn that handed it over.
+    pub(super) fn trace(&self) -> TraceContext {
+        TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
     }
 
     /// Returns the conversation in which the work is done.
@@ -285,6 +303,38 @@ impl TaskRecord {
     pub(super) fn asks_caller(&self) -> bool {
         let question = self.peer.as_ref().and_then(|peer| peer.question.as_ref());
         self.kind == TaskKind::Received && question.is_some()
+    }
+
+    /// Returns `true` if a process must work on it: its turn is open, or a late result was not passed on. Work that
+    /// waits for an answer to its question is continued when the answer arrives.
+    pub(super) fn is_to_continue(&self) -> bool {
+        let is_open = !self.state.is_terminal() && self.state != TaskState::InputRequired;
+        is_open || self.unread_late().is_some()
+    }
+
+    /// Returns the late result, if it was not passed on.
+    pub(super) fn unread_late(&self) -> Option<&LateResult> {
+        let late = self.peer.as_ref().and_then(|peer| peer.late.as_ref());
+        late.filter(|late| !late.is_folded)
+    }
+
+    /// Returns the number of handovers before it. Work waits for work of a higher level only.
+    pub(super) fn level(&self) -> usize {
+        match self.kind {
+            TaskKind::Subagent | TaskKind::Sent => 0,
+            TaskKind::Received => self.scope.agents.len().min(MAX_HANDOVERS),
+        }
+    }
+
+    /// Returns whether the turn of a received task ran.
+    pub(super) fn executed(&self) -> Executed {
+        let has_begun = self.peer.as_ref().is_some_and(|peer| peer.has_begun);
+        match (has_begun, self.spent == Spending::default()) {
+            (false, true) => Executed::No,
+            // It may have ended before its first step.
+            (true, true) => Executed::Unknown,
+            (_, false) => Executed::Yes,
+        }
     }
 
     /// Returns `true` if a turn of the conversation reads the result.
@@ -326,9 +376,49 @@ impl TaskRecord {
     }
 }
 
+/// Returns the place in the trace of the current span, to be recorded with new work.
+pub(super) fn current_trace() -> Option<String> {
+    trace::current().parent.as_deref().map(ToOwned::to_owned)
+}
+
 /// Returns the conversation of handed over work.
 pub(super) fn session_of(kind: TaskKind, task: &TaskId) -> Option<SessionId> {
     SessionId::new(format!("{}{task}", kind.session_prefix())).ok()
+}
+
+/// Returns the record of a task at the agent `worker`, in a state.
+#[cfg(test)]
+pub(super) fn sent_record(state: TaskState) -> TaskRecord {
+    let task = TaskId::new("t").unwrap();
+    let (worker, message) = (AgentName::new("worker").unwrap(), MessageId::new("m").unwrap());
+    let call = ToolCallId::new("c").unwrap();
+    TaskRecord {
+        kind: TaskKind::Sent,
+        batch: call.clone(),
+        call,
+        root: TaskRoot {
+            session: SessionId::new("s").unwrap(),
+            message: message.clone(),
+            reply_to: None,
+            sender: None,
+            generation: 0,
+        },
+        description: "Find it.".to_owned(),
+        text: "Find it.".to_owned(),
+        state,
+        created: 0,
+        deadline: u64::MAX,
+        ended: None,
+        scope: RecordedScope { profiles: Vec::new(), agents: Vec::new() },
+        trace: None,
+        grant: BudgetLimits::default(),
+        spent: Spending::default(),
+        last_report: String::new(),
+        result: String::new(),
+        folded_by: None,
+        peer: Some(Box::new(PeerTask::new(worker, "ask".to_owned(), task.clone(), message))),
+        task,
+    }
 }
 
 #[cfg(test)]

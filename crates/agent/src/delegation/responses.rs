@@ -112,12 +112,14 @@ impl Response {
     fn apply(&self, record: &mut TaskRecord) -> bool {
         let (state, deadline, grant) = (record.state, record.deadline, record.grant);
         let Some(peer) = record.peer.as_deref_mut() else { return false };
+        // The response may arrive before the request is recorded as sent.
+        let is_sent = matches!(state, TaskState::Submitted | TaskState::Running);
         match self {
             _ if state == TaskState::Expired => return self.apply_late(peer, deadline),
             _ if state.is_terminal() => return false,
             Self::Working { .. } => peer.has_begun = true,
             Self::Question { number, text } => {
-                let is_new = *number > peer.round && state == TaskState::Running;
+                let is_new = *number > peer.round && is_sent;
                 if !is_new {
                     return false;
                 }
@@ -127,7 +129,7 @@ impl Response {
                 peer.question = Some(text);
                 record.state = TaskState::InputRequired;
             }
-            Self::Refused { .. } if !peer.was_retried && state == TaskState::Running => {
+            Self::Refused { .. } if !peer.was_retried && is_sent => {
                 peer.was_retried = true;
                 record.state = TaskState::Submitted;
             }
@@ -183,10 +185,7 @@ impl Delegation {
     ) -> Result<(), StoreError> {
         let Some(attached) = self.attached() else { return Ok(()) };
         let known = attached.store.get(task).await?.filter(|record| record.kind == TaskKind::Sent);
-        let Some((record, peer)) = known.and_then(|record| {
-            let peer = record.peer.clone()?;
-            Some((record, peer))
-        }) else {
+        let Some(peer) = known.and_then(|record| record.peer) else {
             info!(%task, "response to an unknown task dropped; it expired, or its agent lost it");
             count_dropped("unknown");
             return Ok(());
@@ -196,22 +195,22 @@ impl Delegation {
             count_dropped("foreign");
             return Ok(());
         }
-        if matches!(response, Response::Ended { .. }) && record.state == TaskState::Expired {
-            // Before the record has it: a process that finds it passes the result on.
-            attached.mark(&record).await?;
-        }
         let is_applied = AtomicBool::new(false);
         let updated = attached.store.update(task, |record| {
             let applied = response.apply(record);
             is_applied.store(applied, Ordering::Relaxed);
             applied
         });
-        let updated = updated.await?;
+        let Some(record) = updated.await? else { return Ok(()) };
+        if record.unread_late().is_some() {
+            // After the record: a process that is about to end its work may remove earlier markers. A response that is
+            // delivered again, after a crash, sets it too.
+            attached.mark(&record).await?;
+        }
         if !is_applied.into_inner() {
             counter!("rockbot_agent_peer_duplicates_total").increment(1);
             return Ok(());
         }
-        let Some(record) = updated else { return Ok(()) };
         if let Response::Working { report } = &response {
             let report = report_line(report);
             if !report.is_empty() {
@@ -232,7 +231,7 @@ fn count_dropped(reason: &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::record::sent_record, *};
 
     fn response<M: Message>(payload: &M) -> Response {
         Response::read(&Envelope::from_payload(payload)).unwrap().1
@@ -254,6 +253,21 @@ mod tests {
         let refused = AgentTaskError { is_retryable: false, ..error };
         let expected = Some(Spending::default());
         assert!(matches!(response(&refused), Response::Ended { usage, .. } if usage == expected));
+    }
+
+    #[test]
+    fn response_may_be_faster_than_the_record_of_its_request() {
+        let question = || Response::Question { number: 1, text: "Which?".to_owned() };
+        let mut record = sent_record(TaskState::Submitted);
+        assert!(question().apply(&mut record));
+        assert_eq!(record.state, TaskState::InputRequired);
+        assert!(!question().apply(&mut record), "it is known");
+        let refused = || Response::Refused { text: "busy".to_owned() };
+        let mut record = sent_record(TaskState::Submitted);
+        assert!(refused().apply(&mut record));
+        assert_eq!(record.state, TaskState::Submitted, "it is sent once more");
+        assert!(refused().apply(&mut record));
+        assert_eq!(record.state, TaskState::Failed);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use metrics::{counter, gauge};
 use rockbot_contracts::{
     ReplyBody, TaskId, TaskState, UserMessage,
+    outside_text::stripped,
     user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_store::StoreError;
@@ -87,26 +88,33 @@ impl Delegation {
         running: &RunningTask,
         grant: Option<BudgetGrant>,
     ) -> Result<bool, StoreError> {
-        let task = &running.task;
-        let Some(mut record) = attached.store.get(task).await? else {
-            self.remove_marker(attached, running).await;
-            return Ok(true);
-        };
-        if !record.state.is_terminal() {
-            let ended = match record.kind {
-                TaskKind::Sent => self.await_agent(attached, running, grant).await?,
-                TaskKind::Subagent | TaskKind::Received => {
-                    self.work(attached, running, record, grant).await?
-                }
+        let (task, mut grant) = (&running.task, grant);
+        loop {
+            let Some(mut record) = attached.store.get(task).await? else {
+                self.remove_marker(attached, running).await;
+                return Ok(true);
             };
-            let Some(ended) = ended else { return Ok(false) };
-            record = ended;
+            if !record.state.is_terminal() {
+                let grant = grant.take();
+                let ended = match record.kind {
+                    TaskKind::Sent => self.await_agent(attached, running, grant).await?,
+                    TaskKind::Subagent | TaskKind::Received => {
+                        self.work(attached, running, record, grant).await?
+                    }
+                };
+                let Some(ended) = ended else { return Ok(false) };
+                record = ended;
+            }
+            if !self.pass_on(attached, &record).await? {
+                return Ok(false);
+            }
+            self.remove_marker(attached, running).await;
+            // Another process may have recorded an answer or a late result, whose marker was removed too. It sets
+            // the marker after the record, so that what is recorded from now on has one.
+            let recorded = attached.store.get(task).await?;
+            let Some(record) = recorded.filter(TaskRecord::is_to_continue) else { return Ok(true) };
+            attached.mark(&record).await?;
         }
-        if !self.pass_on(attached, &record).await? {
-            return Ok(false);
-        }
-        self.remove_marker(attached, running).await;
-        Ok(true)
     }
 
     /// Passes the result of ended work on: to the conversation that handed it over, or to the agent that asked
@@ -135,26 +143,39 @@ impl Delegation {
         grant: Option<BudgetGrant>,
     ) -> Result<Option<TaskRecord>, StoreError> {
         let Attached { host, store, .. } = attached;
-        let closing = host.closing();
-        let permit = tokio::select! {
-            biased;
-            () = closing.cancelled() => return Ok(None),
-            permit = self.permits.acquire() => permit,
-        };
         if record.state == TaskState::InputRequired {
             // Its question may not have been sent.
             return Ok(Some(record));
         }
+        let closing = host.closing();
+        let permit = tokio::select! {
+            biased;
+            () = closing.cancelled() => return Ok(None),
+            permit = self.permits[record.level()].acquire() => Some(permit),
+            // Cancelled work needs no permit: it requests no model.
+            () = self.cancel_requested(attached, running) => None,
+            () = start_limit(&record) => {
+                return self.ended(attached, &record, &not_started_answer()).await.map(Some);
+            }
+        };
         let started = store.update(&record.task, |record| {
             let may_start = record.state == TaskState::Submitted;
             if may_start {
                 record.state = TaskState::Running;
+                if let Some(peer) = &mut record.peer {
+                    peer.has_begun = true;
+                }
             }
             may_start
         });
         let Some(record) = started.await? else { return Ok(None) };
         if record.state == TaskState::Cancelling {
-            return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
+            // A turn that another process began counts its spending, and closes its calls. One that asked its
+            // caller has ended.
+            running.cancellation.cancel();
+            if record.asks_caller() || !self.has_begun(attached, &record).await {
+                return self.ended(attached, &record, &cancelled_answer()).await.map(Some);
+            }
         }
         self.report_start(&record).await;
         let budget = grant.as_ref().map(|grant| grant.budget().clone());
@@ -183,6 +204,27 @@ impl Delegation {
         }
     }
 
+    /// Returns `true` if a process may have begun the turn of the work.
+    async fn has_begun(&self, attached: &Attached, record: &TaskRecord) -> bool {
+        let Some((session, message)) = record.session().zip(record.message()) else { return false };
+        !matches!(attached.conversations.message(&session, &message).await, Ok(None))
+    }
+
+    /// Waits until a cancel of the work is recorded, by this process or another one.
+    async fn cancel_requested(&self, attached: &Attached, running: &RunningTask) {
+        loop {
+            if let Ok(Some(record)) = attached.store.get(&running.task).await
+                && record.state == TaskState::Cancelling
+            {
+                running.cancellation.cancel();
+            }
+            let soon = sleep(CANCEL_INTERVAL);
+            if running.cancellation.run_until_cancelled(soon).await.is_none() {
+                return;
+            }
+        }
+    }
+
     fn start_turn(
         self: &Arc<Self>,
         attached: &Attached,
@@ -202,6 +244,7 @@ impl Delegation {
             role: WorkRole::Task { entry, budget, cancellation },
             root: record.root.session.clone(),
             requests: self.requests(record),
+            trace: record.trace(),
         };
         let point = match record.kind {
             TaskKind::Received => EntryPoint::A2aTask,
@@ -225,19 +268,12 @@ impl Delegation {
         running: &RunningTask,
         mut answered: oneshot::Receiver<TurnAnswer>,
     ) -> Option<TurnAnswer> {
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut answered => return answer.ok(),
-                () = sleep(CANCEL_INTERVAL), if !running.cancellation.is_cancelled() => {
-                    if let Ok(Some(record)) = attached.store.get(&running.task).await
-                        && record.state == TaskState::Cancelling
-                    {
-                        running.cancellation.cancel();
-                    }
-                }
-            }
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer.ok(),
+            () = self.cancel_requested(attached, running) => {}
         }
+        answered.await.ok()
     }
 
     /// Records the end of work. The first end that is recorded counts.
@@ -299,7 +335,7 @@ impl Delegation {
             let body = ReplyBody::DelegationEnded {
                 task_id: ended.task.clone(),
                 state: ended.state,
-                preview: first_chars(&ended.result, PREVIEW_CHARS),
+                preview: first_chars(&stripped(&ended.result), PREVIEW_CHARS),
             };
             // The result follows in any case.
             let _ = self.notify_user(&ended.root, message, body).await;
@@ -366,6 +402,21 @@ impl Delegation {
             }
         }
     }
+}
+
+/// Waits until the time limit of work that has not started is over. Never returns for work that a process
+/// has started: its turn ends at the limit.
+async fn start_limit(record: &TaskRecord) {
+    if record.state != TaskState::Submitted {
+        std::future::pending::<()>().await;
+    }
+    sleep(Duration::from_millis(record.deadline.saturating_sub(unix_ms()))).await;
+}
+
+/// The answer of work whose time limit was over before it began.
+fn not_started_answer() -> TurnAnswer {
+    let text = "The time limit was over before the work began, because too many sub-agents ran.";
+    TurnAnswer::new(TurnOutcome::Expired, text)
 }
 
 /// The answer of work that was cancelled before it began.

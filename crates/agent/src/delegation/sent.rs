@@ -110,8 +110,11 @@ impl Delegation {
         match sent {
             Delivered::Yes => {
                 let update = attached.store.update(&record.task, |record| {
+                    // A response may have arrived meanwhile.
                     let is_same = record.state == TaskState::Submitted
-                        && record.peer.as_ref().is_some_and(|now| now.message == peer.message);
+                        && record.peer.as_ref().is_some_and(|now| {
+                            now.message == peer.message && now.was_retried == peer.was_retried
+                        });
                     if is_same {
                         record.state = TaskState::Running;
                     }
@@ -124,6 +127,14 @@ impl Delegation {
             Delivered::Gone => {
                 let text = unreachable_text(peer);
                 self.end_here(attached, record, TaskState::Failed, &text).await
+            }
+            Delivered::Unconfirmed => {
+                let update = attached.store.update(&record.task, |record| match &mut record.peer {
+                    Some(peer) => !std::mem::replace(&mut peer.was_unconfirmed, true),
+                    None => false,
+                });
+                update.await?;
+                Ok(None)
             }
             Delivered::Failed => Ok(None),
         }
@@ -148,15 +159,25 @@ impl Delegation {
         let change = |record: &mut TaskRecord| {
             let is_open = !record.state.is_terminal();
             if is_open {
-                // The agent may spend all of it.
-                let spent = unreported(record.grant);
-                let was_sent = record.state != TaskState::Submitted;
-                end(record, state, text, if was_sent { spent } else { Spending::default() });
+                let spent = match may_run(record) {
+                    // The agent may spend all of it.
+                    true => unreported(record.grant),
+                    false => Spending::default(),
+                };
+                end(record, state, text, spent);
             }
             is_open
         };
         self.with_retries(|| attached.store.update(&record.task, &change)).await
     }
+}
+
+/// Returns `true` if the agent may have received a request of the task and may spend on it.
+fn may_run(record: &TaskRecord) -> bool {
+    let was_sent = |peer: &PeerTask| {
+        peer.has_begun || peer.was_retried || peer.was_unconfirmed || peer.round > 0
+    };
+    record.state != TaskState::Submitted || record.peer.as_deref().is_some_and(was_sent)
 }
 
 /// Records the end of a task.
@@ -189,4 +210,28 @@ pub(super) fn unreported(grant: BudgetLimits) -> Spending {
 /// Returns the result of a task that no queue accepted.
 pub(super) fn unreachable_text(peer: &PeerTask) -> String {
     format!("Agent '{}' cannot be reached: nothing serves its tasks. Nothing was sent.", peer.agent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::record::sent_record, *};
+
+    #[test]
+    fn only_a_task_that_was_never_sent_may_not_run() {
+        let with = |change: fn(&mut PeerTask)| {
+            let mut record = sent_record(TaskState::Submitted);
+            change(record.peer.as_deref_mut().unwrap());
+            record
+        };
+        assert!(!may_run(&sent_record(TaskState::Submitted)));
+        assert!(may_run(&sent_record(TaskState::Running)));
+        for record in [
+            with(|peer| peer.has_begun = true),
+            with(|peer| peer.was_retried = true),
+            with(|peer| peer.was_unconfirmed = true),
+            with(|peer| peer.round = 1),
+        ] {
+            assert!(may_run(&record), "{record:?}");
+        }
+    }
 }

@@ -82,7 +82,7 @@ impl Delegation {
             return Err(ToolFailure::failed("no id for the sub-agent; call again"));
         };
         // The count and the new record must not be separated by another call.
-        let _one = self.spawning.lock().await;
+        let one = self.lock_handovers(&context.session_id).await;
         if let Some(known) = attached.store.get(&task).await? {
             if known.call != context.tool_call_id {
                 return Err(ToolFailure::failed("the id of the sub-agent is taken; call again"));
@@ -109,7 +109,11 @@ impl Delegation {
             task,
         };
         let record = TaskRecord::from_call(work, context, turn, &grant);
+        if let Some(memory) = &attached.memory {
+            memory.open_whiteboard(&attached.name, &record.task, &record.root.session).await?;
+        }
         self.record(attached, &record).await?;
+        drop(one);
         counter!("rockbot_agent_delegations_started_total", "kind" => "subagent").increment(1);
         self.start(kind, record.task.clone(), Some(grant));
         if context.cancellation.is_cancelled() {

@@ -11,7 +11,7 @@ use rockbot_store::{
 use rockbot_tools::EntryPoint;
 use serde::{Deserialize, Serialize};
 
-use super::record::TaskRecord;
+use super::record::{TaskKind, TaskRecord};
 use crate::derived_id::derived_id;
 
 /// Time that records are kept: of open work, and after its result was passed on.
@@ -104,7 +104,10 @@ pub(super) struct KeptReply {
 
 /// An entry of the list of a conversation's work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Listed {}
+struct Listed {
+    #[serde(default)]
+    kind: TaskKind,
+}
 
 /// The records of one agent.
 #[derive(Clone)]
@@ -113,6 +116,10 @@ pub(super) struct TaskStore {
     records: DocumentStore<TaskRecord>,
     /// By conversation and task.
     lists: DocumentStore<Listed>,
+    /// By conversation and task, for as long as the conversations of sub-agents are kept.
+    conversations: DocumentStore<Listed>,
+    /// Time that conversations are kept.
+    retention: Duration,
     /// By conversation, batch and number.
     folds: DocumentStore<FoldRecord>,
     /// By conversation and message.
@@ -123,10 +130,15 @@ pub(super) struct TaskStore {
 pub(super) type Stored<T> = Result<T, StoreError>;
 
 impl TaskStore {
-    pub(super) fn new(store: &Arc<dyn Store>, agent: &AgentName) -> Self {
+    pub(super) fn new(store: &Arc<dyn Store>, agent: &AgentName, retention: Duration) -> Self {
         Self {
+            retention,
             records: DocumentStore::new(store.clone(), ["tasks", agent.as_str()]),
             lists: DocumentStore::new(store.clone(), ["task-lists", agent.as_str()]),
+            conversations: DocumentStore::new(
+                store.clone(),
+                ["task-conversations", agent.as_str()],
+            ),
             folds: DocumentStore::new(store.clone(), ["folds", agent.as_str()]),
             kept: DocumentStore::new(store.clone(), ["follow-ups", agent.as_str()]),
         }
@@ -136,8 +148,11 @@ impl TaskStore {
     pub(super) async fn create(&self, record: &TaskRecord) -> Stored<Option<TaskRecord>> {
         // Listed first: a listed task without a record is skipped.
         let listed = [record.root.session.as_str(), record.task.as_str()];
-        let expected = Expected::Anything;
-        self.lists.put(&listed, &Listed {}, Some(KEEP_OPEN), expected).await.map_err(failed)?;
+        let (entry, expected) = (Listed { kind: record.kind }, Expected::Anything);
+        self.lists.put(&listed, &entry, Some(KEEP_OPEN), expected).await.map_err(failed)?;
+        // The last entry of the conversation is written later.
+        let ttl = Some(self.retention.saturating_add(KEEP_OPEN));
+        self.conversations.put(&listed, &entry, ttl, expected).await.map_err(failed)?;
         let name = [record.task.as_str()];
         let put = self.records.put(&name, record, Some(KEEP_OPEN), Expected::Absent).await;
         Ok(match put.map_err(failed)? {
@@ -248,22 +263,40 @@ impl TaskStore {
         Ok(())
     }
 
-    /// Removes everything that is stored on the work of a conversation.
-    pub(super) async fn delete(&self, session: &SessionId) -> Stored<Vec<TaskRecord>> {
-        let records = self.of_session(session).await?;
+    /// Returns work whose conversation may still be stored, at most 500; also of work without a record.
+    pub(super) async fn with_conversation(
+        &self,
+        session: &SessionId,
+    ) -> Stored<Vec<(TaskKind, TaskId)>> {
+        let below = [session.as_str()];
+        let mut found = self.conversations.list(&below, MAX_LISTED).await.map_err(failed)?;
+        if found.is_empty() {
+            found = self.lists.list(&below, MAX_LISTED).await.map_err(failed)?;
+        }
+        let tasks = found.into_iter().filter_map(|(name, listed)| {
+            Some((listed.value.kind, TaskId::new(name.into_iter().next_back()?).ok()?))
+        });
+        Ok(tasks.collect())
+    }
+
+    /// Removes the records of work of a conversation. Its own conversation was deleted before.
+    pub(super) async fn delete_task(&self, session: &SessionId, task: &TaskId) -> Stored<()> {
+        let (task, listed) = (task.as_str(), [session.as_str(), task.as_str()]);
+        self.records.remove(&[task], Expected::Anything).await.map_err(failed)?;
+        self.lists.remove(&listed, Expected::Anything).await.map_err(failed)?;
+        self.conversations.remove(&listed, Expected::Anything).await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// Removes the answers and turns on results of a conversation.
+    pub(super) async fn delete_folds(&self, session: &SessionId) -> Stored<()> {
         for kept in self.kept(session).await? {
             self.forget(&kept).await?;
         }
         for (name, _) in self.folds.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)? {
             self.folds.remove(&name, Expected::Anything).await.map_err(failed)?;
         }
-        for record in &records {
-            let task = record.task.as_str();
-            self.records.remove(&[task], Expected::Anything).await.map_err(failed)?;
-            let listed = [session.as_str(), task];
-            self.lists.remove(&listed, Expected::Anything).await.map_err(failed)?;
-        }
-        Ok(records)
+        Ok(())
     }
 }
 

@@ -1,8 +1,10 @@
 //! The handed over work of an agent.
 
 use std::{
+    array,
     collections::HashMap,
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -10,9 +12,10 @@ use parking_lot::{Mutex, RwLock};
 use rockbot_contracts::{
     AgentName, AgentReply, MessageId, ReplyBody, RoutingKey, SessionId, TaskId, TaskSummary,
 };
+use rockbot_memory::WorkingMemory;
 use rockbot_store::StoreError;
-use rockbot_tools::ToolFailure;
-use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
+use rockbot_tools::{ToolFailure, scope::MAX_HANDOVERS};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -21,11 +24,14 @@ use super::{
     options::DelegationOptions,
     peers::Peers,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
-    record::{TaskKind, TaskRecord, TaskRoot, task_of},
+    record::{TaskKind, TaskRecord, TaskRoot, session_of, task_of},
     reports::Reports,
     store::TaskStore,
 };
 use crate::conversation::{ConversationError, Conversations};
+
+/// Number of locks that the conversations share.
+const HANDOVER_LOCKS: usize = 64;
 
 /// Handed over work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
 /// work, lists and cancels it, and passes results on to the conversation or the agent that handed it over.
@@ -45,9 +51,11 @@ pub struct Delegation {
     /// Work that this process does.
     running: Mutex<HashMap<TaskId, RunningState>>,
     pub(super) reports: Reports,
-    /// One at a time, so that the limit of a conversation is kept.
-    pub(super) spawning: AsyncMutex<()>,
-    pub(super) permits: Semaphore,
+    /// One handover of a conversation at a time, so that its limit is kept. Conversations share them by hash.
+    handovers: [AsyncMutex<()>; HANDOVER_LOCKS],
+    /// Permits to run turns, by [`TaskRecord::level`]. A turn that waits for an agent holds its permit: with permits
+    /// in common, agents that wait for each other would wait forever.
+    pub(super) permits: [Semaphore; MAX_HANDOVERS + 1],
     /// Notified when the record of work changes in this process.
     pub(super) changed: Notify,
 }
@@ -58,6 +66,8 @@ pub(super) struct Attached {
     pub(super) conversations: Conversations,
     pub(super) store: TaskStore,
     pub(super) host: Arc<dyn TaskHost>,
+    /// Holds the texts that conversations share with their sub-agents, if it is on.
+    pub(super) memory: Option<WorkingMemory>,
 }
 
 impl Attached {
@@ -97,7 +107,7 @@ impl Delegation {
     /// Creates the handed over work of an agent that is created later.
     #[must_use]
     pub fn new(options: DelegationOptions) -> Arc<Self> {
-        let permits = Semaphore::new(options.most_tasks);
+        let permits = array::from_fn(|_| Semaphore::new(options.most_tasks));
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             options,
@@ -108,7 +118,7 @@ impl Delegation {
             turns: Mutex::default(),
             running: Mutex::default(),
             reports: Reports::default(),
-            spawning: AsyncMutex::default(),
+            handovers: array::from_fn(|_| AsyncMutex::default()),
             permits,
             changed: Notify::new(),
         })
@@ -120,9 +130,10 @@ impl Delegation {
         name: AgentName,
         conversations: Conversations,
         host: Arc<dyn TaskHost>,
+        memory: Option<WorkingMemory>,
     ) {
-        let store = TaskStore::new(conversations.store(), &name);
-        if self.agent.set(Attached { name, conversations, store, host }).is_err() {
+        let store = TaskStore::new(conversations.store(), &name, conversations.retention());
+        if self.agent.set(Attached { name, conversations, store, host, memory }).is_err() {
             warn!("delegation is attached to an agent already; this is a bug");
         }
     }
@@ -159,6 +170,14 @@ impl Delegation {
     ) -> TurnGuard {
         self.turns.lock().insert(session.clone(), turn);
         TurnGuard { delegation: self.clone(), session: session.clone() }
+    }
+
+    /// Waits until no other call of the conversation hands work over.
+    pub(super) async fn lock_handovers(&self, session: &SessionId) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        session.hash(&mut hasher);
+        let index = usize::try_from(hasher.finish() % HANDOVER_LOCKS as u64).unwrap_or_default();
+        self.handovers[index].lock().await
     }
 
     pub(super) fn turn(&self, session: &SessionId) -> Option<HandingOver> {
@@ -313,17 +332,40 @@ impl Delegation {
         Ok(found.map(|record| (record.summary(), record.result)))
     }
 
-    /// Deletes the records of the work of a conversation. Returns the conversations of the work.
+    /// Returns handed over work of a conversation whose own conversation may still be stored, at most 500.
     ///
     /// # Errors
     /// When the store fails; repeat it then.
-    pub(crate) async fn delete(
+    pub(crate) async fn with_conversation(
         &self,
         session: &SessionId,
-    ) -> Result<Vec<SessionId>, ConversationError> {
+    ) -> Result<Vec<(TaskId, SessionId)>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
-        let deleted = store.delete(session).await?;
-        Ok(deleted.iter().filter_map(TaskRecord::session).collect())
+        let tasks = store.with_conversation(session).await?;
+        let own = |(kind, task)| session_of(kind, &task).map(|own| (task, own));
+        Ok(tasks.into_iter().filter_map(own).collect())
+    }
+
+    /// Deletes the records of work of a conversation, after its own conversation.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_task(
+        &self,
+        session: &SessionId,
+        task: &TaskId,
+    ) -> Result<(), ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(()) };
+        Ok(store.delete_task(session, task).await?)
+    }
+
+    /// Deletes the answers and turns on results of a conversation.
+    ///
+    /// # Errors
+    /// When the store fails; repeat it then.
+    pub(crate) async fn delete_folds(&self, session: &SessionId) -> Result<(), ConversationError> {
+        let Some(Attached { store, .. }) = self.attached() else { return Ok(()) };
+        Ok(store.delete_folds(session).await?)
     }
 }
 

@@ -195,15 +195,38 @@ impl Ownership {
 
 impl TaskLeases for Ownership {
     fn claim<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(async move { self.claim_from(session, None).await.map(Claimed::from) })
+    }
+}
+
+/// The leases of a process that never searches for work without a process: its claim takes the conversation from
+/// a process that died just now.
+pub(super) struct UnsearchedLeases(pub(super) Ownership);
+
+impl TaskLeases for UnsearchedLeases {
+    fn claim<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
-            Ok(match self.claim_from(session, None).await? {
-                Claim::Owned(hold, order) => {
-                    drop(order);
-                    Claimed::Owned(Box::new(hold))
+            let Self(ownership) = self;
+            let claim = match ownership.claim(session).await? {
+                Claim::Held(holder) if ownership.is_renewed(session, &holder).await? => {
+                    // Unless it was released meanwhile.
+                    ownership.claim(session).await?
                 }
-                Claim::Held(_) => Claimed::Held,
-            })
+                Claim::Held(holder) => ownership.take_over(session, &holder).await?,
+                owned => owned,
+            };
+            Ok(claim.into())
         })
+    }
+}
+
+impl From<Claim> for Claimed {
+    fn from(claim: Claim) -> Self {
+        match claim {
+            // Turns of handed over work are in no order.
+            Claim::Owned(hold, _order) => Self::Owned(Box::new(hold)),
+            Claim::Held(_) => Self::Held,
+        }
     }
 }
 

@@ -24,6 +24,7 @@ impl UserChannel for BusUserChannel {
             match self.bus.publish(Publication::mandatory(to, envelope)).await {
                 Ok(()) => Delivered::Yes,
                 Err(PublishError::Unroutable { .. }) => Delivered::Gone,
+                Err(PublishError::Unconfirmed { .. }) => Delivered::Unconfirmed,
                 Err(error) => {
                     debug!(%error, "reply to a user not published");
                     Delivered::Failed

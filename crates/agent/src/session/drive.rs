@@ -18,11 +18,12 @@ use super::{
 use crate::{
     conversation::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
-        OpenTurn, PutDownEntry, Recorder,
+        OpenTurn, PutDownEntry, Recorder, retry,
     },
-    delegation::HandingOver,
+    delegation::{HandingOver, UnreadBy, UnreadWork},
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
+    origin::TurnOrigin,
     shared_progress::SharedProgress,
     steering::SteeringQueue,
     telemetry,
@@ -96,8 +97,9 @@ impl Arrivals<'_> {
                 // It is recorded, so this does not answer it.
                 message.answer(Rejection::Busy.deferred());
             }
-        } else if self.latest_cancel.covers(&message.id)
-            || self.registry.is_cancelled(self.id, &message.origin)
+        } else if message.origin.work.is_none()
+            && (self.latest_cancel.covers(&message.id)
+                || self.registry.is_cancelled(self.id, &message.origin))
         {
             message.answer(Rejection::Cancelled.into());
         } else {
@@ -172,11 +174,19 @@ impl Session {
         });
         let started = Instant::now();
         self.steering.begin_turn(origin.entry.profile());
+        let unread = match self.unread_work(&origin, &open.message.id, is_resumed).await {
+            Ok(unread) => unread,
+            Err(error) => {
+                self.state = None;
+                return done.answer(super::unprocessed(&error));
+            }
+        };
         let Some(state) = &mut self.state else { return done.answer(TurnAnswer::fenced()) };
         let SessionState { recorder, history, totals, messages, starter, latest_cancel, .. } =
             state;
         let cancellation = self.shutdown.cancel_turns.child_token();
-        if open.is_cancelled {
+        let is_task_cancelled = origin.task().is_some_and(|(.., task)| task.is_cancelled());
+        if open.is_cancelled || is_task_cancelled {
             cancellation.cancel();
         }
         let handover = self.shutdown.handover.child_token();
@@ -196,6 +206,7 @@ impl Session {
             recorder: recorder.clone(),
             session_spending: totals.spent,
             since_user: totals.since_user,
+            unread,
             open,
         });
         let mut arrivals = Arrivals {
@@ -267,6 +278,24 @@ impl Session {
             warn!(session_id = %self.id, %error, "checkpoint not recorded");
             self.state = None;
         }
+    }
+
+    /// Returns the handed over work that needs a part of the turn's budget. A turn that this process begins
+    /// has handed over none.
+    async fn unread_work(
+        &self,
+        origin: &TurnOrigin,
+        message: &MessageId,
+        is_resumed: bool,
+    ) -> Result<UnreadWork, ConversationError> {
+        let by = match origin.fold_back() {
+            Some(fold) => Some(UnreadBy::FoldBack(&fold.tasks)),
+            None => is_resumed.then_some(UnreadBy::Resumed(message)),
+        };
+        let delegation = self.setup.delegation.as_ref().filter(|_| origin.task().is_none());
+        let Some((delegation, by)) = delegation.zip(by) else { return Ok(UnreadWork::default()) };
+        let patience = self.setup.conversations.patience();
+        retry(patience, || delegation.unread_work(&self.id, by)).await
     }
 
     /// Cancels the work that the conversation handed over, and adds its number and spending to the answer.

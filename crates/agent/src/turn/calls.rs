@@ -27,7 +27,7 @@ use crate::{
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
 /// process.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
+pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Time limit for turns that a call started to end after it. Their own calls have [`CANCEL_GRACE`].
 const CHILDREN_GRACE: Duration = Duration::from_secs(8);

@@ -137,7 +137,7 @@ impl Turn<'_> {
             text.push_str(transient);
         }
         ChatRequest {
-            model: definition.model.clone(),
+            model: self.step_model().or(definition.model.as_ref()).cloned(),
             messages,
             // Also for `ToolChoice::None`: servers require the tools of earlier calls.
             tools,
@@ -146,6 +146,11 @@ impl Turn<'_> {
             temperature: definition.temperature,
             session: self.session_id.to_string(),
         }
+    }
+
+    /// Returns the model that replaces that of the agent.
+    fn step_model(&self) -> Option<&String> {
+        self.origin.step.as_ref()?.model.as_ref()
     }
 
     async fn request_answer(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
@@ -159,7 +164,12 @@ impl Turn<'_> {
 
     async fn collect_answer(&self, request: ChatRequest) -> Result<AssembledAnswer, ChatError> {
         let mut events = self.setup.model.stream(request).await?;
-        let mut call = self.meter.start_model_call(&self.setup.behavior);
+        // The price of another model is not known here.
+        let behavior = match self.step_model() {
+            Some(_) => &self.setup.unpriced,
+            None => &self.setup.behavior,
+        };
+        let mut call = self.meter.start_model_call(behavior);
         let mut assembler = Assembler::new();
         while let Some(event) = events.next().await {
             let event = event?;

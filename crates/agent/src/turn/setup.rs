@@ -1,14 +1,12 @@
 //! What all turns of an agent share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_contracts::{AgentName, SessionId};
 use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
+use rockbot_memory::WorkingMemory;
 use rockbot_tools::{
-    Approver, EntryPoint, LayerOptions, ToolExecutor, ToolFilter, ToolPins, ToolRegistration,
+    Approver, EntryPoint, LayerOptions, Tool, ToolExecutor, ToolPins, ToolRegistration,
     ToolRegistry, ToolScope, registry::RegisteredTool,
 };
 use tracing::warn;
@@ -17,7 +15,7 @@ use super::{pin_check::PinCheck, token_budget::TokenBudget};
 use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
-    context::{ContextBuilder, ContextPart, CurrentDate, StaticText},
+    context::{ContextBuilder, ContextPart, CurrentDate, StaticText, SystemPrompt},
     conversation::{CalledTool, ConversationError, Conversations, McpUse, SubConversation},
     definition::AgentDefinition,
     delegation::{Delegation, TaskHost},
@@ -28,11 +26,11 @@ use crate::{
     mcp::McpToolProvider,
     memory::ConversationLog,
     metering::AgentMeter,
-    origin::{StepLimits, TurnOrigin},
+    origin::TurnOrigin,
     parts::AgentParts,
     session_data::SessionData,
+    subagent_tool::{self, HostSlot},
     tool_list::{ToolList, ToolListLog, ToolNames},
-    tool_names::SPAWN_WISPS,
     wisps::Repetitions,
 };
 
@@ -54,6 +52,8 @@ pub(crate) struct TurnSetup {
     /// The tools that every conversation is offered.
     pub(super) shared: Arc<ToolRegistry>,
     pub(super) behavior: ModelBehavior,
+    /// For models whose prices are unknown.
+    pub(super) unpriced: ModelBehavior,
     pub(super) capabilities: ModelCapabilities,
     pub(super) mcp: Option<McpToolProvider>,
     pub(super) context: ContextBuilder,
@@ -71,7 +71,7 @@ pub(crate) struct TurnSetup {
     /// Runs of equal plans.
     pub(super) repetitions: Repetitions,
     /// Starts turns of this agent.
-    host: OnceLock<Arc<dyn TaskHost>>,
+    host: HostSlot,
     /// The agents that messages may be handed off to.
     pub(super) destinations: Option<Arc<Destinations>>,
     pub(crate) delegation: Option<Arc<Delegation>>,
@@ -103,7 +103,10 @@ impl TurnSetup {
         let approver = approver.map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
-        let internal = register_internal(&definition, &registry);
+        let host = HostSlot::default();
+        let is_durable = conversations.is_durable();
+        let subagents = subagent_tool::tools(&definition.subagents, &host, is_durable);
+        let internal = register_internal(&definition, subagents, &registry);
         let session_data = SessionData { memory: memory.clone(), outputs: layers.outputs.clone() };
         let layers = LayerOptions {
             max_result_bytes,
@@ -119,10 +122,7 @@ impl TurnSetup {
         if let Some(mcp) = &mcp {
             sources.push(mcp.instructions());
         }
-        sources.push(Arc::new(StaticText::new(
-            ContextPart::Profile,
-            definition.system_prompt.as_str(),
-        )));
+        sources.push(Arc::new(SystemPrompt::new(definition.system_prompt.as_str())));
         if let Some(prompt) = &behavior.prompt {
             sources.push(Arc::new(StaticText::new(ContextPart::Model, prompt.as_str())));
         }
@@ -139,6 +139,7 @@ impl TurnSetup {
             model,
             registry,
             shared,
+            unpriced: ModelBehavior { input_price: None, output_price: None, ..behavior.clone() },
             behavior,
             capabilities,
             mcp,
@@ -154,10 +155,15 @@ impl TurnSetup {
             list_log: ToolListLog::default(),
             internal,
             repetitions: Repetitions::default(),
-            host: OnceLock::new(),
+            host,
             destinations,
             delegation,
         }
+    }
+
+    /// Returns the working memory, if it is on.
+    pub(crate) fn working_memory(&self) -> Option<&WorkingMemory> {
+        self.session_data.memory.as_ref()
     }
 
     /// Returns the tools that a turn with this origin may use.
@@ -167,13 +173,17 @@ impl TurnSetup {
             .with_agent(name.clone())
             .with_entry(origin.entry);
         let scope = match &origin.step {
-            Some(step) => scope.with_step(step_filter(step)),
+            Some(step) => scope.with_step(step.tools.clone()),
             None => scope,
         };
         match (&origin.parent, origin.task(), origin.fold_back()) {
+            // Steps are turns of the same agent.
+            (Some(parent), ..) if origin.step.is_some() => {
+                scope.with_steps_of(&parent.scope).with_parent(&parent.scope)
+            }
             (Some(parent), ..) => scope.with_parent(&parent.scope),
             (None, Some((entry, ..)), _) => scope.with_recorded_parent(&entry.scope),
-            (None, None, Some((entry, _))) => scope.with_generation(entry.generation),
+            (None, None, Some(entry)) => scope.with_generation(entry.generation),
             (None, None, None) => scope,
         }
     }
@@ -352,20 +362,15 @@ impl TurnSetup {
     }
 }
 
-/// Returns the tools that a step of a plan may use.
-fn step_filter(step: &StepLimits) -> ToolFilter {
-    let mut allow = step.tools.clone();
-    allow.push("*_working_memory".to_owned());
-    ToolFilter { allow, deny: vec![SPAWN_WISPS.to_owned()] }
-}
-
-/// Registers the internal tools of a definition, and returns those whose names are free.
+/// Registers the internal tools of a definition and its sub-agents, and returns those whose names are free.
 fn register_internal(
     definition: &AgentDefinition,
+    subagents: Vec<Arc<dyn Tool>>,
     registry: &ToolRegistry,
 ) -> Vec<Arc<RegisteredTool>> {
     let mut registered = Vec::new();
-    for tool in definition.internal.tools().into_iter().chain(definition.router.tool()) {
+    let own = definition.internal.tools().into_iter().chain(definition.router.tool());
+    for tool in own.chain(subagents) {
         let name = tool.registration().name.clone();
         match registry.register(tool) {
             Ok(()) => registered.extend(registry.get(&name)),

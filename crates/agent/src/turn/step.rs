@@ -69,7 +69,14 @@ impl Turn<'_> {
         // A handoff ends the turn without the other calls, and a report after them.
         let (handoffs, pending): (Vec<_>, Vec<_>) =
             pending.partition(|(_, call)| self.is_handoff(call));
-        let (handed_off, pending) = self.run_handoffs(&runner, handoffs, pending).await;
+        // A process that is lost between a handoff and its other calls leaves these to the next one.
+        let is_made = |call: &CallEntry| self.is_handoff(call) && results.contains_key(&call.call);
+        let (handed_off, pending) = if calls.iter().any(is_made) {
+            self.refuse_beside_handoff(&runner, handoffs.into_iter().chain(pending)).await;
+            (None, Vec::new())
+        } else {
+            self.run_handoffs(&runner, handoffs, pending).await
+        };
         let (reports, pending): (Vec<_>, Vec<_>) =
             pending.into_iter().partition(|(_, call)| self.is_report(call));
         let strategy: ExecutionStrategy = self.setup.definition.strategy;
@@ -124,13 +131,22 @@ impl Turn<'_> {
             return (None, Vec::new());
         }
         let answer = runner.call_handoff(at, call).await;
-        for (at, call) in handoffs.chain(pending) {
+        self.refuse_beside_handoff(runner, handoffs.chain(pending)).await;
+        (answer, Vec::new())
+    }
+
+    /// Records that the other calls of a response with a handoff are not made.
+    async fn refuse_beside_handoff<'c>(
+        &self,
+        runner: &CallRunner<'_>,
+        calls: impl Iterator<Item = (usize, &'c CallEntry)>,
+    ) {
+        for (at, call) in calls {
             if self.handover.is_cancelled() {
                 break;
             }
             runner.refuse(at, call, "not run: the response handed the turn off").await;
         }
-        (answer, Vec::new())
     }
 
     /// Makes the calls of the final report, until one is accepted.

@@ -5,18 +5,21 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::{MessageId, SessionId, Spending, UserMessage, user::TurnOutcome};
 use rockbot_memory::{MemoryOwner, SaveOptions};
-use rockbot_tools::ToolFailure;
+use rockbot_tools::{ToolFailure, ToolFilter};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
-use super::{batch::BatchResults, calls::CallRunner};
+use super::{
+    batch::BatchResults,
+    calls::{CANCEL_GRACE, CallRunner},
+};
 use crate::{
     conversation::CallEntry,
     derived_id::derived_id,
     event::TurnAnswer,
     origin::{StepLimits, TurnOrigin},
-    tool_names::{hands_over, is_internal},
+    tool_names::{SPAWN_WISPS, hands_over, is_internal},
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
         WispRequest, WispResult, WispStep, results_text, step_call,
@@ -32,6 +35,8 @@ const MAX_VALUE_BYTES: usize = 256 * 1024;
 /// Time that results are stored.
 const KEEP: Duration = Duration::from_secs(60 * 60);
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Outcome of a step that did not report in time.
+const MAY_HAVE_RUN: &str = "this step may have run, and its outcome is unknown";
 /// Instruction before the prompt of an `Llm` step.
 const ROLE: &str = "You do one step of a plan. Do it, and answer with its result only.";
 
@@ -85,8 +90,10 @@ impl CallRunner<'_> {
         let (mut values, mut keys, mut used) = (StepValues::default(), Vec::new(), Used::default());
         let (mut last, mut failed, mut steps_completed, mut at) = (String::new(), None, 0, 0);
         while let Some(step) = run.plan.steps.get(at) {
-            let outcome = timeout_at(run.until, self.run_step(&run, step, &values, &mut used));
-            match outcome.await.unwrap_or_else(|_| Err(late())) {
+            // A call whose time is over reports within its grace whether it ran.
+            let limit = run.until + CANCEL_GRACE;
+            let outcome = timeout_at(limit, self.run_step(&run, step, &values, &mut used));
+            match outcome.await.unwrap_or_else(|_| Err(late(MAY_HAVE_RUN))) {
                 Ok(result) => {
                     let key = self.save(&run.id, &step.id, &result).await;
                     keys.extend(key.clone());
@@ -128,6 +135,9 @@ impl CallRunner<'_> {
         if self.turn.cancellation.is_cancelled() {
             let message = "cancelled".to_owned();
             return Err(StepFailure { category: FailureCategory::External, message });
+        }
+        if Instant::now() >= run.until {
+            return Err(late("this step did not run"));
         }
         let invalid = |error: TemplateError| StepFailure {
             category: FailureCategory::Data,
@@ -200,7 +210,8 @@ impl CallRunner<'_> {
         let parent = turn.as_parent(grant.clone(), run.until);
         let guard = parent.guard();
         let origin = TurnOrigin::from_parent(parent);
-        let limits = StepLimits { tools: run.plan.tools.clone(), iterations: MAX_ITERATIONS };
+        let tools = step_filter(&run.plan.tools);
+        let limits = StepLimits { tools, iterations: MAX_ITERATIONS, prompt: None, model: None };
         let (sender, step) = (turn.origin.sender.clone(), Some(Arc::new(limits)));
         let origin = TurnOrigin { sender, step, ..origin.with_message(message) };
         let message = UserMessage::new(session, format!("{ROLE}\n\n{prompt}"));
@@ -254,7 +265,14 @@ impl CallRunner<'_> {
     }
 }
 
-fn late() -> StepFailure {
-    let message = "the time limit of the call is over".to_owned();
+/// Returns the tools that a step of a plan may use: the listed ones, and working memory.
+fn step_filter(tools: &[String]) -> ToolFilter {
+    let mut allow = tools.to_vec();
+    allow.push("*_working_memory".to_owned());
+    ToolFilter { allow, deny: vec![SPAWN_WISPS.to_owned()] }
+}
+
+fn late(what_ran: &str) -> StepFailure {
+    let message = format!("the time limit of the plans is over; {what_ran}");
     StepFailure { category: FailureCategory::External, message }
 }

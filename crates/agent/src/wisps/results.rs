@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use rockbot_contracts::{Executed, ToolErrorCode, outside_text::plain};
 use rockbot_tools::ToolFailure;
 use serde_json::{Value, json};
 
@@ -36,7 +37,17 @@ impl From<&ToolFailure> for StepFailure {
             | ToolFailure::NotPermitted { .. } => FailureCategory::Structural,
             _ => FailureCategory::External,
         };
-        Self { category, message: failure.to_string() }
+        let ran = match (failure.code(), failure.executed()) {
+            (ToolErrorCode::Timeout | ToolErrorCode::Cancelled, Executed::Yes) => {
+                "; the call ran, and may have done a part of its work"
+            }
+            (ToolErrorCode::Timeout | ToolErrorCode::Cancelled, Executed::No) => {
+                "; the call did not run"
+            }
+            (_, Executed::Unknown) => "; the call may have run",
+            _ => "",
+        };
+        Self { category, message: format!("{failure}{ran}") }
     }
 }
 
@@ -87,7 +98,8 @@ pub(crate) fn results_text(results: &[WispResult], took: Duration) -> String {
     );
     for WispResult { id, description, outcome, keys, took, .. } in results {
         let state = if outcome.is_ok() { "ok" } else { "failed" };
-        let description: String = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let description = first_chars(description);
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
         text += &format!("\n- `{id}`: \"{description}\" [{state}] ({} ms)", millis(*took));
         match outcome {
             Ok(output) => text += &format!("\n  Output: {}", indented(&first_chars(output))),
@@ -118,13 +130,9 @@ fn indented(text: &str) -> String {
     text.replace('\n', "\n    ")
 }
 
+/// Returns the first characters, without hidden ones.
 fn first_chars(text: &str) -> String {
-    let mut chars = text.chars();
-    let mut first: String = chars.by_ref().take(MAX_OUTPUT_CHARS).collect();
-    if chars.next().is_some() {
-        first.push('…');
-    }
-    first
+    plain(text, MAX_OUTPUT_CHARS)
 }
 
 fn millis(took: Duration) -> u64 {

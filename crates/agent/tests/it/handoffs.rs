@@ -2,14 +2,17 @@
 
 use std::{path::Path, sync::Arc};
 
-use rockbot_agent::{Agent, AgentDefinition, AgentParts, Destinations, Team, TurnEvent};
-use rockbot_contracts::{AgentName, user::TurnOutcome};
+use rockbot_agent::{
+    Agent, AgentDefinition, AgentParts, Conversations, Destinations, Team, TurnEvent,
+};
+use rockbot_contracts::{AgentName, MessageId, user::TurnOutcome};
 use rockbot_llm::{ChatMessage, ChatModel, ScriptedFailure, ScriptedTurn};
 use rockbot_tools::ToolRegistry;
 use serde_json::{Value, json};
 
-use crate::harness::{
-    Behavior, EventLog, ProbeTool, RecordingModel, message, register_members, send,
+use crate::{
+    harness::{Behavior, EventLog, ProbeTool, RecordingModel, message, register_members, send},
+    stored_harness::{CrashingLog, Storage, resume, send_as},
 };
 
 const HANDOFF: &str = "router__handoff-to";
@@ -28,6 +31,15 @@ fn definition(head: &str) -> AgentDefinition {
 
 impl Routed {
     fn new(front: &Arc<RecordingModel>, destination: &Arc<RecordingModel>) -> Self {
+        Self::with_conversations(front, destination, None)
+    }
+
+    /// Creates a router with these conversations.
+    fn with_conversations(
+        front: &Arc<RecordingModel>,
+        destination: &Arc<RecordingModel>,
+        conversations: Option<Conversations>,
+    ) -> Self {
         let registry = Arc::new(ToolRegistry::new());
         let echo = ProbeTool::new("echo", Behavior::Echo);
         registry.register(echo.as_tool()).unwrap();
@@ -43,7 +55,11 @@ impl Routed {
         };
         let router = "[router]\ndestinations = ['b', 'c', 'gone']";
         let own = definition(&format!("name = 'front'\nmax_iterations = 3\n{router}"));
-        let front = Agent::new(parts(own, front.clone()));
+        let mut own = parts(own, front.clone());
+        if let Some(conversations) = conversations {
+            own.conversations = conversations;
+        }
+        let front = Agent::new(own);
         let factory = {
             let model = destination.clone();
             Arc::new(move |definition: AgentDefinition| parts(definition, model.clone()))
@@ -157,4 +173,33 @@ async fn agent_without_destinations_has_no_handoff() {
     let offered =
         |model: &RecordingModel| model.last_request().tools.iter().any(|tool| tool.name == HANDOFF);
     assert!(offered(&front) && !offered(&destination));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_beside_a_handoff_do_not_run_when_the_turn_continues() {
+    let script = || {
+        RecordingModel::script([ScriptedTurn::default()
+            .call("echo", json!({}))
+            .call(HANDOFF, to("b", ""))
+            .call(HANDOFF, to("c", ""))])
+    };
+    let answers = || RecordingModel::script([ScriptedTurn::text("Seven.")]);
+    let storage = Storage::new();
+    // Message, response, and the result of the handoff.
+    let log = CrashingLog::new(&storage, 3);
+    let conversations = Some(storage.conversations_on(log.clone()));
+    let routed = Routed::with_conversations(&script(), &answers(), conversations);
+    let running = tokio::spawn({
+        let front = routed.front.clone();
+        async move { drop(send_as(&front, &MessageId::generate(), "go").await) }
+    });
+    log.wait_for_crash().await;
+    running.abort();
+    drop(routed);
+    let destination = answers();
+    let conversations = Some(storage.conversations());
+    let routed = Routed::with_conversations(&script(), &destination, conversations);
+    let (_, answer) = resume(&routed.front, &EventLog::default()).await.unwrap();
+    assert_eq!((answer.outcome, answer.text.as_str()), (TurnOutcome::Completed, "Seven."));
+    assert_eq!((routed.echo.calls(), destination.request_count()), (0, 1));
 }

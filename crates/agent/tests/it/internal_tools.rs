@@ -292,3 +292,69 @@ async fn continued_batch_gets_the_results_of_calls_that_ran() {
     assert_eq!((tool.runs(), tool.attempts.lock().unwrap().clone()), (1, vec![1, 2]));
     assert_eq!(batch_results(&model)[0]["output"], "work is written");
 }
+
+/// Returns 1 to 20 calls that depend on `seed`.
+fn random_calls(seed: u64) -> Vec<(&'static str, Value)> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % limit
+    };
+    let count = below(20) + 1;
+    let call = |_| match below(6) {
+        0 => ("echo", json!({"n": below(1000)})),
+        1 => ("echo", json!({"n": "no number"})),
+        2 => ("fails", json!({})),
+        3 => ("unknown", json!({"n": 1})),
+        4 => ("long", json!({})),
+        _ => ("picture", json!({})),
+    };
+    (0..count).map(call).collect()
+}
+
+#[tokio::test]
+async fn batch_has_the_results_of_its_calls_made_one_by_one() {
+    let tools = || {
+        [
+            ProbeTool::new("echo", Behavior::Echo),
+            ProbeTool::new("fails", Behavior::Fail),
+            ProbeTool::new("long", Behavior::LongText(500)),
+            ProbeTool::new("picture", Behavior::Image("aGk=")),
+        ]
+    };
+    for seed in 0..60 {
+        let calls = random_calls(seed);
+        let single = calls.iter().fold(ScriptedTurn::default(), |turn, (tool, arguments)| {
+            turn.call(*tool, arguments.clone())
+        });
+        let one_by_one = RecordingModel::script([single, ScriptedTurn::text("Done.")]);
+        let own = tools();
+        let fixture = own.iter().fold(batching(), AgentFixture::with);
+        let usage = send(&fixture.agent(&one_by_one), "go").await.usage.unwrap();
+
+        let items: Vec<_> = (0..)
+            .zip(&calls)
+            .map(|(id, (tool, arguments))| (json!(id), *tool, arguments.clone()))
+            .collect();
+        let batched = RecordingModel::script([
+            ScriptedTurn::default().call(BATCH, batch(&items)),
+            ScriptedTurn::text("Done."),
+        ]);
+        let others = tools();
+        let fixture = others.iter().fold(batching(), AgentFixture::with);
+        let batch_usage = send(&fixture.agent(&batched), "go").await.usage.unwrap();
+
+        let results = batch_results(&batched);
+        let text = |result: &Value| {
+            let output = result["output"].as_str().or_else(|| result["error"]["message"].as_str());
+            output.unwrap().to_owned()
+        };
+        let read: Vec<_> = results.iter().map(text).collect();
+        assert_eq!(read, one_by_one.tool_results(), "seed {seed}: {calls:?}");
+        for (tool, other) in own.iter().zip(&others) {
+            assert_eq!(tool.calls(), other.calls(), "seed {seed}: {}", tool.name());
+        }
+        // The batch itself is a call too.
+        assert_eq!(usage.turn.tool_calls + 1, batch_usage.turn.tool_calls, "seed {seed}");
+    }
+}

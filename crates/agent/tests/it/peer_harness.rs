@@ -18,15 +18,16 @@ use rockbot_contracts::{
     json::Limits,
     topology::{agent_response_at, agent_task},
 };
-use rockbot_llm::{
-    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
-};
+use rockbot_llm::{ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream};
 use rockbot_store::{Clock, DocumentStore, Expected, PutOutcome, Stores};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::harness::{AgentFixture, message, text_events};
+use crate::{
+    harness::{AgentFixture, message, text_events},
+    subagent_harness::call_all,
+};
 
 /// The last user message of a request, the results after it, and the offered tools.
 pub(crate) struct Asked {
@@ -40,8 +41,32 @@ pub(crate) struct Asked {
 pub(crate) enum Planned {
     Text(&'static str),
     Call(&'static str, Value),
+    Calls(Vec<(&'static str, Value)>),
     /// Waits for a permit.
-    Gated(Arc<Semaphore>, &'static str),
+    After(Arc<Semaphore>, Box<Planned>),
+}
+
+impl Planned {
+    fn gate(self) -> (Option<Arc<Semaphore>>, Self) {
+        match self {
+            Self::After(gate, planned) => (Some(gate), *planned),
+            planned => (None, planned),
+        }
+    }
+
+    fn events(self) -> Vec<ChatEvent> {
+        match self {
+            Self::Text(text) => text_events(text),
+            Self::Call(name, arguments) => call_all(&[(name, arguments)]),
+            Self::Calls(calls) => call_all(&calls),
+            Self::After(_, planned) => planned.events(),
+        }
+    }
+}
+
+/// Returns a text that waits for a permit.
+pub(crate) fn gated(gate: &Arc<Semaphore>, text: &'static str) -> Planned {
+    Planned::After(gate.clone(), Box::new(Planned::Text(text)))
 }
 
 type Plan = Box<dyn Fn(&Asked) -> Planned + Send + Sync>;
@@ -66,17 +91,12 @@ impl ChatModel for PlannedModel {
     fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
         let asked = Arc::new(Asked::from(&request));
         self.asked.lock().unwrap().push(asked.clone());
-        let planned = (self.plan)(&asked);
+        let (gate, planned) = (self.plan)(&asked).gate();
         async move {
-            let events = match planned {
-                Planned::Text(text) => text_events(text),
-                Planned::Call(name, arguments) => call(name, &arguments),
-                Planned::Gated(gate, text) => {
-                    gate.acquire().await.unwrap().forget();
-                    text_events(text)
-                }
-            };
-            Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+            if let Some(gate) = gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok(stream::iter(planned.events().into_iter().map(Ok)).boxed())
         }
         .boxed()
     }
@@ -95,16 +115,6 @@ impl From<&ChatRequest> for Asked {
         let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         Self { user, results, tools, session: request.session.clone() }
     }
-}
-
-fn call(name: &str, arguments: &Value) -> Vec<ChatEvent> {
-    let delta = ChatEvent::ToolCallDelta {
-        index: Some(0),
-        id: Some("call-0".to_owned()),
-        name: Some(name.to_owned()),
-        arguments: arguments.to_string(),
-    };
-    vec![delta, ChatEvent::Finished(FinishReason::ToolCalls)]
 }
 
 /// A call of `invoke_agent`.
@@ -130,6 +140,7 @@ pub(crate) struct Peer {
 pub(crate) struct Peers {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) agents: BTreeMap<String, Peer>,
+    options: DelegationOptions,
     client: AgentClient,
     follow_ups: FollowUps,
 }
@@ -140,7 +151,13 @@ impl Peers {
         let instance = InstanceId::new("proxy").unwrap();
         let client = AgentClient::connect(bus.clone(), &instance).await.unwrap();
         let follow_ups = client.follow_ups().unwrap();
-        Self { bus, agents: BTreeMap::new(), client, follow_ups }
+        let options = DelegationOptions::default();
+        Self { bus, agents: BTreeMap::new(), options, client, follow_ups }
+    }
+
+    /// Sets the limits of the agents that are started later.
+    pub(crate) fn with_options(self, options: DelegationOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Starts an agent that accepts tasks of all others.
@@ -181,7 +198,7 @@ impl Peers {
     ) -> Peer {
         let AgentFixture { mut definition, registry, .. } = AgentFixture::new();
         (definition.name, definition.a2a) = (name(agent), rules);
-        let delegation = Delegation::new(DelegationOptions::default());
+        let delegation = Delegation::new(self.options.clone());
         for tool in delegation.tools().into_iter().chain(delegation.peer_tools()) {
             registry.register(tool).unwrap();
         }

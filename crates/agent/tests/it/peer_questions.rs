@@ -1,10 +1,16 @@
 //! Questions of agents about the tasks that were handed to them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use rockbot_contracts::{
-    AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, MessageId, TaskMessage, TaskState,
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
+
+use rockbot_bus::Consumer;
+use rockbot_contracts::{
+    AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, MessageId, TaskState,
+};
+use rockbot_store::{Key, Lease};
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 
 use crate::peer_harness::{Asked, Peers, Planned, invoke, next, task};
@@ -23,23 +29,77 @@ async fn task_that_asks_continues_with_the_answer() {
     let peers = Peers::start().await.with("worker", asks_back).await;
     let mut responses = peers.responses().await;
     peers.request("worker", &task("t", "Report.")).await;
-    let question = loop {
-        let status: AgentTaskStatusUpdate = next(&mut responses).await;
-        if status.state == AgentTaskState::InputRequired {
-            break status;
-        }
-    };
-    assert_eq!(
-        (question.sequence, question.message.unwrap().text().as_str()),
-        (1, "Which quarter?")
-    );
-    let mut answer = task("t", "Q3");
-    answer.message =
-        TaskMessage::new(TaskMessage::USER, "Q3", None).with_id(MessageId::new("second").unwrap());
-    peers.request("worker", &answer).await;
+    let AgentTaskStatusUpdate { sequence, message, .. } = question(&mut responses).await;
+    assert_eq!((sequence, message.unwrap().text().as_str()), (1, "Which quarter?"));
+    peers.request("worker", &answer("Q3", Some("second"))).await;
     let result: AgentTaskResult = next(&mut responses).await;
     assert_eq!(result.text(), "Revenue grew in Q3.");
     assert_eq!(result.usage.unwrap().model_calls, 3, "of both turns");
+}
+
+/// Returns an answer to a question about the task `t`; without an id unless there is one.
+fn answer(text: &str, id: Option<&str>) -> AgentTaskRequest {
+    let mut answer = task("t", text);
+    answer.message.message_id = id.map(|id| MessageId::new(id).unwrap());
+    answer
+}
+
+/// Waits for the next question.
+async fn question(responses: &mut Consumer) -> AgentTaskStatusUpdate {
+    loop {
+        let status: AgentTaskStatusUpdate = next(responses).await;
+        if status.state == AgentTaskState::InputRequired {
+            return status;
+        }
+    }
+}
+
+#[tokio::test]
+async fn answer_is_read_after_the_death_of_the_process_that_asked() {
+    let peers = Peers::start().await.with("worker", asks_back).await;
+    let mut responses = peers.responses().await;
+    peers.request("worker", &task("t", "Report.")).await;
+    question(&mut responses).await;
+    let worker = peers.agent("worker");
+    let record = worker.task_in(TaskState::InputRequired).await;
+    // The lease of that process is left, for its last seconds.
+    let session = format!("agent-task-{}", record["task"].as_str().unwrap());
+    let key = Key::new(["conversation-owners", "worker", session.as_str()]).unwrap();
+    let (store, ttl) = (&worker.stores().store, Duration::from_secs(1));
+    let _left = within_timeout("the lease", async {
+        loop {
+            match Lease::acquire(store.clone(), key.clone(), "dead", ttl).await {
+                Ok(lease) => return lease,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    peers.request("worker", &answer("Q3", Some("second"))).await;
+    let result: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(result.text(), "Revenue grew in Q3.");
+}
+
+#[tokio::test]
+async fn two_questions_may_have_the_same_answer() {
+    let turns = AtomicUsize::new(0);
+    let plan = move |asked: &Asked| match asked.results.first() {
+        Some(_) => Planned::Text("Asked."),
+        None => match turns.fetch_add(1, Ordering::Relaxed) {
+            0 => Planned::Call("request_input", json!({"question": "Really?"})),
+            1 => Planned::Call("request_input", json!({"question": "Sure?"})),
+            _ => Planned::Text("Done."),
+        },
+    };
+    let peers = Peers::start().await.with("worker", plan).await;
+    let mut responses = peers.responses().await;
+    peers.request("worker", &task("t", "Report.")).await;
+    for _ in 0..2 {
+        question(&mut responses).await;
+        peers.request("worker", &answer("Yes.", None)).await;
+    }
+    let result: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(result.text(), "Done.");
 }
 
 /// Hands a report to `worker`, and reads its questions with `answer`.

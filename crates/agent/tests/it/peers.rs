@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{A2aRules, AgentDirectory};
+use rockbot_agent::{A2aRules, AgentDirectory, DelegationOptions};
 use rockbot_contracts::{
     AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult,
     AgentTaskState, AgentTaskStatusUpdate, Executed, ReplyBody, TaskId, TaskMessage, TaskState,
-    topology::{agent_response, agent_task_cancel},
+    topology::{agent_response, agent_task_cancel, discovery_announce},
 };
 use rockbot_store::{Clock, Stores};
 use rockbot_testkit::fixture::{assert_never, wait_until, within_timeout};
@@ -15,7 +15,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     harness::cancel,
-    peer_harness::{Asked, Peer, Peers, Planned, invoke, name, next, task},
+    peer_harness::{Asked, Peer, Peers, Planned, gated, invoke, name, next, task},
 };
 
 /// Asks `worker`, and reads its result.
@@ -55,7 +55,7 @@ fn task_of(record: &Value) -> TaskId {
 /// Starts agents whose caller handed a task to a worker that does not end it.
 async fn waiting_for_worker() -> Peers {
     let gate = Arc::new(Semaphore::new(0));
-    let plan = move |_: &Asked| Planned::Gated(gate.clone(), "Done.");
+    let plan = move |_: &Asked| gated(&gate, "Done.");
     let peers = Peers::start().await.with("caller", asks_worker).await;
     let peers = peers.with("worker", plan).await;
     peers.say("caller", "go").await;
@@ -130,6 +130,31 @@ async fn refused_requests_name_the_reason_and_send_nothing() {
 }
 
 #[tokio::test]
+async fn failure_that_the_call_returned_is_not_read_again() {
+    let invoke = |agent: &str| {
+        ("invoke_agent", json!({"agent_name": agent, "skill": "ask", "message": "Find it."}))
+    };
+    let plan = move |asked: &Asked| match asked.user.starts_with("go") && asked.results.is_empty() {
+        true => Planned::Calls(vec![invoke("ghost"), invoke("worker")]),
+        false => asks_worker(asked),
+    };
+    let peers = Peers::start().await.with("caller", plan).await;
+    let mut peers = peers.with("worker", |_| Planned::Text("It is under the table.")).await;
+    // It announced itself, and serves no tasks.
+    let ghost = A2aRules { expose: true, ..A2aRules::default() }.card(&name("ghost"), "");
+    peers.publish(discovery_announce(), &ghost, "ghost").await;
+    let directory = peers.agent("caller").directory.clone();
+    wait_until("it is known", || directory.get(&name("ghost")).is_some()).await;
+    peers.say("caller", "go").await;
+    let (tasks, _) = peers.follow_up().await;
+    assert_eq!(tasks.len(), 1);
+    let asked = peers.agent("caller").model.asked();
+    assert!(asked[1].results[0].contains("cannot be reached"), "{:?}", asked[1].results);
+    let read = &asked.last().unwrap().user;
+    assert!(read.contains("under the table") && !read.contains("ghost"), "{read}");
+}
+
+#[tokio::test]
 async fn loops_are_refused_without_a_model_call() {
     // The worker hands the task back.
     let peers = Peers::start().await.with("caller", asks_worker).await;
@@ -186,7 +211,7 @@ async fn repeated_request_runs_once() {
     let gate = Arc::new(Semaphore::new(0));
     let plan = {
         let gate = gate.clone();
-        move |_: &Asked| Planned::Gated(gate.clone(), "Done.")
+        move |_: &Asked| gated(&gate, "Done.")
     };
     let peers = Peers::start().await.with("worker", plan).await;
     let mut responses = peers.responses().await;
@@ -280,6 +305,62 @@ async fn cancel_of_an_unknown_task_is_answered() {
     peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
+    assert_eq!(refusal.executed, Executed::Unknown, "its request may still arrive");
+}
+
+#[tokio::test]
+async fn cancelled_task_reports_whether_it_ran() {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| gated(&gate, "Done.");
+    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let peers = Peers::start().await.with_options(options).with("worker", plan).await;
+    let mut responses = peers.responses().await;
+    let worker = peers.agent("worker");
+    peers.request("worker", &task("runs", "Do it.")).await;
+    wait_until("it runs", || worker.model.asked().len() == 1).await;
+    peers.request("worker", &task("waits", "Do it.")).await;
+    within_timeout("two tasks", async {
+        while worker.tasks().await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for (id, expected) in [("waits", Executed::No), ("runs", Executed::Unknown)] {
+        let request = AgentTaskCancelRequest { task_id: TaskId::new(id).unwrap() };
+        peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+        let ended: AgentTaskError = next(&mut responses).await;
+        assert_eq!((ended.task_id.as_str(), ended.code), (id, AgentTaskErrorCode::Cancelled));
+        assert_eq!(ended.executed, expected, "{id}");
+    }
+    assert_eq!(worker.model.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn agents_that_wait_for_each_other_make_progress() {
+    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = |other: &'static str| {
+        let gate = gate.clone();
+        move |asked: &Asked| match asked.results.first() {
+            None if asked.user.contains("Do it.") => {
+                Planned::After(gate.clone(), Box::new(invoke(other, "Do a part.")))
+            }
+            None => Planned::Text("A part."),
+            Some(_) => Planned::Text("Both parts."),
+        }
+    };
+    let peers = Peers::start().await.with_options(options);
+    let peers = peers.with("a", plan("b")).await.with("b", plan("a")).await;
+    let mut responses = peers.responses().await;
+    peers.request("a", &task("one", "Do it.")).await;
+    peers.request("b", &task("two", "Do it.")).await;
+    let runs = |agent| peers.agent(agent).model.asked().len() == 1;
+    wait_until("each has its only permit", || runs("a") && runs("b")).await;
+    gate.add_permits(2);
+    for _ in 0..2 {
+        let result: AgentTaskResult = next(&mut responses).await;
+        assert_eq!(result.text(), "Both parts.");
+    }
 }
 
 #[tokio::test]

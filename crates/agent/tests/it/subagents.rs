@@ -1,230 +1,31 @@
 //! Sub-agents: their limits, their results, and processes that die meanwhile.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
-use rockbot_agent::{
-    Agent, AgentClient, AgentInbox, AgentParts, Approvals, ConversationOptions, ConversationServer,
-    ConversationService, Conversations, Delegation, DelegationOptions, FollowUps, Sharing, serve,
-    serve_shared,
-};
-use rockbot_bus::{Bus, MemoryBus};
+use futures_util::FutureExt;
+use rockbot_agent::{Approvals, DelegationOptions};
+use rockbot_bus::MemoryBus;
 use rockbot_contracts::{
-    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ConversationRequest,
-    ConversationResponse, InstanceId, ReplyBody, TaskId, TaskState, TurnUsage, user::TurnOutcome,
+    AgentReply, ApprovalAnswer, ApprovalDecision, ConversationRequest, ConversationResponse,
+    ReplyBody, TaskState, user::TurnOutcome,
 };
-use rockbot_llm::{
-    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
-};
-use rockbot_store::{Clock, Stores};
+use rockbot_llm::ChatRequest;
+use rockbot_store::{Key, Lease};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ApprovalSection;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::harness::{AgentFixture, Behavior, ProbeTool, cancel, message, text_events};
-
-/// Answers a request; the permits of a gate are awaited first.
-type Script = Arc<dyn Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>) + Send + Sync>;
-
-/// A model that answers as a function of the request, and counts the requests.
-struct FunctionModel {
-    script: Script,
-    requests: Mutex<Vec<ChatRequest>>,
-    running: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl FunctionModel {
-    fn new(
-        script: impl Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>)
-        + Send
-        + Sync
-        + 'static,
-    ) -> Arc<Self> {
-        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { script: Arc::new(script), requests: Mutex::default(), running, most })
-    }
-
-    /// Returns a model that starts `parts` sub-agents for the message `go`. Each of them needs a permit of
-    /// `gate` to answer.
-    fn gated(parts: usize, gate: &Arc<Semaphore>) -> Arc<Self> {
-        let gate = gate.clone();
-        Self::new(move |request| match is_sub_agent(request) {
-            true => (text_events("Found."), Some(gate.clone())),
-            false => (root_script(request, parts), None),
-        })
-    }
-
-    fn requests(&self, of_sub_agents: bool) -> Vec<ChatRequest> {
-        let requests = self.requests.lock().unwrap();
-        requests.iter().filter(|one| is_sub_agent(one) == of_sub_agents).cloned().collect()
-    }
-}
-
-impl ChatModel for FunctionModel {
-    fn name(&self) -> &str {
-        "function"
-    }
-
-    fn stream<'a>(&'a self, request: ChatRequest) -> BoxFuture<'a, Result<ChatStream, ChatError>> {
-        self.requests.lock().unwrap().push(request.clone());
-        let (events, gate) = (self.script)(&request);
-        async move {
-            if is_sub_agent(&request) {
-                let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-                self.most.fetch_max(running, Ordering::SeqCst);
-            }
-            if let Some(gate) = gate {
-                gate.acquire().await.unwrap().forget();
-            }
-            if is_sub_agent(&request) {
-                self.running.fetch_sub(1, Ordering::SeqCst);
-            }
-            Ok(stream::iter(events.into_iter().map(Ok)).boxed())
-        }
-        .boxed()
-    }
-}
-
-fn is_sub_agent(request: &ChatRequest) -> bool {
-    request.session.starts_with("subagent-")
-}
-
-/// Returns the last user message and the tool results after it.
-fn exchange(request: &ChatRequest) -> (String, Vec<String>) {
-    let (mut text, mut results) = (String::new(), Vec::new());
-    for message in &request.messages {
-        match message {
-            ChatMessage::User(user) => (text, results) = (user.clone(), Vec::new()),
-            ChatMessage::Tool { content, .. } => results.push(content.clone()),
-            _ => {}
-        }
-    }
-    (text, results)
-}
-
-fn call_all(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
-    let delta = |(index, (name, arguments)): (usize, &(&str, Value))| ChatEvent::ToolCallDelta {
-        index: Some(index.try_into().unwrap()),
-        id: Some(format!("call-{index}")),
-        name: Some((*name).to_owned()),
-        arguments: arguments.to_string(),
-    };
-    let deltas = calls.iter().enumerate().map(delta);
-    deltas.chain([ChatEvent::Finished(FinishReason::ToolCalls)]).collect()
-}
-
-fn spawn(count: usize) -> Vec<ChatEvent> {
-    let call = |number| ("spawn_subagent", json!({"description": format!("part {number}")}));
-    call_all(&(1..=count).map(call).collect::<Vec<_>>())
-}
-
-/// Spawns `count` sub-agents for the message `go`, and summarizes results.
-fn root_script(request: &ChatRequest, count: usize) -> Vec<ChatEvent> {
-    let (text, results) = exchange(request);
-    if text.contains("[Subagent task") {
-        text_events("All parts are done.")
-    } else if text.starts_with("go") && results.is_empty() {
-        spawn(count)
-    } else {
-        text_events("Started.")
-    }
-}
-
-/// A bus, stores, and the processes of an agent on them.
-struct Fleet {
-    bus: Arc<dyn Bus>,
-    stores: Stores,
-    approvals: Option<Arc<Approvals>>,
-    options: DelegationOptions,
-}
-
-impl Fleet {
-    fn new() -> Self {
-        let (bus, stores) = (Arc::new(MemoryBus::new()), Stores::memory(Clock::System));
-        Self { bus, stores, approvals: None, options: DelegationOptions::default() }
-    }
-
-    fn agent(&self, model: &Arc<FunctionModel>, tools: &[&Arc<ProbeTool>]) -> Agent {
-        let AgentFixture { definition, registry, .. } = AgentFixture::new();
-        for tool in tools {
-            registry.register(tool.as_tool()).unwrap();
-        }
-        let delegation = Delegation::new(self.options.clone());
-        for tool in delegation.tools() {
-            registry.register(tool).unwrap();
-        }
-        let model: Arc<dyn ChatModel> = model.clone();
-        let Stores { store, log } = self.stores.clone();
-        let conversations =
-            Conversations::new(log, store, tester(), ConversationOptions::default());
-        Agent::new(AgentParts {
-            conversations,
-            approvals: self.approvals.clone(),
-            delegation: Some(delegation),
-            ..AgentParts::new(definition, model, registry)
-        })
-    }
-
-    async fn replica(&self, agent: &Agent, name: &str) -> AgentInbox {
-        let sharing = Sharing::new(self.stores.store.clone(), InstanceId::new(name).unwrap());
-        serve_shared(agent.clone(), self.bus.clone(), 16, sharing).await.unwrap()
-    }
-
-    /// Serves the agent alone, with requests about its work.
-    async fn serve(&self, agent: Agent) -> (AgentInbox, ConversationService) {
-        let requests = ConversationServer::for_agent(agent.clone());
-        let inbox = serve(agent, self.bus.clone(), 16).await.unwrap();
-        (inbox, requests.serve(self.bus.clone()).await.unwrap())
-    }
-
-    async fn client(&self, name: &str) -> (AgentClient, FollowUps) {
-        let instance = InstanceId::new(name).unwrap();
-        let client = AgentClient::connect(self.bus.clone(), &instance).await.unwrap();
-        let follow_ups = client.follow_ups().unwrap();
-        (client, follow_ups)
-    }
-}
-
-fn tester() -> AgentName {
-    AgentName::new("tester").unwrap()
-}
-
-async fn say(client: &AgentClient, text: &str) -> (String, Option<TurnUsage>) {
-    let replies = client.send(&tester(), &message("s", text)).await.unwrap();
-    let reply = within_timeout("an answer", replies.last()).await.unwrap();
-    let ReplyBody::Answer { text, usage, .. } = reply.body else { panic!("{reply:?}") };
-    (text, usage)
-}
-
-/// Returns the next further answer, and the replies before it.
-async fn follow_up(
-    follow_ups: &mut FollowUps,
-) -> (Vec<TaskId>, String, TurnUsage, Vec<AgentReply>) {
-    let mut before = Vec::new();
-    loop {
-        let reply = within_timeout("a follow-up", follow_ups.next()).await.unwrap();
-        match reply.body {
-            ReplyBody::FollowUp { task_ids, text, usage, .. } => {
-                return (task_ids, text, usage.unwrap(), before);
-            }
-            _ => before.push(reply),
-        }
-    }
-}
-
-async fn tasks(client: &AgentClient) -> Vec<rockbot_contracts::TaskSummary> {
-    let response = client.request(&tester(), &ConversationRequest::Tasks {}).await.unwrap();
-    let ConversationResponse::Tasks { tasks } = response else { panic!("{response:?}") };
-    tasks
-}
+use crate::{
+    harness::{Behavior, ProbeTool, cancel, text_events},
+    subagent_harness::{
+        Fleet, FunctionModel, call_all, exchange, follow_up, is_sub_agent, root_script, say, tasks,
+        tester,
+    },
+};
 
 #[tokio::test]
 async fn limit_of_running_sub_agents_is_kept() {
@@ -397,6 +198,37 @@ async fn another_process_continues_a_sub_agent_and_passes_its_result_on_once() {
     assert_eq!(usage.session.model_calls, all as u64);
     let again = tokio::time::timeout(Duration::from_secs(3), follow_ups.next()).await;
     assert!(again.is_err(), "{again:?}");
+}
+
+#[tokio::test]
+async fn embedded_agent_continues_sub_agents_of_a_process_that_just_died() {
+    let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
+    let model = FunctionModel::gated(1, &gate);
+    let served = fleet.serve(fleet.agent(&model, &[])).await;
+    let (client, _follow_ups) = fleet.client("proxy").await;
+    say(&client, "go").await;
+    wait_until("it runs", || model.requests(true).len() == 1).await;
+    let task = tasks(&client).await.remove(0);
+    drop(served);
+    // The lease of the process is left, for its last seconds.
+    let (store, ttl) = (fleet.stores.store.clone(), Duration::from_secs(2));
+    let key = ["conversation-owners", "tester", task.task_session_id.as_str()];
+    let lease = Key::new(key).unwrap();
+    let _left = within_timeout("the lease", async {
+        loop {
+            match Lease::acquire(store.clone(), lease.clone(), "dead", ttl).await {
+                Ok(lease) => return lease,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    let later = Fleet { bus: Arc::new(MemoryBus::new()), ..fleet };
+    let _served = later.serve(later.agent(&model, &[])).await;
+    let (client, mut follow_ups) = later.client("later").await;
+    gate.add_permits(1);
+    assert_eq!(say(&client, "hello").await.0, "Started.");
+    assert_eq!(follow_up(&mut follow_ups).await.1, "All parts are done.");
 }
 
 #[tokio::test]

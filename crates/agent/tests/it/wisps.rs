@@ -239,3 +239,27 @@ async fn continued_plans_make_the_same_calls_and_are_deleted_with_the_conversati
     let left = storage.stores.log.logs(&prefix, None, 100).await.unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn step_beyond_the_time_limit_may_have_run() {
+    let timeout = Some(std::time::Duration::from_secs(600));
+    for (behavior, expected) in [
+        (Behavior::Hang, "timeout; the call ran, and may have done a part of its work"),
+        (Behavior::IgnoreCancel, "this step may have run, and its outcome is unknown"),
+    ] {
+        let work = ProbeTool::with_timeout("work", behavior, timeout);
+        let echo = ProbeTool::new("echo", Behavior::Echo);
+        let steps =
+            vec![skipping(direct("a", "work", json!({})), "b"), direct("b", "echo", json!({}))];
+        let call = json!({"definitions": [plan(steps)], "timeout_minutes": 1});
+        let model = RecordingModel::script([
+            ScriptedTurn::default().call(WISPS, call),
+            ScriptedTurn::text("Done."),
+        ]);
+        let answer = send(&fixture().with(&work).with(&echo).agent(&model), "go").await;
+        assert_eq!(answer.text, "Done.");
+        let text = result(&model);
+        assert!(text.contains(expected), "{text}");
+        assert_eq!((work.calls(), echo.calls()), (1, 0), "the time for other steps is over");
+    }
+}

@@ -33,27 +33,41 @@ fn demo_shows_every_call() {
 }
 
 #[test]
-fn team_demo_shows_sub_agents_and_their_spending() {
+fn team_demo_continues_in_another_process_and_shows_spending() {
     let sandbox = Sandbox::new();
     let output = sandbox.check(&["demo", "--team"], 0);
+    let (first, second) = output.out.split_once(" was killed (SIGKILL)").expect("a kill");
     assert_contains(
-        &output.out,
+        first,
         &[
             // The calls of the batch.
             "→ list_files ",
             "← read_file ran on tool-handler/",
             "→ spawn_subagent ",
             "] reading todo.txt",
-            // Results of the sub-agents, with those of their tools.
+            // Results of two sub-agents, with those of their tools.
             "] completed: Word counts: ",
             "] completed: Lines about the bus: bus.md:1: # The bus",
-            "] completed: Open work: ",
-            "All three parts are done",
-            "2 model calls, ",
         ],
     );
-    assert_eq!(output.out.matches("2 model calls, ").count(), 3, "{}", output.out);
+    assert_contains(
+        second,
+        &[
+            "→ spawn_wisps ",
+            "2 wisp(s) completed (2 succeeded, 0 failed,",
+            "They agree: both speak of one bus.",
+            "] completed: Open work: ",
+            "All three parts are done",
+            "continues the turn, as number 2",
+            // The request that the killed process was waiting for counts.
+            "answer after 3 model calls: Open work: ",
+        ],
+    );
+    assert!(!first.contains("Open work:"), "{}", output.out);
+    assert_eq!(second.matches("2 model calls, ").count(), 2, "{}", output.out);
     assert_eq!(output.err, "");
+    let left = fs::read_dir(sandbox.temporary()).expect("a folder").count();
+    assert_eq!(left, 0, "temporary files stay");
 }
 
 #[test]

@@ -11,6 +11,9 @@ const MAX_KEY_BYTES: usize = 200;
 /// The first segment of keys that belong to one conversation.
 const SESSION: &str = "session";
 
+/// The first segment of keys that a conversation shares with its sub-agents.
+const WHITEBOARD: &str = "subagent";
+
 /// The owner of entries: an agent in one of its conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryOwner {
@@ -51,6 +54,9 @@ impl MemoryOwner {
         if segments.iter().any(|segment| segment.trim().is_empty()) {
             return Err(invalid("it has an empty segment"));
         }
+        if space == Space::Whiteboard && segments.len() < 2 {
+            return Err(invalid("below `subagent/` it needs a task id and a name"));
+        }
         Ok(Address { space, segments })
     }
 
@@ -59,6 +65,9 @@ impl MemoryOwner {
         let namespace = namespace.trim_end_matches('/');
         if namespace == SESSION || namespace == self.namespace() {
             return Ok(Address { space: Space::Session, segments: Vec::new() });
+        }
+        if namespace == WHITEBOARD {
+            return Ok(Address { space: Space::Whiteboard, segments: Vec::new() });
         }
         // A namespace is always absolute.
         let mut address = self.resolve(&format!("{namespace}/x"))?;
@@ -72,11 +81,15 @@ impl MemoryOwner {
         match space {
             Space::Session => format!("{}/{rest}", self.namespace()),
             Space::Shared => rest,
+            Space::Whiteboard => format!("{WHITEBOARD}/{rest}"),
         }
     }
 
     /// Splits an absolute key into its space and the rest.
     fn resolve_absolute<'a>(&self, key: &'a str) -> Result<(Space, &'a str), WorkingMemoryError> {
+        if let Some(rest) = key.strip_prefix(WHITEBOARD).and_then(|key| key.strip_prefix('/')) {
+            return Ok((Space::Whiteboard, rest));
+        }
         let Some(session_key) = key.strip_prefix(SESSION).and_then(|key| key.strip_prefix('/'))
         else {
             return Ok((Space::Shared, key));
@@ -96,10 +109,12 @@ pub(super) enum Space {
     Session,
     /// The entries shared by all conversations of the agent.
     Shared,
+    /// The entries that a conversation shares with its sub-agents.
+    Whiteboard,
 }
 
 impl Space {
-    pub(super) const ALL: [Self; 2] = [Self::Session, Self::Shared];
+    pub(super) const ALL: [Self; 3] = [Self::Session, Self::Shared, Self::Whiteboard];
 }
 
 /// The address of an entry or namespace.
@@ -107,6 +122,24 @@ impl Space {
 pub(super) struct Address {
     pub(super) space: Space,
     pub(super) segments: Vec<String>,
+}
+
+/// The purpose of an operation on a whiteboard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Permitted to the conversation and all its sub-agents.
+    Read,
+    /// Permitted to the conversation and the sub-agent of the whiteboard.
+    Write,
+}
+
+/// The owner of the entries of a space.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) agent: &'a AgentName,
+    pub(super) space: Space,
+    /// The conversation; for whiteboards, the one that started the sub-agents.
+    pub(super) session: &'a SessionId,
 }
 
 #[cfg(test)]
@@ -134,6 +167,8 @@ mod tests {
         check("s", "session/s/notes", Some((Space::Session, &["notes"])));
         check("s", "session/s/web/1", Some((Space::Session, &["web", "1"])));
         check("s", "plans/july", Some((Space::Shared, &["plans", "july"])));
+        check("s", "subagent/7/notes/a", Some((Space::Whiteboard, &["7", "notes", "a"])));
+        check("s", "subagents/7", Some((Space::Shared, &["subagents", "7"])));
         check("s", "sessions/t/notes", Some((Space::Shared, &["sessions", "t", "notes"])));
     }
 
@@ -150,7 +185,9 @@ mod tests {
 
     #[test]
     fn invalid_keys_are_rejected() {
-        for key in ["", " ", "/a", "a/", "a//b", "a\nb", &"x".repeat(201)] {
+        for key in
+            ["", " ", "/a", "a/", "a//b", "a\nb", "subagent/7", "subagent/", &"x".repeat(201)]
+        {
             check("s", key, None);
         }
         check("s", "..", Some((Space::Session, &[".."])));
@@ -158,7 +195,7 @@ mod tests {
 
     #[test]
     fn absolute_key_resolves_to_same_address() {
-        for key in ["notes", "session/s/web/1", "plans/july"] {
+        for key in ["notes", "session/s/web/1", "plans/july", "subagent/7/notes"] {
             let owner = owner("s");
             let address = owner.resolve(key).unwrap();
             let full = owner.key(address.space, &address.segments);

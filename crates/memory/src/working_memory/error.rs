@@ -14,7 +14,10 @@ pub enum WorkingMemoryError {
         reason: String,
     },
     /// The key belongs to another owner.
-    #[error("the key belongs to another conversation; omit `session/` and its id")]
+    #[error(
+        "the key belongs to another conversation; use one without a slash, or below `subagent/` and the id \
+         of an own sub-agent"
+    )]
     Foreign,
     /// The category or a tag is invalid.
     #[error("{reason}")]

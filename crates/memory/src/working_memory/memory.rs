@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use rockbot_contracts::ToolCallId;
+use rockbot_contracts::{SessionId, TaskId, ToolCallId};
 use rockbot_store::{Document, DocumentStore, Expected, PutOutcome, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::warn;
 
 use super::{
-    address::{Address, MemoryOwner, Space},
+    address::{Access, Address, MemoryOwner, Place, Space},
     error::WorkingMemoryError,
     label::Label,
     search::{MemoryEntry, MemoryHit, MemorySearch, rank},
@@ -76,7 +76,8 @@ impl SaveOptions {
 /// Every operation is on behalf of a [`MemoryOwner`]. A key without a slash is below
 /// `session/{sessionId}` and belongs to the conversation. A key with a slash is absolute, and shared by
 /// all conversations of the agent unless it starts with `session/{sessionId}/`. Entries of other agents
-/// and conversations are not accessible. A namespace consists of whole segments: `a/b` contains `a/b/c`
+/// and conversations are not accessible. Keys below `subagent/{task}/` belong to the conversation that started
+/// the sub-agent: it and that sub-agent write there, and its other sub-agents read. A namespace consists of whole segments: `a/b` contains `a/b/c`
 /// but not `a/bc`.
 #[derive(Clone)]
 pub struct WorkingMemory {
@@ -120,19 +121,20 @@ impl WorkingMemory {
         data: &str,
         options: SaveOptions,
     ) -> Result<MemoryEntry, WorkingMemoryError> {
-        let address = owner.resolve(key)?;
+        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Write).await?;
+        let place = Place { agent: &owner.agent, space: address.space, session: &session };
         let bytes = data.len();
         if bytes > self.limits.entry_bytes {
             return Err(WorkingMemoryError::TooLarge { bytes, limit: self.limits.entry_bytes });
         }
         validate_labels(&options)?;
         let _guard = self.write_lock.lock().await;
-        let labels = self.labels(owner, address.space);
+        let labels = self.labels(place);
         let mut current = self.check_limits(&labels, &address, bytes as u64).await?;
         let ttl = options.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
         // The data is written first, under a new id, so that a visible label always has its data.
         let id = ToolCallId::generate().to_string();
-        let contents = self.contents(owner, address.space);
+        let contents = self.contents(place);
         contents.put(&[&id], &data.to_owned(), Some(ttl), Expected::Absent).await?;
         let now = self.store.now().await?;
         let label = Label {
@@ -181,9 +183,9 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         key: &str,
     ) -> Result<Option<(String, Option<String>)>, WorkingMemoryError> {
-        let address = owner.resolve(key)?;
-        let labels = self.labels(owner, address.space);
-        let contents = self.contents(owner, address.space);
+        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Read).await?;
+        let place = Place { agent: &owner.agent, space: address.space, session: &session };
+        let (labels, contents) = (self.labels(place), self.contents(place));
         for _ in 0..ATTEMPTS {
             let Some(label) = labels.get(&address.segments).await? else { return Ok(None) };
             if let Some(data) = contents.get(&[&label.value.data]).await? {
@@ -199,16 +201,38 @@ impl WorkingMemory {
     /// # Errors
     /// See [`WorkingMemoryError`].
     pub async fn delete(&self, owner: &MemoryOwner, key: &str) -> Result<bool, WorkingMemoryError> {
-        let address = owner.resolve(key)?;
-        let labels = self.labels(owner, address.space);
+        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Write).await?;
+        let place = Place { agent: &owner.agent, space: address.space, session: &session };
+        let labels = self.labels(place);
         for _ in 0..ATTEMPTS {
             let Some(found) = labels.get(&address.segments).await? else { return Ok(false) };
             if labels.remove(&address.segments, Expected::Version(found.version)).await? {
-                discard(&self.contents(owner, address.space), &found.value).await;
+                discard(&self.contents(place), &found.value).await;
                 return Ok(true);
             }
         }
         Err(WorkingMemoryError::Contended)
+    }
+
+    /// Deletes the entries of a conversation, and those that it shares with its sub-agents.
+    ///
+    /// # Errors
+    /// See [`WorkingMemoryError`]. Some entries may be deleted then.
+    pub async fn clear(&self, owner: &MemoryOwner) -> Result<(), WorkingMemoryError> {
+        let is_task = TaskId::from_session(&owner.session).is_some();
+        for space in [Space::Session, Space::Whiteboard] {
+            // Those of a sub-agent belong to the conversation that started it.
+            if space == Space::Whiteboard && is_task {
+                continue;
+            }
+            let place = Place { agent: &owner.agent, space, session: &owner.session };
+            let (labels, contents) = (self.labels(place), self.contents(place));
+            for (segments, found) in labels.list::<&str>(&[], self.limits.entries * 2).await? {
+                labels.remove(&segments, Expected::Anything).await?;
+                discard(&contents, &found.value).await;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the entries of a namespace, or all of the owner, ordered by key.
@@ -225,8 +249,11 @@ impl WorkingMemory {
             None => Space::ALL.map(|space| Address { space, segments: Vec::new() }).to_vec(),
         };
         let mut entries = Vec::new();
-        for Address { space, segments } in addresses {
-            let found = self.labels(owner, space).list(&segments, self.limits.entries).await?;
+        for address in addresses {
+            let (Address { space, segments }, session) =
+                self.locate(owner, address, Access::Read).await?;
+            let place = Place { agent: &owner.agent, space, session: &session };
+            let found = self.labels(place).list(&segments, self.limits.entries).await?;
             entries.extend(found.into_iter().map(
                 |(segments, Document { value, expires_at, .. })| {
                     MemoryEntry::new(owner.key(space, &segments), value, expires_at)
@@ -249,10 +276,12 @@ impl WorkingMemory {
         let permit = SEARCH_PERMITS.acquire().await;
         let mut candidates = Vec::new();
         for space in Space::ALL {
-            let mut labels =
-                self.labels(owner, space).list::<&str>(&[], self.limits.entries).await?;
+            let all = Address { space, segments: Vec::new() };
+            let (_, session) = self.locate(owner, all, Access::Read).await?;
+            let place = Place { agent: &owner.agent, space, session: &session };
+            let mut labels = self.labels(place).list::<&str>(&[], self.limits.entries).await?;
             labels.retain(|(_, label)| search.accepts(&label.value));
-            let mut data = self.read_data(owner, space, &labels, search.is_filtered()).await?;
+            let mut data = self.read_data(place, &labels, search.is_filtered()).await?;
             for (segments, Document { value: label, expires_at, .. }) in labels {
                 let text = data.remove(&label.data).unwrap_or_default();
                 let key = owner.key(space, &segments);
@@ -274,12 +303,11 @@ impl WorkingMemory {
     /// Returns the data of these labels, by id. Reads them one by one if `individually` is set.
     async fn read_data(
         &self,
-        owner: &MemoryOwner,
-        space: Space,
+        place: Place<'_>,
         labels: &[(Vec<String>, Document<Label>)],
         individually: bool,
     ) -> Result<HashMap<String, String>, WorkingMemoryError> {
-        let contents = self.contents(owner, space);
+        let contents = self.contents(place);
         let mut data = HashMap::new();
         if individually {
             for (_, label) in labels {
@@ -323,24 +351,43 @@ impl WorkingMemory {
         Ok(current)
     }
 
-    fn labels(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<Label> {
-        self.documents("working-memory", owner, space)
+    /// Returns an address that the owner may use, and the conversation that owns the entries of its space.
+    async fn locate(
+        &self,
+        owner: &MemoryOwner,
+        address: Address,
+        access: Access,
+    ) -> Result<(Address, SessionId), WorkingMemoryError> {
+        if address.space != Space::Whiteboard {
+            return Ok((address, owner.session.clone()));
+        }
+        let root = self.root(owner).await?;
+        self.check_access(owner, &root, &address, access).await?;
+        Ok((address, root))
     }
 
-    fn contents(&self, owner: &MemoryOwner, space: Space) -> DocumentStore<String> {
-        self.documents("working-memory-data", owner, space)
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
-    fn documents<T>(&self, kind: &str, owner: &MemoryOwner, space: Space) -> DocumentStore<T>
+    fn labels(&self, place: Place<'_>) -> DocumentStore<Label> {
+        self.documents("working-memory", place)
+    }
+
+    fn contents(&self, place: Place<'_>) -> DocumentStore<String> {
+        self.documents("working-memory-data", place)
+    }
+
+    fn documents<T>(&self, kind: &str, place: Place<'_>) -> DocumentStore<T>
     where
         T: Serialize + for<'de> Deserialize<'de>,
     {
-        let (agent, session) = (owner.agent.as_str(), owner.session.as_str());
-        match space {
-            Space::Session => {
-                DocumentStore::new(self.store.clone(), [kind, agent, "session", session])
-            }
-            Space::Shared => DocumentStore::new(self.store.clone(), [kind, agent, "shared"]),
+        let (agent, session) = (place.agent.as_str(), place.session.as_str());
+        let store = self.store.clone();
+        match place.space {
+            Space::Session => DocumentStore::new(store, [kind, agent, "session", session]),
+            Space::Shared => DocumentStore::new(store, [kind, agent, "shared"]),
+            Space::Whiteboard => DocumentStore::new(store, [kind, agent, "subagents", session]),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`WorkingMemory`]: saves, reads and searches entries; tools store large results in it;
 //! - [`MemoryOwner`]: the agent and conversation of an entry;
+//! - whiteboards: the entries that a conversation shares with its sub-agents;
 //! - [`working_memory_tools`]: the five tools for models, with their [`GUIDE`].
 
 mod address;
@@ -11,6 +12,7 @@ mod label;
 mod memory;
 mod search;
 mod tools;
+mod whiteboard;
 
 pub use self::{
     address::MemoryOwner,

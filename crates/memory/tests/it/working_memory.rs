@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
-use rockbot_contracts::{AgentName, SessionId};
+use rockbot_contracts::{AgentName, SessionId, TaskId};
 use rockbot_memory::{
     MemoryOwner, SaveOptions, WorkingMemory, WorkingMemoryError,
     working_memory::{GUIDE, MemorySearch, WorkingMemoryLimits, working_memory_tools},
@@ -89,6 +89,53 @@ async fn namespace_matches_whole_segments() {
     let own_keys = ["session/one/a/b", "session/one/note"];
     assert_eq!(keys(&memory, &own, Some("session/one")).await, own_keys);
     assert_eq!(keys(&memory, &own, None).await.len(), 5);
+}
+
+#[tokio::test]
+async fn whiteboard_belongs_to_a_conversation_and_its_sub_agents() {
+    let memory = memory();
+    let root = owner("assistant", "one");
+    let [child, sibling] = ["7", "8"].map(|task| owner("assistant", &format!("subagent-{task}")));
+    for task in ["7", "8"] {
+        let task = TaskId::new(task).unwrap();
+        memory.open_whiteboard(&root.agent, &task, &root.session).await.unwrap();
+        // A later claim changes nothing.
+        let other = SessionId::new("two").unwrap();
+        memory.open_whiteboard(&root.agent, &task, &other).await.unwrap();
+    }
+    save(&memory, &child, "subagent/7/table", "rows").await;
+    save(&memory, &root, "subagent/7/question", "which?").await;
+    for reader in [&root, &child, &sibling] {
+        assert_eq!(memory.get(reader, "subagent/7/table").await.unwrap().unwrap(), "rows");
+        assert_eq!(keys(&memory, reader, Some("subagent")).await.len(), 2);
+        assert_eq!(keys(&memory, reader, None).await.len(), 2);
+        let hits = memory.search(reader, search("rows")).await.unwrap();
+        assert_eq!(hits[0].entry.key, "subagent/7/table");
+    }
+    let foreign = Some(WorkingMemoryError::Foreign);
+    let by_sibling = memory.save(&sibling, "subagent/7/table", "x", SaveOptions::default()).await;
+    assert_eq!(by_sibling.err(), foreign);
+    assert_eq!(memory.delete(&sibling, "subagent/7/table").await.err(), foreign);
+    let others = [
+        owner("assistant", "two"),
+        owner("assistant", "subagent-9"),
+        owner("writer", "one"),
+        owner("writer", "subagent-7"),
+    ];
+    for other in &others[..3] {
+        assert_eq!(memory.get(other, "subagent/7/table").await.err(), foreign, "{other:?}");
+        assert_eq!(memory.list(other, Some("subagent/7")).await.err(), foreign);
+        let saved = memory.save(other, "subagent/7/x", "x", SaveOptions::default()).await;
+        assert_eq!(saved.err(), foreign);
+        assert!(keys(&memory, other, None).await.is_empty());
+        assert!(memory.search(other, search("rows")).await.unwrap().is_empty());
+    }
+    // A sub-agent of the same id of another agent has a whiteboard of its own.
+    assert_eq!(memory.get(&others[3], "subagent/7/table").await.unwrap(), None);
+    memory.clear(&child).await.unwrap();
+    assert_eq!(keys(&memory, &root, None).await.len(), 2);
+    memory.clear(&root).await.unwrap();
+    assert!(keys(&memory, &child, None).await.is_empty());
 }
 
 #[tokio::test]

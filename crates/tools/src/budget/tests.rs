@@ -98,7 +98,29 @@ fn detached_turns_and_withheld_amounts_are_reserved() {
     assert_eq!(root.remaining().model_calls, 41);
     drop(child);
     root.withhold(limits(30));
-    assert_eq!(root.remaining().model_calls, 50);
+    assert_eq!(root.remaining().model_calls, 49);
+    root.hold_answers(9);
+    assert_eq!(root.remaining().model_calls, 40);
+}
+
+#[test]
+fn model_call_stays_for_each_result_of_detached_turns() {
+    let root = Budget::new(limits(12));
+    let children: Vec<_> = [3, 2].map(|parts| root.grant_detached(parts).unwrap()).into();
+    let mut own = 0;
+    while root.check_model_call(ModelCall::WithTools, 1).is_ok() {
+        root.charge(one_call());
+        own += 1;
+    }
+    root.check_model_call(ModelCall::Answer, 1).unwrap();
+    root.charge(one_call());
+    for child in &children {
+        while child.budget().check_model_call(ModelCall::Answer, 1).is_ok() {
+            child.budget().charge(one_call());
+            own += 1;
+        }
+    }
+    assert_eq!((own + 1, root.spent().model_calls), (10, 10), "two are left for the results");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod approvals;
 mod crashes;
 mod internal;
 mod planned_model;
+mod processes;
 mod team;
 
 use std::time::Duration;

@@ -19,12 +19,12 @@ const JOB: &str = "the job";
 const LONG_OUTAGE: Duration = Duration::from_secs(90);
 
 /// Returns a time without a store: longer than a lease, shorter than the patience of a turn.
-fn short_outage() -> Duration {
+pub(super) fn short_outage() -> Duration {
     Duration::from_secs(size(5, 20))
 }
 
 /// Runs a blocking operation on a server.
-async fn on_server(
+pub(super) async fn on_server(
     mut server: PrivatePostgres,
     operation: impl FnOnce(&mut PrivatePostgres) -> anyhow::Result<()> + Send + 'static,
 ) -> PrivatePostgres {

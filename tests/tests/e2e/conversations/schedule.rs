@@ -5,7 +5,7 @@
 
 use std::{
     env,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -20,7 +20,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::{Instant, interval};
 
-use super::harness::{GATED, Replicas, kill, scene};
+use super::{
+    endurance::is_full,
+    harness::{GATED, Replicas, kill, scene},
+};
 use crate::process::Running;
 
 const JOB: &str = "the job";
@@ -119,6 +122,28 @@ async fn check_round(disturbance: Disturbance, count: usize) {
     replicas.finish(stalled.into_iter().chain([second]).collect(), user).await;
 }
 
+/// Returns how late the turns of all tasks began, in order. `due` is the time of a task by its number.
+async fn lateness(replicas: &Replicas, due: impl Fn(usize) -> SystemTime) -> Vec<Duration> {
+    let stores = replicas.open_store().await;
+    let prefix = Prefix::new(["conversation", replicas.agent.as_str()]).expect("a prefix");
+    let logs = stores.log.logs(&prefix, None, 1000).await.expect("logs");
+    let mut late = Vec::new();
+    for log in logs {
+        let first = stores.log.read(&log.name, 1, 1).await.expect("an entry").remove(0);
+        let first: Value = serde_json::from_slice(&first.value).expect("JSON");
+        let began = Duration::from_millis(first["at"].as_u64().expect("a time"));
+        let text = first["text"].as_str().expect("a text");
+        let (_, rest) = text.split_once("\"task ").expect("its name");
+        let number = rest.split('"').next().and_then(|number| number.parse().ok());
+        let due = due(number.expect("a number")).duration_since(UNIX_EPOCH).expect("a time");
+        // A task is due at the start of a second.
+        late.push(began.checked_sub(Duration::from_secs(due.as_secs())).expect("not early"));
+    }
+    stores.close().await;
+    late.sort_unstable();
+    late
+}
+
 /// Checks that each fire has one conversation with one message and one answer.
 async fn check_conversations(replicas: &Replicas, count: usize) {
     let url = StoreUrl::parse(&replicas.store().into()).expect("a URL");
@@ -177,4 +202,29 @@ async fn turn_of_a_task_continues_after_its_process_is_killed() {
     check_conversations(&replicas, 1).await;
     let user = replicas.user().await;
     replicas.finish(vec![second], user).await;
+}
+
+#[tokio::test]
+async fn tasks_of_healthy_processes_begin_in_their_second() {
+    const TASKS: usize = 50;
+    const PER_SECOND: usize = 5;
+    let replicas = Replicas::new(&scene(JOB, &["echo ran >> lines"])).await;
+    let agents = vec![start(&replicas, "agent-1").await, start(&replicas, "agent-2").await];
+    let client = client(&replicas).await;
+    let (begin, due_at) = (SystemTime::now() + AHEAD, Instant::now() + AHEAD);
+    let due = |number: usize| begin + Duration::from_secs((number / PER_SECOND) as u64);
+    for number in 0..TASKS {
+        add(&client, &replicas, format!("task {number}"), single(due(number))).await;
+    }
+    let last = Duration::from_secs((TASKS / PER_SECOND) as u64);
+    wait_until_answered(&client, &replicas, due_at + last + LIMIT).await;
+    let late = lateness(&replicas, due).await;
+    assert_eq!(late.len(), TASKS);
+    println!("lateness of {TASKS} tasks: p50 {:?}, worst {:?}", late[TASKS / 2], late[TASKS - 1]);
+    if is_full() {
+        assert!(late[TASKS / 2] <= Duration::from_millis(50), "{late:?}");
+    }
+    assert_eq!(replicas.lines().len(), TASKS);
+    let user = replicas.user().await;
+    replicas.finish(agents, user).await;
 }

@@ -31,8 +31,21 @@ impl Team {
 
     /// Starts the agent in one process, with additional settings.
     pub(super) async fn start_with(plan: Plan, settings: &[(&'static str, &'static str)]) -> Self {
+        Self::start_as(Replicas::new("").await, plan, settings).await
+    }
+
+    /// Starts the agent in one process, with its conversations in `store`.
+    pub(super) async fn start_on(store: String, plan: Plan) -> Self {
+        Self::start_as(Replicas::on_store(store, "").await, plan, &[]).await
+    }
+
+    async fn start_as(
+        replicas: Replicas,
+        plan: Plan,
+        settings: &[(&'static str, &'static str)],
+    ) -> Self {
         let model = PlannedModel::start(plan).await;
-        let replicas = Replicas::new("").await.with_model_server(model.base_url());
+        let replicas = replicas.with_model_server(model.base_url());
         let helper = "name = 'helper'\ndescription = 'Runs a command'\nsystem_prompt = 'Run it.'\n";
         replicas.fleet.write("agents/helper.toml", helper);
         let agents = vec![replicas.start_with("agent-1", settings).await];
