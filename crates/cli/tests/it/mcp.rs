@@ -61,7 +61,7 @@ fn server_on_this_machine_needs_no_permission() {
         let servers = json!({"mcpServers": {"everything": {"url": url}}});
         sandbox.write("mcp.json", &servers.to_string());
         let checked = sandbox.check(&["mcp", "check", "mcp.json"], 0);
-        assert_contains(&checked.out, &["everything", "connected"]);
+        assert_contains(&checked.out, &["everything", "ready"]);
     }
 }
 
