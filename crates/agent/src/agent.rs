@@ -187,10 +187,11 @@ impl Agent {
     /// and by the parent's deadline.
     pub async fn run_turn(
         &self,
-        origin: TurnOrigin,
+        mut origin: TurnOrigin,
         message: UserMessage,
         progress: ProgressSink,
     ) -> TurnAnswer {
+        origin.accepts_input = message.accepts_input && origin.entry == EntryPoint::UserTurn;
         if let Some(rejected) = self.reject_invalid(&origin, &message) {
             return rejected;
         }
@@ -202,7 +203,7 @@ impl Agent {
         }
         let (answer, answered) = oneshot::channel();
         let requester = trace::current();
-        let UserMessage { session_id, text, cancel, media, after: _, detail: _ } = message;
+        let UserMessage { session_id, text, cancel, media, .. } = message;
         let media = media.into_iter().filter_map(media_data).collect();
         let (sent, entry) = (origin.message.clone(), origin.entry);
         let id = sent.clone().unwrap_or_else(MessageId::generate);

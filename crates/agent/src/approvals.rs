@@ -10,9 +10,13 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome, SessionId};
+use rockbot_contracts::{
+    AgentName, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome, InputAnswer, InputId,
+    SessionId, ToolCallId,
+};
 use rockbot_tools::{
-    ApprovalPolicy, ApprovalRequest, ApprovalSection, Approver, EntryPoint, ToolSource, Verdict,
+    ApprovalPolicy, ApprovalRequest, ApprovalSection, Approver, EntryPoint, ToolSource, UserInput,
+    Verdict,
 };
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -25,6 +29,7 @@ use crate::{
     conversation::{RecordedOutcome, TurnApprovals},
     event::{ProgressSink, TurnEvent},
     origin::TurnOrigin,
+    user_input::{CallUser, OpenInputs},
 };
 
 /// Maximum number of open requests. Further calls are denied.
@@ -47,6 +52,7 @@ const GATEWAY: &str = "mcp_invoke_tool";
 pub struct Approvals {
     section: ApprovalSection,
     state: Mutex<State>,
+    inputs: Arc<OpenInputs>,
 }
 
 #[derive(Default)]
@@ -128,13 +134,62 @@ struct Listener {
     progress: ProgressSink,
     /// The log of the turn.
     log: Arc<TurnApprovals>,
+    /// The client of the user shows requests for input.
+    accepts_input: bool,
 }
 
 impl Approvals {
     /// Creates the backend for these rules. Returns `None` if they allow every call.
     #[must_use]
     pub fn new(section: ApprovalSection) -> Option<Arc<Self>> {
-        (!section.allows_all()).then(|| Arc::new(Self { section, state: Mutex::default() }))
+        (!section.allows_all()).then(|| Self::with_input(section))
+    }
+
+    /// Creates the backend for these rules, and for the requests of MCP servers for input.
+    #[must_use]
+    pub fn with_input(section: ApprovalSection) -> Arc<Self> {
+        Arc::new(Self { section, state: Mutex::default(), inputs: Arc::default() })
+    }
+
+    /// Returns `true` if some calls need the approval of a user, or are denied.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.section.allows_all()
+    }
+
+    /// Accepts a response to a request for input. Returns `true` if it closed an open request: a response
+    /// that is not valid for the request, or to a closed one, is ignored.
+    pub fn answer_input(&self, answer: &InputAnswer) -> bool {
+        self.inputs.answer(answer)
+    }
+
+    /// Returns the time until an open request for input expires; `None` if it is closed.
+    pub(crate) fn input_remaining(&self, id: &InputId) -> Option<Duration> {
+        self.inputs.remaining(id)
+    }
+
+    /// Returns the longest time that a user has to respond.
+    pub(crate) fn expiry(&self) -> Duration {
+        self.section.expiry
+    }
+
+    /// Returns the user of a call of the turn in `session`; `None` if no user of the turn can respond to
+    /// requests for input.
+    pub(crate) fn user_of(
+        &self,
+        session: &SessionId,
+        call: &ToolCallId,
+        agent: &AgentName,
+    ) -> Option<Arc<dyn UserInput>> {
+        let state = self.state();
+        let listener = state.listeners.get(session).filter(|listener| listener.accepts_input)?;
+        Some(Arc::new(CallUser {
+            inputs: self.inputs.clone(),
+            session: listener.user_session.clone(),
+            progress: listener.progress.clone(),
+            agent: agent.clone(),
+            call: call.clone(),
+            expiry: self.section.expiry,
+        }))
     }
 
     /// Accepts a response. Returns `true` if it closed an open request: a response with another call hash
@@ -169,7 +224,8 @@ impl Approvals {
         let listener = match (&origin.parent, origin.entry) {
             _ if origin.work.is_some() => origin.work.as_ref().and_then(|work| {
                 let (user_session, progress) = (work.root.clone(), work.requests.clone()?);
-                Some(Listener { user_session, progress, log })
+                // The user may have left since the work was handed over.
+                Some(Listener { user_session, progress, log, accepts_input: false })
             }),
             (Some(parent), _) => {
                 let parents = state.listeners.get(&parent.session).cloned();
@@ -177,7 +233,8 @@ impl Approvals {
             }
             (None, EntryPoint::UserTurn) => {
                 let (user_session, progress) = (session.clone(), progress.clone());
-                Some(Listener { user_session, progress, log })
+                let accepts_input = origin.accepts_input;
+                Some(Listener { user_session, progress, log, accepts_input })
             }
             // No user takes part in this turn.
             _ => None,

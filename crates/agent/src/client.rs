@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, ConsumeError, Consumer, Publication, PublishError, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ContentTrust, ConversationRequest, ConversationResponse,
-    Envelope, InstanceId, Message, MessageId, QueueSpec, RoutingKey, ScheduleRequest,
+    Envelope, InputAnswer, InstanceId, Message, MessageId, QueueSpec, RoutingKey, ScheduleRequest,
     ScheduleResponse, SessionId, UserFeedback, UserMessage,
     identity::may_reply_as,
     json::Limits,
@@ -186,6 +186,20 @@ impl AgentClient {
         let replies = Replies::new(message_id, self.pending.clone(), queue, self.idle_timeout);
         self.publish(agent, Publication::mandatory(user_message(agent), envelope)).await?;
         Ok(replies)
+    }
+
+    /// Answers a request for input, [`ReplyBody::InputAsked`](rockbot_contracts::ReplyBody).
+    ///
+    /// # Errors
+    /// See [`SendError`]. The replies of the turn show whether the answer was accepted.
+    pub async fn answer_input(
+        &self,
+        agent: &AgentName,
+        answer: &InputAnswer,
+    ) -> Result<(), SendError> {
+        let envelope =
+            Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);
+        self.publish(agent, Publication::mandatory(user_approval(agent), envelope)).await
     }
 
     /// Answers an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).

@@ -7,8 +7,8 @@ use std::{
 };
 
 use rockbot_contracts::{
-    AgentName, ApprovalId, ApprovalOutcome, Executed, InstanceId, ReplyBody, ToolCallId,
-    ToolErrorCode, ToolHints, TurnUsage,
+    AgentName, ApprovalId, ApprovalOutcome, Executed, InputId, InputOutcome, InputRequest,
+    InstanceId, ReplyBody, ToolCallId, ToolErrorCode, ToolHints, TurnUsage,
     user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
@@ -82,6 +82,26 @@ pub enum TurnEvent {
         approval_id: ApprovalId,
         /// Its outcome.
         decision: ApprovalOutcome,
+    },
+    /// An MCP server requests input. The response goes to [`Approvals::answer_input`](crate::Approvals::answer_input).
+    InputAsked {
+        /// Id of the request.
+        input_id: InputId,
+        /// The agent that makes the call.
+        asking_agent: AgentName,
+        /// Id of the call.
+        tool_call_id: ToolCallId,
+        /// The requested input.
+        request: Box<InputRequest>,
+        /// Time until the request expires.
+        expiry: Duration,
+    },
+    /// A request for input was closed.
+    InputClosed {
+        /// Id of the request.
+        input_id: InputId,
+        /// Its outcome.
+        outcome: InputOutcome,
     },
     /// Progress of a running call.
     ToolProgressed {
@@ -321,6 +341,16 @@ impl TurnEvent {
                 hints: Some(hints),
                 rule: Some(rule),
             },
+            Self::InputAsked { input_id, asking_agent, tool_call_id, request, expiry } => {
+                ReplyBody::InputAsked {
+                    input_id,
+                    asking_agent,
+                    tool_call_id,
+                    request: *request,
+                    expires_in_ms: u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX),
+                }
+            }
+            Self::InputClosed { input_id, outcome } => ReplyBody::InputClosed { input_id, outcome },
             Self::ToolProgressed { tool_call_id, text } => {
                 ReplyBody::ToolProgressed { tool_call_id, text }
             }

@@ -67,6 +67,7 @@ mod tool_names;
 mod truncation;
 mod turn;
 mod turn_result;
+mod user_input;
 pub mod wisps;
 
 pub use agent::Agent;

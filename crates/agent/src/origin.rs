@@ -28,6 +28,8 @@ pub struct TurnOrigin {
     pub reply_to: Option<RoutingKey>,
     /// User of the message that the broker vouches for.
     pub sender: Option<Arc<str>>,
+    /// The client of the user shows requests of MCP servers for input.
+    pub(crate) accepts_input: bool,
     /// The handed over work that the turn does, or whose results it reads.
     pub(crate) work: Option<Arc<DelegatedWork>>,
     /// Limits of a turn that does a step of a plan, or the task of a sub-agent that is a tool.
@@ -119,6 +121,7 @@ impl TurnOrigin {
             message: None,
             reply_to: None,
             sender: None,
+            accepts_input: false,
             work: None,
             step: None,
         }

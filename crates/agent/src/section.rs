@@ -65,8 +65,9 @@ const MAX_LEASE: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConversationsSection {
-    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. Default:
-    /// `conversations.db` in the state directory of the user; without one, the memory of the process.
+    /// `sqlite:PATH`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `memory:`. Default: a file in the
+    /// state directory of the user; without one, the memory of the process. The file is `conversations.db`
+    /// for an embedded agent and `conversations-NAMESPACE.db` on a broker.
     pub store: Option<SecretString>,
     /// Time after its last entry until a conversation is deleted, 1 h to 3,650 d. Default 30 d.
     #[serde(deserialize_with = "duration")]
@@ -85,17 +86,19 @@ impl Default for ConversationsSection {
 }
 
 impl ConversationsSection {
-    /// Returns the URL of the store.
+    /// Returns the URL of the store. `namespace` is that of the broker; an embedded agent has none. An agent
+    /// on a broker continues the open turns in its store with its own tools, so that it must not share
+    /// one with other fleets or with embedded agents.
     ///
     /// # Errors
     /// Returns the problem of an invalid URL.
-    pub fn url(&self) -> Result<StoreUrl, String> {
+    pub fn url(&self, namespace: Option<&str>) -> Result<StoreUrl, String> {
         match &self.store {
             Some(url) => {
                 StoreUrl::parse(url).map_err(|error| format!("agent.conversations.store: {error}"))
             }
             None => Ok(state_folder().map_or(StoreUrl::Memory, |folder| {
-                StoreUrl::Sqlite(folder.join("conversations.db"))
+                StoreUrl::Sqlite(folder.join(default_file(namespace)))
             })),
         }
     }
@@ -103,7 +106,7 @@ impl ConversationsSection {
     /// Returns all problems of the section.
     #[must_use]
     pub fn validate(&self) -> Vec<String> {
-        let mut problems: Vec<_> = self.url().err().into_iter().collect();
+        let mut problems: Vec<_> = self.url(None).err().into_iter().collect();
         // The parser rejects more than 3650 days.
         if self.retention < MIN_RETENTION {
             let least = Period::from(MIN_RETENTION);
@@ -115,6 +118,22 @@ impl ConversationsSection {
         }
         problems
     }
+}
+
+/// Returns the name of the file of an embedded agent's conversations, or of those of a namespace.
+fn default_file(namespace: Option<&str>) -> String {
+    let Some(namespace) = namespace else { return "conversations.db".to_owned() };
+    let mut name = String::from("conversations-");
+    for byte in namespace.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                name.push(char::from(byte));
+            }
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name.push_str(".db");
+    name
 }
 
 impl AgentSection {
@@ -225,6 +244,13 @@ impl PinsSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fleets_and_embedded_agents_have_files_of_their_own() {
+        assert_eq!(default_file(None), "conversations.db");
+        assert_eq!(default_file(Some("rockbot")), "conversations-rockbot.db");
+        assert_eq!(default_file(Some("../a b")), "conversations-..%2Fa%20b.db");
+    }
 
     #[test]
     fn lifetimes_of_conversations_are_bounded() {

@@ -25,7 +25,7 @@ struct State {
     receivers: Vec<ProgressSink>,
     /// The event that started the part of the turn in this process.
     resumed: Option<TurnEvent>,
-    /// Approval requests that may be open.
+    /// Approval requests and requests for input that may be open.
     requests: Vec<TurnEvent>,
 }
 
@@ -65,7 +65,7 @@ impl SharedProgress {
         let mut state = self.state.lock();
         match event {
             TurnEvent::Resumed { .. } => state.resumed = Some(event.clone()),
-            TurnEvent::ApprovalAsked { .. } => {
+            TurnEvent::ApprovalAsked { .. } | TurnEvent::InputAsked { .. } => {
                 // The number of open requests is bounded.
                 state.requests.retain(|request| self.if_open(request).is_some());
                 state.requests.push(event.clone());
@@ -75,11 +75,17 @@ impl SharedProgress {
         state.receivers.clone()
     }
 
-    /// Returns an approval request with the time that is left; `None` if it is closed.
+    /// Returns an approval request or a request for input with the time that is left; `None` if it is closed.
     fn if_open(&self, request: &TurnEvent) -> Option<TurnEvent> {
         let mut request = request.clone();
-        if let TurnEvent::ApprovalAsked { approval_id, expiry, .. } = &mut request {
-            *expiry = self.approvals.as_ref()?.remaining(approval_id)?;
+        match &mut request {
+            TurnEvent::ApprovalAsked { approval_id, expiry, .. } => {
+                *expiry = self.approvals.as_ref()?.remaining(approval_id)?;
+            }
+            TurnEvent::InputAsked { input_id, expiry, .. } => {
+                *expiry = self.approvals.as_ref()?.input_remaining(input_id)?;
+            }
+            _ => {}
         }
         Some(request)
     }

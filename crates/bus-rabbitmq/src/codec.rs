@@ -88,14 +88,18 @@ fn encode_headers(envelope: &Envelope) -> FieldTable {
     table
 }
 
+/// Text of a header that is set.
+const TRUE: &str = "true";
+
 /// Returns the headers with text values.
-fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 8] {
+fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 9] {
     [
         (Header::Source, envelope.source.as_deref()),
         (Header::Destination, envelope.destination.as_deref()),
         (Header::ContentTrust, envelope.trust.map(ContentTrust::as_str)),
         (Header::ToolProvider, envelope.tool_provider.as_deref()),
         (Header::McpServer, envelope.mcp_server.as_deref()),
+        (Header::AcceptsInput, envelope.accepts_input.then_some(TRUE)),
         (Header::DeadLetterReason, envelope.dead_letter_reason.as_deref()),
         (Header::TraceParent, envelope.trace.parent.as_deref()),
         (Header::TraceState, envelope.trace.state.as_deref()),
@@ -130,6 +134,7 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
         trust: None,
         tool_provider: None,
         mcp_server: None,
+        accepts_input: false,
         dead_letter_reason: None,
         trace: TraceContext::default(),
         body,
@@ -164,6 +169,9 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
             }
             Header::ToolProvider => envelope.tool_provider = as_text(value),
             Header::McpServer => envelope.mcp_server = as_text(value),
+            Header::AcceptsInput => {
+                envelope.accepts_input = as_text(value).as_deref() == Some(TRUE);
+            }
             Header::DeadLetterReason => envelope.dead_letter_reason = as_text(value),
             Header::TraceParent => envelope.trace.parent = as_text(value),
             Header::TraceState => envelope.trace.state = as_text(value),

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 
-use rockbot_contracts::{Envelope, RoutingKey, may_reply_to, tool, trace};
+use rockbot_contracts::{Envelope, RoutingKey, interim, may_reply_to, trace};
 use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
@@ -198,7 +198,7 @@ impl Pending {
             Recipient::Unknown => Some(envelope),
         };
         if let Some(envelope) = undelivered {
-            if tool::is_interim(envelope.message_type()) {
+            if interim::is_interim(envelope.message_type()) {
                 let id = envelope.correlation_id.as_deref();
                 return debug!(correlation_id = id, "progress without a pending request");
             }
@@ -219,7 +219,7 @@ impl Pending {
         if !may_reply_to(&pending.key, envelope.user_id.as_deref()) {
             return Recipient::ForeignSender;
         }
-        if tool::is_interim(envelope.message_type()) {
+        if interim::is_interim(envelope.message_type()) {
             return Recipient::Interim(pending.on_interim.clone());
         }
         replies.remove(id).map_or(Recipient::Unknown, |pending| Recipient::Reply(pending.reply))

@@ -1,7 +1,9 @@
-//! Approval prompts: the user at the terminal decides whether a tool call may run.
+//! Prompts: the user at the terminal decides whether a tool call may run, and answers requests of MCP
+//! servers for input.
 
 mod description;
 mod diff;
+mod form;
 mod key_line;
 mod long_line;
 mod prompt;
@@ -16,10 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ReplyBody, SessionId};
+use rockbot_contracts::{
+    ApprovalAnswer, ApprovalDecision, InputAction, InputAnswer, InputRequest, InputResponse,
+    ReplyBody, SessionId,
+};
 use tokio::sync::oneshot;
 
-use self::prompt::Typed;
+use self::{form::Filled, prompt::Typed};
 use crate::print::note;
 
 /// Ends an open prompt from outside of it.
@@ -71,7 +76,7 @@ pub(crate) async fn request_decision(
             reason,
         })
     };
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !can_ask() {
         note!("  denied: approval needs a terminal");
         return answer(ApprovalDecision::Deny, None);
     }
@@ -84,6 +89,67 @@ pub(crate) async fn request_decision(
             Decided::Nothing
         }
     }
+}
+
+/// Returns whether a user can be asked.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// The end of a request for input.
+pub(crate) enum Answered {
+    /// The user responded.
+    Answer(InputAnswer),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+    /// No terminal can ask, the request expired or was closed, or `body` is no request.
+    Nothing,
+}
+
+/// Shows a request of an MCP server for input, and asks the user for the response. Without a terminal, only the
+/// client that declared to show such requests can answer: this one follows its turn.
+///
+/// # Cancellation
+/// Dropping the future leaves the prompt open; close it with `closing` and wait.
+pub(crate) async fn request_input(
+    body: &ReplyBody,
+    session: &SessionId,
+    closing: &Closing,
+) -> Answered {
+    let ReplyBody::InputAsked { input_id, request, expires_in_ms, .. } = body else {
+        return Answered::Nothing;
+    };
+    note!("{}", form::describe(request));
+    let answer = |response| {
+        let (session_id, input_id) = (session.clone(), input_id.clone());
+        Answered::Answer(InputAnswer { session_id, input_id, response })
+    };
+    if !can_ask() {
+        note!("  an answer needs a terminal: where the message was sent");
+        return Answered::Nothing;
+    }
+    if let Some(response) = form::only_response(request) {
+        note!("  declined");
+        return answer(response);
+    }
+    let expires = Instant::now() + Duration::from_millis(*expires_in_ms);
+    match fill(request.clone(), expires, closing.clone()).await {
+        Filled::Response(response) => answer(response),
+        Filled::Interrupted => Answered::Interrupted,
+        Filled::Closed => {
+            note!("  the request is closed, and the server got no answer");
+            Answered::Nothing
+        }
+    }
+}
+
+/// Runs the form on a thread of its own, as [`ask`] does.
+async fn fill(request: InputRequest, expires: Instant, closing: Closing) -> Filled {
+    let (sender, filled) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(form::fill(&request, expires, &|| closing.is_closed()));
+    });
+    filled.await.unwrap_or_else(|_| Filled::Response(InputResponse::from(InputAction::Decline)))
 }
 
 /// Runs the prompt on a thread of its own, because reading a terminal blocks and must not keep the process

@@ -16,6 +16,7 @@ use rockbot_llm::LlmConfigError;
 use rockbot_service::{Interrupts, exit};
 
 use crate::{
+    approval,
     arguments::Chat,
     contexts::SelectedContext,
     conversation::{Conversation, Display, TurnResult},
@@ -50,6 +51,8 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         let model_name = resolved.model.name().to_owned();
         let definition_model = definition.model.clone();
         let stores = ConversationStores::open(&settings).await?;
+        // A user at this terminal can answer servers of the embedded bridge.
+        settings.mcp.elicitation |= approval::can_ask();
         let fleet = Fleet::embed(&settings, Some(&stores)).await?;
         let mut host = Host::start(&fleet, &settings, &stores, definition, resolved.model).await?;
         if chat.prompt.is_none() && !chat.only_resumes {

@@ -92,6 +92,7 @@ impl Conversation {
         let message = UserMessage {
             media: images,
             detail: self.display.detail(),
+            accepts_input: approval::can_ask(),
             ..UserMessage::new(self.session.clone(), text)
         };
         let replies = self.client.send(&self.agent, &message).await.or_exit(exit::UNAVAILABLE)?;
@@ -146,6 +147,7 @@ impl Conversation {
             background.observe(&reply.body);
             match &reply.body {
                 ReplyBody::ApprovalAsked { .. } => turn.decide(&reply.body, interrupts).await?,
+                ReplyBody::InputAsked { .. } => turn.answer(&reply.body, interrupts).await?,
                 ReplyBody::Answer { outcome, .. } => return Ok(turn.end(Some(*outcome))),
                 _ => {}
             }

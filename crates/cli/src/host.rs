@@ -83,7 +83,7 @@ impl Host {
         settings.agent.add_aliases(&registry);
         let build_parts = {
             let (models, store) = (settings.models.clone(), pins.clone());
-            let approvals = Approvals::new(settings.approval.clone());
+            let approvals = Some(Approvals::with_input(settings.approval.clone()));
             let (servers, registry) = (fleet.embedded_servers(), registry.clone());
             let may_manage_servers = settings.mcp.allow_registration;
             let handlers = discovered.directory.view();

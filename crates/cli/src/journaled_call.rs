@@ -47,7 +47,7 @@ pub(crate) async fn run(settings: &Settings, id: &str, json: bool) -> Outcome {
 fn stores(settings: &Settings) -> Result<Vec<(&'static str, StoreUrl)>, Failure> {
     let mut stores = Vec::new();
     if settings.embeds() {
-        let url = settings.agent.conversations.url().map_err(Failure::usage)?;
+        let url = settings.conversations_url().map_err(Failure::usage)?;
         stores.push(("agent.conversations.store", url));
     }
     stores.push(("store.url", settings.store.parse().map_err(Failure::usage)?));

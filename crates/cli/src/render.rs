@@ -192,6 +192,8 @@ pub(crate) fn call_line(body: &ReplyBody) -> Option<String> {
         | ReplyBody::Answer { .. }
         | ReplyBody::ApprovalAsked { .. }
         | ReplyBody::ApprovalClosed { .. }
+        | ReplyBody::InputAsked { .. }
+        | ReplyBody::InputClosed { .. }
         | ReplyBody::DelegationProgressed { .. }
         | ReplyBody::DelegationEnded { .. }
         | ReplyBody::FollowUp { .. }

@@ -19,7 +19,7 @@ use rockbot_service::{
     AdminSection, ConfigProblems, Configuration, LogSection, Profile, ServiceSection,
     TelemetrySection, exit,
 };
-use rockbot_store::StoreSection;
+use rockbot_store::{StoreSection, StoreUrl};
 use rockbot_tool_handler::families;
 use rockbot_tool_rpc::{Family, HandlerSection};
 use rockbot_toolkit::files::FilesConfig;
@@ -189,7 +189,7 @@ impl Settings {
                 ("store.url", settings.store.parse().ok()),
                 ("memory.store", settings.memory.url().ok().flatten()),
                 ("pins.store", settings.pins.url().ok().flatten()),
-                ("agent.conversations.store", settings.agent.conversations.url().ok()),
+                ("agent.conversations.store", settings.conversations_url().ok()),
             ];
             let urls = stores.into_iter().filter_map(|(key, url)| url?.unsafe_in_production(key));
             urls.for_each(|problem| layers.problem(problem));
@@ -265,6 +265,15 @@ impl Settings {
     /// Returns whether the fleet is embedded in this process.
     pub(crate) fn embeds(&self) -> bool {
         self.bus.url.expose_secret() == "memory"
+    }
+
+    /// Returns the URL of the store of conversations.
+    ///
+    /// # Errors
+    /// Returns the problem of an invalid URL.
+    pub(crate) fn conversations_url(&self) -> Result<StoreUrl, String> {
+        let namespace = (!self.embeds()).then_some(self.bus.namespace.as_str());
+        self.agent.conversations.url(namespace)
     }
 }
 

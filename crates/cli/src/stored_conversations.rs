@@ -33,7 +33,7 @@ pub(crate) struct ConversationStores {
 impl ConversationStores {
     /// Opens the configured store.
     pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
-        let url = settings.agent.conversations.url().map_err(Failure::usage)?;
+        let url = settings.conversations_url().map_err(Failure::usage)?;
         let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await;
         let stores =
             stores.map_err(|error| Failure::store("agent.conversations.store", &url, &error))?;

@@ -147,6 +147,8 @@ pub struct Envelope {
     pub tool_provider: Option<Arc<str>>,
     /// Exact name of the MCP server.
     pub mcp_server: Option<Arc<str>>,
+    /// Set on a tool request whose caller can pass requests for input on to a user.
+    pub accepts_input: bool,
     /// Reason of its dead-lettering.
     pub dead_letter_reason: Option<Arc<str>>,
     /// Trace context.
@@ -189,6 +191,7 @@ impl Envelope {
             trust: None,
             tool_provider: None,
             mcp_server: None,
+            accepts_input: false,
             dead_letter_reason: None,
             trace: TraceContext::default(),
             body,

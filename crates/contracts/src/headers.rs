@@ -29,6 +29,8 @@ pub enum Header {
     ToolProvider,
     /// Exact name of the MCP server.
     McpServer,
+    /// Set on a request whose caller can pass requests for input on to a user.
+    AcceptsInput,
     /// Reason of the dead-lettering.
     DeadLetterReason,
     /// W3C trace context.
@@ -54,7 +56,7 @@ static NAMES: LazyLock<[String; Header::ALL.len()]> = LazyLock::new(|| {
 
 impl Header {
     /// Every header.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Source,
         Self::Destination,
         Self::Wire,
@@ -64,6 +66,7 @@ impl Header {
         Self::ContentTrust,
         Self::ToolProvider,
         Self::McpServer,
+        Self::AcceptsInput,
         Self::DeadLetterReason,
         Self::TraceParent,
         Self::TraceState,
@@ -80,6 +83,7 @@ impl Header {
             Self::ContentTrust => "content-trust",
             Self::ToolProvider => "tool-provider",
             Self::McpServer => "mcp-server",
+            Self::AcceptsInput => "accepts-input",
             Self::DeadLetterReason => "dead-letter-reason",
             Self::TraceParent => "traceparent",
             Self::TraceState => "tracestate",

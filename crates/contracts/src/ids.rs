@@ -123,6 +123,11 @@ id!(
     "an approval id"
 );
 id!(
+    /// Id of a request for input.
+    InputId,
+    "an input id"
+);
+id!(
     /// Id of work that an agent handed over, such as to a sub-agent.
     TaskId,
     "a task id"

@@ -11,10 +11,11 @@ use crate::{
     catalog::{ToolCatalog, ToolCatalogRefresh},
     conversation::{ConversationRequest, ConversationResponse, UserFeedback},
     forward::{ForwardReceipt, ForwardedMessage},
+    input::InputAnswer,
     mcp::{
-        McpManageError, McpMetadataRefreshRequest, McpRegisterServerRequest, McpServerDetails,
-        McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered, McpServersIndexed,
-        McpUnregisterServerRequest,
+        McpInputAnswer, McpInputAnswered, McpInputAsked, McpManageError, McpMetadataRefreshRequest,
+        McpRegisterServerRequest, McpResourcesChanged, McpServerDetails, McpServerDetailsRequest,
+        McpServerRegistered, McpServerUnregistered, McpServersIndexed, McpUnregisterServerRequest,
     },
     message::Message,
     schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded},
@@ -57,7 +58,7 @@ const FAMILIES: [&str; 27] = [
     "discovery.refresh",
 ];
 
-const TYPES: [&str; 36] = [
+const TYPES: [&str; 41] = [
     ToolInvokeRequest::TYPE,
     ToolInvokeResponse::TYPE,
     ToolError::TYPE,
@@ -74,11 +75,16 @@ const TYPES: [&str; 36] = [
     McpUnregisterServerRequest::TYPE,
     McpServerUnregistered::TYPE,
     McpManageError::TYPE,
+    McpResourcesChanged::TYPE,
+    McpInputAsked::TYPE,
+    McpInputAnswer::TYPE,
+    McpInputAnswered::TYPE,
     ScriptInvokeRequest::TYPE,
     ScriptInvokeResponse::TYPE,
     UserMessage::TYPE,
     AgentReply::TYPE,
     ApprovalAnswer::TYPE,
+    InputAnswer::TYPE,
     ConversationRequest::TYPE,
     ConversationResponse::TYPE,
     UserFeedback::TYPE,

@@ -10,7 +10,7 @@
 //! - [`identity`]: broker users, and the callers that each may send requests for; [`permissions`]: their
 //!   rights; [`definitions`]: both in the format that RabbitMQ imports.
 //! - [`tool`], [`catalog`], [`mcp`], [`script`], [`user`], [`conversation`], [`approval`],
-//!   [`forward`], [`agent_task`], [`agent_card`]: payloads.
+//!   [`input`], [`forward`], [`agent_task`], [`agent_card`]: payloads.
 //! - [`outside_text`]: text from others, made harmless for models and terminals.
 //! - [`period`]: the form of durations in configuration.
 
@@ -26,6 +26,8 @@ pub mod forward;
 pub mod headers;
 pub mod identity;
 pub mod ids;
+pub mod input;
+pub mod interim;
 pub mod json;
 pub mod labels;
 pub mod mcp;
@@ -60,7 +62,10 @@ pub use catalog::{
 pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};
 pub use forward::{ForwardOutcome, ForwardReceipt, ForwardedMessage};
-pub use ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, TaskId, ToolCallId};
+pub use ids::{
+    AgentName, ApprovalId, InputId, InstanceId, MessageId, SessionId, TaskId, ToolCallId,
+};
+pub use input::{InputAction, InputAnswer, InputBody, InputOutcome, InputRequest, InputResponse};
 pub use message::{DecodeError, Message};
 pub use period::Period;
 pub use pool::{HandlerPool, may_reply_to};

@@ -3,6 +3,7 @@
 //! A call of one of their tools is a [`ToolInvokeRequest`](crate::ToolInvokeRequest) with the server's
 //! name in the envelope and the tool's name on the server in the payload.
 
+mod input;
 mod prompt;
 mod resource;
 mod state;
@@ -18,13 +19,14 @@ use crate::{
 };
 
 pub use self::{
+    input::{McpInputAnswer, McpInputAnswered, McpInputAsked},
     prompt::{
         McpGetPromptRequest, McpPrompt, McpPromptArgument, McpPromptMessage, McpPromptMessages,
         McpPromptRole,
     },
     resource::{
         McpListResourcesRequest, McpReadResourceRequest, McpResource, McpResourceContent,
-        McpResourcePage,
+        McpResourcePage, McpResourcesChanged,
     },
     state::{McpConnection, McpServerState},
 };

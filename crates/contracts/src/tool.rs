@@ -264,12 +264,6 @@ impl Message for ToolProgress {
     const TYPE: &'static str = "ToolProgress";
 }
 
-/// Returns whether messages of this type precede the reply to a request.
-#[must_use]
-pub fn is_interim(message_type: &str) -> bool {
-    message_type == ToolProgress::TYPE
-}
-
 /// Request to every handler to cancel a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

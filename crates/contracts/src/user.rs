@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     approval::ApprovalOutcome,
     catalog::ToolHints,
-    ids::{AgentName, ApprovalId, InstanceId, MessageId, SessionId, TaskId, ToolCallId},
+    ids::{AgentName, ApprovalId, InputId, InstanceId, MessageId, SessionId, TaskId, ToolCallId},
+    input::{InputOutcome, InputRequest},
     message::Message,
     spending::TurnUsage,
     task::TaskState,
@@ -42,6 +43,14 @@ pub struct UserMessage {
         skip_serializing_if = "ReplyDetail::is_brief"
     )]
     pub detail: ReplyDetail,
+    /// Set if the sender shows requests for input to a user, who can respond. Without it, servers that ask
+    /// are declined.
+    #[serde(
+        default,
+        deserialize_with = "crate::tool::null_is_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub accepts_input: bool,
 }
 
 /// Detail of the replies to a message.
@@ -85,6 +94,7 @@ impl UserMessage {
             media: Vec::new(),
             after: None,
             detail: ReplyDetail::Brief,
+            accepts_input: false,
         }
     }
 
@@ -237,6 +247,27 @@ pub enum ReplyBody {
         approval_id: ApprovalId,
         /// Its outcome.
         decision: ApprovalOutcome,
+    },
+    /// A request of an MCP server for input, which waits for an [`InputAnswer`](crate::InputAnswer) at
+    /// `user.approval.<agent>`. Only in replies to a message that accepts input.
+    InputAsked {
+        /// The request.
+        input_id: InputId,
+        /// The agent that makes the call: the replying agent, or a sub-agent of it.
+        asking_agent: AgentName,
+        /// The call.
+        tool_call_id: ToolCallId,
+        /// The requested input.
+        request: InputRequest,
+        /// Time until the request expires in milliseconds; an expired request counts as cancelled.
+        expires_in_ms: u64,
+    },
+    /// A request for input was closed.
+    InputClosed {
+        /// The request.
+        input_id: InputId,
+        /// Its outcome.
+        outcome: InputOutcome,
     },
     /// The message was added to the running turn, whose answer follows.
     Steered {},

@@ -7,15 +7,16 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rockbot_contracts::{
-    InstanceId,
+    InstanceId, ToolCallId,
     mcp::{
         McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
         McpPromptMessages, McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent,
-        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerSummary,
+        McpResourcePage, McpResourcesChanged, McpServerDetails, McpServerDetailsRequest,
+        McpServerSummary,
     },
 };
 use rockbot_llm::ChatModel;
-use rockbot_store::Store;
+use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex, McpServerReport};
 use rockbot_tools::{
     Executed, LayerOptions, ResultCache, ToolCall, ToolContext, ToolExecutor, ToolFailure,
@@ -23,7 +24,7 @@ use rockbot_tools::{
 };
 use serde_json::Value;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, broadcast, watch},
     time::timeout,
 };
 use tracing::{info, warn};
@@ -40,6 +41,7 @@ use crate::{
     state::{ActiveSession, ServerState},
     states::ServerStates,
     status::ServerStatus,
+    task_handles::TaskHandles,
     telemetry::ServerMetrics,
     tool_caller::SESSION_TIMEOUT,
     transport::DialPolicy,
@@ -49,6 +51,8 @@ pub use self::registration::RegistrationPolicy;
 
 /// The maximum number of servers that are awaited or stopped concurrently: all of them.
 const MAX_CONCURRENT: usize = MAX_SERVERS + registration::MAX_ADDED;
+/// The maximum number of announcements of changed resources that a receiver has not read.
+const MAX_CHANGES: usize = 256;
 /// The default capacity of the result cache, in bytes.
 const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -68,6 +72,8 @@ pub struct BridgeOptions {
     /// Store, fleet namespace and instance for the ownership of stdio servers. This bridge serves all of
     /// them when this is `None`.
     pub shared: Option<(Arc<dyn Store>, String, InstanceId)>,
+    /// Declares to servers with a handshake that a user can respond to requests for input.
+    pub declares_input: bool,
     /// Summarizes servers. Servers get a fixed summary when this is `None`.
     pub model: Option<Arc<dyn ChatModel>>,
     /// Layers of every call. Without a cache, one of 64 MiB is created.
@@ -95,8 +101,12 @@ impl Bridge {
     /// Creates a bridge without servers.
     #[must_use]
     pub fn new(options: BridgeOptions) -> Arc<Self> {
-        let BridgeOptions { queues, init_concurrency, dial, tokens, .. } = options;
+        let BridgeOptions { queues, init_concurrency, dial, tokens, declares_input, .. } = options;
         let BridgeOptions { registration, shared, model, mut layers, .. } = options;
+        let tasks = match &shared {
+            Some((store, namespace, _)) => TaskHandles::new(store.clone(), namespace),
+            None => TaskHandles::new(Arc::new(MemoryStore::new(Clock::System)), "local"),
+        };
         let ownership =
             shared.map(|(store, namespace, instance)| Ownership::new(store, &namespace, &instance));
         let concurrency = if init_concurrency == 0 { 8 } else { init_concurrency };
@@ -104,10 +114,17 @@ impl Bridge {
             catalog: Catalog::new(),
             states: ServerStates::new(layers.redactor.clone()),
             queues: BridgeQueues::new(queues),
-            dial: DialSettings { policy: Arc::new(dial), tokens, apis: Arc::default() },
+            dial: DialSettings {
+                policy: Arc::new(dial),
+                tokens,
+                declares_input,
+                tasks,
+                apis: Arc::default(),
+            },
             ownership,
             metrics: ServerMetrics::default(),
             model,
+            resource_changes: broadcast::Sender::new(MAX_CHANGES),
             starting: Arc::new(Semaphore::new(concurrency)),
         };
         layers.cache.get_or_insert_with(|| ResultCache::new(DEFAULT_CACHE_BYTES));
@@ -188,6 +205,11 @@ impl Bridge {
     #[must_use]
     pub fn registry(&self) -> &Arc<ToolRegistry> {
         self.context.catalog.registry()
+    }
+
+    /// Returns whether a server runs the call as a task that this bridge can continue.
+    pub(crate) async fn has_task(&self, call: &ToolCallId) -> bool {
+        self.context.dial.tasks.find(call).await.is_some()
     }
 
     /// Returns the executor with the bridge's layers.
@@ -460,6 +482,10 @@ impl McpGateway for Bridge {
             let BoundedContent { content, is_truncated } = read;
             Ok(McpResourceContent { server_name, content, is_truncated })
         })
+    }
+
+    fn resource_changes(&self) -> broadcast::Receiver<McpResourcesChanged> {
+        self.context.resource_changes.subscribe()
     }
 
     fn prompt(

@@ -19,6 +19,8 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 pub(crate) enum CallError {
     /// The server rejected the call because its session had expired. The tool did not run.
     SessionExpired,
+    /// The session was lost while the server runs the call as a task, which another session can follow.
+    TaskDetached,
     /// Any other failure.
     Failed(ToolFailure),
 }
@@ -27,7 +29,7 @@ impl CallError {
     /// Removes hidden characters from the server's text.
     pub(crate) fn without_hidden_text(self) -> Self {
         match self {
-            Self::SessionExpired => self,
+            Self::SessionExpired | Self::TaskDetached => self,
             Self::Failed(failure) => Self::Failed(failure.without_hidden_text()),
         }
     }
@@ -38,6 +40,9 @@ impl CallError {
             Self::SessionExpired => ToolFailure::Unavailable {
                 message: "the session with the server expired; try again".to_owned(),
                 executed: Executed::No,
+            },
+            Self::TaskDetached => ToolFailure::OutcomeUnknown {
+                message: "the connection was lost during a task of the server".to_owned(),
             },
             Self::Failed(failure) => failure,
         }

@@ -27,6 +27,7 @@ use crate::{
     openapi::ApiSession,
     probe::{Pairing, ProbeError, probe},
     session::Session,
+    task_handles::TaskHandles,
     transport::{
         self, ConnectError, DialPolicy, FailureClass, RemoteServer, TokenSource, describe,
         describe_handshake, failure_class,
@@ -43,6 +44,11 @@ pub(crate) struct DialSettings {
     pub(crate) policy: Arc<DialPolicy>,
     /// The folder for tokens.
     pub(crate) tokens: Option<PathBuf>,
+    /// A user can respond to requests for input. Sessions with a handshake declare it once; each call of
+    /// the others declares whether its own user can.
+    pub(crate) declares_input: bool,
+    /// Handles of calls that run as tasks.
+    pub(crate) tasks: TaskHandles,
     /// The client of all APIs, created by the first one.
     pub(crate) apis: Arc<OnceLock<ApiClient>>,
 }
@@ -66,7 +72,7 @@ impl DialSettings {
         let OAuthClient { grant, scopes } = remote.oauth.clone();
         // An invalid URL is reported when it is dialed.
         let resource = remote.url.parse().ok()?;
-        let (policy, folder) = (self.policy.clone(), self.tokens.clone()?);
+        let (policy, folder) = (dial_policy(config, &self.policy), self.tokens.clone()?);
         Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
     }
 }
@@ -187,6 +193,26 @@ impl Connection<'_> {
         opened.map(|(running, client, session)| Opened::Mcp(running, client, session))
     }
 
+    /// Opens a session on a transport.
+    fn start_session<T>(
+        &self,
+        transport: T,
+        era: Era,
+        pairing: Pairing,
+    ) -> BoxFuture<'static, Result<OpenedSession, ConnectFailure>>
+    where
+        T: McpTransport<RoleClient> + 'static,
+    {
+        // The tasks of a program end with it.
+        let tasks = (!self.config.requires_single_owner()).then(|| self.dial.tasks.clone());
+        let settings = SessionSettings {
+            server: self.config.name.clone(),
+            declares_input: self.dial.declares_input,
+            tasks,
+        };
+        start_session(transport, era, pairing, settings)
+    }
+
     async fn limit<T>(
         &self,
         opened: impl Future<Output = Result<T, ConnectFailure>>,
@@ -201,7 +227,7 @@ impl Connection<'_> {
     ) -> Result<OpenedSession, ConnectFailure> {
         let transport = StdioTransport::start(&self.config.name, program)?;
         let stderr = transport.stderr().clone();
-        match self.limit(start_session(transport, era, Pairing::Stream)).await {
+        match self.limit(self.start_session(transport, era, Pairing::Stream)).await {
             Ok(opened) => Ok(opened),
             Err(failure) => Err(failure.with_output(&stderr).await),
         }
@@ -209,7 +235,7 @@ impl Connection<'_> {
 
     async fn open_http(&self, remote: &Remote, era: Era) -> Result<OpenedSession, ConnectFailure> {
         let transport = transport::http::connect(&self.server(remote)?).await?;
-        start_session(transport, era, Pairing::Http).await
+        self.start_session(transport, era, Pairing::Http).await
     }
 
     /// Opens a session over streamable HTTP, or else over HTTP with SSE, as the specification describes
@@ -227,7 +253,7 @@ impl Connection<'_> {
             return Err(failure);
         }
         match transport::sse::connect(&self.server(remote)?).await {
-            Ok(transport) => start_session(transport, Era::Handshake, Pairing::Stream).await,
+            Ok(transport) => self.start_session(transport, Era::Handshake, Pairing::Stream).await,
             Err(error) if error.class() == FailureClass::Unauthorized => Err(error.into()),
             // It is no endpoint of this transport either.
             Err(_) => Err(failure),
@@ -237,7 +263,7 @@ impl Connection<'_> {
     /// Opens a session over HTTP with SSE, which exists only in the older era.
     async fn open_sse(&self, remote: &Remote) -> Result<OpenedSession, ConnectFailure> {
         let transport = transport::sse::connect(&self.server(remote)?).await?;
-        start_session(transport, Era::Handshake, Pairing::Stream).await
+        self.start_session(transport, Era::Handshake, Pairing::Stream).await
     }
 
     async fn open_websocket(
@@ -246,7 +272,7 @@ impl Connection<'_> {
         era: Era,
     ) -> Result<OpenedSession, ConnectFailure> {
         let transport = transport::websocket::connect(&self.server(remote)?).await?;
-        start_session(transport, era, Pairing::Stream).await
+        self.start_session(transport, era, Pairing::Stream).await
     }
 
     /// Reads the document of an API. Boxed, because the future is large.
@@ -280,19 +306,31 @@ fn start_session<T>(
     transport: T,
     era: Era,
     pairing: Pairing,
+    settings: SessionSettings,
 ) -> BoxFuture<'static, Result<OpenedSession, ConnectFailure>>
 where
     T: McpTransport<RoleClient> + 'static,
 {
     Box::pin(async move {
-        let client = Client::default();
-        let running = if era == Era::Unknown {
-            let (era, transport) = probe(transport, &client.get_info(), pairing).await?;
-            serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+        let SessionSettings { server, declares_input, tasks } = settings;
+        let client = |era: Era| Client::new(era.capabilities(declares_input));
+        let (client, running) = if era == Era::Unknown {
+            let (era, transport) = probe(transport, &client(era).get_info(), pairing).await?;
+            let client = client(era);
+            let lifecycle = era.lifecycle();
+            (client.clone(), serve_client_with_lifecycle(client, transport, lifecycle).await?)
         } else {
-            serve_client_with_lifecycle(client.clone(), transport, era.lifecycle()).await?
+            let (client, lifecycle) = (client(era), era.lifecycle());
+            (client.clone(), serve_client_with_lifecycle(client, transport, lifecycle).await?)
         };
-        let session = Session::new(running.peer().clone(), client.clone()).await;
+        let session = Session::new(running.peer().clone(), client.clone(), &server, tasks).await;
         Ok((running, client, session))
     })
+}
+
+/// Settings of a session.
+struct SessionSettings {
+    server: String,
+    declares_input: bool,
+    tasks: Option<TaskHandles>,
 }

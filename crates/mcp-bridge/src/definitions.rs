@@ -59,9 +59,10 @@ pub(crate) struct ListLimits {
 
 impl Definitions {
     /// Converts the listed tools. Schemas of other dialects are rewritten where that has one meaning.
-    pub(crate) fn from_listed(config: &ServerConfig, listed: Vec<Tool>) -> Self {
+    /// `runs_tasks` is set if calls of the server can run as tasks.
+    pub(crate) fn from_listed(config: &ServerConfig, listed: Vec<Tool>, runs_tasks: bool) -> Self {
         let listed = listed.into_iter().map(|tool| (tool.name.clone().into_owned(), tool));
-        Self::collect(config, listed, MCP_LIMITS, |tool| definition(config, tool))
+        Self::collect(config, listed, MCP_LIMITS, |tool| definition(config, tool, runs_tasks))
     }
 
     /// Collects the definitions of the permitted tools, which are listed under their names. `define`
@@ -133,12 +134,17 @@ impl Definitions {
     }
 }
 
-fn definition(config: &ServerConfig, tool: Tool) -> Result<McpToolDefinition, String> {
+fn definition(
+    config: &ServerConfig,
+    tool: Tool,
+    runs_tasks: bool,
+) -> Result<McpToolDefinition, String> {
     if !is_name(&tool.name) {
         return Err("its name must have 1 to 128 bytes of printable characters".to_owned());
     }
-    if requires_task(&tool) {
-        return Err("it can only be called as a task, which is not supported".to_owned());
+    if requires_task(&tool) && !runs_tasks {
+        let reason = "it can only be called as a task, and the server does not offer the tasks of 2026-07-28";
+        return Err(reason.to_owned());
     }
     let mut parameters = Value::Object(tool.input_schema.as_ref().clone());
     schema::repair(&mut parameters);
@@ -212,15 +218,19 @@ mod tests {
     #[test]
     fn operator_marks_tools_as_read_only() {
         let config = config(&json!({"command": "x", "toolsReadOnly": ["list"]}));
-        let definitions = Definitions::from_listed(&config, vec![tool("list"), tool("create")]);
+        let definitions =
+            Definitions::from_listed(&config, vec![tool("list"), tool("create")], false);
         assert!(definitions.tools["list"].hints.read_only);
         assert!(!definitions.tools["create"].hints.read_only, "the server's hint is ignored");
     }
 
     #[test]
     fn definition_gets_model_name_and_keeps_schema() {
-        let definitions =
-            Definitions::from_listed(&config(&json!({"command": "x"})), vec![tool("create.issue")]);
+        let definitions = Definitions::from_listed(
+            &config(&json!({"command": "x"})),
+            vec![tool("create.issue")],
+            false,
+        );
         let tool = &definitions.tools["create.issue"];
         assert_eq!(tool.model_name, "Git_Hub__create_issue");
         assert_eq!(tool.parameters["additionalProperties"], false);
@@ -242,7 +252,7 @@ mod tests {
             with_output("reference", json!({"type": "object", "$ref": "https://example.com/s"})),
             with_output("large", json!({"type": "object", "title": "x".repeat(60_000)})),
         ];
-        let definitions = Definitions::from_listed(&server, listed);
+        let definitions = Definitions::from_listed(&server, listed, false);
         assert_eq!(definitions.tools["usable"].output_schema, Some(usable));
         assert_eq!(definitions.tools["reference"].output_schema, None);
         assert_eq!(definitions.tools["large"].output_schema, None);
@@ -253,9 +263,9 @@ mod tests {
     fn colliding_names_stay_distinct() {
         let server = config(&json!({"command": "x"}));
         let definitions =
-            Definitions::from_listed(&server, vec![tool("a.b"), tool("a_b"), tool("c")]);
+            Definitions::from_listed(&server, vec![tool("a.b"), tool("a_b"), tool("c")], false);
         let reordered =
-            Definitions::from_listed(&server, vec![tool("a_b"), tool("c"), tool("a.b")]);
+            Definitions::from_listed(&server, vec![tool("a_b"), tool("c"), tool("a.b")], false);
         assert_eq!(definitions, reordered);
         let names: BTreeSet<_> = definitions.tools.values().map(|tool| &tool.model_name).collect();
         assert_eq!(names.len(), 3, "{names:?}");
@@ -267,7 +277,7 @@ mod tests {
         let mut listed: Vec<_> = (0..MAX_TOOLS).map(|number| tool(&format!("t{number}"))).collect();
         listed.insert(1, tool("t0"));
         listed.extend([tool("excess"), tool("other")]);
-        let definitions = Definitions::from_listed(&server, listed);
+        let definitions = Definitions::from_listed(&server, listed, false);
         assert_eq!(definitions.tools.len(), MAX_TOOLS);
         let [twice, excess] = definitions.rejected.as_slice() else {
             panic!("{:?}", definitions.rejected)
@@ -282,7 +292,8 @@ mod tests {
         let schema = json!({"type": "object", "$schema": "https://example.com/own",
             "properties": {"n": {"minimum": 1, "exclusiveMinimum": true, "required": true}}});
         old.input_schema = std::sync::Arc::new(schema.as_object().unwrap().clone());
-        let definitions = Definitions::from_listed(&config(&json!({"command": "x"})), vec![old]);
+        let definitions =
+            Definitions::from_listed(&config(&json!({"command": "x"})), vec![old], false);
         assert_eq!(
             definitions.tools["old"].parameters,
             json!({"type": "object", "properties": {"n": {"exclusiveMinimum": 1}},
@@ -294,7 +305,8 @@ mod tests {
     fn denied_and_unusable_tools_are_not_listed() {
         let server =
             config(&json!({"command": "x", "toolsAllowed": ["a", "b"], "toolsDenied": ["b"]}));
-        let definitions = Definitions::from_listed(&server, vec![tool("a"), tool("b"), tool("c")]);
+        let definitions =
+            Definitions::from_listed(&server, vec![tool("a"), tool("b"), tool("c")], false);
         assert_eq!(definitions.tools.keys().collect::<Vec<_>>(), ["a"]);
         let mut large = tool("large");
         large.input_schema = std::sync::Arc::new(
@@ -302,7 +314,7 @@ mod tests {
         );
         let server = config(&json!({"command": "x"}));
         let definitions =
-            Definitions::from_listed(&server, vec![large, tool(""), tool(&"x".repeat(300))]);
+            Definitions::from_listed(&server, vec![large, tool(""), tool(&"x".repeat(300))], false);
         assert!(definitions.tools.is_empty());
         assert_eq!(definitions.rejected.len(), 3);
     }

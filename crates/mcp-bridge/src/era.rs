@@ -3,10 +3,14 @@
 //! Up to 2025-11-25, a session begins with a handshake. From 2026-07-28 on, there is no handshake, and
 //! every request stands alone.
 
-use rmcp::{model::ProtocolVersion, service::ClientLifecycleMode};
+use rmcp::{
+    model::{ClientCapabilities, ProtocolVersion},
+    service::ClientLifecycleMode,
+};
 
 use crate::{
     config::{Protocol, ServerConfig},
+    elicitation,
     session::Session,
 };
 
@@ -33,6 +37,20 @@ impl Era {
             Some(Protocol::Handshake) => Self::Handshake,
             Some(Protocol::Stateless) => Self::Stateless,
         }
+    }
+
+    /// Returns the capabilities that a session declares. `declares_input` is set if a user can respond to
+    /// requests for input.
+    pub(crate) fn capabilities(self, declares_input: bool) -> ClientCapabilities {
+        if self == Self::Stateless {
+            // Each call declares whether its user can respond.
+            return ClientCapabilities::builder().enable_tasks().build();
+        }
+        let mut capabilities = ClientCapabilities::default();
+        if declares_input {
+            elicitation::declare(&mut capabilities);
+        }
+        capabilities
     }
 
     /// Returns how rmcp opens a session of this era. The probe has detected it before.

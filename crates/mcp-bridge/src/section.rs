@@ -33,6 +33,8 @@ pub struct McpSection {
     /// The registry that `rockbot mcp search` and `rockbot mcp add` use: the URL of an API, or a file.
     /// Default: none.
     pub registry: Option<String>,
+    /// Declares to servers with a handshake that a user can respond to requests for input. Default: false.
+    pub elicitation: bool,
     /// Summarizes each server with the model of `[llm]`. Default: false.
     pub summaries: bool,
 }
@@ -48,6 +50,7 @@ impl Default for McpSection {
             allow_registration: false,
             allowed_commands: BTreeSet::new(),
             registry: None,
+            elicitation: false,
             summaries: false,
         }
     }
@@ -94,6 +97,7 @@ impl McpSection {
         BridgeOptions {
             init_concurrency: self.init_concurrency,
             dial,
+            declares_input: self.elicitation,
             tokens: self.tokens.clone().or_else(|| Some(state_folder()?.join("mcp-tokens"))),
             registration: RegistrationPolicy { allowed: self.allow_registration, commands },
             ..BridgeOptions::default()

@@ -4,15 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use rmcp::{
-    RoleClient,
-    model::SubscriptionFilter,
-    service::{RunningService, Subscription},
-};
+use rmcp::{RoleClient, service::RunningService};
+use rockbot_contracts::mcp::McpResourcesChanged;
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, broadcast, watch},
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
@@ -22,6 +19,7 @@ use tracing::{debug, error, info, warn};
 use crate::{
     backoff::{Backoff, STABLE_AFTER},
     catalog::Catalog,
+    change_stream::ChangeStream,
     client::Client,
     config::ServerConfig,
     connect::{self, ConnectFailure, Opened},
@@ -42,8 +40,6 @@ use crate::{
     transport::FailureClass,
 };
 
-/// The time limit for subscribing to change notifications.
-const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between pings.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Consecutive missed pings after which the session is closed.
@@ -67,6 +63,8 @@ pub(crate) struct BridgeContext {
     pub(crate) metrics: ServerMetrics,
     /// Summarizes servers. Servers get a fixed summary when this is `None`.
     pub(crate) model: Option<Arc<dyn ChatModel>>,
+    /// Resources that changed, among those that callers have read.
+    pub(crate) resource_changes: broadcast::Sender<McpResourcesChanged>,
     /// Limits concurrent first connection attempts.
     pub(crate) starting: Arc<Semaphore>,
 }
@@ -99,6 +97,7 @@ impl Server {
             ownership: None,
             backoff: Backoff::new(),
             restarts: 0,
+            followed: Vec::new(),
         };
         task.publish_state();
         let task = Mutex::new(Some(tokio::spawn(task.run())));
@@ -193,6 +192,8 @@ struct ConnectionTask {
     backoff: Backoff,
     /// Sessions that ended unexpectedly.
     restarts: u32,
+    /// Resources that callers read in earlier sessions.
+    followed: Vec<String>,
 }
 
 /// The reason why a session ended.
@@ -214,7 +215,12 @@ impl ConnectionTask {
             let name = self.name();
             let end = match opened {
                 Opened::Mcp(running, client, session) => {
-                    self.serve(running, &client, session).await
+                    for uri in std::mem::take(&mut self.followed) {
+                        client.resources().follow(&uri);
+                    }
+                    let end = self.serve(running, &client, session).await;
+                    self.followed = client.resources().all();
+                    end
                 }
                 Opened::OpenApi(session) => self.serve_api(session).await,
             };
@@ -387,7 +393,10 @@ impl ConnectionTask {
         if let Err(reason) = self.refresh_tools(session.clone()).await {
             return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
-        let mut changes = ToolChanges::subscribe(session).await;
+        if session.has_handshake && session.has_subscriptions {
+            session.subscribe(&client.resources().all()).await;
+        }
+        let mut changes = ChangeStream::open(session, client).await;
         let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut missed = 0;
@@ -397,12 +406,23 @@ impl ConnectionTask {
         loop {
             tokio::select! {
                 () = client.tools_changed() => {}
-                () = changes.next() => {}
+                () = changes.next(client) => {}
+                uris = client.resources().changed() => {
+                    let changed = McpResourcesChanged { server_name: self.name(), uris };
+                    // Without a receiver, no caller follows resources.
+                    let _ = self.context.resource_changes.send(changed);
+                    continue;
+                }
+                () = client.resources().following_changed(), if !session.has_handshake => {
+                    changes.reopen(session, client).await;
+                    continue;
+                }
                 () = &mut summary, if !summarized => {
                     summarized = true;
                     continue;
                 }
                 _ = ping.tick() => {
+                    changes.restore(session, client).await;
                     if session.ping().await {
                         missed = 0;
                     } else {
@@ -417,7 +437,7 @@ impl ConnectionTask {
                 }
             }
             sleep(DEBOUNCE).await;
-            changes.drain();
+            changes.drain(client);
             if let Err(error) = self.refresh_tools(session.clone()).await {
                 // The previous tools stay.
                 warn!(server = %self.name(), error, "tool listing failed; keeping the previous tools");
@@ -503,42 +523,5 @@ impl ConnectionTask {
         if let Some(text) = summary::generate(model.as_ref(), &details).await {
             self.context.catalog.set_summary(&name, text);
         }
-    }
-}
-
-/// The stream of tool and prompt change notifications from a server whose protocol has no handshake. Other servers send
-/// them over the session.
-struct ToolChanges(Option<Subscription>);
-
-impl ToolChanges {
-    async fn subscribe(session: &Session) -> Self {
-        if session.has_handshake {
-            return Self(None);
-        }
-        let filter = SubscriptionFilter::builder().tools_list_changed();
-        let filter = if session.has_prompts { filter.prompts_list_changed() } else { filter };
-        let filter = filter.build();
-        let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
-        Self(opened.ok().and_then(Result::ok))
-    }
-
-    /// Completes at the next change; never when the server sends no notifications.
-    async fn next(&mut self) {
-        if let Some(subscription) = &mut self.0 {
-            match subscription.next().await {
-                Ok(Some(_)) => return,
-                // Later changes are found by the next listing.
-                Ok(None) | Err(_) => self.0 = None,
-            }
-        }
-        std::future::pending::<()>().await;
-    }
-
-    /// Discards notifications that the next listing covers.
-    fn drain(&mut self) {
-        use futures_util::FutureExt;
-        while let Some(Some(Ok(Some(_)))) =
-            self.0.as_mut().map(|subscription| subscription.next().now_or_never())
-        {}
     }
 }

@@ -13,7 +13,7 @@ use rockbot_contracts::{
 };
 use rockbot_service::watch::FileWatch;
 use rockbot_tool_rpc::{
-    InvokeOptions, ToolInvokeHandler,
+    InputDesk, InvokeOptions, ToolInvokeHandler,
     invoke::InvokeWorkers,
     mcp::{IndexAnnouncer, ManageWorker},
 };
@@ -57,17 +57,25 @@ impl BridgeService {
         let callers = options.callers;
         let options = {
             let bridge = bridge.clone();
-            options.with_tool_resolver(Arc::new(move |server, tool| {
+            let tasks = bridge.clone();
+            let options = options.with_tool_resolver(Arc::new(move |server, tool| {
                 bridge.registry_name(server, tool)
+            }));
+            options.with_continuation(Arc::new(move |call| {
+                let (bridge, call) = (tasks.clone(), call.clone());
+                Box::pin(async move { bridge.has_task(&call).await })
             }))
         };
+        let input = InputDesk::new(bus.clone(), SERVICE, &instance);
+        let options = options.with_input(input.clone());
         let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);
         let workers = handler.start(&tool_invoke_mcp(), &instance).await?;
         let inbox = QueueSpec::inbox(&tool_invoke_mcp_at(&instance));
         let own = handler.start_worker(inbox).await?;
         let gateway = bridge.clone();
-        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, callers).await?;
+        let manage = ManageWorker::start(&bus, gateway, SERVICE, &instance, callers, Some(input));
+        let manage = manage.await?;
         let file_watcher = file.map(|path| tokio::spawn(watch_file(bridge.clone(), path)));
         // Announced last: the tools of an announced server can be called.
         let announcer = IndexAnnouncer::start(bus, bridge.as_ref(), SERVICE, instance).await?;

@@ -66,14 +66,21 @@ impl ToolCaller {
         arguments: Value,
         call: &ToolContext,
     ) -> Result<ToolResult, ToolFailure> {
-        let active = self.active_session(call).await?;
-        match self.call_in(&active, tool, &arguments, call).await {
+        let mut active = self.active_session(call).await?;
+        let mut outcome = self.call_in(&active, tool, &arguments, call).await;
+        if matches!(outcome, Err(CallError::SessionExpired)) {
             // The server rejected the call because its session had expired, so it did not run.
-            Err(CallError::SessionExpired) => {}
-            outcome => return outcome.map_err(CallError::into_failure),
+            active = self.session_after(&active, call).await?;
+            outcome = self.call_in(&active, tool, &arguments, call).await;
         }
-        let renewed = self.session_after(&active, call).await?;
-        self.call_in(&renewed, tool, &arguments, call).await.map_err(CallError::into_failure)
+        while matches!(outcome, Err(CallError::TaskDetached)) {
+            // The server runs it. Each session follows its task once.
+            let context = ToolContext { may_have_run: true, ..call.clone() };
+            let next = self.session_that_follows(&active, call).await;
+            active = next.map_err(ToolFailure::into_possibly_executed)?;
+            outcome = Box::pin(self.call_in(&active, tool, &arguments, &context)).await;
+        }
+        outcome.map_err(CallError::into_failure)
     }
 
     async fn call_in(
@@ -120,6 +127,20 @@ impl ToolCaller {
             _ => true,
         };
         self.session_when(is_renewed, RENEWAL_TIMEOUT, call).await
+    }
+
+    /// Returns the session after one that was lost during a task; waits for it until the deadline.
+    async fn session_that_follows(
+        &self,
+        lost: &Arc<ActiveSession>,
+        call: &ToolContext,
+    ) -> Result<Arc<ActiveSession>, ToolFailure> {
+        let is_next = |state: &ServerState| match state {
+            ServerState::Ready(active) => !Arc::ptr_eq(&active.session, &lost.session),
+            ServerState::Connecting { .. } => false,
+            _ => true,
+        };
+        self.session_when(is_next, call.remaining(), call).await
     }
 
     /// Returns the session once its state matches, at most after `limit`.

@@ -37,6 +37,7 @@ impl<'a> RequestTrace<'a> {
             Ok(result) if result.is_error => ("tool_error", result.bytes()),
             Ok(result) => ("ok", result.bytes()),
             Err(CallError::SessionExpired) => ("session_expired", 0),
+            Err(CallError::TaskDetached) => ("task_detached", 0),
             Err(CallError::Failed(failure)) => {
                 code = failure.code();
                 (code.as_str(), 0)

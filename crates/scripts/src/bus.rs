@@ -49,6 +49,7 @@ impl BusRunner {
             name: "scripts",
             // Whether a repeated run is harmless depends on the runner, which is not known here.
             repeatable: false,
+            input: None,
         };
         let reply = call.execute(Envelope::from_payload(&request), context).await;
         let (response, ran_on): (ScriptInvokeResponse, _) = reply?;
@@ -208,6 +209,7 @@ mod tests {
             key: &script_invoke(),
             name: "scripts",
             repeatable: true,
+            input: None,
         };
         let context = ToolContext { tool_call_id: request.tool_call_id.clone(), ..context() };
         let (response, _) = call.execute(Envelope::from_payload(request), &context).await?;

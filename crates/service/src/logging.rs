@@ -11,10 +11,17 @@ use crate::{
 
 /// Directives added to every filter. The bus logs what the AMQP client reports, and the client logs
 /// whole messages at `warn` when the broker returns them, with text of tools and models. The MCP and
-/// WebSocket clients do the same with headers and text of servers. Spans of traces are exported and
+/// WebSocket clients do the same with headers and text of servers, and the workers of MCP connections log
+/// failures that are reported to the caller. Spans of traces are exported and
 /// are no context for log lines.
-const QUIET: [&str; 5] =
-    ["lapin=off", "rmcp=error", "tungstenite=warn", "opentelemetry=off", "rockbot::trace=off"];
+const QUIET: [&str; 6] = [
+    "lapin=off",
+    "rmcp=error",
+    "rmcp::transport::worker=off",
+    "tungstenite=warn",
+    "opentelemetry=off",
+    "rockbot::trace=off",
+];
 
 /// An invalid log filter.
 #[derive(Debug, thiserror::Error)]

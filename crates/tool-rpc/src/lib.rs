@@ -9,6 +9,7 @@
 
 pub mod catalog;
 mod family;
+mod input_desk;
 pub mod invoke;
 pub mod mcp;
 mod queue_section;
@@ -16,9 +17,11 @@ pub mod remote;
 pub mod remote_call;
 pub mod reply_probe;
 pub mod section;
+mod unknown_agent;
 
 pub use catalog::{AnnouncedHandler, CatalogAnnouncer, CatalogDirectory, HandlerView};
 pub use family::Family;
+pub use input_desk::InputDesk;
 pub use invoke::{
     AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
     QueueLimits, ToolInvokeHandler, ToolResolver,

@@ -10,32 +10,39 @@ use rockbot_contracts::{
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
 use serde_json::Value;
 
-use crate::remote_call::{RemoteCall, unreadable_reply};
+use crate::remote_call::{InputSink, RemoteCall, unreadable_reply};
 
 /// Value of the provider header for tools of MCP servers.
 const MCP: &str = "mcp";
 
 /// A tool that a handler runs, called over the bus.
-#[derive(Debug)]
 pub struct RemoteTool {
     registration: ToolRegistration,
     requester: Arc<Requester>,
     key: RoutingKey,
     /// MCP server of the tool, and the tool's name there.
     mcp_tool: Option<(Box<str>, Box<str>)>,
+    input: Option<InputSink>,
 }
 
 impl RemoteTool {
     /// Creates the tool that `registration` describes, which the consumers of `key` run.
     #[must_use]
     pub fn new(registration: ToolRegistration, requester: Arc<Requester>, key: RoutingKey) -> Self {
-        Self { registration, requester, key, mcp_tool: None }
+        Self { registration, requester, key, mcp_tool: None, input: None }
     }
 
     /// Makes it the tool `tool` of the MCP server `server`.
     #[must_use]
     pub fn with_mcp_server(mut self, server: &str, tool: &str) -> Self {
         self.mcp_tool = Some((server.into(), tool.into()));
+        self
+    }
+
+    /// Sets the receiver of its requests for input from the user of the call.
+    #[must_use]
+    pub fn with_input(mut self, input: InputSink) -> Self {
+        self.input = Some(input);
         self
     }
 
@@ -68,6 +75,7 @@ impl RemoteTool {
             key: &self.key,
             name: &self.registration.name,
             repeatable: self.registration.hints.may_retry(),
+            input: self.input.clone(),
         };
         let reply = call.execute(self.request(&arguments, context), context);
         // Already serialized into the request; dropped to save memory while the call waits.
@@ -114,5 +122,15 @@ impl Tool for RemoteTool {
 
     fn enforces_own_deadline(&self) -> bool {
         true
+    }
+}
+
+impl std::fmt::Debug for RemoteTool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteTool")
+            .field("registration", &self.registration)
+            .field("key", &self.key)
+            .field("mcp_tool", &self.mcp_tool)
+            .finish_non_exhaustive()
     }
 }

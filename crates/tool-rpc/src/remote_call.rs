@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use rockbot_bus::{Bus, Publication, PublishError, Request, RequestError, Requester};
 use rockbot_contracts::{
     ContentTrust, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
-    ToolProgress, json::Limits, topology::tool_cancel,
+    ToolProgress, json::Limits, mcp::McpInputAsked, topology::tool_cancel,
 };
 use rockbot_tools::{
     context::{ToolContext, ToolUpdate},
@@ -22,7 +22,6 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// A call to another process: it has a deadline, is cancelled when its caller stops waiting, and every
 /// failure reports whether the tool ran.
-#[derive(Debug)]
 pub struct RemoteCall<'a> {
     /// Sends the request.
     pub requester: &'a Requester,
@@ -32,6 +31,20 @@ pub struct RemoteCall<'a> {
     pub name: &'a str,
     /// Set when a second run is harmless.
     pub repeatable: bool,
+    /// Receives requests for input from the user of the call. The call accepts none when this is `None`.
+    pub input: Option<InputSink>,
+}
+
+/// Receives the requests of a running call for input. Must not block.
+pub type InputSink = Arc<dyn Fn(McpInputAsked) + Send + Sync>;
+
+impl std::fmt::Debug for RemoteCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteCall")
+            .field("key", &self.key)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 impl RemoteCall<'_> {
@@ -55,13 +68,15 @@ impl RemoteCall<'_> {
             // The broker user of this process, even if the agent works for another one.
             .with_source(self.requester.address().agent().clone())
             .with_trust(ContentTrust::ToolRequest);
+        let envelope = Envelope { accepts_input: self.input.is_some(), ..envelope };
         let budget = context.remaining();
         let request = Box::new(Request {
             key: self.key.clone(),
             envelope,
             timeout: budget,
             grace: GRACE,
-            on_interim: context.updates.is_some().then(|| on_progress(context)),
+            on_interim: (context.updates.is_some() || self.input.is_some())
+                .then(|| on_interim(context, self.input.clone())),
             // Handlers recognize a repeated request by its call id.
             retry: true,
             abandoned: Some(context.cancellation.clone()),
@@ -180,6 +195,24 @@ fn decode<R: Message>(
 pub fn unreadable_reply(call: &ToolCallId, error: &dyn std::fmt::Display) -> ToolFailure {
     warn!(tool_call_id = %call, %error, "unreadable reply");
     ToolFailure::OutcomeUnknown { message: "the reply could not be read".to_owned() }
+}
+
+fn on_interim(
+    context: &ToolContext,
+    input: Option<InputSink>,
+) -> Arc<dyn Fn(&Envelope) + Send + Sync> {
+    let progress = on_progress(context);
+    let call = context.tool_call_id.clone();
+    Arc::new(move |envelope| {
+        if envelope.message_type() != McpInputAsked::TYPE {
+            return progress(envelope);
+        }
+        match (envelope.decode::<McpInputAsked>(Limits::default()), &input) {
+            (Ok(asked), Some(input)) if asked.tool_call_id == call => input(asked),
+            (Ok(_), _) => debug!(tool_call_id = %call, "unexpected request for input dropped"),
+            (Err(error), _) => debug!(%error, "unreadable request for input"),
+        }
+    })
 }
 
 fn on_progress(context: &ToolContext) -> Arc<dyn Fn(&Envelope) + Send + Sync> {

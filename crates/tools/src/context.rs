@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{AgentName, SessionId, ToolCallId};
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{AgentName, InputRequest, InputResponse, SessionId, ToolCallId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +32,7 @@ pub struct ToolContext {
     /// Cancelled when the caller cancels the call. A child of the turn's token.
     pub cancellation: CancellationToken,
     /// `true` if an earlier delivery of the call may have run, completely or in part. Set only for
-    /// tools that may run again.
+    /// tools that may run again, and for calls that the tool continues.
     pub may_have_run: bool,
     /// Attempt at the call, from 1. Above 1 another process may have made the call under the same
     /// identifier.
@@ -47,8 +48,20 @@ pub struct ToolContext {
     pub step: Option<ToolCallId>,
     /// Budget of the turn, if it has one. A tool that starts turns grants them a share of it.
     pub budget: Option<Budget>,
+    /// Port to the user of the call; `None` if no user can respond.
+    pub input: Option<Arc<dyn UserInput>>,
     /// Time that the call has waited for a user.
     pub approval_time: ApprovalTime,
+}
+
+/// Port to the user of a call, for tools that need input from a person.
+pub trait UserInput: Send + Sync {
+    /// Asks the user, and waits at most `limit` for the response, which is valid for the request. The
+    /// request counts as cancelled when it cannot be shown, when it expires, and when the user leaves.
+    ///
+    /// # Cancellation
+    /// The request is withdrawn when the future is dropped.
+    fn ask(&self, request: InputRequest, limit: Duration) -> BoxFuture<'_, InputResponse>;
 }
 
 /// Time that a call has waited for a user's approval. The clones of its context share it.
@@ -102,6 +115,7 @@ impl ToolContext {
             scope: ToolScope::everything(),
             step: None,
             budget: None,
+            input: None,
             approval_time: ApprovalTime::default(),
         }
     }

@@ -54,7 +54,7 @@ pub use approval::{ApprovalPolicy, ApprovalRequest, ApprovalRule, ApprovalSectio
 pub use attached_providers::{AttachedProviders, WARM_UP_TIMEOUT};
 pub use budget::{Budget, BudgetError, BudgetGrant, BudgetLimits};
 pub use call_section::CallSection;
-pub use context::{ApprovalTime, ToolContext, ToolUpdate, UpdateSink};
+pub use context::{ApprovalTime, ToolContext, ToolUpdate, UpdateSink, UserInput};
 pub use executor::ToolExecutor;
 pub use failure::ToolFailure;
 pub use filter::ToolFilter;

@@ -1,11 +1,12 @@
-//! Approval responses of users.
+//! Responses of users: to approval requests, and to requests for input.
 
 use rockbot_bus::{Bus, ConsumeError, Subscription};
 use rockbot_contracts::{
-    ApprovalAnswer, InstanceId, QueueSpec, json::Limits, topology::user_approval,
+    ApprovalAnswer, InputAnswer, InstanceId, Message, QueueSpec, json::Limits,
+    topology::user_approval,
 };
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::agent::Agent;
 
@@ -25,11 +26,19 @@ impl ApprovalListener {
         let mut consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
         Ok(Some(Self(tokio::spawn(async move {
             while let Some(delivery) = consumer.next().await {
-                match delivery.into_envelope().decode::<ApprovalAnswer>(Limits::default()) {
-                    Ok(answer) => {
+                let (envelope, limits) = (delivery.into_envelope(), Limits::default());
+                let answered = match envelope.message_type() {
+                    InputAnswer::TYPE => envelope.decode(limits).map(|answer| {
+                        approvals.answer_input(&answer);
+                    }),
+                    _ => envelope.decode::<ApprovalAnswer>(limits).map(|answer| {
                         approvals.answer(&answer);
-                    }
-                    Err(error) => warn!(%error, "invalid approval response"),
+                    }),
+                };
+                if let Err(error) = answered {
+                    // At debug level: the error may quote what a user typed.
+                    debug!(%error, "invalid response of a user");
+                    warn!("invalid response of a user");
                 }
             }
         }))))

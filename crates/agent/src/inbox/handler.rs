@@ -113,7 +113,9 @@ impl InboxHandler {
         }
         let started = Instant::now();
         let mut dead: Option<Holder> = None;
-        let (mut was_fenced, mut was_run) = (false, false);
+        // Another process may have answered a delivery that was lost before its acknowledgement.
+        let mut may_be_answered = incoming.is_redelivered();
+        let mut was_run = false;
         while !self.stop.is_cancelled() {
             unpassed = unpassed.or_else(|| Some(replicas.order.receive(id)));
             let claim = match dead.take() {
@@ -122,8 +124,7 @@ impl InboxHandler {
             };
             match claim {
                 Ok(Claim::Owned(hold, order)) => {
-                    // The process that continued the turn may have answered since.
-                    if was_fenced && self.is_published(incoming).await {
+                    if may_be_answered && self.is_published(incoming).await {
                         drop(order);
                         hold.release().await;
                         guard.answered();
@@ -157,7 +158,7 @@ impl InboxHandler {
                                 guard.answered();
                                 return Processed::Answered;
                             }
-                            was_fenced = true;
+                            may_be_answered = true;
                         }
                     }
                 }
@@ -170,7 +171,11 @@ impl InboxHandler {
                             guard.answered();
                             return Processed::Answered;
                         }
-                        Passed::Open { dead: found } => dead = found,
+                        // Its receipt may be lost.
+                        Passed::Open { dead: found } => {
+                            dead = found;
+                            may_be_answered = true;
+                        }
                     }
                 }
                 Err(error) if started.elapsed() < CLAIM_TIMEOUT => {

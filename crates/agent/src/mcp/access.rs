@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use super::{
     McpParts,
+    read_resources::ReadResources,
     server_cache::{CachedServer, CachedTool, ServerCache},
     session_tools::SessionTools,
 };
@@ -32,6 +33,7 @@ pub(super) struct McpAccess {
     pub(super) gateway: Arc<dyn McpGateway>,
     pub(super) rules: McpRules,
     pub(super) sessions: SessionTools,
+    pub(super) read: ReadResources,
     agent: AgentName,
     pins: Option<Arc<ToolPins>>,
     approver: Option<Arc<dyn Approver>>,
@@ -47,6 +49,7 @@ impl McpAccess {
         max_activated: usize,
     ) -> Self {
         Self {
+            read: ReadResources::new(parts.gateway.resource_changes()),
             gateway: parts.gateway,
             rules: definition.mcp.clone(),
             sessions: SessionTools::new(max_activated),
@@ -286,6 +289,7 @@ impl McpAccess {
 
     pub(super) fn forget(&self, session: &SessionId) {
         self.sessions.forget(session);
+        self.read.forget(session);
     }
 }
 

@@ -8,6 +8,7 @@ mod content_tools;
 mod instructions;
 mod management;
 mod provider;
+mod read_resources;
 mod server_cache;
 mod session_tools;
 

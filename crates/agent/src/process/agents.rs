@@ -40,7 +40,7 @@ impl Agents {
             pin_handler_tools: stores.pin_handler_tools,
             memory: stores.memory.clone(),
             conversations,
-            approvals: Approvals::new(settings.approval.clone()),
+            approvals: Some(Approvals::with_input(settings.approval.clone())),
             limits: AgentLimits { budget: settings.agent.budget, ..AgentLimits::default() },
             layers: LayerOptions {
                 redactor: Redactor::from_environment(settings.secrets()),

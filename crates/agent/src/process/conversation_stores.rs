@@ -29,7 +29,7 @@ impl ConversationStores {
         shutdown: &Shutdown,
     ) -> Result<Option<Self>, ServeError> {
         let section = &settings.agent.conversations;
-        let url = section.url().map_err(configuration_error)?;
+        let url = section.url(Some(&settings.bus.namespace)).map_err(configuration_error)?;
         let options = ConversationOptions {
             retention: section.retention,
             instance,

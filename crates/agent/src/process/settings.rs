@@ -87,7 +87,7 @@ impl Settings {
             ("memory.store", self.memory.url()),
             ("pins.store", self.pins.url()),
             ("mcp.pins", self.mcp.pins_url()),
-            ("agent.conversations.store", self.agent.conversations.url().map(Some)),
+            ("agent.conversations.store", self.agent.conversations.url(None).map(Some)),
         ];
         let urls = stores.into_iter().filter_map(|(key, url)| Some((key, url.ok()??)));
         urls.filter_map(|(key, url)| url.unsafe_in_production(key))

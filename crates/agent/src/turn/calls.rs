@@ -11,7 +11,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{ContentBlock, Executed, Spending, ToolCallId, ToolErrorCode};
 use rockbot_llm::{Media, ModelCapabilities};
 use rockbot_memory::MemoryOwner;
-use rockbot_tools::{ToolCall, ToolContext, ToolFailure, ToolResult};
+use rockbot_tools::{
+    ToolCall, ToolContext, ToolFailure, ToolResult, ToolSource, registry::RegisteredTool,
+};
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
@@ -32,6 +34,15 @@ const CHILDREN_GRACE: Duration = Duration::from_secs(8);
 
 /// Maximum number of images and recordings of a result; the most that a request has.
 pub(super) const MAX_RESULT_MEDIA: usize = 16;
+
+/// The tool that calls MCP tools by name.
+const MCP_GATEWAY: &str = "mcp_invoke_tool";
+
+/// Returns whether a tool calls an MCP server.
+fn is_of_mcp(tool: Option<&RegisteredTool>, name: &str) -> bool {
+    let source = tool.map(|tool| &tool.registration().source);
+    name == MCP_GATEWAY || matches!(source, Some(ToolSource::Mcp(_)))
+}
 
 /// A call that timed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,12 +321,25 @@ impl<'a> CallRunner<'a> {
         let agent = setup.definition.name.clone();
         let mut context = ToolContext::new(tool_name, self.turn.session_id.clone(), agent);
         let tool = setup.registry.get(tool_name);
-        let own = tool.and_then(|tool| tool.registration().timeout_ms).map(Duration::from_millis);
+        let own = tool
+            .as_ref()
+            .and_then(|tool| tool.registration().timeout_ms)
+            .map(Duration::from_millis);
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.tool_call_id = call.call.clone();
         context.attempt = self.turn.start.attempt;
         let is_unapproved = self.turn.start.unapproved.contains(&call.call);
         context.may_have_run = context.attempt > 1 && !is_unapproved;
+        context.input = setup.approvals.as_ref().and_then(|approvals| {
+            approvals.user_of(&context.session_id, &context.tool_call_id, &context.agent)
+        });
+        let timeout = match &setup.approvals {
+            // A call of an MCP server may wait for its user. A silent server is limited by its bridge.
+            Some(approvals) if context.input.is_some() && is_of_mcp(tool.as_deref(), tool_name) => {
+                timeout + approvals.expiry()
+            }
+            _ => timeout,
+        };
         context.deadline = (Instant::now() + timeout).min(self.turn.deadline);
         context.cancellation = self.turn.cancellation.child_token();
         context.handover = self.turn.handover.clone();

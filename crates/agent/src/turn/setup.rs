@@ -99,7 +99,8 @@ impl TurnSetup {
         let model_name = definition.model.as_deref().unwrap_or(model.name());
         let capabilities = behavior.capabilities(model_name);
         let token_budget = TokenBudget::new(model_name, &behavior, definition.max_tokens);
-        let approver = approvals.clone().map(|one| -> Arc<dyn Approver> { one });
+        let approver = approvals.clone().filter(|one| one.has_rules());
+        let approver = approver.map(|one| -> Arc<dyn Approver> { one });
         let max_result_bytes = limits.result_bytes;
         let registry = Arc::new(ToolRegistry::with_base(shared.clone()));
         let host = HostSlot::default();

@@ -10,14 +10,15 @@ use rockbot_contracts::{
         McpConnection, McpGetPromptRequest, McpListResourcesRequest, McpManageError,
         McpManageErrorCode, McpPromptMessage, McpPromptMessages, McpPromptRole,
         McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent, McpResourcePage,
-        McpServerDetails, McpServerDetailsRequest, McpServerState, McpServerSummary,
+        McpResourcesChanged, McpServerDetails, McpServerDetailsRequest, McpServerState,
+        McpServerSummary,
     },
 };
-use rockbot_llm::ScriptedTurn;
+use rockbot_llm::{ChatMessage, ScriptedTurn};
 use rockbot_tool_rpc::mcp::{McpGateway, McpIndex, McpServerReport};
 use rockbot_tools::{GuideSource, ToolContext, ToolFailure, ToolFilter, ToolResult};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::{
     harness::{AgentFixture, RecordingModel, send},
@@ -28,6 +29,7 @@ use crate::{
 struct Library {
     index: watch::Sender<McpIndex>,
     states: watch::Sender<Vec<McpServerReport>>,
+    changes: broadcast::Sender<McpResourcesChanged>,
     requests: Mutex<Vec<Value>>,
 }
 
@@ -45,6 +47,7 @@ impl Library {
         Arc::new(Self {
             index: watch::Sender::new(servers.iter().map(server).collect()),
             states: watch::Sender::new(vec![down]),
+            changes: broadcast::Sender::new(4),
             requests: Mutex::default(),
         })
     }
@@ -104,6 +107,10 @@ impl McpGateway for Library {
         let content = vec![ContentBlock::Resource { uri: request.uri, mime_type: None, text }];
         let server_name = request.server_name;
         Box::pin(ready(Ok(McpResourceContent { server_name, content, is_truncated: true })))
+    }
+
+    fn resource_changes(&self) -> broadcast::Receiver<McpResourcesChanged> {
+        self.changes.subscribe()
     }
 
     fn prompt(
@@ -184,6 +191,39 @@ async fn agent_lists_and_reads_resources_and_prompts() {
                 "arguments": {"title": "Emma"}}),
         ]
     );
+}
+
+#[tokio::test]
+async fn changed_resources_are_named_until_they_are_read_again() {
+    let servers = Library::new(&[library()]);
+    let read = || {
+        let arguments = json!({"server_name": "library", "uri": "books://1"});
+        ScriptedTurn::default().call("mcp_read_resource", arguments)
+    };
+    let text = ScriptedTurn::text;
+    let turns = [read(), text("A."), text("B."), text("C."), read(), text("D."), text("E.")];
+    let model = RecordingModel::script(turns);
+    let agent = fixture(&servers).agent(&model);
+    let told = || {
+        let messages = model.last_request().messages.into_iter();
+        let users = messages.filter_map(|message| match message {
+            ChatMessage::User(text) => Some(text),
+            _ => None,
+        });
+        users.last().unwrap()
+    };
+    send(&agent, "read it").await;
+    send(&agent, "go on").await;
+    assert!(!told().contains("have changed"), "{}", told());
+    let uris = vec!["books://1".to_owned(), "books://unread".to_owned()];
+    let changed = McpResourcesChanged { server_name: "Library".to_owned(), uris };
+    servers.changes.send(changed).unwrap();
+    send(&agent, "go on").await;
+    assert!(told().contains("have changed since you read them"), "{}", told());
+    assert!(told().contains("library: books://1") && !told().contains("unread"), "{}", told());
+    send(&agent, "read it again").await;
+    send(&agent, "go on").await;
+    assert!(!told().contains("have changed"), "{}", told());
 }
 
 #[tokio::test]

@@ -81,7 +81,8 @@ async fn agent_discovers_and_manages_servers_of_a_bridge() {
     let gateway = Arc::new(OneServer(watch::Sender::new([server()].into_iter().collect())));
     let instance = InstanceId::new("bridge-0").expect("an instance");
     let port: Arc<dyn McpGateway> = gateway.clone();
-    let manage = ManageWorker::start(&bridge, port, "mcp-bridge", &instance, CallerPolicy::Known);
+    let manage =
+        ManageWorker::start(&bridge, port, "mcp-bridge", &instance, CallerPolicy::Known, None);
     let manage = manage.await.expect("consuming");
     let announcer = IndexAnnouncer::start(bridge, gateway.as_ref(), "mcp-bridge", instance);
     let announcer = announcer.await.expect("announcing");

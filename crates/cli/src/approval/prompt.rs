@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Largest number of events that are dropped before a prompt; a terminal's buffer holds fewer.
 const MAX_PENDING: usize = 64 * 1024;
 
-/// The end of a prompt.
+/// The end of a prompt for a decision.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     /// The user decided; a denial may have a reason.
@@ -31,17 +31,50 @@ pub(super) enum Typed {
     Closed,
 }
 
+/// The end of a prompt for a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// The user typed this line.
+    Text(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// The end of the input.
+    EndOfInput,
+    /// The request expired, or was closed.
+    Closed,
+}
+
 /// Prompts until the input is valid, the request expires, or `is_closed`. The end of the input denies the
 /// call. Blocks the thread.
 pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
     let Ok(_raw) = RawMode::enter() else { return Typed::Decision(ApprovalDecision::Deny, None) };
-    drop_pending_input();
+    loop {
+        match read_line(expires, is_closed, &prompt) {
+            Line::Interrupted => return Typed::Interrupted,
+            Line::EndOfInput => return Typed::Decision(ApprovalDecision::Deny, None),
+            Line::Closed => return Typed::Closed,
+            Line::Text(line) => {
+                if let Some((decision, reason)) = parse(&line) {
+                    return Typed::Decision(decision, reason);
+                }
+            }
+        }
+    }
+}
+
+/// Reads a line after the prompt that `prompt` formats from the time that is left, what was typed, and the
+/// width of the terminal. The terminal sends single keys: see [`RawMode`].
+pub(super) fn read_line(
+    expires: Instant,
+    is_closed: &dyn Fn() -> bool,
+    prompt: &dyn Fn(Duration, &str, usize) -> String,
+) -> Line {
     let mut line = KeyLine::default();
     let mut shown = String::new();
     let end = loop {
         let left = expires.saturating_duration_since(Instant::now());
         if is_closed() || left.is_zero() {
-            break Typed::Closed;
+            break Line::Closed;
         }
         let text = prompt(left, line.text(), terminal_size::columns());
         if text != shown {
@@ -60,16 +93,9 @@ pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
         };
         match pressed {
             Pressed::More => {}
-            Pressed::Interrupt => break Typed::Interrupted,
-            Pressed::EndOfInput => break Typed::Decision(ApprovalDecision::Deny, None),
-            Pressed::Enter => match parse(line.text()) {
-                Some((decision, reason)) => break Typed::Decision(decision, reason),
-                None => {
-                    write("\r\n");
-                    line = KeyLine::default();
-                    shown.clear();
-                }
-            },
+            Pressed::Interrupt => break Line::Interrupted,
+            Pressed::EndOfInput => break Line::EndOfInput,
+            Pressed::Enter => break Line::Text(line.text().to_owned()),
         }
     };
     write("\r\n");
@@ -85,11 +111,24 @@ fn drop_pending_input() {
     }
 }
 
-/// Formats the prompt with as much of the end of the input as fits into the line.
+/// Formats the prompt for a decision.
 fn prompt(left: Duration, typed: &str, columns: usize) -> String {
+    let long = "run it? [y]es, [n]o REASON, [a]lways in this session";
+    line_prompt(long, "run it? y/n/a", left, typed, columns)
+}
+
+/// Formats a prompt with as much of the end of the input as fits into the line; the short form in a narrow
+/// terminal.
+pub(super) fn line_prompt(
+    long: &str,
+    short: &str,
+    left: Duration,
+    typed: &str,
+    columns: usize,
+) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-    let long = format!("  run it? [y]es, [n]o REASON, [a]lways in this session ({seconds} s): ");
-    let short = format!("  run it? y/n/a ({seconds} s): ");
+    let long = format!("  {long} ({seconds} s): ");
+    let short = format!("  {short} ({seconds} s): ");
     let prompt = if long.chars().count() + 16 < columns { long } else { short };
     let width = columns.saturating_sub(prompt.chars().count() + 1);
     let typed = render::visible_line(typed);
@@ -116,14 +155,15 @@ fn parse(line: &str) -> Option<(ApprovalDecision, Option<String>)> {
     (decision == ApprovalDecision::Deny).then(|| (decision, Some(reason[..end].to_owned())))
 }
 
-/// Switches the terminal to single keys until it is dropped.
-struct RawMode;
+/// Switches the terminal to single keys until it is dropped, and drops what was typed before.
+pub(super) struct RawMode;
 
 impl RawMode {
-    fn enter() -> io::Result<Self> {
+    pub(super) fn enter() -> io::Result<Self> {
         enable_raw_mode()?;
         // Line breaks in a pasted text are no Enter.
         write("\u{1b}[?2004h");
+        drop_pending_input();
         Ok(Self)
     }
 }

@@ -10,7 +10,7 @@ use super::{
     Conversation, EXIT_GRACE, TurnResult, calls::CallLog, printer::TurnPrinter, status::StatusLine,
 };
 use crate::{
-    approval::{self, Closing, Decided},
+    approval::{self, Answered, Closing, Decided},
     failure::{Failure, OrExit},
     print::note,
     render,
@@ -125,6 +125,37 @@ impl<'a> RunningTurn<'a> {
                 self.interrupt(Interrupt::Cancel).await.map(|_| ())
             }
             Decided::Interrupted | Decided::Nothing => Ok(()),
+        }
+    }
+
+    /// Asks the user for the input that an MCP server requests, and sends it.
+    pub(super) async fn answer(
+        &mut self,
+        body: &ReplyBody,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), Failure> {
+        self.end_line()?;
+        let (conversation, closing) = (self.conversation, Closing::default());
+        let mut answering = pin!(approval::request_input(body, &conversation.session, &closing));
+        let answered = loop {
+            tokio::select! {
+                answered = &mut answering => break answered,
+                interrupt = interrupts.recv(), if self.cancelling.is_none() => {
+                    closing.close();
+                    let _ = self.interrupt(interrupt).await?;
+                }
+            }
+        };
+        match answered {
+            Answered::Answer(answer) => {
+                let client = &conversation.client;
+                let sent = client.answer_input(&conversation.agent, &answer).await;
+                sent.or_exit(exit::UNAVAILABLE)
+            }
+            Answered::Interrupted if self.cancelling.is_none() => {
+                self.interrupt(Interrupt::Cancel).await.map(|_| ())
+            }
+            Answered::Interrupted | Answered::Nothing => Ok(()),
         }
     }
 

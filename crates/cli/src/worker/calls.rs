@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rockbot_contracts::{
     ContentTrust, DeliveryMode, Executed, InstanceId, Message, ToolErrorCode, ToolInvokeResponse,
-    ToolProgress, json::Limits, tool::is_interim,
+    ToolProgress, interim::is_interim, json::Limits,
 };
 
 use super::{

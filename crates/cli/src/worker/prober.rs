@@ -7,8 +7,9 @@ use rockbot_contracts::{
     ContentTrust, Envelope, Executed, Message, QueueSpec, RoutingKey, SessionId, ToolCallId,
     ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse,
     identity::CLI,
+    interim::is_interim,
     json::Limits,
-    tool::{REPLY_PROBE, is_interim},
+    tool::REPLY_PROBE,
     topology::{ReplyAddress, tool_cancel},
 };
 use tokio::time::{Instant, interval, timeout};

@@ -27,6 +27,8 @@ mod home;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
+mod input;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod mcp_add;

@@ -1,5 +1,9 @@
 //! `rockbot mcp` and `/prompt` with servers of one process.
 
+use rockbot_testkit::{
+    broker::free_port,
+    mcp_servers::{HttpPeer, RunningHttpPeer},
+};
 use serde_json::{Value, json};
 
 use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
@@ -47,6 +51,31 @@ fn every_server_is_listed_with_its_state() {
     assert_eq!(states[2].1["bridge"], Value::Null);
     let table = check(&sandbox, &["mcp", "list"]).out;
     assert_contains(&table, &["STATE", "connected", "failed", "invalid", "cannot start"]);
+}
+
+#[test]
+fn server_on_this_machine_needs_no_permission() {
+    let sandbox = Sandbox::new();
+    let server = RunningHttpPeer::start(HttpPeer::EverythingStreamable);
+    for url in [server.url().to_owned(), server.url().replace("127.0.0.1", "localhost")] {
+        let servers = json!({"mcpServers": {"everything": {"url": url}}});
+        sandbox.write("mcp.json", &servers.to_string());
+        let checked = sandbox.check(&["mcp", "check", "mcp.json"], 0);
+        assert_contains(&checked.out, &["everything", "connected"]);
+    }
+}
+
+#[test]
+fn refused_server_is_reported_in_words() {
+    let sandbox = Sandbox::new();
+    let port = free_port().expect("a free port");
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    sandbox.write("mcp.json", &json!({"mcpServers": {"gone": {"url": url}}}).to_string());
+    let listed = check(&sandbox, &["mcp", "list"]);
+    assert_contains(&listed.out, &["gone", "failed"]);
+    for name in ["Transport", "reqwest::", "https"] {
+        assert!(!listed.err.contains(name) && !listed.out.contains(name), "{name}:\n{listed:?}");
+    }
 }
 
 #[test]

@@ -113,3 +113,23 @@ pub struct McpResourceContent {
 impl Message for McpResourceContent {
     const TYPE: &'static str = "McpResourceContent";
 }
+
+/// Resources of a server that have changed, announced to every caller. May be lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct McpResourcesChanged {
+    /// The server.
+    pub server_name: String,
+    /// The resources, at most [`MAX_URIS`](Self::MAX_URIS): those that callers have read.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub uris: Vec<String>,
+}
+
+impl McpResourcesChanged {
+    /// Maximum number of resources in a message; the most that a bridge follows at a server.
+    pub const MAX_URIS: usize = 64;
+}
+
+impl Message for McpResourcesChanged {
+    const TYPE: &'static str = "McpResourcesChanged";
+}

@@ -4,11 +4,13 @@ use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome,
-    ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InstanceId, Message, MessageId,
+    ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InputAction, InputAnswer,
+    InputBody, InputId, InputOutcome, InputRequest, InputResponse, InstanceId, Message, MessageId,
     PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
     ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
     ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
     UserMessage,
+    input::{InputField, InputKind, InputOption},
     json::Limits,
     user::{ReplyDetail, TurnOutcome},
 };
@@ -175,6 +177,69 @@ fn approval_messages_match_golden_json() {
     assert_eq!(decoded, answer(ApprovalDecision::Deny), "an unknown decision denies");
 }
 
+/// Returns a request with a field of every kind.
+pub(crate) fn input_request() -> InputRequest {
+    let option =
+        |value: &str, title: &str| InputOption { value: value.to_owned(), title: title.to_owned() };
+    let field = |name: &str, kind| InputField {
+        name: name.to_owned(),
+        title: String::new(),
+        description: String::new(),
+        required: false,
+        default: None,
+        kind,
+    };
+    let mail = InputKind::Text {
+        min_length: Some(3),
+        max_length: Some(80),
+        format: Some("email".to_owned()),
+    };
+    let age = InputKind::Number { integer: true, minimum: Some(1.0), maximum: Some(150.0) };
+    let options = vec![option("r", "Red"), option("g", "")];
+    let fields = vec![
+        InputField {
+            title: "Mail".to_owned(),
+            description: "Where to write to.".to_owned(),
+            required: true,
+            default: Some(json!("a@b.example")),
+            ..field("mail", mail)
+        },
+        field("age", age),
+        field("sure", InputKind::Boolean),
+        field("color", InputKind::Choice { options: options.clone() }),
+        field("colors", InputKind::Choices { options, min_items: Some(1), max_items: Some(2) }),
+    ];
+    InputRequest {
+        server: "paint".to_owned(),
+        message: "What do you like?".to_owned(),
+        body: InputBody::Form { fields },
+    }
+}
+
+pub(crate) fn input_response() -> InputResponse {
+    let content = json!({"mail": "c@d.example", "colors": ["r"]});
+    serde_json::from_value(json!({"action": "accept", "content": content})).unwrap()
+}
+
+#[test]
+fn input_messages_match_golden_json() {
+    let answer = |response| InputAnswer {
+        session_id: session(),
+        input_id: InputId::new("input-1").unwrap(),
+        response,
+    };
+    check("input-answer.json", &answer(input_response()));
+    check("input-answer-decline.json", &answer(InputAction::Decline.into()));
+    assert_eq!(input_request().check(&input_response()), Ok(()));
+    let unknown = json!({"sessionId": "session-1", "inputId": "input-1",
+        "action": "of_a_newer_peer"});
+    let decoded: InputAnswer = serde_json::from_value(unknown).unwrap();
+    assert_eq!(decoded, answer(InputAction::Cancel.into()), "an unknown action cancels");
+    let newer = json!({"server": "s", "mode": "of_a_newer_peer", "extra": 1});
+    let decoded: InputRequest = serde_json::from_value(newer).unwrap();
+    assert_eq!(decoded.body, InputBody::Other);
+}
+
 #[test]
 fn user_messages_match_golden_json() {
     check("user-message.json", &UserMessage::new(session(), "What is in this folder?"));
@@ -192,6 +257,9 @@ fn user_messages_match_golden_json() {
     let detail = ReplyDetail::Full;
     let detailed = UserMessage { detail, ..UserMessage::new(session(), "Show all of it.") };
     check("user-message-detail.json", &detailed);
+    let asking =
+        UserMessage { accepts_input: true, ..UserMessage::new(session(), "Ask me if you must.") };
+    check("user-message-input.json", &asking);
     let reply = |sequence, is_final, body| AgentReply {
         session_id: session(),
         in_reply_to: MessageId::new("message-1").unwrap(),
@@ -341,6 +409,23 @@ fn user_messages_match_golden_json() {
             ReplyBody::ApprovalClosed {
                 approval_id: ApprovalId::new("approval-1").unwrap(),
                 decision: ApprovalOutcome::Expired,
+            },
+        ),
+        (
+            "input-asked",
+            ReplyBody::InputAsked {
+                input_id: InputId::new("input-1").unwrap(),
+                asking_agent: AgentName::new("librarian").unwrap(),
+                tool_call_id: call(),
+                request: input_request(),
+                expires_in_ms: 120_000,
+            },
+        ),
+        (
+            "input-closed",
+            ReplyBody::InputClosed {
+                input_id: InputId::new("input-1").unwrap(),
+                outcome: InputOutcome::Expired,
             },
         ),
     ];

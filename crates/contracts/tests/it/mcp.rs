@@ -1,21 +1,21 @@
 //! Golden JSON of messages about MCP servers, and their tolerance of older and newer peers.
 
 use rockbot_contracts::{
-    ContentBlock, InstanceId, ToolHints, ToolSource,
+    ContentBlock, InputBody, InputId, InputRequest, InstanceId, ToolHints, ToolSource,
     mcp::{
-        McpConnection, McpGetPromptRequest, McpListResourcesRequest, McpManageError,
-        McpManageErrorCode, McpMetadataRefreshRequest, McpPrompt, McpPromptArgument,
-        McpPromptMessage, McpPromptMessages, McpPromptRole, McpReadResourceRequest,
-        McpRegisterServerRequest, McpRejectedTool, McpResource, McpResourceContent,
-        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerRegistered,
-        McpServerState, McpServerSummary, McpServerUnregistered, McpServersIndexed,
-        McpToolDefinition, McpUnregisterServerRequest,
+        McpConnection, McpGetPromptRequest, McpInputAnswer, McpInputAnswered, McpInputAsked,
+        McpListResourcesRequest, McpManageError, McpManageErrorCode, McpMetadataRefreshRequest,
+        McpPrompt, McpPromptArgument, McpPromptMessage, McpPromptMessages, McpPromptRole,
+        McpReadResourceRequest, McpRegisterServerRequest, McpRejectedTool, McpResource,
+        McpResourceContent, McpResourcePage, McpResourcesChanged, McpServerDetails,
+        McpServerDetailsRequest, McpServerRegistered, McpServerState, McpServerSummary,
+        McpServerUnregistered, McpServersIndexed, McpToolDefinition, McpUnregisterServerRequest,
     },
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::fixtures::check;
+use crate::fixtures::{call, check, input_response};
 
 fn read<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -322,4 +322,29 @@ fn registration_has_the_model_name_and_unchanged_schema() {
     assert_eq!(registration.name, "GitHub__create_issue");
     assert_eq!(registration.parameters, tool().parameters);
     assert_eq!(registration.source, ToolSource::Mcp("GitHub".to_owned()));
+}
+
+#[test]
+fn input_and_change_messages_match_golden_json() {
+    let input_id = InputId::new("input-1").unwrap();
+    check(
+        "mcp-input-asked.json",
+        &McpInputAsked {
+            tool_call_id: call(),
+            input_id: input_id.clone(),
+            bridge: InstanceId::new("bridge-0").unwrap(),
+            expires_in_ms: 58_000,
+            request: InputRequest {
+                server: "paint".to_owned(),
+                message: "Log in to the shop.".to_owned(),
+                body: InputBody::Url { url: "https://auth.example.com/login".to_owned() },
+            },
+        },
+    );
+    let uris = vec!["file:///notes.md".to_owned()];
+    let server_name = "GitHub".to_owned();
+    check("mcp-resources-changed.json", &McpResourcesChanged { server_name, uris });
+    let response = input_response();
+    check("mcp-input-answer.json", &McpInputAnswer { input_id: input_id.clone(), response });
+    check("mcp-input-answered.json", &McpInputAnswered { input_id, accepted: true });
 }

@@ -24,6 +24,7 @@ use super::{agents, calls, conversations, fleet, letters, schedules, stream};
         conversations::send,
         conversations::cancel,
         conversations::decide,
+        conversations::answer_input,
         conversations::share,
         conversations::unshare,
         conversations::export,

@@ -44,6 +44,11 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
             talk,
             post(conversations::decide),
         ),
+        send(
+            "/api/v1/conversations/{id}/inputs/{inputId}",
+            talk,
+            post(conversations::answer_input),
+        ),
         send("/api/v1/conversations/{id}/share", talk, post(conversations::share)),
         route(
             Method::DELETE,

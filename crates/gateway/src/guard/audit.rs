@@ -24,6 +24,8 @@ pub enum AuditAction {
     Cancel,
     /// An approval request was decided.
     Approval,
+    /// A request for input was answered.
+    Input,
     /// Dead letters were replayed.
     Replay,
     /// Dead letters were deleted.

@@ -106,6 +106,13 @@ impl Person {
         self.send(request.header("idempotency-key", key)).await
     }
 
+    /// Sends a message as a client that shows requests for input.
+    pub(crate) async fn say_with_input(&self, conversation: &str, key: &str) -> Response {
+        let path = format!("/api/v1/conversations/{conversation}/messages");
+        let request = Request::post(&path, &json!({"text": "go on", "acceptsInput": true}));
+        self.send(request.header("idempotency-key", key)).await
+    }
+
     /// Opens a stream, after an event.
     pub(crate) async fn stream(&self, topics: &str, after: Option<&str>) -> EventReader {
         let mut request = Request::get(&format!("/api/v1/stream?topics={topics}"));

@@ -28,8 +28,8 @@ use rockbot_llm::{
 use rockbot_mcp_server::McpServerSection;
 use rockbot_store::{Clock, MemoryStore, Store};
 use rockbot_tools::{
-    Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry, ToolResult,
-    ToolSource,
+    ApprovalSection, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry,
+    ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -142,6 +142,32 @@ impl Tool for FixedTool {
     }
 }
 
+/// A tool that asks the user for a color, as a call of an MCP server may, and returns the response.
+struct AskingTool(ToolRegistration);
+
+impl Tool for AskingTool {
+    fn registration(&self) -> &ToolRegistration {
+        &self.0
+    }
+
+    fn call<'a>(
+        &'a self,
+        _arguments: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<ToolResult, ToolFailure>> {
+        let request = json!({"server": "paint", "message": "Which color?", "mode": "form",
+            "fields": [{"name": "color", "required": true, "type": "choice",
+                "options": [{"value": "red"}, {"value": "green"}]}]});
+        let request = serde_json::from_value(request).unwrap();
+        async move {
+            let Some(user) = &context.input else { return Ok(ToolResult::text("no user")) };
+            let response = user.ask(request, Duration::from_secs(60)).await;
+            Ok(ToolResult::text(json!(response).to_string()))
+        }
+        .boxed()
+    }
+}
+
 /// An agent named `assistant` on a bus.
 pub(crate) struct Fleet {
     pub(crate) bus: Arc<dyn Bus>,
@@ -158,28 +184,35 @@ impl Fleet {
 
     /// Starts a fleet whose calls need approval, and whose model first calls a tool, which returns `result`.
     pub(crate) async fn asking(tool: &str, arguments: &str, result: &'static str) -> Self {
-        let registration = ToolRegistration {
-            name: tool.to_owned(),
-            label: None,
-            description: format!("test tool {tool}"),
-            tool_description: None,
-            parameters: json!({"type": "object"}),
-            source: ToolSource::Internal,
-            hints: ToolHints::default(),
-            timeout_ms: None,
-        };
         let registry = Arc::new(ToolRegistry::new());
-        registry.register(Arc::new(FixedTool { registration, result })).unwrap();
+        let tool = FixedTool { registration: registration(tool), result };
+        let name = tool.registration.name.clone();
+        registry.register(Arc::new(tool)).unwrap();
         let section = toml::from_str("policy = \"ask\"").unwrap();
         let fleet = Self::with(registry, Approvals::new(section)).await;
+        fleet.call_next(&name, arguments);
+        fleet
+    }
+
+    /// Starts a fleet whose model first calls a tool that asks the user for a color.
+    pub(crate) async fn asking_for_input() -> Self {
+        let registry = Arc::new(ToolRegistry::new());
+        registry.register(Arc::new(AskingTool(registration("paint")))).unwrap();
+        let fleet =
+            Self::with(registry, Some(Approvals::with_input(ApprovalSection::default()))).await;
+        fleet.call_next("paint", "{}");
+        fleet
+    }
+
+    /// Makes the next response of the model a call.
+    fn call_next(&self, tool: &str, arguments: &str) {
         let call = ChatEvent::ToolCallDelta {
             index: Some(0),
             id: Some("call-1".to_owned()),
             name: Some(tool.to_owned()),
             arguments: arguments.to_owned(),
         };
-        fleet.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
-        fleet
+        self.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
     }
 
     async fn with(registry: Arc<ToolRegistry>, approvals: Option<Arc<Approvals>>) -> Self {
@@ -202,6 +235,19 @@ impl Fleet {
     /// Starts a gateway with further keys of its section.
     pub(crate) async fn gateway_with(&self, keys: &str) -> TestGateway {
         TestGateway::start(self, keys).await
+    }
+}
+
+fn registration(tool: &str) -> ToolRegistration {
+    ToolRegistration {
+        name: tool.to_owned(),
+        label: None,
+        description: format!("test tool {tool}"),
+        tool_description: None,
+        parameters: json!({"type": "object"}),
+        source: ToolSource::Internal,
+        hints: ToolHints::default(),
+        timeout_ms: None,
     }
 }
 

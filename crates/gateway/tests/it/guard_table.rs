@@ -33,6 +33,7 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Console, "POST", "/api/v1/conversations/{id}/messages", TALK),
     (FaceName::Console, "POST", "/api/v1/conversations/{id}/cancel", TALK),
     (FaceName::Console, "POST", "/api/v1/conversations/{id}/approvals/{approvalId}", TALK),
+    (FaceName::Console, "POST", "/api/v1/conversations/{id}/inputs/{inputId}", TALK),
     (FaceName::Console, "POST", "/api/v1/conversations/{id}/share", TALK),
     (FaceName::Console, "DELETE", "/api/v1/conversations/{id}/share", TALK),
     (FaceName::Console, "GET", "/api/v1/conversations/{id}/export", TALK),

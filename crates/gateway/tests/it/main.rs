@@ -6,6 +6,7 @@ mod api_approvals;
 mod api_conversations;
 mod api_description;
 mod api_harness;
+mod api_inputs;
 mod api_operations;
 mod connections;
 mod fleet;

@@ -1,4 +1,4 @@
-use rmcp::{ClientHandler, service::serve_client_with_lifecycle};
+use rmcp::{ClientHandler, model::ClientCapabilities, service::serve_client_with_lifecycle};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -71,13 +71,17 @@ fn unknown_method() -> Value {
     json!({"code": -32601, "message": "unknown method"})
 }
 
+fn client() -> Client {
+    Client::new(ClientCapabilities::default())
+}
+
 async fn detect(pipe: Pipe) -> Result<(Era, ProbedTransport<Pipe>), ProbeError> {
-    probe(pipe, &Client::default().get_info(), Pairing::Stream).await
+    probe(pipe, &client().get_info(), Pairing::Stream).await
 }
 
 /// Opens a session on a probed transport, which must send nothing but a notification.
 async fn open(era: Era, transport: ProbedTransport<Pipe>) {
-    let opened = serve_client_with_lifecycle(Client::default(), transport, era.lifecycle()).await;
+    let opened = serve_client_with_lifecycle(client(), transport, era.lifecycle()).await;
     opened.map(drop).expect("a session");
 }
 

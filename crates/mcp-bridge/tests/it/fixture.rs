@@ -35,11 +35,15 @@ pub(crate) async fn bridge(servers: Value) -> Arc<Bridge> {
 
 /// Starts a bridge that may dial loopback addresses without TLS.
 pub(crate) async fn bridge_to_loopback(servers: Value) -> Arc<Bridge> {
+    bridge_to_loopback_with(BridgeOptions::default(), servers).await
+}
+
+pub(crate) async fn bridge_to_loopback_with(options: BridgeOptions, servers: Value) -> Arc<Bridge> {
     // In a process, `main` does this.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let allow_private = vec!["127.0.0.0/8".parse().expect("a network")];
     let dial = DialPolicy { allow_plain_http: true, allow_private, ..DialPolicy::default() };
-    bridge_with(BridgeOptions { dial, ..BridgeOptions::default() }, servers).await
+    bridge_with(BridgeOptions { dial, ..options }, servers).await
 }
 
 async fn bridge_with(options: BridgeOptions, servers: Value) -> Arc<Bridge> {

@@ -69,13 +69,15 @@ async fn rejected_login_names_the_command() {
 }
 
 #[tokio::test]
-async fn tool_that_requires_a_task_is_not_offered() {
+async fn tool_that_requires_a_task_is_not_offered_by_a_server_without_tasks() {
     let (bridge, status) = settled(program("result")).await;
     assert!(status.ready, "{status:?}");
     assert!(bridge.registry_name("clock", "now").is_some());
     assert!(bridge.registry_name("clock", "task").is_none());
     let rejected = status.rejected_tools.iter().find(|tool| tool.name == "task").unwrap();
-    assert_eq!(rejected.reason, "it can only be called as a task, which is not supported");
+    let reason =
+        "it can only be called as a task, and the server does not offer the tasks of 2026-07-28";
+    assert_eq!(rejected.reason, reason);
     bridge.stop().await;
 }
 

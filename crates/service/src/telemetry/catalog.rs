@@ -272,6 +272,21 @@ pub const CATALOG: &[Metric] = &[
         &[],
         "Results of MCP tools that violate the output schema of their tool.",
     ),
+    counter(
+        "rockbot_mcp_input_requests_total",
+        &["outcome"],
+        "Requests of MCP servers for input, by outcome: accept, decline, cancel, no_user, refused.",
+    ),
+    counter(
+        "rockbot_mcp_tasks_total",
+        &["outcome"],
+        "Calls that an MCP server ran as tasks, by outcome: ok, failed.",
+    ),
+    counter(
+        "rockbot_mcp_tasks_continued_total",
+        &[],
+        "Tasks of MCP servers that this bridge continued after a lost bridge or session.",
+    ),
     histogram(
         "rockbot_script_phase_duration_seconds",
         &["phase"],

@@ -32,7 +32,7 @@ use rockbot_bus::{
     subscribe,
 };
 use rockbot_contracts::{
-    AgentName, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
+    Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
     ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
     topology::tool_cancel, trace,
 };
@@ -55,10 +55,11 @@ pub use self::{
     journal::CallJournal,
     journal_lookup::{JournaledCall, JournaledState, look_up},
     journal_options::JournalOptions,
-    options::{InvokeOptions, ToolResolver},
+    options::{ContinuationCheck, InvokeOptions, ToolResolver},
     protocol::CallProtocol,
     stats::HandlerStats,
 };
+use crate::{input_desk::InputDesk, unknown_agent::unknown_agent};
 
 /// Maximum time for a call, even if its caller allows more.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
@@ -79,6 +80,7 @@ pub struct ToolInvokeHandler {
     user: Option<Arc<str>>,
     protocol: Arc<dyn CallProtocol>,
     tool_resolver: Option<ToolResolver>,
+    continuation: Option<ContinuationCheck>,
     admission: Arc<Admission>,
     /// Changes of the registry since the capacity was last divided among its tools.
     tool_changes: Mutex<watch::Receiver<u64>>,
@@ -87,6 +89,7 @@ pub struct ToolInvokeHandler {
     /// Maximum number of calls that run at once.
     capacity: usize,
     journal: Option<Arc<CallJournal>>,
+    input: Option<Arc<InputDesk>>,
     running: RunningCalls,
     transfers: QuarantineTransfers,
     progress: ProgressSender,
@@ -128,8 +131,10 @@ impl ToolInvokeHandler {
             source: format!("{service}/{instance}").into(),
             protocol: options.protocol,
             tool_resolver: options.tool_resolver,
+            continuation: options.continuation,
             admission: Admission::new(options.admission),
             journal: options.journal,
+            input: options.input,
             running: RunningCalls::default(),
             transfers: QuarantineTransfers::default(),
             stats: Arc::default(),
@@ -484,14 +489,6 @@ impl Handler for CancelHandler {
     }
 }
 
-fn unknown_agent() -> &'static AgentName {
-    static UNKNOWN: std::sync::LazyLock<AgentName> = std::sync::LazyLock::new(|| {
-        #[expect(clippy::expect_used, reason = "a constant that is a valid name")]
-        AgentName::new("unknown").expect("a valid name")
-    });
-    &UNKNOWN
-}
-
 impl std::fmt::Debug for ToolInvokeHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ToolInvokeHandler")
@@ -513,6 +510,6 @@ mod tests {
         }
         let size =
             size::<&'static ToolInvokeHandler, Inbound<'static>, _>(ToolInvokeHandler::receive);
-        assert!(size <= 2464, "{size} bytes");
+        assert!(size <= 2496, "{size} bytes");
     }
 }

@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::identity::CallerPolicy;
+use futures_util::future::BoxFuture;
+use rockbot_contracts::{ToolCallId, identity::CallerPolicy};
 
 use super::{
     admission::AdmissionLimits,
     journal::CallJournal,
     protocol::{CallProtocol, ToolCallProtocol},
 };
+use crate::input_desk::InputDesk;
 
 /// Returns the registry's name of an MCP server's tool, from the server's name, which is compared
 /// case-insensitively, and the tool's name at the server. Must not block.
 pub type ToolResolver = Arc<dyn Fn(&str, &str) -> Option<String> + Send + Sync>;
+
+/// Returns whether a call that another handler started can be continued by this one, so that it does not
+/// run twice. Takes a few seconds at most.
+pub type ContinuationCheck = Arc<dyn Fn(&ToolCallId) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// Options of a [`ToolInvokeHandler`](super::ToolInvokeHandler).
 #[derive(Clone)]
@@ -26,6 +32,9 @@ pub struct InvokeOptions {
     pub protocol: Arc<dyn CallProtocol>,
     /// Finds the tools of MCP servers. If `None`, a request for one fails with `tool_not_found`.
     pub tool_resolver: Option<ToolResolver>,
+    /// Finds calls of lost handlers that can be continued. If `None`, only calls of tools that may run
+    /// again are.
+    pub continuation: Option<ContinuationCheck>,
     /// Bounds on the calls that run at once, in total and per concurrency group of tools.
     pub admission: AdmissionLimits,
     /// Maximum number of unsettled requests beyond the running calls. Fair scheduling chooses among them,
@@ -35,6 +44,8 @@ pub struct InvokeOptions {
     /// Journal of calls. If `None`, a call that may have started before and is not idempotent fails with
     /// `outcome_unknown`.
     pub journal: Option<Arc<CallJournal>>,
+    /// Passes requests of tools for input on to the callers' users. If `None`, no tool gets input.
+    pub input: Option<Arc<InputDesk>>,
 }
 
 impl InvokeOptions {
@@ -48,9 +59,11 @@ impl InvokeOptions {
             user: None,
             protocol: Arc::new(ToolCallProtocol),
             tool_resolver: None,
+            continuation: None,
             admission,
             backlog: 0,
             journal: None,
+            input: None,
         };
         options.with_backlog(concurrency.saturating_mul(16))
     }
@@ -70,6 +83,20 @@ impl InvokeOptions {
     #[must_use]
     pub fn with_journal(mut self, journal: Arc<CallJournal>) -> Self {
         self.journal = Some(journal);
+        self
+    }
+
+    /// Sets the check for calls that can be continued.
+    #[must_use]
+    pub fn with_continuation(mut self, continuation: ContinuationCheck) -> Self {
+        self.continuation = Some(continuation);
+        self
+    }
+
+    /// Sets the desk for requests for input.
+    #[must_use]
+    pub fn with_input(mut self, input: Arc<InputDesk>) -> Self {
+        self.input = Some(input);
         self
     }
 
@@ -102,6 +129,7 @@ impl std::fmt::Debug for InvokeOptions {
             .field("admission", &self.admission)
             .field("backlog", &self.backlog)
             .field("journal", &self.journal)
+            .field("input", &self.input.is_some())
             .finish()
     }
 }

@@ -1,10 +1,10 @@
 //! Run of one call: its checks, its tool, and its outcome.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use rockbot_contracts::{Envelope, Executed, ToolInvokeRequest};
 use rockbot_tools::{
-    context::{ApprovalTime, ToolContext},
+    context::{ApprovalTime, ToolContext, UserInput},
     failure::ToolFailure,
     layers::ToolCall,
     registry::RegisteredTool,
@@ -67,7 +67,14 @@ impl ToolInvokeHandler {
         tool: Option<&RegisteredTool>,
         context: &ToolContext,
     ) -> Result<ReadyCall, Option<Box<CallOutcome>>> {
-        let call = CallDescription::new(inbound, request, tool, context);
+        let mut call = CallDescription::new(inbound, request, tool, context);
+        if call.maybe_redelivered
+            && !call.idempotent
+            && let Some(can_continue) = &self.continuation
+        {
+            // Its tool continues the run of the lost handler: it does not run twice.
+            call.idempotent = can_continue(&request.tool_call_id).await;
+        }
         let deps = PreflightDeps {
             transfers: &self.transfers,
             admission: &self.admission,
@@ -144,6 +151,17 @@ impl ToolInvokeHandler {
         self.journal.as_deref().filter(|_| !read_only)
     }
 
+    /// Returns the port to the user of a call whose caller passes requests for input on.
+    fn user_input(
+        &self,
+        envelope: &Envelope,
+        request: &ToolInvokeRequest,
+        caller: &Caller,
+    ) -> Option<Arc<dyn UserInput>> {
+        let desk = self.input.as_ref().filter(|_| envelope.accepts_input)?;
+        desk.for_call(&request.tool_call_id, &caller.agent, &caller.reply_to)
+    }
+
     fn context(
         &self,
         envelope: &Envelope,
@@ -174,6 +192,7 @@ impl ToolInvokeHandler {
             step: None,
             // The caller's process has booked the call.
             budget: None,
+            input: self.user_input(envelope, request, caller),
             approval_time: ApprovalTime::default(),
         }
     }

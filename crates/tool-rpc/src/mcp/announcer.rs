@@ -6,13 +6,13 @@ use rockbot_bus::{
     Bus, ConsumeError, Publication, SUBSCRIBE_TIMEOUT, Settlement, Subscription, subscribe,
 };
 use rockbot_contracts::{
-    ContentTrust, Envelope, InstanceId, QueueSpec,
+    ContentTrust, Envelope, InstanceId, Message, QueueSpec,
     json::Limits,
     mcp::{McpMetadataRefreshRequest, McpServerState, McpServerSummary, McpServersIndexed},
     topology::{stable_hash, tool_meta_mcp, tool_meta_mcp_refresh},
 };
 use tokio::{
-    sync::watch,
+    sync::{broadcast::error::RecvError, watch},
     task::JoinHandle,
     time::{Instant, sleep_until, timeout},
 };
@@ -58,6 +58,8 @@ impl IndexAnnouncer {
         let subscription = Subscription::new(queue, 16);
         let mut refreshes = subscribe(&*bus, subscription, SUBSCRIBE_TIMEOUT).await?;
         let (mut index, mut states) = (gateway.index(), gateway.states());
+        let mut changes = gateway.resource_changes();
+        let mut has_changes = true;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let source = format!("{bridge}/{instance}");
@@ -77,6 +79,11 @@ impl IndexAnnouncer {
                         publisher.announce_pending(&mut pending, now).await;
                     }
                     _ = heartbeat.tick() => publisher.announce_heartbeat().await,
+                    changed = changes.recv(), if has_changes => match changed {
+                        Ok(changed) => publisher.announce(&changed).await,
+                        Err(RecvError::Lagged(missed)) => debug!(missed, "changed resources not announced"),
+                        Err(RecvError::Closed) => has_changes = false,
+                    },
                     Ok(()) = index.changed() => pending.schedule(),
                     Ok(()) = states.changed() => pending.schedule(),
                     Some(refresh) = refreshes.next() => {
@@ -237,7 +244,11 @@ impl IndexPublisher {
                 server.prompts.clear();
             }
         }
-        let envelope = Envelope::from_payload(&announcement)
+        self.announce(&announcement).await;
+    }
+
+    async fn announce<M: Message>(&self, announcement: &M) {
+        let envelope = Envelope::from_payload(announcement)
             .with_source(self.source.as_str())
             .with_trust(ContentTrust::ToolOutput);
         let publication = Publication::announcement(tool_meta_mcp(), envelope);

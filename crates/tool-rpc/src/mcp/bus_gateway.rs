@@ -4,29 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use rockbot_bus::{
     Bus, ConsumeError, Publication, Requester, SUBSCRIBE_TIMEOUT, Subscription, subscribe,
 };
 use rockbot_contracts::{
-    Envelope, InstanceId, Message, QueueSpec, ToolHints, ToolRegistration, ToolSource,
+    Envelope, InputAction, InputRequest, InstanceId, Message, QueueSpec, ToolHints,
+    ToolRegistration, ToolSource,
     json::Limits,
     mcp::{
-        McpConnection, McpGetPromptRequest, McpListResourcesRequest, McpManageError,
-        McpManageErrorCode, McpMetadataRefreshRequest, McpPromptMessages, McpReadResourceRequest,
-        McpRegisterServerRequest, McpResourceContent, McpResourcePage, McpServerDetails,
-        McpServerDetailsRequest, McpServerRegistered, McpServerSummary, McpServerUnregistered,
-        McpServersIndexed, McpUnregisterServerRequest,
+        McpConnection, McpGetPromptRequest, McpInputAnswer, McpInputAnswered, McpInputAsked,
+        McpListResourcesRequest, McpManageError, McpManageErrorCode, McpMetadataRefreshRequest,
+        McpPromptMessages, McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent,
+        McpResourcePage, McpResourcesChanged, McpServerDetails, McpServerDetailsRequest,
+        McpServerRegistered, McpServerSummary, McpServerUnregistered, McpServersIndexed,
+        McpUnregisterServerRequest,
     },
     topology::{
         mcp_manage, mcp_manage_at, tool_invoke_mcp, tool_invoke_mcp_at, tool_meta_mcp,
         tool_meta_mcp_refresh,
     },
 };
-use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool};
+use rockbot_tools::{
+    UserInput, context::ToolContext, failure::ToolFailure, result::ToolResult, tool::Tool,
+};
 use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{broadcast, mpsc, watch},
     task::JoinHandle,
     time::{Instant, timeout},
 };
@@ -44,6 +48,12 @@ use crate::{catalog::EXPIRE_AFTER, remote::RemoteTool};
 const DETAILS_TIMEOUT: Duration = Duration::from_secs(25);
 /// Timeout for the registration of a server.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(55);
+
+/// Maximum number of requests for input that are open in one call.
+const MAX_INPUT_REQUESTS: usize = 8;
+
+/// Maximum number of announcements of changed resources that an agent has not read.
+const MAX_CHANGES: usize = 256;
 
 /// Time without announcements after which all bridges have replied to a refresh request.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
@@ -64,6 +74,7 @@ pub struct BusGateway {
     bridges: Arc<Mutex<Bridges>>,
     index: watch::Receiver<McpIndex>,
     states: watch::Receiver<Vec<McpServerReport>>,
+    changes: broadcast::Sender<McpResourcesChanged>,
     started: Instant,
     task: JoinHandle<()>,
 }
@@ -86,12 +97,18 @@ impl BusGateway {
         let (state_sender, states) = watch::channel(Vec::new());
         let bridges = Arc::new(Mutex::new(Bridges::default()));
         let updated = bridges.clone();
+        let changes = broadcast::Sender::new(MAX_CHANGES);
+        let changed = changes.clone();
         let task = tokio::spawn(async move {
             let mut expiry = tokio::time::interval(EXPIRE_AFTER / 7);
             loop {
                 let announcement = tokio::select! {
                     announcement = announcements.next() => {
                         let Some(announcement) = announcement else { break };
+                        if announcement.envelope().message_type() == McpResourcesChanged::TYPE {
+                            forward_changes(&changed, announcement.envelope());
+                            continue;
+                        }
                         match announcement.envelope().decode(Limits::default()) {
                             Ok(announcement) => Some(announcement),
                             Err(error) => {
@@ -111,7 +128,7 @@ impl BusGateway {
         });
         let management = Requester::new(bus, address);
         let started = Instant::now();
-        Ok(Arc::new(Self { calls, management, bridges, index, states, started, task }))
+        Ok(Arc::new(Self { calls, management, bridges, index, states, changes, started, task }))
     }
 
     /// Waits until a bridge has announced a server, at most `wait`. Returns whether one has.
@@ -246,9 +263,71 @@ impl BusGateway {
             (owners, false) => owners.first().map_or_else(tool_invoke_mcp, tool_invoke_mcp_at),
         };
         let remote = RemoteTool::new(registration(server, tool), self.calls.clone(), key);
-        let outcome = remote.with_mcp_server(server, tool).call(arguments, context).await;
+        let remote = remote.with_mcp_server(server, tool);
+        let outcome = match &context.input {
+            None => remote.call(arguments, context).await,
+            Some(input) => {
+                let input = input.as_ref();
+                Box::pin(self.call_with_input(server, remote, arguments, context, input)).await
+            }
+        };
         // Bridges strip the text of servers, but a peer may not be one of ours.
         outcome.map(ToolResult::without_hidden_text).map_err(ToolFailure::without_hidden_text)
+    }
+}
+
+impl BusGateway {
+    /// Runs a tool, and passes the requests of its server for input on to the user.
+    async fn call_with_input(
+        &self,
+        server: &str,
+        remote: RemoteTool,
+        arguments: Value,
+        context: &ToolContext,
+        input: &dyn UserInput,
+    ) -> Result<ToolResult, ToolFailure> {
+        let (sender, mut asked) = mpsc::channel(MAX_INPUT_REQUESTS);
+        let remote = remote.with_input(Arc::new(move |request| {
+            if sender.try_send(request).is_err() {
+                debug!("request for input dropped: too many are open in this call");
+            }
+        }));
+        let mut call = remote.call(arguments, context);
+        let mut bridge = None;
+        let mut answers = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut call => return outcome,
+                Some(()) = answers.next(), if !answers.is_empty() => {}
+                Some(request) = asked.recv(), if answers.len() < MAX_INPUT_REQUESTS => {
+                    // Another bridge continues the call: the earlier requests are lost.
+                    if bridge.replace(request.bridge.clone()) != Some(request.bridge.clone()) {
+                        answers.clear();
+                    }
+                    answers.push(self.answer_input(server, request, input));
+                }
+            }
+        }
+    }
+
+    /// Asks the user, and sends the response to the bridge.
+    async fn answer_input(&self, server: &str, asked: McpInputAsked, input: &dyn UserInput) {
+        let McpInputAsked { input_id, bridge, expires_in_ms, request, .. } = asked;
+        // The name by which the agent knows the server that it calls.
+        let request = InputRequest { server: server.to_owned(), ..request };
+        let response = match request.checked() {
+            Ok(request) => input.ask(request, Duration::from_millis(expires_in_ms)).await,
+            Err(reason) => {
+                debug!(%input_id, reason, "request for input declined");
+                InputAction::Decline.into()
+            }
+        };
+        let (key, answer) = (mcp_manage_at(&bridge), McpInputAnswer { input_id, response });
+        let sent = send_request(&self.management, key, &answer, server, DETAILS_TIMEOUT).await;
+        if let Err(McpManageError { code, .. }) = sent.map(|_: McpInputAnswered| ()) {
+            debug!(?code, "response to a request for input not delivered");
+        }
     }
 }
 
@@ -280,6 +359,10 @@ impl McpGateway for BusGateway {
         request: McpReadResourceRequest,
     ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
         Box::pin(async move { self.request_content(&request.server_name, &request).await })
+    }
+
+    fn resource_changes(&self) -> broadcast::Receiver<McpResourcesChanged> {
+        self.changes.subscribe()
     }
 
     fn prompt(
@@ -333,6 +416,19 @@ impl std::fmt::Debug for BusGateway {
             .field("bridges", &lock(&self.bridges).len())
             .field("servers", &self.index.borrow().len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Passes changed resources on to the agents of this process.
+fn forward_changes(changes: &broadcast::Sender<McpResourcesChanged>, envelope: &Envelope) {
+    match envelope.decode::<McpResourcesChanged>(Limits::default()) {
+        Ok(mut changed) => {
+            changed.uris.truncate(McpResourcesChanged::MAX_URIS);
+            // Without a receiver, no agent of this process reads resources.
+            let _ = changes.send(changed);
+        }
+        // At debug level: the error may quote a server.
+        Err(error) => debug!(%error, "unreadable announcement of changed resources"),
     }
 }
 

@@ -8,13 +8,13 @@ use rockbot_contracts::{
     mcp::{
         McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
         McpPromptMessages, McpReadResourceRequest, McpRegisterServerRequest, McpResourceContent,
-        McpResourcePage, McpServerDetails, McpServerDetailsRequest, McpServerState,
-        McpServerSummary,
+        McpResourcePage, McpResourcesChanged, McpServerDetails, McpServerDetailsRequest,
+        McpServerState, McpServerSummary,
     },
 };
 use rockbot_tools::{context::ToolContext, failure::ToolFailure, result::ToolResult};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use super::{McpIndex, bridge_request::manage_error};
 
@@ -92,6 +92,12 @@ pub trait McpGateway: Send + Sync + 'static {
         request: McpReadResourceRequest,
     ) -> BoxFuture<'_, Result<McpResourceContent, McpManageError>> {
         Box::pin(ready(Err(unsupported(&request.server_name, "resources"))))
+    }
+
+    /// Returns a receiver of the resources that change from now on, among those that callers have read. A slow
+    /// receiver misses some. Default: none change.
+    fn resource_changes(&self) -> broadcast::Receiver<McpResourcesChanged> {
+        broadcast::Sender::new(1).subscribe()
     }
 
     /// Returns the messages of a prompt. Takes at most 30 s.

@@ -9,13 +9,14 @@ use rockbot_bus::{
     Worker,
 };
 use rockbot_contracts::{
-    ContentTrust, DecodeError, Envelope, InstanceId, Message, QueueSpec, RoutingKey,
+    AgentName, ContentTrust, DecodeError, Envelope, InstanceId, Message, QueueSpec, RoutingKey,
     identity::CallerPolicy,
     json::Limits,
     mcp::{
-        McpGetPromptRequest, McpListResourcesRequest, McpManageError, McpManageErrorCode,
-        McpReadResourceRequest, McpRegisterServerRequest, McpServerDetailsRequest,
-        McpServerRegistered, McpServerUnregistered, McpUnregisterServerRequest,
+        McpGetPromptRequest, McpInputAnswer, McpListResourcesRequest, McpManageError,
+        McpManageErrorCode, McpReadResourceRequest, McpRegisterServerRequest,
+        McpServerDetailsRequest, McpServerRegistered, McpServerUnregistered,
+        McpUnregisterServerRequest,
     },
     topology::{is_mcp_manage_reply, mcp_manage, mcp_manage_at},
 };
@@ -23,6 +24,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::{McpGateway, bridge_request::manage_error, details_parts::part_after};
+use crate::{input_desk::InputDesk, unknown_agent::unknown_agent};
 
 /// Requests processed at once, in each of the two queues.
 const CONCURRENCY: u16 = 16;
@@ -41,7 +43,8 @@ pub struct ManageWorker {
 }
 
 impl ManageWorker {
-    /// Starts to serve `gateway` to `callers`, as the process `instance` of the service `bridge`.
+    /// Starts to serve `gateway` to `callers`, as the process `instance` of the service `bridge`. `input`
+    /// takes the responses of users to requests of running tools.
     ///
     /// # Errors
     /// When a queue can't be consumed.
@@ -51,9 +54,10 @@ impl ManageWorker {
         bridge: &str,
         instance: &InstanceId,
         callers: CallerPolicy,
+        input: Option<Arc<InputDesk>>,
     ) -> Result<Self, ConsumeError> {
         let source = format!("{bridge}/{instance}");
-        let handler = Arc::new(ManageHandler { bus: bus.clone(), gateway, source, callers });
+        let handler = Arc::new(ManageHandler { bus: bus.clone(), gateway, source, callers, input });
         let serve = async |queue| {
             let subscription = Subscription::new(queue, CONCURRENCY);
             Worker::start(bus.as_ref(), subscription, handler.clone()).await
@@ -84,6 +88,7 @@ struct ManageHandler {
     gateway: Arc<dyn McpGateway>,
     source: String,
     callers: CallerPolicy,
+    input: Option<Arc<InputDesk>>,
 }
 
 impl ManageHandler {
@@ -96,16 +101,19 @@ impl ManageHandler {
                 return Settlement::dead_letter("reply-to is not an MCP-management address");
             }
         };
-        if let Err(error) = self.callers.admit(envelope) {
-            // Safe to log: the broker validated the user name in the error.
-            warn!(%error, "request rejected");
-            return Settlement::dead_letter(error.to_string());
-        }
+        let caller = match self.callers.admit(envelope) {
+            Ok(caller) => caller,
+            Err(error) => {
+                // Safe to log: the broker validated the user name in the error.
+                warn!(%error, "request rejected");
+                return Settlement::dead_letter(error.to_string());
+            }
+        };
         let timeout = envelope.remaining().map_or(MAX_TIME, |left| left.min(MAX_TIME));
         if timeout.is_zero() {
             return Settlement::dead_letter("the deadline of the request has passed");
         }
-        match self.execute(envelope, timeout).await {
+        match self.execute(envelope, caller, timeout).await {
             Ok(reply) => self.reply(envelope, reply_to, reply).await,
             Err(error) => {
                 let error = error.to_string();
@@ -122,6 +130,7 @@ impl ManageHandler {
     async fn execute(
         &self,
         envelope: &Envelope,
+        caller: Option<AgentName>,
         timeout: Duration,
     ) -> Result<Envelope, DecodeError> {
         let limits = Limits::default();
@@ -154,6 +163,18 @@ impl ManageHandler {
                 let request: McpReadResourceRequest = envelope.decode(limits)?;
                 let server = request.server_name.clone();
                 Ok(with_timeout(self.gateway.read_resource(request), timeout, &server).await)
+            }
+            McpInputAnswer::TYPE => {
+                let answer: McpInputAnswer = envelope.decode(limits)?;
+                let caller = caller.unwrap_or_else(|| unknown_agent().clone());
+                Ok(match &self.input {
+                    Some(input) => Envelope::from_payload(&input.answer(&caller, answer)),
+                    None => {
+                        let message = "this bridge requests no input";
+                        let code = McpManageErrorCode::NotFound;
+                        Envelope::from_payload(&manage_error("", code, message))
+                    }
+                })
             }
             McpGetPromptRequest::TYPE => {
                 let request: McpGetPromptRequest = envelope.decode(limits)?;

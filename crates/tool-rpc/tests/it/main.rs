@@ -29,6 +29,8 @@ mod mcp_fixture;
 #[cfg(test)]
 mod mcp_index;
 #[cfg(test)]
+mod mcp_input;
+#[cfg(test)]
 mod mcp_manage;
 #[cfg(test)]
 mod quarantine;

@@ -151,7 +151,7 @@ impl Bridge {
     ) -> Self {
         let instance = InstanceId::new(name).unwrap();
         let port: Arc<dyn McpGateway> = gateway.clone();
-        let manage = ManageWorker::start(&bus.remote, port, "mcp-bridge", &instance, callers);
+        let manage = ManageWorker::start(&bus.remote, port, "mcp-bridge", &instance, callers, None);
         let manage = manage.await.expect("started");
         let announcer =
             IndexAnnouncer::start(bus.remote.clone(), gateway.as_ref(), "mcp-bridge", instance);

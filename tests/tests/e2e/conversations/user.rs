@@ -9,7 +9,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{user_message, user_response},
 };
-use rockbot_testkit::fixture::{next_delivery, text_message, within_timeout};
+use rockbot_testkit::fixture::{TEST_TIMEOUT, next_delivery, text_message, within_timeout};
 use tokio::time::timeout;
 
 pub(super) struct User {
@@ -108,7 +108,12 @@ impl User {
 
     /// Waits for the final reply to a message, up to `limit`.
     pub(super) async fn answer_within(&mut self, limit: Duration, id: &MessageId) -> ReplyBody {
-        self.reply_within(limit, id, |reply| reply.is_final).await
+        self.reply_within(limit, id, 1, |reply| reply.is_final).await
+    }
+
+    /// Waits for another final reply to a message, which a client that read the first one drops.
+    pub(super) async fn second_answer(&mut self, id: &MessageId) -> ReplyBody {
+        self.reply_within(TEST_TIMEOUT, id, 2, |reply| reply.is_final).await
     }
 
     /// Waits until the turn of a message waits for its store, up to `limit`.
@@ -117,20 +122,22 @@ impl User {
             ReplyBody::TaskStatus { status, .. } => status == "waiting",
             _ => false,
         };
-        self.reply_within(limit, id, is_waiting).await;
+        self.reply_within(limit, id, 1, is_waiting).await;
     }
 
+    /// Waits for the matching reply of this number, from 1.
     async fn reply_within(
         &mut self,
         limit: Duration,
         id: &MessageId,
+        number: usize,
         matches: impl Fn(&AgentReply) -> bool,
     ) -> ReplyBody {
         let wait = async {
             loop {
-                let mut replies = self.replies.iter();
                 let is_expected = |reply: &&AgentReply| reply.in_reply_to == *id && matches(reply);
-                if let Some(reply) = replies.find(is_expected) {
+                let mut expected = self.replies.iter().filter(is_expected);
+                if let Some(reply) = expected.nth(number - 1) {
                     return reply.body.clone();
                 }
                 let envelope = self.consumer.next().await.expect("a message").into_envelope();

@@ -1,6 +1,6 @@
 //! Events of conversations, as their viewers receive them.
 
-use rockbot_contracts::ReplyBody;
+use rockbot_contracts::{InputBody, InputRequest, ReplyBody};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -128,6 +128,31 @@ pub(crate) enum EventBody {
         /// The person who decided, if it was through this gateway.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+    },
+    /// An MCP server asks for input, which `POST …/inputs/{inputId}` answers. Only in turns of messages with
+    /// `acceptsInput`.
+    #[serde(rename_all = "camelCase")]
+    InputAsked {
+        /// The request.
+        input_id: String,
+        /// The agent that makes the call.
+        asking_agent: String,
+        /// The call.
+        tool_call_id: String,
+        /// The requested input: `server`, `message`, and `mode` with `fields` or `url`. Viewers of a share
+        /// get the mode `other` without a message.
+        #[schema(value_type = Object)]
+        request: Box<InputRequest>,
+        /// Time at which the request expires, in Unix milliseconds.
+        expires_at_ms: u64,
+    },
+    /// A request for input was closed.
+    #[serde(rename_all = "camelCase")]
+    InputClosed {
+        /// The request.
+        input_id: String,
+        /// `accept`, `decline`, `cancel` or `expired`.
+        outcome: String,
     },
     /// The message was added to the running turn.
     Steered {},
@@ -289,6 +314,23 @@ impl EventBody {
                 decision: name_of(&decision),
                 by: None,
             },
+            ReplyBody::InputAsked {
+                input_id,
+                asking_agent,
+                tool_call_id,
+                request,
+                expires_in_ms,
+            } => Self::InputAsked {
+                input_id: input_id.to_string(),
+                asking_agent: asking_agent.to_string(),
+                tool_call_id: tool_call_id.to_string(),
+                // The agent may not be one of ours.
+                request: Box::new(request.checked().ok()?),
+                expires_at_ms: now_ms.saturating_add(expires_in_ms),
+            },
+            ReplyBody::InputClosed { input_id, outcome } => {
+                Self::InputClosed { input_id: input_id.to_string(), outcome: name_of(&outcome) }
+            }
             ReplyBody::Steered {} => Self::Steered {},
             ReplyBody::Resumed { on, attempt } => Self::Resumed { on: on.to_string(), attempt },
             ReplyBody::Answer { text, outcome, usage } => Self::Answer {
@@ -318,11 +360,17 @@ impl EventBody {
         })
     }
 
-    /// Returns the event for viewers who may not decide on approvals.
+    /// Returns the event for viewers who may not decide on approvals or answer requests for input.
     pub(crate) fn read_only(&self) -> Self {
         let mut body = self.clone();
-        if let Self::ApprovalAsked { call_hash, .. } = &mut body {
-            call_hash.clear();
+        match &mut body {
+            Self::ApprovalAsked { call_hash, .. } => call_hash.clear(),
+            Self::InputAsked { request, .. } => {
+                // A link may log in the person who opens it, and forms may propose personal values.
+                request.message.clear();
+                request.body = InputBody::Other;
+            }
+            _ => {}
         }
         body
     }
@@ -347,6 +395,7 @@ impl EventBody {
             Self::ToolStarted { arguments, .. } | Self::ApprovalAsked { arguments, .. } => {
                 arguments.len()
             }
+            Self::InputAsked { request, .. } => request.size(),
             Self::ToolFinished { result, .. } => result.as_ref().map_or(0, String::len),
             Self::TaskStatus { status, done, pending, now } => {
                 status.len() + done.len() + pending.len() + now.len()

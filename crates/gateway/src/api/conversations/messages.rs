@@ -7,12 +7,15 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, StatusCode},
 };
-use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, ApprovalId};
+use rockbot_contracts::{
+    ApprovalAnswer, ApprovalDecision, ApprovalId, InputAction, InputAnswer, InputId, InputResponse,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tracing::warn;
 use utoipa::ToSchema;
 
-use super::{entry::derived_title, records::Record};
+use super::{entry::derived_title, records::Record, turns::NewText};
 use crate::{
     api::{
         Api,
@@ -36,6 +39,22 @@ const KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=128;
 pub(crate) struct NewMessage {
     /// The text, 1 byte to 64 KiB.
     text: String,
+    /// Set if the client shows requests of MCP servers for input (`input_asked`), which a person can answer.
+    /// Otherwise they are declined.
+    #[serde(default)]
+    accepts_input: bool,
+}
+
+/// A response to a request for input.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewInput {
+    /// `accept`, `decline` or `cancel`.
+    action: String,
+    /// The values of an accepted form, by the names of its fields.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    content: Map<String, Value>,
 }
 
 /// A message that was accepted.
@@ -88,7 +107,8 @@ pub(crate) async fn send(
     }
     let (conversation, _) = api.conversation(&identity, &id).await?;
     let title = derived_title(&new.text);
-    let sent = api.turns.send(&conversation, key, new.text).await;
+    let text = NewText { text: new.text, accepts_input: new.accepts_input };
+    let sent = api.turns.send(&conversation, key, text).await;
     let outcome = match &sent {
         Ok(sent) if sent.repeated => "repeated",
         Ok(_) => "accepted",
@@ -160,6 +180,39 @@ pub(crate) async fn decide(
     let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason };
     let sent = api.turns.decide(&conversation, &identity.subject, answer).await;
     audit(&identity, AuditAction::Approval, &detail, if sent.is_ok() { "sent" } else { "refused" });
+    sent?;
+    Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
+}
+
+/// Answers a request of an MCP server for input.
+#[utoipa::path(post, path = "/api/v1/conversations/{id}/inputs/{inputId}", tag = "conversations",
+    request_body = NewInput,
+    params(("id" = String, Path, description = "The conversation"),
+        ("inputId" = String, Path, description = "The request for input")),
+    responses((status = 202, body = SentState), (status = "default", body = ProblemBody)))]
+pub(crate) async fn answer_input(
+    State(api): State<Arc<Api>>,
+    Extension(identity): Extension<Identity>,
+    Path((id, input_id)): Path<(String, String)>,
+    JsonBody(new): JsonBody<NewInput>,
+) -> Result<(StatusCode, Json<SentState>), Problem> {
+    let action = match new.action.as_str() {
+        "accept" => InputAction::Accept,
+        "decline" => InputAction::Decline,
+        "cancel" => InputAction::Cancel,
+        _ => {
+            let detail = "action must be accept, decline or cancel";
+            return Err(Problem::invalid(detail).not_executed());
+        }
+    };
+    let (conversation, _) = api.conversation(&identity, &id).await?;
+    let input_id = InputId::new(input_id.as_str())
+        .map_err(|_| Problem::not_found("no such request for input").not_executed())?;
+    let detail = format!("{input_id} {}", new.action);
+    let response = InputResponse { action, content: new.content };
+    let answer = InputAnswer { session_id: conversation.session.clone(), input_id, response };
+    let sent = api.turns.answer_input(&conversation, &identity.subject, answer).await;
+    audit(&identity, AuditAction::Input, &detail, if sent.is_ok() { "sent" } else { "refused" });
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }

@@ -21,7 +21,7 @@ pub(crate) use self::{
     export::export,
     hub::{Events, Hub, Missing, Position},
     list::{create, list, remove, rename},
-    messages::{cancel, decide, send},
+    messages::{answer_input, cancel, decide, send},
     read::{events, read, read_shared},
     records::{Owner, Record, Records},
     share::{share, unshare},
@@ -32,7 +32,7 @@ pub(crate) use self::{
 pub(crate) use self::{
     export::__path_export,
     list::{__path_create, __path_list, __path_remove, __path_rename},
-    messages::{__path_cancel, __path_decide, __path_send},
+    messages::{__path_answer_input, __path_cancel, __path_decide, __path_send},
     read::{__path_events, __path_read, __path_read_shared},
     share::{__path_share, __path_unshare},
 };

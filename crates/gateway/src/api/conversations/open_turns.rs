@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use rockbot_contracts::{AgentName, ApprovalAnswer, ApprovalId, MessageId, SessionId};
+use rockbot_contracts::{
+    AgentName, ApprovalAnswer, ApprovalId, InputAnswer, InputId, InputRequest, MessageId, SessionId,
+};
 
 use super::{event::EventBody, hub::Position};
 use crate::{api::problem::Problem, clock::now_ms, decision::parse_decision};
@@ -39,17 +41,24 @@ struct OpenTurn {
     /// It was added to the turn of another message.
     steers: bool,
     approvals: HashMap<ApprovalId, OpenApproval>,
+    inputs: HashMap<InputId, OpenInput>,
 }
 
 impl OpenTurn {
     fn new(session: SessionId, start: Option<Position>) -> Self {
-        Self { session, start, steers: false, approvals: HashMap::new() }
+        Self { session, start, steers: false, approvals: HashMap::new(), inputs: HashMap::new() }
     }
 
     /// Returns whether an approval request has not expired.
     fn waits_at(&self, now_ms: u64) -> bool {
         self.approvals.values().any(|approval| approval.expires_at_ms > now_ms)
     }
+}
+
+/// A request for input that was not closed.
+struct OpenInput {
+    request: InputRequest,
+    expires_at_ms: u64,
 }
 
 /// An approval request that was not closed.
@@ -82,6 +91,19 @@ impl OpenTurns {
                     let person = approval.and_then(|approval| approval.decided_by);
                     *by = person.filter(|_| is_decision).map(|person| person.to_string());
                     self.closed.insert(id);
+                }
+            }
+            EventBody::InputAsked { input_id, request, expires_at_ms, .. } => {
+                if let Ok(id) = InputId::new(input_id.as_str()) {
+                    // A process that ended has not closed its own.
+                    turn.inputs.retain(|_, input| input.expires_at_ms > now_ms());
+                    let (request, expires_at_ms) = (request.as_ref().clone(), *expires_at_ms);
+                    turn.inputs.insert(id, OpenInput { request, expires_at_ms });
+                }
+            }
+            EventBody::InputClosed { input_id, .. } => {
+                if let Ok(id) = InputId::new(input_id.as_str()) {
+                    turn.inputs.remove(&id);
                 }
             }
             EventBody::Steered {} => turn.steers = true,
@@ -177,6 +199,20 @@ impl OpenTurns {
             return Err(Problem::conflict("hash_mismatch", detail));
         }
         Ok(())
+    }
+
+    /// Checks that a response is one to an open request for input of the conversation.
+    pub(super) fn check_input(
+        &self,
+        session: &SessionId,
+        answer: &InputAnswer,
+    ) -> Result<(), Problem> {
+        let mut turns = self.open.values().filter(|turn| turn.session == *session);
+        let input = turns.find_map(|turn| turn.inputs.get(&answer.input_id));
+        let input = input.filter(|input| input.expires_at_ms > now_ms()).ok_or_else(|| {
+            Problem::not_found("no such request for input is open; it may be answered or expired")
+        })?;
+        input.request.check(&answer.response).map_err(Problem::invalid)
     }
 
     /// Adds a message without an answer. Returns `false` if there are too many.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rockbot_agent::{AgentClient, Replies, ReplyError, SendError};
 use rockbot_contracts::{
-    AgentName, AgentReply, ApprovalAnswer, MessageId, SessionId, UserMessage, user::ReplyDetail,
+    AgentName, AgentReply, ApprovalAnswer, InputAnswer, MessageId, SessionId, UserMessage,
+    user::ReplyDetail,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -29,6 +30,14 @@ pub(crate) struct Conversation {
     pub(crate) owner: Owner,
     pub(crate) agent: AgentName,
     pub(crate) session: SessionId,
+}
+
+/// The text of a message.
+#[derive(Debug, Clone)]
+pub(crate) struct NewText {
+    pub(crate) text: String,
+    /// Its client shows requests for input to a person.
+    pub(crate) accepts_input: bool,
 }
 
 /// Outcome of a request to send a message.
@@ -105,13 +114,13 @@ impl Turns {
         &self,
         conversation: &Conversation,
         key: String,
-        text: String,
+        new: NewText,
     ) -> Result<Sent, Problem> {
         let (turns, conversation) = (self.clone(), conversation.clone());
         let task = self.tasks.spawn(async move {
             let lock = turns.sending.lock_of(&conversation.owner, &key);
             let _sending = lock.acquire().await;
-            turns.send_once(&conversation, &key, &text).await
+            turns.send_once(&conversation, &key, &new).await
         });
         let sent = task.await;
         sent.unwrap_or_else(|_| {
@@ -123,13 +132,13 @@ impl Turns {
         &self,
         conversation: &Conversation,
         key: &str,
-        text: &str,
+        new: &NewText,
     ) -> Result<Sent, Problem> {
         let Conversation { owner, session, .. } = conversation;
         let message = SentMessage {
             id: MessageId::generate(),
             conversation: session.clone(),
-            text: digest(text),
+            text: digest(&new.text),
             answered: false,
         };
         let (known, is_new) = self.records.remember(owner, key, message.clone()).await?;
@@ -142,7 +151,7 @@ impl Turns {
         if known.answered || self.state.lock().knows(&id) {
             return Ok(repeated);
         }
-        let sent = self.start(conversation, key, text, known).await;
+        let sent = self.start(conversation, key, new, known).await;
         if let Err(error) = sent {
             // After an unconfirmed publish the agent may have it: a repeated request sends it again.
             let problem = Problem::from_send(&error);
@@ -162,7 +171,7 @@ impl Turns {
         &self,
         conversation: &Conversation,
         key: &str,
-        text: &str,
+        new: &NewText,
         message: SentMessage,
     ) -> Result<(), SendError> {
         let Conversation { agent, session, .. } = conversation;
@@ -172,10 +181,11 @@ impl Turns {
         if !self.state.lock().add(&id, session, Some(start)) {
             return Err(SendError::TooManyPending);
         }
-        let body = EventBody::Message { text: text.to_owned(), key: key.to_owned() };
+        let body = EventBody::Message { text: new.text.clone(), key: key.to_owned() };
         self.hub.publish(session, Some(&id), body);
-        let mut user_message = UserMessage::new(session.clone(), text);
+        let mut user_message = UserMessage::new(session.clone(), new.text.as_str());
         user_message.detail = ReplyDetail::Full;
+        user_message.accepts_input = new.accepts_input;
         let sent = self.client.send_with_id(agent, &user_message, id.clone()).await;
         match sent {
             Ok(replies) => {
@@ -241,6 +251,22 @@ impl Turns {
         let (approval_id, decision) = (&answer.approval_id, answer.decision);
         info!(%approval_id, ?decision, by = %person, "decision on an approval request sent");
         self.state.lock().decided(approval_id, person);
+        Ok(())
+    }
+
+    /// Sends a person's response to a request for input.
+    pub(crate) async fn answer_input(
+        &self,
+        conversation: &Conversation,
+        person: &Arc<str>,
+        answer: InputAnswer,
+    ) -> Result<(), Problem> {
+        let checked = self.state.lock().check_input(&conversation.session, &answer);
+        checked.map_err(Problem::not_executed)?;
+        let sent = self.client.answer_input(&conversation.agent, &answer).await;
+        sent.map_err(|error| Problem::from_send(&error))?;
+        let (input_id, action) = (&answer.input_id, answer.response.action);
+        info!(%input_id, ?action, by = %person, "response to a request for input sent");
         Ok(())
     }
 
