@@ -265,7 +265,7 @@ mod tests {
         let refused = || Response::Refused { text: "busy".to_owned() };
         let mut record = sent_record(TaskState::Submitted);
         assert!(refused().apply(&mut record));
-        assert_eq!(record.state, TaskState::Submitted, "it is sent once more");
+        assert_eq!(record.state, TaskState::Submitted, "it is sent again");
         assert!(refused().apply(&mut record));
         assert_eq!(record.state, TaskState::Failed);
     }

@@ -109,8 +109,8 @@ impl Delegation {
                 return Ok(false);
             }
             self.remove_marker(attached, running).await;
-            // Another process may have recorded an answer or a late result, whose marker was removed too. It sets
-            // the marker after the record, so that what is recorded from now on has one.
+            // Another process may have recorded an answer or a late result, whose marker was removed too. The marker
+            // is set after the record, so later records have one.
             let recorded = attached.store.get(task).await?;
             let Some(record) = recorded.filter(TaskRecord::is_to_continue) else { return Ok(true) };
             attached.mark(&record).await?;
