@@ -283,19 +283,19 @@ mod tests {
 
     use super::*;
 
-    fn form(fields: Value) -> Result<InputRequest, &'static str> {
+    fn form(fields: &Value) -> Result<InputRequest, &'static str> {
         let request =
             json!({"server": "github", "message": "Which?", "mode": "form", "fields": fields});
         serde_json::from_value::<InputRequest>(request).unwrap().checked()
     }
 
-    fn accept(content: Value) -> InputResponse {
+    fn accept(content: &Value) -> InputResponse {
         serde_json::from_value(json!({"action": "accept", "content": content})).unwrap()
     }
 
     #[test]
     fn values_are_checked_and_parsed() {
-        let request = form(json!([
+        let request = form(&json!([
             {"name": "mail", "required": true, "type": "text", "format": "email", "maxLength": 30},
             {"name": "count", "type": "number", "integer": true, "minimum": 1.0, "maximum": 9.0},
             {"name": "sure", "type": "boolean", "default": true},
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(fields[2].default, Some(json!(true)));
         assert_eq!(fields[3].default, None, "the default is no option");
         let valid = json!({"mail": "a@b.example", "count": 2, "color": "g", "days": ["tue"]});
-        assert_eq!(request.check(&accept(valid)), Ok(()));
+        assert_eq!(request.check(&accept(&valid)), Ok(()));
         for invalid in [
             json!({}),
             json!({"mail": "a"}),
@@ -321,7 +321,7 @@ mod tests {
             json!({"mail": "a@b", "other": 1}),
             json!({"mail": 1}),
         ] {
-            assert!(request.check(&accept(invalid.clone())).is_err(), "{invalid}");
+            assert!(request.check(&accept(&invalid)).is_err(), "{invalid}");
         }
         for (field, typed, value) in [
             (1, " 3 ", json!(3)),
@@ -341,12 +341,12 @@ mod tests {
             ["password", "apiKey", "API_KEY", "github-token", "Card number", "PIN", "db_pwd"]
         {
             let text = json!([{"name": name, "type": "text"}]);
-            assert!(form(text).unwrap_err().contains("secret"), "{name}");
+            assert!(form(&text).unwrap_err().contains("secret"), "{name}");
         }
         let titled = json!([{"name": "x", "title": "Your Password", "type": "text"}]);
-        assert!(form(titled).is_err());
+        assert!(form(&titled).is_err());
         for name in ["key", "businessName", "pinned"] {
-            assert!(form(json!([{"name": name, "type": "text"}])).is_ok(), "{name}");
+            assert!(form(&json!([{"name": name, "type": "text"}])).is_ok(), "{name}");
         }
     }
 
@@ -354,22 +354,22 @@ mod tests {
     fn requests_are_bounded_and_stripped() {
         let many: Vec<_> =
             (0..21).map(|at| json!({"name": at.to_string(), "type": "boolean"})).collect();
-        assert!(form(json!(many)).is_err());
+        assert!(form(&json!(many)).is_err());
         assert!(
-            form(json!([{"name": "a", "type": "boolean"}, {"name": "a", "type": "boolean"}]))
+            form(&json!([{"name": "a", "type": "boolean"}, {"name": "a", "type": "boolean"}]))
                 .is_err()
         );
-        assert!(form(json!([{"name": "a\u{202e}", "type": "boolean"}])).is_err());
-        assert!(form(json!([{"name": "a", "type": "hologram"}])).is_err());
-        assert!(form(json!([{"name": "a", "type": "choice", "options": []}])).is_err());
+        assert!(form(&json!([{"name": "a\u{202e}", "type": "boolean"}])).is_err());
+        assert!(form(&json!([{"name": "a", "type": "hologram"}])).is_err());
+        assert!(form(&json!([{"name": "a", "type": "choice", "options": []}])).is_err());
         let option = |at: usize| json!({"value": format!("{at:0256}"), "title": "x".repeat(200)});
         let options: Vec<_> = (0..100).map(option).collect();
         let large =
             |at: usize| json!({"name": at.to_string(), "type": "choice", "options": options});
-        assert!(form(json!([large(0)])).is_ok());
-        assert!(form(json!([large(0), large(1)])).unwrap_err().contains("too large"));
+        assert!(form(&json!([large(0)])).is_ok());
+        assert!(form(&json!([large(0), large(1)])).unwrap_err().contains("too large"));
         let shown =
-            form(json!([{"name": "a", "title": "b\u{1b}[31m\nc", "type": "boolean"}])).unwrap();
+            form(&json!([{"name": "a", "title": "b\u{1b}[31m\nc", "type": "boolean"}])).unwrap();
         let InputBody::Form { fields } = shown.body else { panic!("a form") };
         assert_eq!(fields[0].title, "b c");
     }
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn values_of_a_response_are_not_shown() {
-        let shown = format!("{:?}", accept(json!({"name": "Alice"})));
+        let shown = format!("{:?}", accept(&json!({"name": "Alice"})));
         assert!(!shown.contains("Alice"), "{shown}");
     }
 }
