@@ -72,7 +72,7 @@ impl ChangeStream {
                 Ok(None) | Err(_) => self.0 = None,
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Removes the notifications that have arrived. Returns whether tools or prompts changed.

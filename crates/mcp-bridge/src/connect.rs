@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use reqwest::Url;
 use rmcp::{
     ClientHandler, RoleClient,
     service::{ClientInitializeError, RunningService, serve_client_with_lifecycle},
@@ -71,8 +72,13 @@ impl DialSettings {
         let remote = config.transport.remote()?;
         let OAuthClient { grant, scopes } = remote.oauth.clone();
         // An invalid URL is reported when it is dialed.
-        let resource = remote.url.parse().ok()?;
-        let (policy, folder) = (dial_policy(config, &self.policy), self.tokens.clone()?);
+        let resource: Url = remote.url.parse().ok()?;
+        let folder = self.tokens.clone()?;
+        // The authorization server may be at another address than the server.
+        let policy = match self.policy.check(&resource) {
+            Ok(()) => self.policy.clone(),
+            Err(_) => dial_policy(config, &self.policy),
+        };
         Some(OAuthTokens::new(OAuthSettings { resource, grant, scopes, policy, folder }))
     }
 }
@@ -144,9 +150,9 @@ type OpenedSession = (RunningService<RoleClient, Client>, Client, Session);
 /// An open session with a server.
 pub(crate) enum Opened {
     /// With an MCP server.
-    Mcp(RunningService<RoleClient, Client>, Client, Session),
+    Mcp(Box<OpenedSession>),
     /// With an API, whose document was read.
-    OpenApi(ApiSession),
+    OpenApi(Box<ApiSession>),
 }
 
 /// Opens a session with a server.
@@ -187,10 +193,13 @@ impl Connection<'_> {
             Transport::Sse(remote) => self.limit(self.open_sse(remote)).await,
             Transport::WebSocket(remote) => self.limit(self.open_websocket(remote, era)).await,
             Transport::OpenApi(entry) => {
-                return self.limit(self.open_api(entry)).await.map(Opened::OpenApi);
+                return self
+                    .limit(self.open_api(entry))
+                    .await
+                    .map(|session| Opened::OpenApi(Box::new(session)));
             }
         };
-        opened.map(|(running, client, session)| Opened::Mcp(running, client, session))
+        opened.map(|opened| Opened::Mcp(Box::new(opened)))
     }
 
     /// Opens a session on a transport.

@@ -214,7 +214,8 @@ impl ConnectionTask {
             let opened_at = Instant::now();
             let name = self.name();
             let end = match opened {
-                Opened::Mcp(running, client, session) => {
+                Opened::Mcp(opened) => {
+                    let (running, client, session) = *opened;
                     for uri in std::mem::take(&mut self.followed) {
                         client.resources().follow(&uri);
                     }
@@ -222,7 +223,7 @@ impl ConnectionTask {
                     self.followed = client.resources().all();
                     end
                 }
-                Opened::OpenApi(session) => self.serve_api(session).await,
+                Opened::OpenApi(session) => self.serve_api(*session).await,
             };
             match end {
                 SessionEnd::Stopped => break,
@@ -310,8 +311,8 @@ impl ConnectionTask {
         drop(permit);
         match opened {
             Ok(opened) => {
-                if let Opened::Mcp(_, _, session) = &opened {
-                    self.era = Era::from_session(session);
+                if let Opened::Mcp(opened) = &opened {
+                    self.era = Era::from_session(&opened.2);
                 }
                 Some(opened)
             }

@@ -57,7 +57,7 @@ impl ServerCall<'_> {
             && let Some(handles) = &self.link.handles
             && let Some(handle) = handles.find(&self.context.tool_call_id).await
         {
-            let task = self.task_run(elicitor).continued(handle)?;
+            let task = self.task_run(elicitor).continued(&handle)?;
             return task.follow().await;
         }
         if self.context.may_have_run && !self.tool.hints.may_retry() {

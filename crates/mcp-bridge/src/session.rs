@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use rmcp::{
     RoleClient,
     model::{
@@ -47,6 +47,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_PAGES: usize = 100;
 /// The time limit for a subscription to a resource.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of subscriptions that are requested at a time.
+const CONCURRENT_SUBSCRIPTIONS: usize = 16;
 /// The time limit for a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -190,11 +192,11 @@ impl Session {
 
     /// Subscribes to changes of resources, concurrently. A failure is only logged: callers have the content.
     pub(crate) async fn subscribe(&self, uris: &[String]) {
-        let requests = uris.iter().map(|uri| {
+        let subscribe = |uri: &String| {
             let request = Request::new(SubscribeRequestParams::new(uri.as_str()));
             self.request_subscription(ClientRequest::SubscribeRequest(request))
-        });
-        join_all(requests).await;
+        };
+        stream::iter(uris).for_each_concurrent(CONCURRENT_SUBSCRIPTIONS, subscribe).await;
     }
 
     async fn request_subscription(&self, request: ClientRequest) {

@@ -104,9 +104,9 @@ impl<'a> TaskRun<'a> {
     ///
     /// # Errors
     /// When the handle is that of another call.
-    pub(crate) fn continued(mut self, handle: TaskHandle) -> Result<Self, CallError> {
+    pub(crate) fn continued(mut self, handle: &TaskHandle) -> Result<Self, CallError> {
         self.task.clone_from(&handle.task);
-        if handle != self.handle() {
+        if *handle != self.handle() {
             let message = "another call has the id of this one".to_owned();
             return Err(ToolFailure::OutcomeUnknown { message }.into());
         }

@@ -25,12 +25,12 @@ struct Shown {
     response: oneshot::Sender<InputResponse>,
 }
 
-struct User(mpsc::UnboundedSender<Shown>);
+struct User(mpsc::Sender<Shown>);
 
 impl UserInput for User {
     fn ask(&self, request: InputRequest, _limit: Duration) -> BoxFuture<'_, InputResponse> {
         let (response, responded) = oneshot::channel();
-        self.0.send(Shown { request, response }).unwrap();
+        self.0.try_send(Shown { request, response }).unwrap_or_else(|_| panic!("a free place"));
         Box::pin(async move { responded.await.unwrap() })
     }
 }
@@ -96,7 +96,7 @@ async fn request_of_a_lost_bridge_is_withdrawn_when_another_one_asks() {
     let second = InstanceId::new("bridge-2").unwrap();
     let mut answers = bus.consume(QueueSpec::exclusive(&mcp_manage_at(&second), &second), 1).await;
     let agent = agent(&bus, "one").await;
-    let (shown, mut shows) = mpsc::unbounded_channel();
+    let (shown, mut shows) = mpsc::channel(16);
     let name = AgentName::new("agent").unwrap();
     let mut context = ToolContext::new("log_in", SessionId::generate(), name);
     context.input = Some(Arc::new(User(shown)));
