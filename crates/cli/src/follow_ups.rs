@@ -95,10 +95,10 @@ struct ExpectedResults {
 impl ExpectedResults {
     fn observe(&mut self, body: &ReplyBody) {
         match body {
-            ReplyBody::ToolStarted { tool_call_id, tool_name, arguments, .. } => {
-                if tool_name == INVOKE_AGENT && answers_question(arguments) {
-                    self.answering.insert(tool_call_id.clone());
-                }
+            ReplyBody::ToolStarted { tool_call_id, tool_name, arguments, .. }
+                if tool_name == INVOKE_AGENT && answers_question(arguments) =>
+            {
+                self.answering.insert(tool_call_id.clone());
             }
             ReplyBody::ToolFinished { tool_call_id, tool_name, error, .. } => {
                 let is_answer = self.answering.remove(tool_call_id);
