@@ -29,6 +29,7 @@ use crate::{
     conversation::{RecordedOutcome, TurnApprovals},
     event::{ProgressSink, TurnEvent},
     origin::TurnOrigin,
+    tool_names::MCP_INVOKE_TOOL,
     user_input::{CallUser, OpenInputs},
 };
 
@@ -40,8 +41,6 @@ const MAX_EARLY: usize = 256;
 const HASH_CHARS: usize = 64;
 /// Maximum size of the arguments in a request, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 16 * 1024;
-/// The tool that calls MCP tools by name. Approval is requested for the tool that it calls.
-const GATEWAY: &str = "mcp_invoke_tool";
 
 /// Requests approval of tool calls from users. The agents of one process share it.
 ///
@@ -364,17 +363,21 @@ impl Approver for Approvals {
             let mut policy = self.section.policy_for(name, source, hints);
             let mut rule = self.section.describe_policy_for(name, source, hints);
             // The policy of the gateway also applies to the tools that it calls.
-            if &*context.tool_name == GATEWAY && name != GATEWAY {
+            if &*context.tool_name == MCP_INVOKE_TOOL && name != MCP_INVOKE_TOOL {
                 let management = &ToolSource::McpManagement;
-                let gateway = self.section.named(GATEWAY, management, hints).unwrap_or_default();
+                let gateway =
+                    self.section.named(MCP_INVOKE_TOOL, management, hints).unwrap_or_default();
                 if gateway > policy {
                     policy = gateway;
-                    rule = self.section.describe_policy_for(GATEWAY, management, hints);
+                    rule = self.section.describe_policy_for(MCP_INVOKE_TOOL, management, hints);
                 }
             }
             match policy {
                 ApprovalPolicy::Allow => Verdict::Allow,
-                ApprovalPolicy::Ask if *source == ToolSource::McpManagement && name == GATEWAY => {
+                ApprovalPolicy::Ask
+                    if *source == ToolSource::McpManagement && name == MCP_INVOKE_TOOL =>
+                {
+                    // Approval is requested for the tool that it calls.
                     Verdict::Allow
                 }
                 ApprovalPolicy::Ask => self.request(question, rule).await,

@@ -197,9 +197,7 @@ impl AgentClient {
         agent: &AgentName,
         answer: &InputAnswer,
     ) -> Result<(), SendError> {
-        let envelope =
-            Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);
-        self.publish(agent, Publication::mandatory(user_approval(agent), envelope)).await
+        self.publish_answer(agent, answer).await
     }
 
     /// Answers an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
@@ -210,6 +208,15 @@ impl AgentClient {
         &self,
         agent: &AgentName,
         answer: &ApprovalAnswer,
+    ) -> Result<(), SendError> {
+        self.publish_answer(agent, answer).await
+    }
+
+    /// Publishes the answer of a user to a request of a turn.
+    async fn publish_answer<M: Message>(
+        &self,
+        agent: &AgentName,
+        answer: &M,
     ) -> Result<(), SendError> {
         let envelope =
             Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);

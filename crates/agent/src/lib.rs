@@ -21,6 +21,7 @@ mod agent_tools;
 pub mod approvals;
 pub mod behavior;
 mod builtin_tool;
+mod called_turn;
 pub mod client;
 pub mod context;
 pub mod conversation;

@@ -197,10 +197,10 @@ impl Session {
             return Ok(());
         }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
-        let is_cancelled =
-            standing == Standing::Cancelled || self.registry.is_cancelled(&self.id, &first.origin);
         // Handed over work has cancels of its own.
-        let is_cancelled = is_cancelled && first.origin.work.is_none();
+        let is_cancelled = first.origin.work.is_none()
+            && (standing == Standing::Cancelled
+                || self.registry.is_cancelled(&self.id, &first.origin));
         match standing {
             Standing::Answered(number) => {
                 let answer = self.recorded_answer(number).await;

@@ -4,25 +4,20 @@
 use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{
-    MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
-};
-use rockbot_tools::{Budget, Tool, ToolContext, ToolFailure, ToolResult};
+use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
+use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     builtin_tool::parse_arguments,
+    called_turn::{CalledTurn, progress_of},
     definition::{SubagentRules, SubagentTool},
     delegation::TaskHost,
-    event::{TurnAnswer, TurnEvent},
-    origin::{ParentTurn, StepLimits, TurnOrigin},
-    turn_result::result_of_turn,
+    origin::{StepLimits, TurnOrigin},
 };
 
-/// The part of the calling turn's budget that a sub-agent gets is one of this number.
-const BUDGET_PARTS: u64 = 4;
 const MAX_TASK_BYTES: usize = 64 * 1024;
 
 /// Starts turns of the agent, once it exists.
@@ -98,41 +93,12 @@ impl Handle {
         }
         let stopping = || ToolFailure::failed("the agent is shutting down");
         let host = self.host.get().ok_or_else(stopping)?;
-        // A repeated call continues the conversation of the first.
-        let session = SessionId::from(&context.tool_call_id);
-        let message = MessageId::new(context.tool_call_id.as_str())
-            .map_err(|_| ToolFailure::failed("no id for the sub-agent; call again"))?;
-        let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let grant = Arc::new(budget.grant(&context.tool_call_id, BUDGET_PARTS)?);
-        let parent = ParentTurn {
-            session: context.session_id.clone(),
-            scope: context.scope.clone(),
-            budget: grant.clone(),
-            deadline: context.deadline.min(Instant::now() + self.settings.timeout),
-            cancellation: context.cancellation.child_token(),
-            handover: context.handover.clone(),
-        };
-        let _guard = parent.guard();
-        let origin = TurnOrigin::from_parent(parent).with_message(message);
+        let deadline = context.deadline.min(Instant::now() + self.settings.timeout);
+        let (called, origin) = CalledTurn::prepare(context, deadline)?;
         let origin = TurnOrigin { step: Some(self.limits.clone()), ..origin };
-        let (label, caller) = (self.label.clone(), context.clone());
-        let progress = Arc::new(move |event| {
-            if let TurnEvent::ToolStarted { tool_name, .. } = event {
-                caller.progress(format!("{label} calls {tool_name}"));
-            }
-        });
-        let message = UserMessage::new(session.clone(), task);
-        let answered = host.start_turn(origin, message, progress).await;
-        let TurnAnswer { text, outcome, usage, ended } = answered.map_err(|_| stopping())?;
-        if let Some(usage) = usage {
-            // No turn runs here if the answer was recorded before.
-            grant.budget().settle(usage.turn);
-        }
-        if !ended.is_answer() {
-            return Err(ToolFailure::OutcomeUnknown { message: text });
-        }
-        let result = result_of_turn(text, outcome)?;
-        Ok(ToolResult { child_loop_id: Some(session.to_string()), ..result })
+        let progress = progress_of(context, &self.label);
+        let answered = host.start_turn(origin, called.message(task), progress).await;
+        called.result(answered.map_err(|_| stopping())?)
     }
 }
 

@@ -15,6 +15,11 @@ pub(crate) const HANDOFF: &str = "router__handoff-to";
 /// Runs small plans of tool calls.
 pub(crate) const SPAWN_WISPS: &str = "spawn_wisps";
 
+/// Calls a tool of an MCP server by its name.
+pub(crate) const MCP_INVOKE_TOOL: &str = "mcp_invoke_tool";
+
+/// Start of the names of agents that are tools, and of some internal tools.
+pub(crate) const AGENT_TOOL_PREFIX: &str = "agent__";
 /// Start of the names of sub-agents that a definition describes as tools.
 pub(crate) const SUBAGENT_TOOL_PREFIX: &str = "subagent__";
 

@@ -96,7 +96,7 @@ pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// The end of a request for input.
+/// The outcome of a request for input.
 pub(crate) enum Answered {
     /// The user responded.
     Answer(InputAnswer),
@@ -106,8 +106,8 @@ pub(crate) enum Answered {
     Nothing,
 }
 
-/// Shows a request of an MCP server for input, and asks the user for the response. Without a terminal, only the
-/// client that declared to show such requests can answer: this one follows its turn.
+/// Shows a request of an MCP server for input, and asks the user for the response. Without a terminal, the
+/// client that sent the message answers, and this one only shows the turn.
 ///
 /// # Cancellation
 /// Dropping the future leaves the prompt open; close it with `closing` and wait.
@@ -143,22 +143,23 @@ pub(crate) async fn request_input(
     }
 }
 
-/// Runs the form on a thread of its own, as [`ask`] does.
 async fn fill(request: InputRequest, expires: Instant, closing: Closing) -> Filled {
-    let (sender, filled) = oneshot::channel();
-    std::thread::spawn(move || {
-        let _ = sender.send(form::fill(&request, expires, &|| closing.is_closed()));
-    });
-    filled.await.unwrap_or_else(|_| Filled::Response(InputResponse::from(InputAction::Decline)))
+    let filled = on_thread(move || form::fill(&request, expires, &|| closing.is_closed())).await;
+    filled.unwrap_or_else(|| Filled::Response(InputResponse::from(InputAction::Decline)))
 }
 
-/// Runs the prompt on a thread of its own, because reading a terminal blocks and must not keep the process
-/// from exiting.
 async fn ask(expires: Instant, closing: Closing) -> Typed {
-    let (sender, typed) = oneshot::channel();
-    std::thread::spawn(move || {
-        let _ = sender.send(prompt::ask(expires, &|| closing.is_closed()));
-    });
+    let typed = on_thread(move || prompt::ask(expires, &|| closing.is_closed())).await;
     // A prompt that cannot be shown approves nothing.
-    typed.await.unwrap_or(Typed::Decision(ApprovalDecision::Deny, None))
+    typed.unwrap_or(Typed::Decision(ApprovalDecision::Deny, None))
+}
+
+/// Runs a prompt on a thread of its own, because reading a terminal blocks and must not keep the process
+/// from exiting. Returns `None` if the prompt panics.
+async fn on_thread<T: Send + 'static>(prompt: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, outcome) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(prompt());
+    });
+    outcome.await.ok()
 }

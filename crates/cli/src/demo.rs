@@ -105,8 +105,7 @@ impl DemoFleet {
 
     /// Sends a message, and prints what happens until the answer.
     async fn ask(&self, prompt: &str, interrupts: &mut Interrupts) -> Result<TurnResult, Failure> {
-        let bold = anstyle::Style::new().bold();
-        outln!("{bold}> {prompt}{bold:#}\n")?;
+        outln!("{}\n", heading(&format!("> {prompt}")))?;
         let turn = self.conversation.send(prompt, Vec::new(), interrupts).await?;
         if turn.outcome != Some(TurnOutcome::Completed) || turn.calls == 0 {
             let cause = anyhow::anyhow!("the demo failed: the turn ended as {:?}", turn.outcome);
@@ -121,6 +120,11 @@ impl DemoFleet {
         self.fleet.close().await;
         self.stores.close().await;
     }
+}
+
+fn heading(text: &str) -> String {
+    let bold = anstyle::Style::new().bold();
+    format!("{bold}{text}{bold:#}")
 }
 
 /// Creates the temporary directory, with the demo's files below `name`.

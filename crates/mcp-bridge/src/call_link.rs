@@ -1,4 +1,4 @@
-//! What all calls of a session share.
+//! The session, as its calls use it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rmcp::{RoleClient, service::Peer};
 
 use crate::{client::Client, task_handles::TaskHandles};
 
-/// The session of calls.
+/// The parts of a session that its calls share.
 #[derive(Clone)]
 pub(crate) struct CallLink {
     pub(crate) peer: Peer<RoleClient>,

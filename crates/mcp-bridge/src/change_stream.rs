@@ -21,19 +21,18 @@ pub(crate) struct ChangeStream(Option<Subscription>);
 impl ChangeStream {
     /// Opens the stream. It stays empty if the server does not open it.
     pub(crate) async fn open(session: &Session, client: &Client) -> Self {
-        if session.has_handshake {
+        if session.has_handshake() {
             return Self(None);
         }
-        let filter = SubscriptionFilter::builder().tools_list_changed();
-        let filter = if session.has_prompts { filter.prompts_list_changed() } else { filter };
+        let mut filter = SubscriptionFilter::builder().tools_list_changed();
+        if session.has_prompts {
+            filter = filter.prompts_list_changed();
+        }
         let followed = client.resources().all();
-        let filter = if followed.is_empty() || !session.has_subscriptions {
-            filter
-        } else {
-            filter.resource_subscriptions(followed)
-        };
-        let filter = filter.build();
-        let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter)).await;
+        if session.has_subscriptions && !followed.is_empty() {
+            filter = filter.resource_subscriptions(followed);
+        }
+        let opened = timeout(SUBSCRIBE_TIMEOUT, session.peer().listen(filter.build())).await;
         Self(opened.ok().and_then(Result::ok))
     }
 

@@ -36,9 +36,9 @@ use crate::{
 /// The longest progress message that is forwarded, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 /// The largest number of requests for input that are open in a call. Further ones are declined.
-const MAX_ASKING: usize = 4;
+const MAX_OPEN_REQUESTS: usize = 4;
 /// The largest number of requests for input of a call. Further ones are declined.
-const MAX_ASKED: u32 = 32;
+const MAX_REQUESTS: u32 = 32;
 /// Time that a server may go on with a call whose caller stopped waiting. Its requests for input are not shown
 /// in other conversations meanwhile.
 const ABANDONED_TIME: Duration = Duration::from_secs(300);
@@ -110,9 +110,9 @@ struct RunningCall {
     context: ToolContext,
     elicitor: Option<Elicitor>,
     /// Number of open requests for input. Marked as changed by everything that the server sends.
-    asking: watch::Sender<usize>,
+    open_requests: watch::Sender<usize>,
     /// Number of all requests for input.
-    asked: u32,
+    requests: u32,
     ended: CancellationToken,
 }
 
@@ -131,10 +131,16 @@ impl Client {
     /// Forwards progress and requests for input to the caller of a call, which is sent next, until the guard
     /// is dropped. Without [`CallGuard::responded`], the server may go on with the call.
     pub(crate) fn follow(&self, context: &ToolContext, elicitor: Option<Elicitor>) -> CallGuard {
-        let (asking, activity) = watch::channel(0);
+        let (open_requests, activity) = watch::channel(0);
         let ended = CancellationToken::new();
-        let (context, token) = (context.clone(), None);
-        let call = RunningCall { token, context, elicitor, asking, asked: 0, ended: ended.clone() };
+        let call = RunningCall {
+            token: None,
+            context: context.clone(),
+            elicitor,
+            open_requests,
+            requests: 0,
+            ended: ended.clone(),
+        };
         let id = self.shared.next_call.fetch_add(1, Ordering::Relaxed);
         self.calls().running.insert(id, call);
         CallGuard { client: self.clone(), id, activity, ended }
@@ -158,19 +164,22 @@ impl Client {
     /// Returns the elicitor of the call that the server asks in. A server does not say which call that is, so
     /// it returns `None` while the server has calls of several conversations: a user must not see the requests
     /// of another.
-    fn start_asking(&self) -> Option<(Elicitor, AskingGuard)> {
+    fn open_request(&self) -> Option<(Elicitor, RequestGuard)> {
         let mut calls = self.calls();
         if !calls.are_of_one_conversation() {
             debug!("request for input declined: the server has calls of several conversations");
             return None;
         }
         let can_ask = |call: &&mut RunningCall| {
-            call.elicitor.is_some() && *call.asking.borrow() < MAX_ASKING && call.asked < MAX_ASKED
+            call.elicitor.is_some()
+                && *call.open_requests.borrow() < MAX_OPEN_REQUESTS
+                && call.requests < MAX_REQUESTS
         };
         let call = calls.running.values_mut().find(can_ask)?;
-        call.asked += 1;
-        call.asking.send_modify(|asking| *asking += 1);
-        let guard = AskingGuard { asking: call.asking.clone(), ended: call.ended.clone() };
+        call.requests += 1;
+        call.open_requests.send_modify(|open| *open += 1);
+        let guard =
+            RequestGuard { open_requests: call.open_requests.clone(), ended: call.ended.clone() };
         Some((call.elicitor.clone()?, guard))
     }
 
@@ -180,15 +189,15 @@ impl Client {
 }
 
 /// Counts an open request for input until it is dropped.
-struct AskingGuard {
-    asking: watch::Sender<usize>,
+struct RequestGuard {
+    open_requests: watch::Sender<usize>,
     /// Cancelled when the call has ended.
     ended: CancellationToken,
 }
 
-impl Drop for AskingGuard {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.asking.send_modify(|asking| *asking = asking.saturating_sub(1));
+        self.open_requests.send_modify(|open| *open = open.saturating_sub(1));
     }
 }
 
@@ -208,7 +217,7 @@ impl CallGuard {
         }
     }
 
-    /// Records that the server has responded: it asks no more in this call.
+    /// Records that the server has responded: it sends no further requests for input in this call.
     pub(crate) fn responded(&self) {
         self.ended.cancel();
         self.client.calls().running.remove(&self.id);
@@ -250,7 +259,7 @@ impl ClientHandler for Client {
         params: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let Some((elicitor, guard)) = self.start_asking() else {
+        let Some((elicitor, guard)) = self.open_request() else {
             return Ok(elicitation::decline());
         };
         let withdrawn = async {
@@ -272,10 +281,10 @@ impl ClientHandler for Client {
     ) {
         let context = {
             let calls = self.calls();
-            let is_meant =
+            let has_token =
                 |call: &&RunningCall| call.token.as_ref() == Some(&params.progress_token);
-            calls.running.values().find(is_meant).map(|call| {
-                call.asking.send_modify(|_| {});
+            calls.running.values().find(has_token).map(|call| {
+                call.open_requests.send_modify(|_| {});
                 call.context.clone()
             })
         };
@@ -336,11 +345,11 @@ mod tests {
         let session = SessionId::new(session).unwrap();
         let mut context = ToolContext::new("ask", session, AgentName::new("tester").unwrap());
         context.input = Some(Arc::new(Decliner));
-        client.follow(&context, Elicitor::of_call(&"s".into(), &context))
+        client.follow(&context, Elicitor::for_call(&"s".into(), &context))
     }
 
     fn can_ask(client: &Client) -> bool {
-        client.start_asking().is_some()
+        client.open_request().is_some()
     }
 
     #[tokio::test(start_paused = true)]
@@ -372,11 +381,11 @@ mod tests {
     async fn requests_of_a_call_are_bounded() {
         let client = Client::new(ClientCapabilities::default());
         let _call = follow(&client, "one");
-        let open: Vec<_> = (0..MAX_ASKING).map(|_| client.start_asking().unwrap()).collect();
+        let open: Vec<_> = (0..MAX_OPEN_REQUESTS).map(|_| client.open_request().unwrap()).collect();
         assert!(!can_ask(&client), "too many are open");
         drop(open);
-        let asked = u32::try_from(MAX_ASKING).unwrap();
-        assert!((asked..MAX_ASKED).all(|_| can_ask(&client)));
+        let made = u32::try_from(MAX_OPEN_REQUESTS).unwrap();
+        assert!((made..MAX_REQUESTS).all(|_| can_ask(&client)));
         assert!(!can_ask(&client), "too many in one call");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Era {
 
 impl Era {
     pub(crate) fn from_session(session: &Session) -> Self {
-        if session.has_handshake { Self::Handshake } else { Self::Stateless }
+        if session.has_handshake() { Self::Handshake } else { Self::Stateless }
     }
 
     /// Returns the configured era.

@@ -394,7 +394,7 @@ impl ConnectionTask {
         if let Err(reason) = self.refresh_tools(session.clone()).await {
             return SessionEnd::Unusable(format!("listing its tools failed: {reason}"));
         }
-        if session.has_handshake && session.has_subscriptions {
+        if session.has_handshake() && session.has_subscriptions {
             session.subscribe(&client.resources().all()).await;
         }
         let mut changes = ChangeStream::open(session, client).await;
@@ -414,7 +414,7 @@ impl ConnectionTask {
                     let _ = self.context.resource_changes.send(changed);
                     continue;
                 }
-                () = client.resources().following_changed(), if !session.has_handshake => {
+                () = client.resources().following_changed(), if !session.has_handshake() => {
                     changes.reopen(session, client).await;
                     continue;
                 }

@@ -52,7 +52,7 @@ impl ServerCall<'_> {
     /// # Cancellation
     /// The call is cancelled at the server. A task that another bridge can continue goes on.
     pub(crate) async fn run(&self, arguments: &Value) -> Result<ToolResult, CallError> {
-        let elicitor = Elicitor::of_call(&self.link.server, self.context);
+        let elicitor = Elicitor::for_call(&self.link.server, self.context);
         if self.context.may_have_run
             && let Some(handles) = &self.link.handles
             && let Some(handle) = handles.find(&self.context.tool_call_id).await
@@ -77,13 +77,11 @@ impl ServerCall<'_> {
                     return task.follow().await;
                 }
                 Reply::InputRequired(input) => {
-                    let InputRequiredResult { input_requests, request_state: state, .. } = input;
-                    let requests = input_requests.as_ref();
-                    input_responses = match requests {
+                    input_responses = match &input.input_requests {
                         Some(requests) => Some(self.respond(requests, elicitor.as_ref()).await?),
                         None => None,
                     };
-                    request_state = state;
+                    request_state = input.request_state;
                 }
             }
         }

@@ -13,7 +13,7 @@ use rockbot_contracts::{
 };
 use rockbot_service::watch::FileWatch;
 use rockbot_tool_rpc::{
-    InputDesk, InvokeOptions, ToolInvokeHandler,
+    InputRequester, InvokeOptions, ToolInvokeHandler,
     invoke::InvokeWorkers,
     mcp::{IndexAnnouncer, ManageWorker},
 };
@@ -66,7 +66,7 @@ impl BridgeService {
                 Box::pin(async move { bridge.has_task(&call).await })
             }))
         };
-        let input = InputDesk::new(bus.clone(), SERVICE, &instance);
+        let input = InputRequester::new(bus.clone(), SERVICE, &instance);
         let options = options.with_input(input.clone());
         let executor = bridge.executor().clone();
         let handler = ToolInvokeHandler::new(executor, bus.clone(), SERVICE, &instance, options);

@@ -63,8 +63,6 @@ pub(crate) struct Session {
     pub(crate) has_subscriptions: bool,
     /// The server declares prompts.
     pub(crate) has_prompts: bool,
-    /// The session began with a handshake, as before 2026-07-28.
-    pub(crate) has_handshake: bool,
 }
 
 impl Session {
@@ -97,7 +95,6 @@ impl Session {
                 .as_ref()
                 .is_some_and(|resources| resources.subscribe == Some(true)),
             has_prompts: capabilities.prompts.is_some(),
-            has_handshake,
             link: CallLink {
                 has_tasks: !has_handshake && capabilities.supports_tasks(),
                 peer,
@@ -108,6 +105,11 @@ impl Session {
             },
             calls: Arc::default(),
         }
+    }
+
+    /// Returns whether the session began with a handshake, as before 2026-07-28.
+    pub(crate) fn has_handshake(&self) -> bool {
+        self.link.has_handshake
     }
 
     /// Returns the protocol peer.
@@ -158,7 +160,7 @@ impl Session {
     /// Returns whether the server replies, even with an error.
     pub(crate) async fn ping(&self) -> bool {
         let options = PeerRequestOptions::with_timeout(PING_TIMEOUT);
-        let request = if self.has_handshake {
+        let request = if self.has_handshake() {
             ClientRequest::PingRequest(PingRequest::default())
         } else {
             // The later revisions have no ping.
@@ -178,7 +180,7 @@ impl Session {
     async fn follow(&self, uri: &str) {
         match self.link.client.resources().follow(uri) {
             // The changes of other sessions are part of one stream, which the connection task opens.
-            Followed::Added { dropped } if self.has_handshake => {
+            Followed::Added { dropped } if self.has_handshake() => {
                 self.subscribe(&[uri.to_owned()]).await;
                 if let Some(dropped) = dropped {
                     let params = UnsubscribeRequestParams::new(dropped);

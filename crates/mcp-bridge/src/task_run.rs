@@ -44,7 +44,7 @@ const MAX_INPUT_REQUESTS: usize = 32;
 /// The longest status message or error that is passed on, in characters.
 const MAX_MESSAGE_CHARS: usize = 2000;
 
-/// The end of a task, or of the session that followed it.
+/// The outcome of a task, or the loss of the session that followed it.
 type TaskEnd = Result<ToolResult, CallError>;
 
 /// A call that runs as a task.
@@ -68,14 +68,13 @@ impl<'a> TaskRun<'a> {
         context: &'a ToolContext,
         elicitor: Option<Elicitor>,
     ) -> Self {
-        let (task, interval) = (String::new(), POLL_INTERVAL);
         Self {
             link,
             tool,
             context,
             elicitor,
-            task,
-            interval,
+            task: String::new(),
+            interval: POLL_INTERVAL,
             total: context.remaining(),
             is_kept: false,
         }
@@ -90,7 +89,7 @@ impl<'a> TaskRun<'a> {
             let message = "the server returned a task with an unusable id".to_owned();
             return Err(ToolFailure::OutcomeUnknown { message }.into());
         }
-        self.set_interval(&task);
+        self.interval = poll_interval(&task, POLL_INTERVAL);
         self.task = task.task_id;
         if let Some(handles) = &self.link.handles {
             let (call, remaining) = (&self.context.tool_call_id, self.context.remaining());
@@ -122,13 +121,6 @@ impl<'a> TaskRun<'a> {
             tool: self.tool.name.clone(),
             agent: self.context.agent.clone(),
             task: self.task.clone(),
-        }
-    }
-
-    fn set_interval(&mut self, task: &Task) {
-        if let Some(millis) = task.poll_interval_ms {
-            let interval = Duration::from_millis(millis);
-            self.interval = interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
         }
     }
 
@@ -206,8 +198,7 @@ impl<'a> TaskRun<'a> {
                     return Ok(Err(CallError::TaskDetached));
                 }
                 _ if self.link.peer.is_transport_closed() => {
-                    let message = "the connection was lost during a task of the server".to_owned();
-                    return Ok(Err(ToolFailure::OutcomeUnknown { message }.into()));
+                    return Ok(Err(CallError::TaskDetached.into_failure().into()));
                 }
                 _ => {
                     interval = (interval * 2).min(MAX_POLL_INTERVAL);
@@ -215,12 +206,7 @@ impl<'a> TaskRun<'a> {
                 }
             };
             errors = 0;
-            if let Some(millis) = detailed.task.poll_interval_ms {
-                let suggested = Duration::from_millis(millis);
-                interval = suggested.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
-            } else {
-                interval = self.interval;
-            }
+            interval = poll_interval(&detailed.task, self.interval);
             if detailed.task.status_message != shown {
                 shown.clone_from(&detailed.task.status_message);
                 if let Some(message) = &shown {
@@ -273,6 +259,12 @@ impl<'a> TaskRun<'a> {
     }
 }
 
+/// Returns the interval that the server suggests, within the limits; otherwise `default`.
+fn poll_interval(task: &Task, default: Duration) -> Duration {
+    let suggested = task.poll_interval_ms.map(Duration::from_millis);
+    suggested.map_or(default, |interval| interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL))
+}
+
 /// Returns the result of a completed task: that of the call.
 fn completed(result: JsonObject) -> Result<ToolResult, ToolFailure> {
     let result = Value::Object(result);
@@ -317,10 +309,10 @@ struct CancelTask<'a> {
 
 impl Drop for CancelTask<'_> {
     fn drop(&mut self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !self.is_armed {
             return;
         }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (peer, task) = (self.run.link.peer.clone(), self.run.task.clone());
         let (handles, call) = (self.run.kept_in().cloned(), self.run.context.tool_call_id.clone());
         runtime.spawn(async move {

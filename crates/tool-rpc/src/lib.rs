@@ -9,7 +9,7 @@
 
 pub mod catalog;
 mod family;
-mod input_desk;
+mod input_requester;
 pub mod invoke;
 pub mod mcp;
 mod queue_section;
@@ -21,7 +21,7 @@ mod unknown_agent;
 
 pub use catalog::{AnnouncedHandler, CatalogAnnouncer, CatalogDirectory, HandlerView};
 pub use family::Family;
-pub use input_desk::InputDesk;
+pub use input_requester::InputRequester;
 pub use invoke::{
     AdmissionLimits, CallJournal, CallProtocol, HandlerStats, InvokeOptions, JournalOptions,
     QueueLimits, ToolInvokeHandler, ToolResolver,

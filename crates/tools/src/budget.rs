@@ -209,13 +209,9 @@ impl Budget {
         }
         let mut state = self.0.state.lock();
         let mut left = self.0.left(&state);
-        let mut for_result = Amounts::default();
-        if call.is_none() {
-            for_result.model_calls = 1;
-        }
-        // Held back for the own answer.
-        let held = for_result.model_calls + 1;
-        left.model_calls = left.model_calls.saturating_sub(held);
+        let for_result = Amounts { model_calls: u64::from(call.is_none()), ..Amounts::default() };
+        // One more is held back for the own answer.
+        left.model_calls = left.model_calls.saturating_sub(for_result.model_calls + 1);
         let share = left.divided(parts);
         if share.model_calls < MIN_MODEL_CALLS {
             return Err(BudgetError::TooSmall);

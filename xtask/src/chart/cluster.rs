@@ -62,7 +62,7 @@ impl Fleet<'_> {
         self.step("install", self.release("install"))?;
         self.test()?;
         self.check_pools()?;
-        self.check_people()?;
+        self.check_user_commands()?;
         self.upgrade_under_load()?;
         self.test()?;
         let mut uninstall = self.helm();
@@ -130,10 +130,10 @@ impl Fleet<'_> {
         pool_isolation::check_account(self.kubectl, NAMESPACE)
     }
 
-    /// Checks what people see and set: dead letters and calls as their own users, agents that are tools, large
-    /// results, and a limit of the values.
-    fn check_people(&self) -> Result<()> {
-        console::progress("chart", "commands of people");
+    /// Checks commands of broker users: dead letters, calls, agents that are tools, large results, and a limit of
+    /// the values.
+    fn check_user_commands(&self) -> Result<()> {
+        console::progress("chart", "commands of users");
         let forward = self.forward_broker()?;
         let rockbot = |user: &str, arguments: &[&str]| -> Result<Output> {
             let mut command = Command::new(workspace::program("rockbot")?);

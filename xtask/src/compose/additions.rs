@@ -1,4 +1,4 @@
-//! What a check adds to the fleet: a setting in a file of `config`, and a package index with one package.
+//! Additions of the checks to the fleet: a setting in a file of `config`, and a package index with one package.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -38,7 +38,7 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("services mount their own secrets only", || secrets(fleet))?;
     step("only the pool web reaches other networks", || networks(fleet))?;
     step("the package index serves the handler", || package_index(fleet))?;
-    step("a script gets a package from the index", || package_of_a_script(fleet))?;
+    step("a script gets a package from the index", || script_package(fleet))?;
     step("settings of the file of a service apply", || settings_file(fleet))?;
     step("a large result is stored under a handle", || large_result(fleet))?;
     step("a tool call runs unprivileged", || tool_call(fleet))?;
@@ -159,7 +159,7 @@ fn package_index(fleet: &Fleet<'_>) -> Result<()> {
 }
 
 /// Runs a script with a package, once after its installation and once with the installed one.
-fn package_of_a_script(fleet: &Fleet<'_>) -> Result<()> {
+fn script_package(fleet: &Fleet<'_>) -> Result<()> {
     let module = PACKAGE.replace('-', "_");
     let script = format!("import {module}; print('value', {module}.VALUE)");
     let arguments = serde_json::json!({"script": script, "pip_packages": [PACKAGE]}).to_string();
@@ -172,7 +172,7 @@ fn package_of_a_script(fleet: &Fleet<'_>) -> Result<()> {
 
 fn settings_file(fleet: &Fleet<'_>) -> Result<()> {
     let described = fleet.rockbot(&["tools", "describe", "bash"])?;
-    ensure!(described.contains(INSTANCE), "no handler is called {INSTANCE}:\n{described}");
+    ensure!(described.contains(INSTANCE), "no handler has the name {INSTANCE}:\n{described}");
     Ok(())
 }
 

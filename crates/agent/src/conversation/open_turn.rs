@@ -9,7 +9,9 @@ use super::{
     batch::batch_items,
     entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal};
+use crate::tool_names::{
+    AGENT_TOOL_PREFIX, BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal,
+};
 
 /// Replaces the result of a call that has none, because model servers require one.
 const NO_RESULT: &str = "(tool failed: the turn ended before the result arrived; whether the tool ran \
@@ -203,8 +205,8 @@ fn delegations(call: &CallEntry) -> u64 {
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
         tool => {
-            let starts_turn =
-                ["agent__", SUBAGENT_TOOL_PREFIX].iter().any(|prefix| tool.starts_with(prefix));
+            let prefixes = [AGENT_TOOL_PREFIX, SUBAGENT_TOOL_PREFIX];
+            let starts_turn = prefixes.iter().any(|prefix| tool.starts_with(prefix));
             u64::from(starts_turn || hands_over(tool))
         }
     }

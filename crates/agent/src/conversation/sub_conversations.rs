@@ -14,12 +14,10 @@ use super::{
     error::ConversationError,
 };
 use crate::{
-    tool_names::{BATCH, SPAWN_WISPS, SUBAGENT_TOOL_PREFIX, is_internal},
+    tool_names::{AGENT_TOOL_PREFIX, BATCH, SPAWN_WISPS, SUBAGENT_TOOL_PREFIX, is_internal},
     wisps::{StepWork, WispRequest, step_call},
 };
 
-/// Start of the tool names of agents.
-const TOOL_PREFIX: &str = "agent__";
 /// Length of a tool name from which a model may know the tool by a shortened one.
 const SHORTENED_BYTES: usize = 64;
 /// Maximum number of logs that are compared for agents whose names differ from those of their tools.
@@ -52,7 +50,7 @@ impl AgentCall {
     /// Returns `true` if the agent may have another name: tool names are shortened, and contain `_` for
     /// other characters.
     fn is_ambiguous(&self) -> bool {
-        self.agent.contains('_') || self.agent.len() + TOOL_PREFIX.len() >= SHORTENED_BYTES
+        self.agent.contains('_') || self.agent.len() + AGENT_TOOL_PREFIX.len() >= SHORTENED_BYTES
     }
 }
 
@@ -192,7 +190,7 @@ fn agent_call(name: &LogName, call: CallEntry) -> Option<AgentCall> {
     let agent = if call.name.starts_with(SUBAGENT_TOOL_PREFIX) {
         name.segments().nth(1)?.to_string()
     } else {
-        call.name.strip_prefix(TOOL_PREFIX)?.to_owned()
+        call.name.strip_prefix(AGENT_TOOL_PREFIX)?.to_owned()
     };
     Some(AgentCall { id: call.call, agent })
 }

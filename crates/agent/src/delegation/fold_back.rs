@@ -101,7 +101,9 @@ impl Delegation {
         for TaskRecord { task, root, .. } in own {
             let owner = MemoryOwner { agent: attached.name.clone(), session: root.session.clone() };
             match memory.whiteboard_keys(&owner, task).await {
-                Ok(keys) => drop(shared.insert(task.clone(), keys)),
+                Ok(keys) => {
+                    shared.insert(task.clone(), keys);
+                }
                 Err(error) => debug!(%task, %error, "shared texts of a sub-agent not listed"),
             }
         }

@@ -43,10 +43,10 @@ pub(super) fn results_text(records: &[TaskRecord], shared: &SharedKeys) -> Strin
         let description = one_line(description);
         let mut body = truncated_with_note(&stripped(result), MAX_SHOWN_BYTES);
         if let Some(keys) = shared.get(task).filter(|keys| !keys.is_empty()) {
-            let named = keys.iter().take(SHOWN_KEYS);
-            let named = named.map(|key| first_chars(&one_line(key), KEY_CHARS)).collect::<Vec<_>>();
-            let (count, named) = (keys.len(), named.join(", "));
-            body += &format!("\nWhiteboard: {count} entries under subagent/{task}/ ({named}).");
+            let names = keys.iter().take(SHOWN_KEYS);
+            let names = names.map(|key| first_chars(&one_line(key), KEY_CHARS));
+            let (count, names) = (keys.len(), names.collect::<Vec<_>>().join(", "));
+            body += &format!("\nWhiteboard: {count} entries under subagent/{task}/ ({names}).");
         }
         let result = quoted("result", &body);
         let heading = match (peer, state) {

@@ -1,4 +1,4 @@
-//! Recognizes requests of other agents that arrive again.
+//! Digests of the requests of other agents, which recognize repeated ones.
 
 use rockbot_contracts::{AgentTaskRequest, Envelope, TaskState};
 
@@ -21,7 +21,7 @@ impl MessageDigest {
         let AgentTaskRequest { skill, message, .. } = request;
         let parts = serde_json::to_string(&message.parts).unwrap_or_default();
         let content = derived_id(&[skill, &message.role, &parts], CHARS);
-        // A delivery that is repeated has the same.
+        // The same for each delivery of a request.
         let id = message.message_id.as_ref().unwrap_or(&envelope.message_id);
         Self { message: derived_id(&[id.as_str(), &content], CHARS), content }
     }

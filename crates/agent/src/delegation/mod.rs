@@ -10,7 +10,8 @@
 //! - `cancel`: cancels, which are recorded before they take effect;
 //! - `invoke`, `sent`, `responses`, `questions`: tasks that other agents of the bus do, which are records like
 //!   those of sub-agents and come back like them;
-//! - `intake`, `received`: tasks of other agents, which are turns like those of sub-agents;
+//! - `intake`, `message_digest`, `received`: tasks of other agents, which are turns like those of sub-agents;
+//! - `unread`: the part of a budget that is kept for work whose result was not read yet;
 //! - `UserChannel`, `TaskHost`, `TaskLeases`: what it needs of the agent and of the bus.
 
 mod cancel;

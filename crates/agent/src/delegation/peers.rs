@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_bus::{Bus, Publication, PublishError};
+use rockbot_bus::{Bus, Publication};
 use rockbot_contracts::{
     AgentCard, AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode,
     AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, ContentTrust,
@@ -148,7 +148,7 @@ impl Peers {
 
     async fn publish(&self, to: RoutingKey, task: &TaskId, envelope: Envelope) -> Delivered {
         let envelope = self.addressed(task, envelope);
-        delivered(self.bus.publish(Publication::mandatory(to, envelope)).await)
+        self.bus.publish(Publication::mandatory(to, envelope)).await.into()
     }
 }
 
@@ -168,17 +168,5 @@ fn identified(envelope: Envelope, record: &TaskRecord, kind: &str) -> Envelope {
     match MessageId::new(id) {
         Ok(message_id) => Envelope { message_id, ..envelope },
         Err(_) => envelope,
-    }
-}
-
-fn delivered(published: Result<(), PublishError>) -> Delivered {
-    match published {
-        Ok(()) => Delivered::Yes,
-        Err(PublishError::Unroutable { .. }) => Delivered::Gone,
-        Err(PublishError::Unconfirmed { .. }) => Delivered::Unconfirmed,
-        Err(error) => {
-            debug!(%error, "message to another agent not published");
-            Delivered::Failed
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! What handed over work needs of the agent that does it, and of the bus.
 
 use futures_util::future::BoxFuture;
+use rockbot_bus::PublishError;
 use rockbot_contracts::{AgentReply, RoutingKey, SessionId, UserMessage};
 use rockbot_store::StoreError;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::{
     event::{ProgressSink, TurnAnswer},
@@ -49,17 +51,31 @@ pub(crate) trait TaskLeases: Send + Sync {
     fn claim<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Claimed, StoreError>>;
 }
 
-/// Outcome of a reply to a user.
+/// Outcome of a message to a user or to another agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivered {
     /// The bus has it.
     Yes,
-    /// The program of the user is gone.
+    /// No queue accepted it: the program of the user, or the agent, is gone.
     Gone,
     /// It was sent, and the bus did not confirm it: it may have arrived.
     Unconfirmed,
     /// The bus failed. Nothing was sent.
     Failed,
+}
+
+impl From<Result<(), PublishError>> for Delivered {
+    fn from(published: Result<(), PublishError>) -> Self {
+        match published {
+            Ok(()) => Self::Yes,
+            Err(PublishError::Unroutable { .. }) => Self::Gone,
+            Err(PublishError::Unconfirmed { .. }) => Self::Unconfirmed,
+            Err(error) => {
+                debug!(%error, "message to a user or an agent not published");
+                Self::Failed
+            }
+        }
+    }
 }
 
 /// Sends replies to users that wait for no answer.

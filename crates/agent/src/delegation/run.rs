@@ -86,9 +86,9 @@ impl Delegation {
         self: &Arc<Self>,
         attached: &Attached,
         running: &RunningTask,
-        grant: Option<BudgetGrant>,
+        mut grant: Option<BudgetGrant>,
     ) -> Result<bool, StoreError> {
-        let (task, mut grant) = (&running.task, grant);
+        let task = &running.task;
         loop {
             let Some(mut record) = attached.store.get(task).await? else {
                 self.remove_marker(attached, running).await;

@@ -159,10 +159,11 @@ impl Delegation {
         let change = |record: &mut TaskRecord| {
             let is_open = !record.state.is_terminal();
             if is_open {
-                let spent = match may_run(record) {
+                let spent = if may_run(record) {
                     // The agent may spend all of it.
-                    true => unreported(record.grant),
-                    false => Spending::default(),
+                    unreported(record.grant)
+                } else {
+                    Spending::default()
                 };
                 end(record, state, text, spent);
             }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use rockbot_bus::{Bus, Publication, PublishError};
+use rockbot_bus::{Bus, Publication};
 use rockbot_contracts::{AgentReply, ContentTrust, Envelope, RoutingKey};
-use tracing::debug;
 
 use crate::delegation::{Delivered, UserChannel};
 
@@ -20,16 +19,7 @@ impl UserChannel for BusUserChannel {
             .with_correlation_id(reply.in_reply_to.as_str())
             .with_source(reply.agent.as_str())
             .with_trust(ContentTrust::AgentMessage);
-        Box::pin(async move {
-            match self.bus.publish(Publication::mandatory(to, envelope)).await {
-                Ok(()) => Delivered::Yes,
-                Err(PublishError::Unroutable { .. }) => Delivered::Gone,
-                Err(PublishError::Unconfirmed { .. }) => Delivered::Unconfirmed,
-                Err(error) => {
-                    debug!(%error, "reply to a user not published");
-                    Delivered::Failed
-                }
-            }
-        })
+        let publication = Publication::mandatory(to, envelope);
+        Box::pin(async move { Delivered::from(self.bus.publish(publication).await) })
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct McpAccess {
     pub(super) gateway: Arc<dyn McpGateway>,
     pub(super) rules: McpRules,
     pub(super) sessions: SessionTools,
-    pub(super) read: ReadResources,
+    pub(super) read_resources: ReadResources,
     agent: AgentName,
     pins: Option<Arc<ToolPins>>,
     approver: Option<Arc<dyn Approver>>,
@@ -49,7 +49,7 @@ impl McpAccess {
         max_activated: usize,
     ) -> Self {
         Self {
-            read: ReadResources::new(parts.gateway.resource_changes()),
+            read_resources: ReadResources::new(parts.gateway.resource_changes()),
             gateway: parts.gateway,
             rules: definition.mcp.clone(),
             sessions: SessionTools::new(max_activated),
@@ -289,7 +289,7 @@ impl McpAccess {
 
     pub(super) fn forget(&self, session: &SessionId) {
         self.sessions.forget(session);
-        self.read.forget(session);
+        self.read_resources.forget(session);
     }
 }
 

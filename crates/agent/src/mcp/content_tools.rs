@@ -165,7 +165,7 @@ async fn read(
 ) -> Result<ToolResult, ToolFailure> {
     let Arguments { server_name, uri, .. } = arguments;
     let server_name = access.summary(&server_name)?.name;
-    access.read.reads(&context.session_id, &server_name, &uri);
+    access.read_resources.record(&context.session_id, &server_name, &uri);
     let request = McpReadResourceRequest { server_name, uri };
     let read = within_call(access.gateway.read_resource(request), context).await?;
     let mut result = ToolResult { content: read.content, ..ToolResult::default() };

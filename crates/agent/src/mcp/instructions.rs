@@ -53,7 +53,7 @@ impl McpInstructions {
 
     /// Names the resources that changed since the conversation read them.
     fn changed_resources(&self, session: &SessionId) -> Option<String> {
-        changed_text(&self.0.read.changed(session))
+        changed_text(&self.0.read_resources.changed(session))
     }
 
     /// Returns the servers whose tools the conversation is offered or has called, in lower case.

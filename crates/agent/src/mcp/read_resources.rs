@@ -57,7 +57,7 @@ impl ReadResources {
     }
 
     /// Records that a conversation reads a resource: later changes are of interest.
-    pub(super) fn reads(&self, id: &SessionId, server: &str, uri: &str) {
+    pub(super) fn record(&self, id: &SessionId, server: &str, uri: &str) {
         if uri.len() > McpResource::MAX_URI_BYTES {
             return;
         }
@@ -98,20 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn conversation_learns_once_what_changed_since_it_read() {
+    fn change_is_reported_until_resource_is_read_again() {
         let changes = broadcast::Sender::new(4);
         let read = ReadResources::new(changes.subscribe());
         let (one, other) = (SessionId::new("one").unwrap(), SessionId::new("other").unwrap());
         changes.send(changed("Docs", &["a:1"])).unwrap();
-        read.reads(&one, "Docs", "a:1");
-        read.reads(&one, "Docs", "a:2");
+        read.record(&one, "Docs", "a:1");
+        read.record(&one, "Docs", "a:2");
         assert!(read.changed(&one).is_empty(), "it changed before it was read");
         for _ in 0..3 {
             changes.send(changed("docs", &["a:1", "a:9"])).unwrap();
         }
         assert_eq!(read.changed(&one), [("docs".to_owned(), "a:1".to_owned())]);
         assert!(read.changed(&other).is_empty());
-        read.reads(&one, "docs", "a:1");
+        read.record(&one, "docs", "a:1");
         assert!(read.changed(&one).is_empty(), "it was read again");
         read.forget(&one);
         changes.send(changed("docs", &["a:2"])).unwrap();
@@ -125,7 +125,7 @@ mod tests {
         let id = SessionId::new("one").unwrap();
         let uris: Vec<_> = (0..2 * MAX_READ).map(|at| format!("a:{at}")).collect();
         for uri in &uris {
-            read.reads(&id, "docs", uri);
+            read.record(&id, "docs", uri);
         }
         changes.send(McpResourcesChanged { server_name: "docs".to_owned(), uris }).unwrap();
         let shown = read.changed(&id);

@@ -1,26 +1,18 @@
 //! A tool that runs an agent.
 
-use std::sync::Arc;
-
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{
-    MessageId, SessionId, ToolHints, ToolRegistration, ToolSource, UserMessage,
-};
+use rockbot_contracts::{ToolHints, ToolRegistration, ToolSource};
 use rockbot_tools::{
-    Budget, Tool, ToolContext, ToolFailure, ToolResult,
+    Tool, ToolContext, ToolFailure, ToolResult,
     names::{MAX_NAME_BYTES, namespaced},
 };
 use serde_json::{Value, json};
 
 use crate::{
     agent::Agent,
-    event::{TurnAnswer, TurnEvent},
-    origin::{ParentTurn, TurnOrigin},
-    turn_result::result_of_turn,
+    called_turn::{CalledTurn, progress_of},
 };
 
-/// The part of the calling turn's budget that the agent gets is one of this number.
-const BUDGET_PARTS: u64 = 4;
 /// Name of the default argument.
 const MESSAGE: &str = "message";
 
@@ -76,43 +68,10 @@ impl AgentTool {
             let message = "the process that ran the agent was lost".to_owned();
             return Err(ToolFailure::OutcomeUnknown { message });
         }
-        let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let grant = Arc::new(budget.grant(&context.tool_call_id, BUDGET_PARTS)?);
-        let parent = ParentTurn {
-            session: context.session_id.clone(),
-            scope: context.scope.clone(),
-            budget: grant.clone(),
-            deadline: context.deadline,
-            cancellation: context.cancellation.child_token(),
-            handover: context.handover.clone(),
-        };
-        let _guard = parent.guard();
-        let origin = TurnOrigin::from_parent(parent);
-        // A repeated call continues the conversation of the first.
-        let session_id = SessionId::from(&context.tool_call_id);
-        let origin = match MessageId::new(context.tool_call_id.as_str()) {
-            Ok(message) => origin.with_message(message),
-            Err(_) => origin,
-        };
-        let text = self.message_text(&arguments);
-        let message = UserMessage::new(session_id.clone(), text);
-        let (name, parent) = (self.agent.name().clone(), context.clone());
-        let progress = Arc::new(move |event| {
-            if let TurnEvent::ToolStarted { tool_name, .. } = event {
-                parent.progress(format!("{name} calls {tool_name}"));
-            }
-        });
-        let answer = self.agent.run_turn(origin, message, progress).await;
-        let TurnAnswer { text, outcome, usage, ended } = answer;
-        if let Some(usage) = usage {
-            // No turn runs here if the answer was recorded before.
-            grant.budget().settle(usage.turn);
-        }
-        if !ended.is_answer() {
-            return Err(ToolFailure::OutcomeUnknown { message: text });
-        }
-        let result = result_of_turn(text, outcome)?;
-        Ok(ToolResult { child_loop_id: Some(session_id.to_string()), ..result })
+        let (called, origin) = CalledTurn::prepare(context, context.deadline)?;
+        let message = called.message(self.message_text(&arguments));
+        let progress = progress_of(context, self.agent.name().as_str());
+        called.result(self.agent.run_turn(origin, message, progress).await)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     conversation::{CallEntry, ConversationEntry, ConversationError, ResultEntry},
     event::{CallEvents, display_line},
     large_results::{CHUNK_READER, LongResult, TrustedHint},
+    tool_names::MCP_INVOKE_TOOL,
 };
 
 /// Time limit for a cancelled tool to report whether it ran. Remote tools need a reply from another
@@ -35,13 +36,10 @@ const CHILDREN_GRACE: Duration = Duration::from_secs(8);
 /// Maximum number of images and recordings of a result; the most that a request has.
 pub(super) const MAX_RESULT_MEDIA: usize = 16;
 
-/// The tool that calls MCP tools by name.
-const MCP_GATEWAY: &str = "mcp_invoke_tool";
-
-/// Returns whether a tool calls an MCP server.
-fn is_of_mcp(tool: Option<&RegisteredTool>, name: &str) -> bool {
+/// Returns `true` for a tool that calls an MCP server.
+fn calls_mcp_server(tool: Option<&RegisteredTool>, name: &str) -> bool {
     let source = tool.map(|tool| &tool.registration().source);
-    name == MCP_GATEWAY || matches!(source, Some(ToolSource::Mcp(_)))
+    name == MCP_INVOKE_TOOL || matches!(source, Some(ToolSource::Mcp(_)))
 }
 
 /// A call that timed out.
@@ -335,7 +333,9 @@ impl<'a> CallRunner<'a> {
         });
         let timeout = match &setup.approvals {
             // A call of an MCP server may wait for its user. A silent server is limited by its bridge.
-            Some(approvals) if context.input.is_some() && is_of_mcp(tool.as_deref(), tool_name) => {
+            Some(approvals)
+                if context.input.is_some() && calls_mcp_server(tool.as_deref(), tool_name) =>
+            {
                 timeout + approvals.expiry()
             }
             _ => timeout,

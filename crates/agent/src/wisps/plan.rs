@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::tool_names::MCP_INVOKE_TOOL;
+
 pub(super) const MAX_PLANS: usize = 10;
 pub(super) const MAX_STEPS: usize = 20;
 pub(super) const MAX_TOOLS: usize = 32;
@@ -105,7 +107,7 @@ impl WispStep {
             Gateway::Mcp => {
                 let (server, tool) = (&self.server, &self.tool);
                 let call = json!({"server_name": server, "tool_name": tool, "arguments": params});
-                ("mcp_invoke_tool".to_owned(), call)
+                (MCP_INVOKE_TOOL.to_owned(), call)
             }
         };
         StepWork::Call { tool, arguments }

@@ -60,9 +60,10 @@ fn outside(what: &str, message: &str) -> String {
 async fn result_of_a_sub_agent_stays_between_its_marks() {
     for (what, text) in hostile() {
         let fleet = Fleet::new();
-        let model = FunctionModel::new(move |request| match is_sub_agent(request) {
-            true => (text_events(&text), None),
-            false => (root_script(request, 1), None),
+        let model = FunctionModel::new(move |request| {
+            let events =
+                if is_sub_agent(request) { text_events(&text) } else { root_script(request, 1) };
+            (events, None)
         });
         let _served = fleet.serve(fleet.agent(&model, &[])).await;
         let (client, mut follow_ups) = fleet.client("proxy").await;

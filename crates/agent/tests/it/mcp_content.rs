@@ -204,7 +204,7 @@ async fn changed_resources_are_named_until_they_are_read_again() {
     let turns = [read(), text("A."), text("B."), text("C."), read(), text("D."), text("E.")];
     let model = RecordingModel::script(turns);
     let agent = fixture(&servers).agent(&model);
-    let told = || {
+    let last_user = || {
         let messages = model.last_request().messages.into_iter();
         let users = messages.filter_map(|message| match message {
             ChatMessage::User(text) => Some(text),
@@ -214,16 +214,20 @@ async fn changed_resources_are_named_until_they_are_read_again() {
     };
     send(&agent, "read it").await;
     send(&agent, "go on").await;
-    assert!(!told().contains("have changed"), "{}", told());
+    assert!(!last_user().contains("have changed"), "{}", last_user());
     let uris = vec!["books://1".to_owned(), "books://unread".to_owned()];
     let changed = McpResourcesChanged { server_name: "Library".to_owned(), uris };
     servers.changes.send(changed).unwrap();
     send(&agent, "go on").await;
-    assert!(told().contains("have changed since you read them"), "{}", told());
-    assert!(told().contains("library: books://1") && !told().contains("unread"), "{}", told());
+    assert!(last_user().contains("have changed since you read them"), "{}", last_user());
+    assert!(
+        last_user().contains("library: books://1") && !last_user().contains("unread"),
+        "{}",
+        last_user()
+    );
     send(&agent, "read it again").await;
     send(&agent, "go on").await;
-    assert!(!told().contains("have changed"), "{}", told());
+    assert!(!last_user().contains("have changed"), "{}", last_user());
 }
 
 #[tokio::test]

@@ -261,7 +261,7 @@ impl Peers {
         self.follow_ups.next().await
     }
 
-    /// Publishes a response of an agent.
+    /// Publishes a message of an agent.
     pub(crate) async fn publish<M: Message>(&self, key: RoutingKey, payload: &M, from: &str) {
         let envelope = Envelope::from_payload(payload).with_source(from);
         self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();

@@ -9,11 +9,12 @@ use rockbot_bus::Consumer;
 use rockbot_contracts::{
     AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, MessageId, TaskState,
 };
-use rockbot_store::{Key, Lease};
-use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 
-use crate::peer_harness::{Asked, Peers, Planned, invoke, next, task};
+use crate::{
+    peer_harness::{Asked, Peers, Planned, invoke, next, task},
+    subagent_harness::lease_of_dead_process,
+};
 
 /// Asks which quarter, until the task names Q3.
 fn asks_back(asked: &Asked) -> Planned {
@@ -64,17 +65,8 @@ async fn answer_is_read_after_the_death_of_the_process_that_asked() {
     let record = worker.task_in(TaskState::InputRequired).await;
     // The lease of that process is left, for its last seconds.
     let session = format!("agent-task-{}", record["task"].as_str().unwrap());
-    let key = Key::new(["conversation-owners", "worker", session.as_str()]).unwrap();
-    let (store, ttl) = (&worker.stores().store, Duration::from_secs(1));
-    let _left = within_timeout("the lease", async {
-        loop {
-            match Lease::acquire(store.clone(), key.clone(), "dead", ttl).await {
-                Ok(lease) => return lease,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        }
-    })
-    .await;
+    let store = &worker.stores().store;
+    let _left = lease_of_dead_process(store, "worker", &session, Duration::from_secs(1)).await;
     peers.request("worker", &answer("Q3", Some("second"))).await;
     let result: AgentTaskResult = next(&mut responses).await;
     assert_eq!(result.text(), "Revenue grew in Q3.");

@@ -134,9 +134,12 @@ async fn failure_that_the_call_returned_is_not_read_again() {
     let invoke = |agent: &str| {
         ("invoke_agent", json!({"agent_name": agent, "skill": "ask", "message": "Find it."}))
     };
-    let plan = move |asked: &Asked| match asked.user.starts_with("go") && asked.results.is_empty() {
-        true => Planned::Calls(vec![invoke("ghost"), invoke("worker")]),
-        false => asks_worker(asked),
+    let plan = move |asked: &Asked| {
+        if asked.user.starts_with("go") && asked.results.is_empty() {
+            Planned::Calls(vec![invoke("ghost"), invoke("worker")])
+        } else {
+            asks_worker(asked)
+        }
     };
     let peers = Peers::start().await.with("caller", plan).await;
     let mut peers = peers.with("worker", |_| Planned::Text("It is under the table.")).await;

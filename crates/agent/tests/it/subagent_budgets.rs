@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rockbot_agent::internal_tools::InternalTools;
-use rockbot_contracts::user::TurnOutcome;
+use rockbot_contracts::{ReplyBody, user::TurnOutcome};
 use rockbot_llm::{ChatEvent, ChatRequest, ToolChoice};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::BudgetLimits;
@@ -13,17 +13,14 @@ use tokio::sync::Semaphore;
 use crate::{
     harness::{Behavior, ProbeTool, message, text_events},
     subagent_harness::{
-        Fleet, FunctionModel, call_all, exchange, follow_up, is_sub_agent, say, tasks, tester,
+        Fleet, FunctionModel, GatedEvents, call_all, exchange, follow_up, is_fold, is_sub_agent,
+        say, spawns, tasks, tester,
     },
 };
 
 fn limited(model_calls: u64) -> Fleet {
     let budget = BudgetLimits { model_calls, ..BudgetLimits::default() };
     Fleet { budget, ..Fleet::new() }
-}
-
-fn is_fold(request: &ChatRequest) -> bool {
-    exchange(request).0.contains("[Subagent task")
 }
 
 /// Makes these calls in every response, until the model must answer.
@@ -34,16 +31,11 @@ fn greedy(request: &ChatRequest, calls: &[(&str, Value)]) -> Vec<ChatEvent> {
     }
 }
 
-fn spawns(count: usize) -> Vec<(&'static str, Value)> {
-    let call = |number| ("spawn_subagent", json!({"description": format!("part {number}")}));
-    (1..=count).map(call).collect()
-}
-
 /// Spawns sub-agents and works; everyone then calls `echo` for as long as possible.
 fn script(
     spawned: usize,
     gate: Option<Arc<Semaphore>>,
-) -> impl Fn(&ChatRequest) -> Answered + Clone {
+) -> impl Fn(&ChatRequest) -> GatedEvents + Clone {
     move |request| {
         if is_sub_agent(request) {
             return (greedy(request, &[("echo", json!({}))]), gate.clone());
@@ -59,8 +51,6 @@ fn script(
         (greedy(request, &calls), None)
     }
 }
-
-type Answered = (Vec<ChatEvent>, Option<Arc<Semaphore>>);
 
 fn requests(models: &[&Arc<FunctionModel>]) -> u64 {
     let all = models.iter().map(|one| one.requests(true).len() + one.requests(false).len());
@@ -155,9 +145,7 @@ async fn model_that_always_delegates_ends_within_the_budget() {
         let (client, _follow_ups) = fleet.client("proxy").await;
         let replies = client.send(&tester(), &message("s", "go")).await.unwrap();
         let reply = within_timeout("an answer", replies.last()).await.unwrap();
-        let rockbot_contracts::ReplyBody::Answer { outcome, .. } = reply.body else {
-            panic!("{reply:?}")
-        };
+        let ReplyBody::Answer { outcome, .. } = reply.body else { panic!("{reply:?}") };
         assert_eq!(outcome, TurnOutcome::BudgetExceeded, "{names:?}");
         let all_read = async {
             while tasks(&client).await.iter().any(|task| !task.is_folded) {

@@ -1,8 +1,11 @@
 //! Agents with sub-agents, and models that answer as a function of the request.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -14,13 +17,13 @@ use rockbot_agent::{
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{
     AgentName, AgentReply, ConversationRequest, ConversationResponse, InstanceId, ReplyBody,
-    TaskId, TurnUsage,
+    TaskId, TaskSummary, TurnUsage,
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
 };
 use rockbot_memory::{WorkingMemory, working_memory::working_memory_tools};
-use rockbot_store::{Clock, Stores};
+use rockbot_store::{Clock, Key, Lease, Store, Stores};
 use rockbot_testkit::fixture::within_timeout;
 use rockbot_tools::BudgetLimits;
 use serde_json::{Value, json};
@@ -28,9 +31,11 @@ use tokio::sync::Semaphore;
 
 use crate::harness::{AgentFixture, ProbeTool, message, text_events};
 
-/// Answers a request; the permits of a gate are awaited first.
-pub(crate) type Script =
-    Arc<dyn Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>) + Send + Sync>;
+/// An answer, and the gate whose permit is awaited first.
+pub(crate) type GatedEvents = (Vec<ChatEvent>, Option<Arc<Semaphore>>);
+
+/// Answers a request.
+type Script = Arc<dyn Fn(&ChatRequest) -> GatedEvents + Send + Sync>;
 
 /// A model that answers as a function of the request, and counts the requests.
 pub(crate) struct FunctionModel {
@@ -42,10 +47,7 @@ pub(crate) struct FunctionModel {
 
 impl FunctionModel {
     pub(crate) fn new(
-        script: impl Fn(&ChatRequest) -> (Vec<ChatEvent>, Option<Arc<Semaphore>>)
-        + Send
-        + Sync
-        + 'static,
+        script: impl Fn(&ChatRequest) -> GatedEvents + Send + Sync + 'static,
     ) -> Arc<Self> {
         let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { script: Arc::new(script), requests: Mutex::default(), running, most })
@@ -55,9 +57,12 @@ impl FunctionModel {
     /// `gate` to answer.
     pub(crate) fn gated(parts: usize, gate: &Arc<Semaphore>) -> Arc<Self> {
         let gate = gate.clone();
-        Self::new(move |request| match is_sub_agent(request) {
-            true => (text_events("Found."), Some(gate.clone())),
-            false => (root_script(request, parts), None),
+        Self::new(move |request| {
+            if is_sub_agent(request) {
+                (text_events("Found."), Some(gate.clone()))
+            } else {
+                (root_script(request, parts), None)
+            }
         })
     }
 
@@ -96,6 +101,11 @@ pub(crate) fn is_sub_agent(request: &ChatRequest) -> bool {
     request.session.starts_with("subagent-")
 }
 
+/// Returns `true` for a request of a turn that reads results.
+pub(crate) fn is_fold(request: &ChatRequest) -> bool {
+    exchange(request).0.contains("[Subagent task")
+}
+
 /// Returns the last user message and the tool results after it.
 pub(crate) fn exchange(request: &ChatRequest) -> (String, Vec<String>) {
     let (mut text, mut results) = (String::new(), Vec::new());
@@ -120,18 +130,19 @@ pub(crate) fn call_all(calls: &[(&str, Value)]) -> Vec<ChatEvent> {
     deltas.chain([ChatEvent::Finished(FinishReason::ToolCalls)]).collect()
 }
 
-pub(crate) fn spawn(count: usize) -> Vec<ChatEvent> {
+/// Returns calls that start `count` sub-agents.
+pub(crate) fn spawns(count: usize) -> Vec<(&'static str, Value)> {
     let call = |number| ("spawn_subagent", json!({"description": format!("part {number}")}));
-    call_all(&(1..=count).map(call).collect::<Vec<_>>())
+    (1..=count).map(call).collect()
 }
 
 /// Spawns `count` sub-agents for the message `go`, and summarizes results.
 pub(crate) fn root_script(request: &ChatRequest, count: usize) -> Vec<ChatEvent> {
     let (text, results) = exchange(request);
-    if text.contains("[Subagent task") {
+    if is_fold(request) {
         text_events("All parts are done.")
     } else if text.starts_with("go") && results.is_empty() {
-        spawn(count)
+        call_all(&spawns(count))
     } else {
         text_events("Started.")
     }
@@ -236,8 +247,27 @@ pub(crate) async fn follow_up(
     }
 }
 
-pub(crate) async fn tasks(client: &AgentClient) -> Vec<rockbot_contracts::TaskSummary> {
+pub(crate) async fn tasks(client: &AgentClient) -> Vec<TaskSummary> {
     let response = client.request(&tester(), &ConversationRequest::Tasks {}).await.unwrap();
     let ConversationResponse::Tasks { tasks } = response else { panic!("{response:?}") };
     tasks
+}
+
+/// Waits until no process has the lease of a conversation, and takes it as a process that dies at once.
+pub(crate) async fn lease_of_dead_process(
+    store: &Arc<dyn Store>,
+    agent: &str,
+    session: &str,
+    ttl: Duration,
+) -> Lease {
+    let key = Key::new(["conversation-owners", agent, session]).unwrap();
+    let acquired = async {
+        loop {
+            match Lease::acquire(store.clone(), key.clone(), "dead", ttl).await {
+                Ok(lease) => return lease,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    within_timeout("the lease", acquired).await
 }

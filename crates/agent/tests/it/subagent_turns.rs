@@ -16,14 +16,10 @@ use tokio::sync::Semaphore;
 use crate::{
     harness::{Behavior, ProbeTool, cancel, message, settle, text_events},
     subagent_harness::{
-        Fleet, FunctionModel, call_all, exchange, follow_up, is_sub_agent, root_script, say, tasks,
-        tester,
+        Fleet, FunctionModel, call_all, exchange, follow_up, is_fold, is_sub_agent, root_script,
+        say, tasks, tester,
     },
 };
-
-fn is_fold(request: &ChatRequest) -> bool {
-    exchange(request).0.contains("[Subagent task")
-}
 
 #[tokio::test(start_paused = true)]
 async fn cancel_keeps_a_queued_turn_on_results() {

@@ -13,7 +13,6 @@ use rockbot_contracts::{
     ReplyBody, TaskState, user::TurnOutcome,
 };
 use rockbot_llm::ChatRequest;
-use rockbot_store::{Key, Lease};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ApprovalSection;
 use serde_json::json;
@@ -22,8 +21,8 @@ use tokio::sync::Semaphore;
 use crate::{
     harness::{Behavior, ProbeTool, cancel, text_events},
     subagent_harness::{
-        Fleet, FunctionModel, call_all, exchange, follow_up, is_sub_agent, root_script, say, tasks,
-        tester,
+        Fleet, FunctionModel, call_all, exchange, follow_up, is_sub_agent, lease_of_dead_process,
+        root_script, say, tasks, tester,
     },
 };
 
@@ -211,18 +210,8 @@ async fn embedded_agent_continues_sub_agents_of_a_process_that_just_died() {
     let task = tasks(&client).await.remove(0);
     drop(served);
     // The lease of the process is left, for its last seconds.
-    let (store, ttl) = (fleet.stores.store.clone(), Duration::from_secs(2));
-    let key = ["conversation-owners", "tester", task.task_session_id.as_str()];
-    let lease = Key::new(key).unwrap();
-    let _left = within_timeout("the lease", async {
-        loop {
-            match Lease::acquire(store.clone(), lease.clone(), "dead", ttl).await {
-                Ok(lease) => return lease,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        }
-    })
-    .await;
+    let (store, session) = (&fleet.stores.store, task.task_session_id.as_str());
+    let _left = lease_of_dead_process(store, "tester", session, Duration::from_secs(2)).await;
     let later = Fleet { bus: Arc::new(MemoryBus::new()), ..fleet };
     let _served = later.serve(later.agent(&model, &[])).await;
     let (client, mut follow_ups) = later.client("later").await;

@@ -14,7 +14,7 @@ use crate::{print::note, render};
 /// Largest number of shown options of a field.
 const MAX_SHOWN_OPTIONS: usize = 20;
 
-/// The end of a form.
+/// The outcome of a form.
 #[derive(Debug, PartialEq)]
 pub(super) enum Filled {
     /// The user decided.
@@ -33,8 +33,7 @@ pub(super) fn describe(request: &InputRequest) -> String {
         format!("server {} asks you{}", line(&request.server), message.collect::<String>());
     match &request.body {
         InputBody::Form { fields } => {
-            let names = fields.iter().map(|field| line(label(field)));
-            let names: Vec<_> = names.collect();
+            let names: Vec<_> = fields.iter().map(|field| line(label(field))).collect();
             if !names.is_empty() {
                 text.push_str(&format!("\n  for: {}", names.join(", ")));
             }
@@ -77,10 +76,11 @@ pub(super) fn fill(
     let consent = |left, typed: &str, columns| line_prompt(prompt, "y/n/c", left, typed, columns);
     let action = loop {
         match read(expires, is_closed, &consent) {
-            Ok(line) => match parse_action(&line) {
-                Some(action) => break action,
-                None => continue,
-            },
+            Ok(line) => {
+                if let Some(action) = parse_action(&line) {
+                    break action;
+                }
+            }
             Err(end) => return end,
         }
     };
@@ -107,8 +107,8 @@ fn ask_field(
     expires: Instant,
     is_closed: &dyn Fn() -> bool,
 ) -> Result<Option<Value>, Filled> {
-    shown(&explain(field));
-    let (long, short) = (prompt_of(field), render::visible_line(&field.name));
+    show(&explain(field));
+    let (long, short) = (field_prompt(field), render::visible_line(&field.name));
     let prompt = |left, typed: &str, columns| line_prompt(&long, &short, left, typed, columns);
     loop {
         let typed = read(expires, is_closed, &prompt)?;
@@ -123,7 +123,7 @@ fn ask_field(
         };
         match value {
             Ok(value) => return Ok(Some(value)),
-            Err(reason) => shown(&format!("  {}", render::visible_line(&reason))),
+            Err(reason) => show(&format!("  {}", render::visible_line(&reason))),
         }
     }
 }
@@ -142,7 +142,7 @@ fn read(
 }
 
 /// Prints a text while the terminal sends single keys, when a line break does not return the cursor.
-fn shown(text: &str) {
+fn show(text: &str) {
     if !text.is_empty() {
         note!("{}\r", text.replace('\n', "\r\n"));
     }
@@ -181,7 +181,7 @@ fn explain(field: &InputField) -> String {
 }
 
 /// Returns the prompt for a field: its label, what it permits, and its default.
-fn prompt_of(field: &InputField) -> String {
+fn field_prompt(field: &InputField) -> String {
     let mut notes = Vec::new();
     match &field.kind {
         InputKind::Text { format: Some(format), .. } => notes.push(render::visible_line(format)),
@@ -234,12 +234,12 @@ mod tests {
         let color = field(json!({"name": "color", "title": "Color", "type": "choice",
             "default": "r", "options": [{"value": "r", "title": "Red"}, {"value": "g"}]}));
         assert_eq!(explain(&color), "  1. Red\n  2. g");
-        assert_eq!(prompt_of(&color), "Color (default r)");
+        assert_eq!(field_prompt(&color), "Color (default r)");
         let age = field(json!({"name": "age", "type": "number", "integer": true}));
-        assert_eq!(prompt_of(&age), "age (whole number, optional)");
+        assert_eq!(field_prompt(&age), "age (whole number, optional)");
         let mail =
             field(json!({"name": "mail", "required": true, "type": "text", "format": "email"}));
-        assert_eq!(prompt_of(&mail), "mail (email)");
+        assert_eq!(field_prompt(&mail), "mail (email)");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Largest number of events that are dropped before a prompt; a terminal's buffer holds fewer.
 const MAX_PENDING: usize = 64 * 1024;
 
-/// The end of a prompt for a decision.
+/// The outcome of a prompt for a decision.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     /// The user decided; a denial may have a reason.
@@ -31,7 +31,7 @@ pub(super) enum Typed {
     Closed,
 }
 
-/// The end of a prompt for a line.
+/// The outcome of a prompt for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// The user typed this line.

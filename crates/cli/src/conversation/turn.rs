@@ -101,30 +101,17 @@ impl<'a> RunningTurn<'a> {
         body: &ReplyBody,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
-        self.end_line()?;
         let (conversation, closing) = (self.conversation, Closing::default());
         let files = conversation.display.files.as_deref();
-        let mut deciding =
-            pin!(approval::request_decision(body, &conversation.session, files, &closing));
-        let decided = loop {
-            tokio::select! {
-                decided = &mut deciding => break decided,
-                interrupt = interrupts.recv(), if self.cancelling.is_none() => {
-                    closing.close();
-                    let _ = self.interrupt(interrupt).await?;
-                }
-            }
-        };
-        match decided {
+        let deciding = approval::request_decision(body, &conversation.session, files, &closing);
+        match self.ask(deciding, &closing, interrupts).await? {
             Decided::Answer(decision) => {
                 let client = &conversation.client;
                 let answered = client.answer_approval(&conversation.agent, &decision).await;
                 answered.or_exit(exit::UNAVAILABLE)
             }
-            Decided::Interrupted if self.cancelling.is_none() => {
-                self.interrupt(Interrupt::Cancel).await.map(|_| ())
-            }
-            Decided::Interrupted | Decided::Nothing => Ok(()),
+            Decided::Interrupted => self.cancel_once().await,
+            Decided::Nothing => Ok(()),
         }
     }
 
@@ -134,29 +121,45 @@ impl<'a> RunningTurn<'a> {
         body: &ReplyBody,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
-        self.end_line()?;
         let (conversation, closing) = (self.conversation, Closing::default());
-        let mut answering = pin!(approval::request_input(body, &conversation.session, &closing));
-        let answered = loop {
-            tokio::select! {
-                answered = &mut answering => break answered,
-                interrupt = interrupts.recv(), if self.cancelling.is_none() => {
-                    closing.close();
-                    let _ = self.interrupt(interrupt).await?;
-                }
-            }
-        };
-        match answered {
+        let answering = approval::request_input(body, &conversation.session, &closing);
+        match self.ask(answering, &closing, interrupts).await? {
             Answered::Answer(answer) => {
                 let client = &conversation.client;
                 let sent = client.answer_input(&conversation.agent, &answer).await;
                 sent.or_exit(exit::UNAVAILABLE)
             }
-            Answered::Interrupted if self.cancelling.is_none() => {
-                self.interrupt(Interrupt::Cancel).await.map(|_| ())
-            }
-            Answered::Interrupted | Answered::Nothing => Ok(()),
+            Answered::Interrupted => self.cancel_once().await,
+            Answered::Nothing => Ok(()),
         }
+    }
+
+    /// Waits for what the user says. An interrupt closes the question.
+    async fn ask<T>(
+        &mut self,
+        asking: impl Future<Output = T>,
+        closing: &Closing,
+        interrupts: &mut Interrupts,
+    ) -> Result<T, Failure> {
+        self.end_line()?;
+        let mut asking = pin!(asking);
+        loop {
+            tokio::select! {
+                said = &mut asking => return Ok(said),
+                interrupt = interrupts.recv(), if self.cancelling.is_none() => {
+                    closing.close();
+                    let _ = self.interrupt(interrupt).await?;
+                }
+            }
+        }
+    }
+
+    /// Cancels the turn, unless that was requested before.
+    async fn cancel_once(&mut self) -> Result<(), Failure> {
+        if self.cancelling.is_none() {
+            let _ = self.interrupt(Interrupt::Cancel).await?;
+        }
+        Ok(())
     }
 
     /// Returns the result.

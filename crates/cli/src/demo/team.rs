@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{DemoFleet, at, create_files, print_introduction};
+use super::{DemoFleet, at, create_files, heading, print_introduction};
 use crate::{
     failure::{Failure, OrExit, Outcome},
     print::outln,
@@ -38,7 +38,7 @@ const HELD_TASK: &str = "Read the open work";
 const FILES: &str = "files";
 /// Number of parts.
 const PARTS: usize = 3;
-/// The line with which the first process says that it may be killed.
+/// The line with which the first process reports that it may be killed.
 const READY: &str = "rockbot-demo: the last part waits for its model";
 /// Time limit of the first process.
 const FIRST_LIMIT: Duration = Duration::from_secs(120);
@@ -136,11 +136,6 @@ async fn history(fleet: &DemoFleet, task: &TaskSummary) -> Result<Vec<HistoryIte
         ConversationResponse::History { items, .. } => Ok(items),
         _ => Ok(Vec::new()),
     }
-}
-
-fn heading(text: &str) -> String {
-    let bold = anstyle::Style::new().bold();
-    format!("{bold}{text}{bold:#}")
 }
 
 fn definition() -> AgentDefinition {

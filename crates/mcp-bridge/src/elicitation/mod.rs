@@ -39,7 +39,7 @@ pub(crate) struct Elicitor {
 
 impl Elicitor {
     /// Returns the elicitor of a call; `None` if no user can respond.
-    pub(crate) fn of_call(server: &Arc<str>, context: &ToolContext) -> Option<Self> {
+    pub(crate) fn for_call(server: &Arc<str>, context: &ToolContext) -> Option<Self> {
         let user = context.input.clone()?;
         Some(Self { server: server.clone(), context: context.clone(), user })
     }

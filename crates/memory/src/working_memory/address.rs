@@ -12,7 +12,7 @@ const MAX_KEY_BYTES: usize = 200;
 const SESSION: &str = "session";
 
 /// The first segment of keys that a conversation shares with its sub-agents.
-const WHITEBOARD: &str = "subagent";
+pub(super) const WHITEBOARD: &str = "subagent";
 
 /// The owner of entries: an agent in one of its conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,12 +134,12 @@ pub(super) enum Access {
 }
 
 /// The owner of the entries of a space.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) agent: &'a AgentName,
     pub(super) space: Space,
     /// The conversation; for whiteboards, the one that started the sub-agents.
-    pub(super) session: &'a SessionId,
+    pub(super) session: SessionId,
 }
 
 #[cfg(test)]

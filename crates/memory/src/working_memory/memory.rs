@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use rockbot_contracts::{SessionId, TaskId, ToolCallId};
+use rockbot_contracts::{TaskId, ToolCallId};
 use rockbot_store::{Document, DocumentStore, Expected, PutOutcome, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
@@ -76,9 +76,9 @@ impl SaveOptions {
 /// Every operation is on behalf of a [`MemoryOwner`]. A key without a slash is below
 /// `session/{sessionId}` and belongs to the conversation. A key with a slash is absolute, and shared by
 /// all conversations of the agent unless it starts with `session/{sessionId}/`. Entries of other agents
-/// and conversations are not accessible. Keys below `subagent/{task}/` belong to the conversation that started
-/// the sub-agent: it and that sub-agent write there, and its other sub-agents read. A namespace consists of whole segments: `a/b` contains `a/b/c`
-/// but not `a/bc`.
+/// and conversations are not accessible. Keys below `subagent/{task}/` belong to the conversation that
+/// started the sub-agent: it and that sub-agent write there, and its other sub-agents read. A namespace
+/// consists of whole segments: `a/b` contains `a/b/c` but not `a/bc`.
 #[derive(Clone)]
 pub struct WorkingMemory {
     store: Arc<dyn Store>,
@@ -121,20 +121,20 @@ impl WorkingMemory {
         data: &str,
         options: SaveOptions,
     ) -> Result<MemoryEntry, WorkingMemoryError> {
-        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Write).await?;
-        let place = Place { agent: &owner.agent, space: address.space, session: &session };
+        let address = owner.resolve(key)?;
+        let place = self.locate(owner, &address, Access::Write).await?;
         let bytes = data.len();
         if bytes > self.limits.entry_bytes {
             return Err(WorkingMemoryError::TooLarge { bytes, limit: self.limits.entry_bytes });
         }
         validate_labels(&options)?;
         let _guard = self.write_lock.lock().await;
-        let labels = self.labels(place);
+        let labels = self.labels(&place);
         let mut current = self.check_limits(&labels, &address, bytes as u64).await?;
         let ttl = options.ttl.unwrap_or(self.limits.ttl).min(self.limits.max_ttl);
         // The data is written first, under a new id, so that a visible label always has its data.
         let id = ToolCallId::generate().to_string();
-        let contents = self.contents(place);
+        let contents = self.contents(&place);
         contents.put(&[&id], &data.to_owned(), Some(ttl), Expected::Absent).await?;
         let now = self.store.now().await?;
         let label = Label {
@@ -183,9 +183,9 @@ impl WorkingMemory {
         owner: &MemoryOwner,
         key: &str,
     ) -> Result<Option<(String, Option<String>)>, WorkingMemoryError> {
-        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Read).await?;
-        let place = Place { agent: &owner.agent, space: address.space, session: &session };
-        let (labels, contents) = (self.labels(place), self.contents(place));
+        let address = owner.resolve(key)?;
+        let place = self.locate(owner, &address, Access::Read).await?;
+        let (labels, contents) = (self.labels(&place), self.contents(&place));
         for _ in 0..ATTEMPTS {
             let Some(label) = labels.get(&address.segments).await? else { return Ok(None) };
             if let Some(data) = contents.get(&[&label.value.data]).await? {
@@ -201,13 +201,13 @@ impl WorkingMemory {
     /// # Errors
     /// See [`WorkingMemoryError`].
     pub async fn delete(&self, owner: &MemoryOwner, key: &str) -> Result<bool, WorkingMemoryError> {
-        let (address, session) = self.locate(owner, owner.resolve(key)?, Access::Write).await?;
-        let place = Place { agent: &owner.agent, space: address.space, session: &session };
-        let labels = self.labels(place);
+        let address = owner.resolve(key)?;
+        let place = self.locate(owner, &address, Access::Write).await?;
+        let labels = self.labels(&place);
         for _ in 0..ATTEMPTS {
             let Some(found) = labels.get(&address.segments).await? else { return Ok(false) };
             if labels.remove(&address.segments, Expected::Version(found.version)).await? {
-                discard(&self.contents(place), &found.value).await;
+                discard(&self.contents(&place), &found.value).await;
                 return Ok(true);
             }
         }
@@ -219,14 +219,12 @@ impl WorkingMemory {
     /// # Errors
     /// See [`WorkingMemoryError`]. Some entries may be deleted then.
     pub async fn clear(&self, owner: &MemoryOwner) -> Result<(), WorkingMemoryError> {
-        let is_task = TaskId::from_session(&owner.session).is_some();
-        for space in [Space::Session, Space::Whiteboard] {
-            // Those of a sub-agent belong to the conversation that started it.
-            if space == Space::Whiteboard && is_task {
-                continue;
-            }
-            let place = Place { agent: &owner.agent, space, session: &owner.session };
-            let (labels, contents) = (self.labels(place), self.contents(place));
+        // What a sub-agent shares belongs to the conversation that started it.
+        let has_whiteboards = TaskId::from_session(&owner.session).is_none();
+        let whiteboards = has_whiteboards.then_some(Space::Whiteboard);
+        for space in [Space::Session].into_iter().chain(whiteboards) {
+            let place = Place { agent: &owner.agent, space, session: owner.session.clone() };
+            let (labels, contents) = (self.labels(&place), self.contents(&place));
             for (segments, found) in labels.list::<&str>(&[], self.limits.entries * 2).await? {
                 labels.remove(&segments, Expected::Anything).await?;
                 discard(&contents, &found.value).await;
@@ -250,10 +248,9 @@ impl WorkingMemory {
         };
         let mut entries = Vec::new();
         for address in addresses {
-            let (Address { space, segments }, session) =
-                self.locate(owner, address, Access::Read).await?;
-            let place = Place { agent: &owner.agent, space, session: &session };
-            let found = self.labels(place).list(&segments, self.limits.entries).await?;
+            let place = self.locate(owner, &address, Access::Read).await?;
+            let Address { space, segments } = address;
+            let found = self.labels(&place).list(&segments, self.limits.entries).await?;
             entries.extend(found.into_iter().map(
                 |(segments, Document { value, expires_at, .. })| {
                     MemoryEntry::new(owner.key(space, &segments), value, expires_at)
@@ -277,11 +274,10 @@ impl WorkingMemory {
         let mut candidates = Vec::new();
         for space in Space::ALL {
             let all = Address { space, segments: Vec::new() };
-            let (_, session) = self.locate(owner, all, Access::Read).await?;
-            let place = Place { agent: &owner.agent, space, session: &session };
-            let mut labels = self.labels(place).list::<&str>(&[], self.limits.entries).await?;
+            let place = self.locate(owner, &all, Access::Read).await?;
+            let mut labels = self.labels(&place).list::<&str>(&[], self.limits.entries).await?;
             labels.retain(|(_, label)| search.accepts(&label.value));
-            let mut data = self.read_data(place, &labels, search.is_filtered()).await?;
+            let mut data = self.read_data(&place, &labels, search.is_filtered()).await?;
             for (segments, Document { value: label, expires_at, .. }) in labels {
                 let text = data.remove(&label.data).unwrap_or_default();
                 let key = owner.key(space, &segments);
@@ -303,7 +299,7 @@ impl WorkingMemory {
     /// Returns the data of these labels, by id. Reads them one by one if `individually` is set.
     async fn read_data(
         &self,
-        place: Place<'_>,
+        place: &Place<'_>,
         labels: &[(Vec<String>, Document<Label>)],
         individually: bool,
     ) -> Result<HashMap<String, String>, WorkingMemoryError> {
@@ -351,34 +347,37 @@ impl WorkingMemory {
         Ok(current)
     }
 
-    /// Returns an address that the owner may use, and the conversation that owns the entries of its space.
-    async fn locate(
+    /// Checks that the owner may use an address, and returns the owner of the entries there.
+    async fn locate<'a>(
         &self,
-        owner: &MemoryOwner,
-        address: Address,
+        owner: &'a MemoryOwner,
+        address: &Address,
         access: Access,
-    ) -> Result<(Address, SessionId), WorkingMemoryError> {
-        if address.space != Space::Whiteboard {
-            return Ok((address, owner.session.clone()));
-        }
-        let root = self.root(owner).await?;
-        self.check_access(owner, &root, &address, access).await?;
-        Ok((address, root))
+    ) -> Result<Place<'a>, WorkingMemoryError> {
+        let session = match address.space {
+            Space::Session | Space::Shared => owner.session.clone(),
+            Space::Whiteboard => {
+                let root = self.root(owner).await?;
+                self.check_access(owner, &root, address, access).await?;
+                root
+            }
+        };
+        Ok(Place { agent: &owner.agent, space: address.space, session })
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    fn labels(&self, place: Place<'_>) -> DocumentStore<Label> {
+    fn labels(&self, place: &Place<'_>) -> DocumentStore<Label> {
         self.documents("working-memory", place)
     }
 
-    fn contents(&self, place: Place<'_>) -> DocumentStore<String> {
+    fn contents(&self, place: &Place<'_>) -> DocumentStore<String> {
         self.documents("working-memory-data", place)
     }
 
-    fn documents<T>(&self, kind: &str, place: Place<'_>) -> DocumentStore<T>
+    fn documents<T>(&self, kind: &str, place: &Place<'_>) -> DocumentStore<T>
     where
         T: Serialize + for<'de> Deserialize<'de>,
     {

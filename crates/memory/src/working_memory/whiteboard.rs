@@ -7,7 +7,7 @@ use rockbot_store::{DocumentStore, Expected};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    address::{Access, Address, MemoryOwner, Space},
+    address::{Access, Address, MemoryOwner, WHITEBOARD},
     error::WorkingMemoryError,
     memory::WorkingMemory,
 };
@@ -48,7 +48,7 @@ impl WorkingMemory {
         root: &MemoryOwner,
         task: &TaskId,
     ) -> Result<Vec<String>, WorkingMemoryError> {
-        let entries = self.list(root, Some(&format!("subagent/{task}"))).await?;
+        let entries = self.list(root, Some(&format!("{WHITEBOARD}/{task}"))).await?;
         Ok(entries.into_iter().map(|entry| entry.key).collect())
     }
 
@@ -61,7 +61,7 @@ impl WorkingMemory {
         Ok(root.unwrap_or_else(|| owner.session.clone()))
     }
 
-    /// Checks that an owner of the family of `root` may use an address.
+    /// Checks that an owner who shares the whiteboards of `root` may use an address of one.
     pub(super) async fn check_access(
         &self,
         owner: &MemoryOwner,
@@ -69,15 +69,14 @@ impl WorkingMemory {
         address: &Address,
         access: Access,
     ) -> Result<(), WorkingMemoryError> {
-        let (Space::Whiteboard, Some(task)) = (address.space, address.segments.first()) else {
-            return Ok(());
-        };
+        // All whiteboards of `root`.
+        let Some(task) = address.segments.first() else { return Ok(()) };
         let own = TaskId::from_session(&owner.session);
         if own.as_ref().is_some_and(|own| own.as_str() == task) {
             return Ok(());
         }
-        let is_family = self.root_of(&owner.agent, task).await?.as_ref() == Some(root);
-        if !is_family || access == Access::Write && own.is_some() {
+        let is_shared = self.root_of(&owner.agent, task).await?.as_ref() == Some(root);
+        if !is_shared || access == Access::Write && own.is_some() {
             return Err(WorkingMemoryError::Foreign);
         }
         Ok(())

@@ -59,7 +59,7 @@ pub use self::{
     protocol::CallProtocol,
     stats::HandlerStats,
 };
-use crate::{input_desk::InputDesk, unknown_agent::unknown_agent};
+use crate::{input_requester::InputRequester, unknown_agent::unknown_agent};
 
 /// Maximum time for a call, even if its caller allows more.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
@@ -89,7 +89,7 @@ pub struct ToolInvokeHandler {
     /// Maximum number of calls that run at once.
     capacity: usize,
     journal: Option<Arc<CallJournal>>,
-    input: Option<Arc<InputDesk>>,
+    input: Option<Arc<InputRequester>>,
     running: RunningCalls,
     transfers: QuarantineTransfers,
     progress: ProgressSender,

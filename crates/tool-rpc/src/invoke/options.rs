@@ -10,7 +10,7 @@ use super::{
     journal::CallJournal,
     protocol::{CallProtocol, ToolCallProtocol},
 };
-use crate::input_desk::InputDesk;
+use crate::input_requester::InputRequester;
 
 /// Returns the registry's name of an MCP server's tool, from the server's name, which is compared
 /// case-insensitively, and the tool's name at the server. Must not block.
@@ -45,7 +45,7 @@ pub struct InvokeOptions {
     /// `outcome_unknown`.
     pub journal: Option<Arc<CallJournal>>,
     /// Passes requests of tools for input on to the callers' users. If `None`, no tool gets input.
-    pub input: Option<Arc<InputDesk>>,
+    pub input: Option<Arc<InputRequester>>,
 }
 
 impl InvokeOptions {
@@ -93,9 +93,9 @@ impl InvokeOptions {
         self
     }
 
-    /// Sets the desk for requests for input.
+    /// Sets the requester of input from users.
     #[must_use]
-    pub fn with_input(mut self, input: Arc<InputDesk>) -> Self {
+    pub fn with_input(mut self, input: Arc<InputRequester>) -> Self {
         self.input = Some(input);
         self
     }

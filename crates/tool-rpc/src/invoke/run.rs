@@ -158,8 +158,8 @@ impl ToolInvokeHandler {
         request: &ToolInvokeRequest,
         caller: &Caller,
     ) -> Option<Arc<dyn UserInput>> {
-        let desk = self.input.as_ref().filter(|_| envelope.accepts_input)?;
-        desk.for_call(&request.tool_call_id, &caller.agent, &caller.reply_to)
+        let requester = self.input.as_ref().filter(|_| envelope.accepts_input)?;
+        requester.for_call(&request.tool_call_id, &caller.agent, &caller.reply_to)
     }
 
     fn context(

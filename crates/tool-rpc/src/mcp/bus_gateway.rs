@@ -274,9 +274,7 @@ impl BusGateway {
         // Bridges strip the text of servers, but a peer may not be one of ours.
         outcome.map(ToolResult::without_hidden_text).map_err(ToolFailure::without_hidden_text)
     }
-}
 
-impl BusGateway {
     /// Runs a tool, and passes the requests of its server for input on to the user.
     async fn call_with_input(
         &self,
@@ -293,7 +291,7 @@ impl BusGateway {
             }
         }));
         let mut call = remote.call(arguments, context);
-        let mut bridge = None;
+        let mut bridge: Option<InstanceId> = None;
         let mut answers = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -302,8 +300,9 @@ impl BusGateway {
                 Some(()) = answers.next(), if !answers.is_empty() => {}
                 Some(request) = asked.recv(), if answers.len() < MAX_INPUT_REQUESTS => {
                     // Another bridge continues the call: the earlier requests are lost.
-                    if bridge.replace(request.bridge.clone()) != Some(request.bridge.clone()) {
+                    if bridge.as_ref() != Some(&request.bridge) {
                         answers.clear();
+                        bridge = Some(request.bridge.clone());
                     }
                     answers.push(self.answer_input(server, request, input));
                 }
@@ -324,8 +323,9 @@ impl BusGateway {
             }
         };
         let (key, answer) = (mcp_manage_at(&bridge), McpInputAnswer { input_id, response });
-        let sent = send_request(&self.management, key, &answer, server, DETAILS_TIMEOUT).await;
-        if let Err(McpManageError { code, .. }) = sent.map(|_: McpInputAnswered| ()) {
+        let sent: Result<McpInputAnswered, _> =
+            send_request(&self.management, key, &answer, server, DETAILS_TIMEOUT).await;
+        if let Err(McpManageError { code, .. }) = sent {
             debug!(?code, "response to a request for input not delivered");
         }
     }

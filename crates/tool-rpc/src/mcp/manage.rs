@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use super::{McpGateway, bridge_request::manage_error, details_parts::part_after};
-use crate::{input_desk::InputDesk, unknown_agent::unknown_agent};
+use crate::{input_requester::InputRequester, unknown_agent::unknown_agent};
 
 /// Requests processed at once, in each of the two queues.
 const CONCURRENCY: u16 = 16;
@@ -54,7 +54,7 @@ impl ManageWorker {
         bridge: &str,
         instance: &InstanceId,
         callers: CallerPolicy,
-        input: Option<Arc<InputDesk>>,
+        input: Option<Arc<InputRequester>>,
     ) -> Result<Self, ConsumeError> {
         let source = format!("{bridge}/{instance}");
         let handler = Arc::new(ManageHandler { bus: bus.clone(), gateway, source, callers, input });
@@ -88,7 +88,7 @@ struct ManageHandler {
     gateway: Arc<dyn McpGateway>,
     source: String,
     callers: CallerPolicy,
-    input: Option<Arc<InputDesk>>,
+    input: Option<Arc<InputRequester>>,
 }
 
 impl ManageHandler {

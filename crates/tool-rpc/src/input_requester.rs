@@ -20,7 +20,7 @@ const MAX_OPEN: usize = 256;
 
 /// Passes requests for input on to the callers of the tools, and takes their responses. The handler of the
 /// calls and the worker for management requests share it.
-pub struct InputDesk {
+pub struct InputRequester {
     bus: Arc<dyn Bus>,
     source: String,
     instance: InstanceId,
@@ -33,8 +33,8 @@ struct OpenRequest {
     response: oneshot::Sender<InputResponse>,
 }
 
-impl InputDesk {
-    /// Creates the desk of the service `service` in the process `instance`.
+impl InputRequester {
+    /// Creates the requester of the service `service` in the process `instance`.
     #[must_use]
     pub fn new(bus: Arc<dyn Bus>, service: &str, instance: &InstanceId) -> Arc<Self> {
         let source = format!("{service}/{instance}");
@@ -49,8 +49,8 @@ impl InputDesk {
         reply_to: &RoutingKey,
     ) -> Option<Arc<dyn UserInput>> {
         let key = progress_key(reply_to)?;
-        let (desk, call, caller) = (self.clone(), call.clone(), caller.clone());
-        Some(Arc::new(CallInput { desk, call, caller, key }))
+        let (requester, call, caller) = (self.clone(), call.clone(), caller.clone());
+        Some(Arc::new(CallInput { requester, call, caller, key }))
     }
 
     /// Takes a response. It counts once, from the caller of the tool, and if it is valid.
@@ -76,7 +76,7 @@ impl InputDesk {
 
 /// The user of one call.
 struct CallInput {
-    desk: Arc<InputDesk>,
+    requester: Arc<InputRequester>,
     call: ToolCallId,
     caller: AgentName,
     /// Address of the progress of the call.
@@ -88,7 +88,7 @@ impl CallInput {
         let input_id = InputId::generate();
         let (response, responded) = oneshot::channel();
         {
-            let mut open = self.desk.open();
+            let mut open = self.requester.open();
             if open.len() >= MAX_OPEN {
                 info!("too many requests for input are open");
                 return InputAction::Cancel.into();
@@ -96,19 +96,20 @@ impl CallInput {
             let (caller, request) = (self.caller.clone(), request.clone());
             open.insert(input_id.clone(), OpenRequest { caller, request, response });
         }
-        let guard = OpenGuard { desk: &self.desk, input_id };
+        let guard = OpenGuard { requester: &self.requester, input_id };
         let asked = McpInputAsked {
             tool_call_id: self.call.clone(),
             input_id: guard.input_id.clone(),
-            bridge: self.desk.instance.clone(),
+            bridge: self.requester.instance.clone(),
             expires_in_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
             request,
         };
         let envelope = Envelope::from_payload(&asked)
             .with_correlation_id(self.call.as_str())
-            .with_source(self.desk.source.as_str())
+            .with_source(self.requester.source.as_str())
             .with_trust(ContentTrust::ToolOutput);
-        let published = self.desk.bus.publish(Publication::mandatory(self.key.clone(), envelope));
+        let publication = Publication::mandatory(self.key.clone(), envelope);
+        let published = self.requester.bus.publish(publication);
         let answered = async {
             if let Err(error) = published.await {
                 debug!(%error, "request for input not published");
@@ -128,19 +129,19 @@ impl UserInput for CallInput {
 
 /// Closes a request when it is dropped.
 struct OpenGuard<'a> {
-    desk: &'a InputDesk,
+    requester: &'a InputRequester,
     input_id: InputId,
 }
 
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
-        self.desk.open().remove(&self.input_id);
+        self.requester.open().remove(&self.input_id);
     }
 }
 
-impl fmt::Debug for InputDesk {
+impl fmt::Debug for InputRequester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = self.open().len();
-        f.debug_struct("InputDesk").field("open", &open).finish_non_exhaustive()
+        f.debug_struct("InputRequester").field("open", &open).finish_non_exhaustive()
     }
 }
