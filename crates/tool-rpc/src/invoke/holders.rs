@@ -24,9 +24,7 @@ use rockbot_store::{Expected, Key, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    journal::{CallJournal, digest},
-    liveness::Liveness,
-    quarantine::Inbound,
+    call_description::digest, journal::CallJournal, liveness::Liveness, quarantine::Inbound,
 };
 
 /// Retention of the holders of a request without a time budget.

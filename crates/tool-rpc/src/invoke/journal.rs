@@ -18,31 +18,22 @@
 //! call costs two writes however long it takes. A takeover writes a new version of the entry, which
 //! makes a later write of the old owner fail.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use rockbot_contracts::{AgentName, InstanceId, ToolCallId, ToolInvokeRequest};
+use rockbot_contracts::{InstanceId, ToolCallId};
 use rockbot_store::{
     Entry, Expected, Key, Store, StoreError, Sweeper, Version, Write, Written,
     lease::ATTEMPT_TIMEOUT,
 };
-use rockbot_tools::{context::ToolContext, registry::RegisteredTool};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 use tracing::{debug, warn};
-use uuid::Uuid;
 
 use super::{
+    call_description::{CallDescription, StartId, digest},
     journal_options::JournalOptions,
     liveness::Liveness,
-    quarantine::Inbound,
     settle::{Attempt, RecordSettler},
 };
 
@@ -88,11 +79,6 @@ pub(super) struct Record {
     pub(super) finished: Option<FinishedRecord>,
 }
 
-/// Distinguishes the starts of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct StartId(Uuid);
-
 /// Recorded end of a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FinishedRecord {
@@ -111,21 +97,6 @@ impl FinishedRecord {
         let reply = recorded.and_then(|reply| serde_json::from_slice(reply).ok());
         Self { r#type: message_type.to_owned(), reply }
     }
-}
-
-/// Description of a call for the journal.
-pub(super) struct CallDescription<'a> {
-    id: &'a ToolCallId,
-    agent: &'a AgentName,
-    tool: &'a str,
-    arguments: &'a str,
-    /// Set when a second run is harmless.
-    pub(super) idempotent: bool,
-    /// Set when the request may have been delivered before.
-    pub(super) maybe_redelivered: bool,
-    /// Set once an entry of an earlier start is found.
-    seen_started: AtomicBool,
-    start: StartId,
 }
 
 /// Decision of the journal on a call.
@@ -307,11 +278,11 @@ impl CallJournal {
                 EarlierRun::Conflict => return Ok(JournalDecision::Ended(self.conflict(call))),
                 EarlierRun::Finished(end) => return Ok(JournalDecision::Ended(end)),
                 EarlierRun::Running => {
-                    call.seen_started.store(true, Ordering::Relaxed);
+                    call.set_seen_started();
                     return Ok(JournalDecision::Running);
                 }
                 EarlierRun::Interrupted => {
-                    call.seen_started.store(true, Ordering::Relaxed);
+                    call.set_seen_started();
                     // Also written when the call must not run: later writes of its old owner then fail.
                     is_interrupted |= entry.record.finished.take().is_some() || !call.idempotent;
                     expected = Expected::Version(found.version);
@@ -367,7 +338,7 @@ impl CallJournal {
         while let Some(found) = self.store.get(&entry.key).await? {
             match self.classify(entry, &found).await? {
                 EarlierRun::Running => {
-                    call.seen_started.store(true, Ordering::Relaxed);
+                    call.set_seen_started();
                     debug!("call runs in another handler");
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
@@ -504,44 +475,6 @@ impl EarlierEnd {
             None => Self::TooLarge,
         }
     }
-}
-
-impl<'a> CallDescription<'a> {
-    pub(super) fn new(
-        inbound: Inbound<'_>,
-        request: &'a ToolInvokeRequest,
-        tool: Option<&RegisteredTool>,
-        context: &'a ToolContext,
-    ) -> Self {
-        Self {
-            id: &request.tool_call_id,
-            agent: &context.agent,
-            tool: &context.tool_name,
-            arguments: &request.arguments,
-            idempotent: tool.is_some_and(|tool| tool.registration().hints.may_retry()),
-            maybe_redelivered: inbound.maybe_redelivered(),
-            seen_started: AtomicBool::new(false),
-            start: StartId(Uuid::now_v7()),
-        }
-    }
-
-    pub(super) fn was_seen_started(&self) -> bool {
-        self.seen_started.load(Ordering::Relaxed)
-    }
-
-    fn fingerprint(&self) -> String {
-        digest([self.agent.as_str(), self.tool, self.arguments])
-    }
-}
-
-/// Returns a hash of the parts in their order.
-pub(super) fn digest<const N: usize>(parts: [&str; N]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl JournalEntry {

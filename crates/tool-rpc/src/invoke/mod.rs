@@ -1,6 +1,7 @@
 //! Handler side of a tool call: consumes requests, runs their tools, and replies.
 
 mod admission;
+mod call_description;
 mod call_metrics;
 mod cancellations;
 mod holders;
@@ -18,6 +19,7 @@ mod run;
 mod running;
 mod settle;
 mod stats;
+mod unreadable;
 mod unstarted;
 
 use std::{
@@ -255,7 +257,7 @@ impl ToolInvokeHandler {
         let request = match self.protocol.read(envelope) {
             Ok(request) => request,
             Err(error) => {
-                return self.replies().reject_unreadable(envelope, &caller, &error).await;
+                return Box::pin(self.reject_unreadable(inbound, &caller, &error)).await;
             }
         };
         if caller.correlation_id.is_empty() {

@@ -11,7 +11,8 @@ use tracing::{debug, warn};
 
 use super::{
     admission::{Admission, Permit, Rejection},
-    journal::{CallDescription, CallJournal, JournalDecision, JournalEntry},
+    call_description::CallDescription,
+    journal::{CallJournal, JournalDecision, JournalEntry},
     quarantine::{Inbound, QuarantineTransfers},
     reply::{CallOutcome, interrupted},
 };

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolCallId, ToolInvokeRequest,
-    ToolInvokeResponse, message::DecodeError,
+    AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolInvokeRequest,
+    ToolInvokeResponse,
 };
 use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 use tracing::{debug, info, warn};
@@ -190,25 +190,6 @@ impl ReplyPublisher<'_> {
         }
     }
 
-    /// Dead-letters an unreadable request, and replies with the error if a correlation id and a
-    /// reply address are known.
-    pub(super) async fn reject_unreadable(
-        &self,
-        envelope: &Envelope,
-        caller: &Caller,
-        error: &DecodeError,
-    ) -> Settlement {
-        self.stats.count_unreadable();
-        // At debug level: the error quotes the request.
-        debug!(correlation_id = &*caller.correlation_id, %error, "unreadable request");
-        if let (Ok(id), Some(_)) = (ToolCallId::new(&*caller.correlation_id), &envelope.reply_to) {
-            let reply = ToolFailure::invalid(error.to_string()).to_wire(id, "");
-            // A lost reply is acceptable: the dead-letter queue keeps the request.
-            let _ = self.publish(caller, Envelope::from_payload(&reply)).await;
-        }
-        Settlement::dead_letter(error.to_string())
-    }
-
     /// Logs a result or failure, and returns it as a message.
     fn encode_result(
         &self,
@@ -234,7 +215,8 @@ impl ReplyPublisher<'_> {
         }
     }
 
-    fn publish(
+    /// Publishes a reply.
+    pub(super) fn publish(
         &self,
         caller: &Caller,
         envelope: Envelope,

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MAX_BUDGET, ToolInvokeHandler,
-    journal::{CallDescription, CallJournal, JournalEntry},
+    call_description::CallDescription,
+    journal::{CallJournal, JournalEntry},
     preflight::{NotReady, Preflight, PreflightDeps, ReadyCall},
     quarantine::Inbound,
     reply::{CallOutcome, Caller},

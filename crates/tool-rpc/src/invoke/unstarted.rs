@@ -30,15 +30,13 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::warn;
 
 use super::{
-    journal::{
-        CallDescription, CallJournal, EarlierEnd, FinishedRecord, JournalDecision, JournalEntry,
-        StartId,
-    },
+    call_description::{CallDescription, StartId},
+    journal::{CallJournal, EarlierEnd, FinishedRecord, JournalDecision, JournalEntry},
     reply::{CallOutcome, failure_reply, id_in_use},
 };
 
 /// Time for one query of the journal. Callers wait 3 s beyond the deadline of a call.
-const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time after the deadline or the cancel of a call that another handler has to record the outcome: that
 /// handler stops the tool at the same moment, and only it knows the outcome.
@@ -69,7 +67,7 @@ impl UnstartedCall<'_> {
         let Some(journal) = self.journal else {
             return CallOutcome::failed(self.without_journal(failure));
         };
-        if (!is_only_start && !is_shared) || self.is_older_than(journal.retention()) {
+        if (!is_only_start && !is_shared) || is_older_than(self.envelope, journal.retention()) {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
         }
         let mut runner_time = Box::pin(self.runner_time());
@@ -163,12 +161,11 @@ impl UnstartedCall<'_> {
         }
         sleep(RUNNER_GRACE).await;
     }
+}
 
-    /// Returns whether the deadline passed so long ago that the record of a finished call may have
-    /// expired.
-    fn is_older_than(&self, retention: Duration) -> bool {
-        let deadline = self.envelope.budget.map_or(u64::MAX, |budget| budget.deadline_unix_ms);
-        let overdue = unix_ms(SystemTime::now()).saturating_sub(deadline);
-        Duration::from_millis(overdue) >= retention
-    }
+/// Returns whether the deadline passed so long ago that the record of a finished call may have expired.
+pub(super) fn is_older_than(envelope: &Envelope, retention: Duration) -> bool {
+    let deadline = envelope.budget.map_or(u64::MAX, |budget| budget.deadline_unix_ms);
+    let overdue = unix_ms(SystemTime::now()).saturating_sub(deadline);
+    Duration::from_millis(overdue) >= retention
 }

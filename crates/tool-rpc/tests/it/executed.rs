@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rockbot_contracts::{Executed, ToolErrorCode, topology::tool_invoke};
+use rockbot_bus::Publication;
+use rockbot_contracts::{
+    Envelope, Executed, Message, RoutingKey, ToolErrorCode, ToolInvokeRequest,
+    topology::tool_invoke,
+};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 
 use crate::journal_fixture::{Call, Fixture, call, elsewhere};
@@ -221,4 +225,78 @@ async fn cancelled_call_stays_cancelled_for_later_copies() {
     fixture.send(&tool_invoke(), &call).await;
     assert_eq!(fixture.error().await, (ToolErrorCode::Cancelled, Executed::No));
     assert_eq!(fixture.runs(), 6);
+}
+
+/// Sends a request that cannot be read, with the id of `call`.
+async fn send_unreadable(fixture: &Fixture, at: &RoutingKey, call: &Call) {
+    let mut envelope = Envelope::raw(ToolInvokeRequest::TYPE, b"{\"toolCallId\": ".to_vec())
+        .with_correlation_id(call.request.tool_call_id.as_str())
+        .reply_to(fixture.caller.clone())
+        .with_source(call.agent.as_str())
+        .within(Duration::from_secs(60));
+    if call.maybe_redelivered {
+        envelope = envelope.next_attempt();
+    }
+    let publication = Publication::mandatory(at.clone(), envelope);
+    fixture.bus.local.publish(publication).await.expect("published");
+}
+
+#[tokio::test]
+async fn unreadable_copy_does_not_deny_a_run() {
+    let mut fixture = Fixture::new().await;
+    fixture.close_gate();
+    let here = fixture.handler(&tool_invoke(), true).await;
+    let _there = fixture.handler(&elsewhere(), true).await;
+    // A running call, and a read-only one, which has no record.
+    for tool in ["write", "read"] {
+        let running = call(tool);
+        fixture.send(&tool_invoke(), &running).await;
+        wait_until("the call", || here.handler.in_progress() == 1).await;
+        within_timeout("the tool", fixture.started.notified()).await;
+        send_unreadable(&fixture, &tool_invoke(), &running).await;
+        assert_eq!(fixture.error().await, UNKNOWN, "{tool} runs here");
+        if tool == "write" {
+            send_unreadable(&fixture, &elsewhere(), &running).await;
+            assert_eq!(fixture.error().await, UNKNOWN, "{tool} runs elsewhere");
+        }
+        fixture.gate.add_permits(1);
+        fixture.result().await;
+        wait_until("the end", || here.handler.in_progress() == 0).await;
+        if tool == "write" {
+            send_unreadable(&fixture, &elsewhere(), &running).await;
+            assert_eq!(fixture.error().await, UNKNOWN, "{tool} ran elsewhere");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unreadable_request_reported_unexecuted_never_runs_later() {
+    let unreadable = (ToolErrorCode::InvalidArguments, Executed::No);
+    let mut fixture = Fixture::new().await;
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    let _there = fixture.handler(&elsewhere(), true).await;
+    let call = call("write");
+    for at in [tool_invoke(), elsewhere()] {
+        send_unreadable(&fixture, &at, &call).await;
+        assert_eq!(fixture.error().await, unreadable);
+    }
+    fixture.send(&elsewhere(), &call).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::NotPermitted, Executed::No));
+    assert_eq!(fixture.runs(), 0);
+}
+
+#[tokio::test]
+async fn unreadable_request_without_proof_leaves_outcome_unknown() {
+    // Another journal may have the call.
+    let mut fixture = Fixture::new().await;
+    let _here = fixture.handler(&tool_invoke(), false).await;
+    let retry = Call { maybe_redelivered: true, ..call("write") };
+    send_unreadable(&fixture, &tool_invoke(), &retry).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
+    // The journal is out of reach.
+    let mut fixture = Fixture::new().await;
+    let _here = fixture.handler(&tool_invoke(), true).await;
+    fixture.store.close().await;
+    send_unreadable(&fixture, &tool_invoke(), &call("write")).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
 }
