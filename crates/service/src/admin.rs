@@ -108,7 +108,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::telemetry::Metrics;
+    use crate::{healthcheck::TIMEOUT as PROBE_TIMEOUT, telemetry::Metrics};
 
     async fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -154,5 +154,33 @@ mod tests {
         }
         let alive = tokio::time::timeout(IDLE_TIMEOUT / 2, get(admin.address(), "/healthz")).await;
         assert!(alive.unwrap().starts_with("HTTP/1.1 200"));
+    }
+    // 300 clients reconnect as soon as they are replaced, and each time send half a request.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn reconnecting_half_sent_requests_do_not_keep_probes_out() {
+        const CLIENTS: usize = 300;
+        const PROBES: usize = 5;
+        let health = Health::new(CancellationToken::new());
+        let admin = Admin::start(([127, 0, 0, 1], 0).into(), health).await.unwrap();
+        let address = admin.address();
+        let (connected, mut connections) = tokio::sync::watch::channel(0);
+        let mut clients = tokio::task::JoinSet::new();
+        for _ in 0..CLIENTS {
+            let connected = connected.clone();
+            clients.spawn(async move {
+                loop {
+                    let mut stream = TcpStream::connect(address).await.unwrap();
+                    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: ").await;
+                    connected.send_modify(|count| *count += 1);
+                    // Until the server closes the connection.
+                    let _ = stream.read(&mut [0]).await;
+                }
+            });
+        }
+        connections.wait_for(|count| *count > CLIENTS).await.unwrap();
+        for _ in 0..PROBES {
+            let alive = tokio::time::timeout(PROBE_TIMEOUT, get(address, "/healthz")).await;
+            assert!(alive.expect("a response in time").starts_with("HTTP/1.1 200"));
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use crate::{admin::AdminSection, config::Configuration, exit};
 
 /// Time limit of a connect, a read and a write. The checks of the process take at most 800 ms.
-const TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum length of a response, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024;
 
