@@ -15,7 +15,7 @@ use rockbot_tools::{
 };
 use serde_json::Value;
 
-use crate::{config::ServerConfig, frame::requires_task};
+use crate::{config::ServerConfig, frame::requires_task, tool_page::unreadable_reason};
 
 /// The maximum number of tools that an MCP server lists.
 pub(crate) const MAX_TOOLS: usize = 1000;
@@ -139,6 +139,9 @@ fn definition(
     tool: Tool,
     runs_tasks: bool,
 ) -> Result<McpToolDefinition, String> {
+    if let Some(reason) = unreadable_reason(&tool) {
+        return Err(reason.to_owned());
+    }
     if !is_name(&tool.name) {
         return Err("its name must have 1 to 128 bytes of printable characters".to_owned());
     }

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
 use serde::Deserialize;
 
+use crate::tool_page;
+
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 
@@ -29,7 +31,8 @@ pub(crate) enum Unreadable {
 /// withdraws its own tool.
 const REQUIRES_TASK: &str = "rockbot/requiresTask";
 
-/// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`].
+/// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`]. So are
+/// those with an unreadable definition; see [`tool_page`].
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -37,11 +40,22 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     if bytes.len() > MAX_FRAME_BYTES {
         return Err(Unreadable::TooLarge);
     }
-    let mut message = serde_json::from_slice(bytes).map_err(|_| Unreadable::Invalid)?;
+    let mut message = match serde_json::from_slice(bytes) {
+        Ok(message) if is_unexpected(&message) => tool_page::read(bytes).unwrap_or(message),
+        Ok(message) => message,
+        Err(_) => tool_page::read(bytes).ok_or(Unreadable::Invalid)?,
+    };
     if let Some(tools) = listed_tools(&mut message) {
         mark_task_tools(bytes, tools);
     }
     Ok(message)
+}
+
+/// Returns whether a response has none of the shapes that rmcp expects.
+fn is_unexpected(message: &ServerJsonRpcMessage) -> bool {
+    let ServerJsonRpcMessage::Response(response) = message else { return false };
+    // An acknowledgement has no field but the type of the result, and may have any other.
+    matches!(response.result, ServerResult::CustomResult(_) | ServerResult::TaskAckResult(_))
 }
 
 /// Returns the tools of a message that lists them.

@@ -39,6 +39,7 @@ mod task_handles;
 mod task_run;
 mod telemetry;
 mod tool_caller;
+mod tool_page;
 mod trace;
 pub mod transport;
 

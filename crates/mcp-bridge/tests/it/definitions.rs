@@ -34,6 +34,38 @@ async fn unusable_definition_costs_only_its_tool() {
 }
 
 #[tokio::test]
+async fn unreadable_definition_costs_only_its_tool() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/servers/definitions.py");
+    let unreadable: [&[(&str, &str)]; 6] = [
+        &[("missing", "inputSchema is missing")],
+        &[("null", "inputSchema is missing or null")],
+        &[("boolean", "inputSchema is not an object")],
+        &[("5", "name is missing or not a string")],
+        &[("huge", "number out of range")],
+        &[("missing", ""), ("null", ""), ("boolean", ""), ("5", ""), ("huge", "")],
+    ];
+    for (case, expected) in unreadable.iter().enumerate() {
+        let server = json!({"command": "python3", "args": [script, case.to_string()]});
+        let fixture = GatewayFixture::new(BridgeOptions::default(), json!({"odd": server})).await;
+        let status = fixture.bridge.servers().remove(0);
+        assert_eq!((status.tools, status.tools_left_out), (1, expected.len()), "{case}");
+        for (gateway_name, gateway) in &fixture.gateways {
+            let summary = gateway.index().borrow().get("odd").expect("a server").clone();
+            assert_eq!(summary.tool_names, ["good"], "{gateway_name}");
+            assert_eq!(summary.rejected_tools.len(), expected.len(), "{gateway_name}");
+            for (tool, (name, part)) in summary.rejected_tools.iter().zip(*expected) {
+                assert_eq!(tool.name, *name);
+                assert!(tool.reason.contains(part), "{gateway_name}: {tool:?}");
+            }
+            let context = context("good");
+            let called = gateway.call("odd", "good", json!({}), &context);
+            within_timeout("the call", called).await.expect("a result");
+        }
+        fixture.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn arguments_are_validated_within_limits() {
     let fixture = GatewayFixture::new(BridgeOptions::default(), server()).await;
     for (name, gateway) in &fixture.gateways {

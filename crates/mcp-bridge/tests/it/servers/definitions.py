@@ -1,4 +1,7 @@
-"""An MCP server whose definitions are unusable, outdated or hostile, except for one."""
+"""An MCP server whose definitions are unusable, outdated or hostile, except for one.
+
+With a number as its argument, it lists definitions that do not follow the protocol, and one that does.
+"""
 
 import json
 import sys
@@ -19,6 +22,18 @@ SCHEMAS = {
         "anyOf": [{"properties": {"x": {"$ref": "#/$defs/d"}}, "required": ["y"]}] * 3}}},
 }
 
+UNREADABLE = [
+    {"name": "missing"},
+    {"name": "null", "inputSchema": None},
+    {"name": "boolean", "inputSchema": True},
+    {"name": 5, "inputSchema": {"type": "object"}},
+    {"name": "huge", "inputSchema": {"type": "object", "properties": {"n": {"maximum": 10**400}}}},
+]
+
+LISTS = [
+    # Each definition alone, and all of them.
+    *([definition] for definition in UNREADABLE), UNREADABLE]
+
 for line in sys.stdin:
     message = json.loads(line)
     method, identity = message.get("method"), message.get("id")
@@ -31,6 +46,8 @@ for line in sys.stdin:
                            "serverInfo": {"name": "definitions", "version": "1"}}
     elif method == "tools/list":
         tools = [{"name": name, "inputSchema": schema} for name, schema in SCHEMAS.items()]
+        if sys.argv[1:]:
+            tools = tools[:1] + LISTS[int(sys.argv[1])]
         reply["result"] = {"tools": tools}
     elif method == "tools/call":
         reply["result"] = {"content": [

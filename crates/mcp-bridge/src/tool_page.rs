@@ -1,0 +1,196 @@
+//! Pages of a tool list with definitions that do not follow the protocol.
+//!
+//! rmcp reads a page as a whole: one definition without a schema makes the response another message, and one
+//! number beyond the range of a double makes it invalid JSON. Here each definition is read for itself. An
+//! unreadable one stays in the list under its name, marked with the reason.
+
+use std::{fmt, sync::Arc};
+
+use rmcp::model::{ListToolsResult, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The maximum number of definitions of a page: more than a server can offer, so that further ones are
+/// reported.
+const MAX_TOOLS: usize = 1001;
+/// The longest name of an unreadable definition, in characters.
+const MAX_NAME_CHARS: usize = 80;
+/// Key in the metadata of an unreadable definition. A server that sets it itself withdraws its own tool.
+const UNREADABLE: &str = "rockbot/unreadable";
+
+/// A response that lists tools.
+#[derive(Deserialize)]
+struct RawResponse<'a> {
+    id: RequestId,
+    #[serde(borrow)]
+    result: RawPage<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPage<'a> {
+    #[serde(borrow)]
+    tools: RawTools<'a>,
+    next_cursor: Option<String>,
+}
+
+/// The first [`MAX_TOOLS`] definitions of a page.
+struct RawTools<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawTools<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Tools;
+
+        impl<'de> Visitor<'de> for Tools {
+            type Value = RawTools<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of tools")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut tools = Vec::new();
+                while tools.len() < MAX_TOOLS {
+                    let Some(tool) = items.next_element()? else { return Ok(RawTools(tools)) };
+                    tools.push(tool);
+                }
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(RawTools(tools))
+            }
+        }
+
+        deserializer.deserialize_seq(Tools)
+    }
+}
+
+/// The parts of a definition that every tool has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTool<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_schema: Option<&'a RawValue>,
+}
+
+/// Reads a page of a tool list, definition by definition. Returns `None` for any other message.
+pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
+    let mut list = ListToolsResult::with_all_items(result.tools.0.into_iter().map(tool).collect());
+    list.next_cursor = result.next_cursor;
+    Some(ServerJsonRpcMessage::response(ServerResult::ListToolsResult(list), id))
+}
+
+/// Returns why the definition of a listed tool cannot be read.
+pub(crate) fn unreadable_reason(tool: &Tool) -> Option<&str> {
+    Some(tool.meta.as_ref()?.get(UNREADABLE)?.as_str().unwrap_or("its definition cannot be read"))
+}
+
+fn tool(raw: &RawValue) -> Tool {
+    let error = match serde_json::from_str(raw.get()) {
+        Ok(tool) => return tool,
+        Err(error) => error,
+    };
+    let RawTool { name, input_schema } =
+        serde_json::from_str(raw.get()).unwrap_or(RawTool { name: None, input_schema: None });
+    let text = name.and_then(|name| serde_json::from_str::<String>(name.get()).ok());
+    let reason = if !raw.get().starts_with('{') {
+        "its definition is not an object".to_owned()
+    } else if text.is_none() {
+        "its name is missing or not a string".to_owned()
+    } else {
+        match input_schema {
+            None => "its inputSchema is missing or null; a tool without arguments has the schema \
+                     {\"type\": \"object\"}"
+                .to_owned(),
+            Some(schema) if !schema.get().starts_with('{') => {
+                "its inputSchema is not an object".to_owned()
+            }
+            Some(_) => format!("its definition cannot be read: {}", without_position(&error)),
+        }
+    };
+    let name = text.as_deref().or_else(|| Some(name?.get())).unwrap_or("(no name)");
+    let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+    let mut tool = Tool::new(name, "", Arc::default());
+    tool.meta.get_or_insert_default().insert(UNREADABLE.to_owned(), reason.into());
+    tool
+}
+
+/// Returns the text of an error without its position, which is one within the definition.
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&position).map_or(text.clone(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn page(tools: &str) -> ListToolsResult {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":3,"result":{{"tools":[{tools}],"nextCursor":"n"}}}}"#
+        );
+        match read(text.as_bytes()) {
+            Some(ServerJsonRpcMessage::Response(response)) => match response.result {
+                ServerResult::ListToolsResult(list) => list,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn unreadable_definition_is_marked_with_the_reason() {
+        let large =
+            format!(r#"{{"name":"large","inputSchema":{{"maximum":1{}}}}}"#, "0".repeat(400));
+        let list = page(
+            &[
+                r#"{"name":"good","inputSchema":{}}"#,
+                r#"{"name":"missing"}"#,
+                r#"{"name":"null","inputSchema":null}"#,
+                r#"{"name":"boolean","inputSchema":true}"#,
+                r#"{"name":5,"inputSchema":{}}"#,
+                r#"{"inputSchema":{}}"#,
+                r#"{"name":"text","inputSchema":{},"description":7}"#,
+                &large,
+                "7",
+            ]
+            .join(","),
+        );
+        assert_eq!(list.next_cursor.as_deref(), Some("n"));
+        let reasons: Vec<_> =
+            list.tools.iter().map(|tool| (tool.name.as_ref(), unreadable_reason(tool))).collect();
+        let expected = [
+            ("good", None),
+            ("missing", Some("inputSchema is missing")),
+            ("null", Some("inputSchema is missing or null")),
+            ("boolean", Some("inputSchema is not an object")),
+            ("5", Some("name is missing or not a string")),
+            ("(no name)", Some("name is missing or not a string")),
+            ("text", Some("cannot be read: invalid type: integer `7`, expected a string")),
+            ("large", Some("cannot be read: number out of range")),
+            ("(no name)", Some("not an object")),
+        ];
+        assert_eq!(reasons.len(), expected.len());
+        for ((name, reason), (expected_name, part)) in reasons.into_iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert_eq!(reason.is_some(), part.is_some(), "{name}: {reason:?}");
+            assert!(
+                reason.unwrap_or_default().contains(part.unwrap_or_default()),
+                "{name}: {reason:?}"
+            );
+            assert!(!reason.unwrap_or_default().contains("column"), "{name}: {reason:?}");
+        }
+    }
+
+    #[test]
+    fn page_is_bounded() {
+        let list = page(&vec!["1"; 5 * MAX_TOOLS].join(","));
+        assert_eq!(list.tools.len(), MAX_TOOLS);
+    }
+}
