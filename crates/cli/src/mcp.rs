@@ -14,11 +14,11 @@ mod servers_file;
 use std::time::Duration;
 
 use rockbot_contracts::mcp::{
-    McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpRejectedTool,
-    McpServerDetails, McpServerDetailsRequest,
+    McpConnection, McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpRejectedTool,
+    McpServerDetails, McpServerDetailsRequest, McpServerState,
 };
 use rockbot_service::exit;
-use rockbot_tool_rpc::mcp::McpServerTools;
+use rockbot_tool_rpc::mcp::{McpServerReport, McpServerTools};
 use rockbot_tools::ToolProvider;
 use serde_json::json;
 
@@ -131,7 +131,7 @@ async fn details(
 ) -> Result<McpServerDetails, Failure> {
     let request =
         McpServerDetailsRequest { server_name: server.to_owned(), tool_name: tool, after: None };
-    servers.gateway.details(request).await.map_err(|error| rejected(&error))
+    servers.gateway.details(request).await.map_err(|error| rejected_by(servers, &error))
 }
 
 async fn describe(servers: &McpServers, server: &str, tool: Option<String>, json: bool) -> Outcome {
@@ -221,6 +221,40 @@ async fn remove(servers: &McpServers, server: &str, json: bool) -> Outcome {
         outln!("removed {}", render::clean(server))?;
     }
     Ok(exit::OK)
+}
+
+/// Returns the failure for a request about a server, with the reason if the server is not connected.
+fn rejected_by(servers: &McpServers, error: &McpManageError) -> Failure {
+    let reports = servers.gateway.states().borrow().clone();
+    match disconnected(&reports, &error.server_name) {
+        Some(message) if error.code != McpManageErrorCode::InvalidRequest => {
+            Failure::unavailable(message)
+        }
+        _ => rejected(error),
+    }
+}
+
+/// Describes why a server is connected at no bridge, or returns `None` if it is connected or no reason is known.
+fn disconnected(reports: &[McpServerReport], server: &str) -> Option<String> {
+    let states = || {
+        let states = reports.iter().map(|report| &report.state);
+        states.filter(|state| state.name.eq_ignore_ascii_case(server))
+    };
+    if states().any(|state| state.connection.is_usable()) {
+        return None;
+    }
+    states().find_map(|McpServerState { name, connection, reason, .. }| {
+        let (name, reason) = (render::clean(name), render::clean(reason.as_deref()?));
+        Some(match connection {
+            McpConnection::Invalid => {
+                format!("the configuration of MCP server {name} is invalid: {reason}; correct it")
+            }
+            _ => format!(
+                "MCP server {name} is not connected: {reason}; correct this and try again, or list the \
+                 servers with `rockbot mcp list`"
+            ),
+        })
+    })
 }
 
 /// Returns the failure for a request that the bridge rejected.

@@ -10,7 +10,9 @@ use rockbot_contracts::{Executed, mcp::McpToolDefinition};
 use rockbot_tools::ToolFailure;
 use tracing::debug;
 
-use crate::transport::{FailureClass, call_failure_class, missing_scope, stdio::StdioError};
+use crate::transport::{
+    FailureClass, call_failure_class, missing_scope, status_text, stdio::StdioError,
+};
 
 /// The longest error message from a server, in characters.
 const MAX_MESSAGE_CHARS: usize = 2000;
@@ -125,6 +127,12 @@ fn unanswered_call(error: &ServiceError) -> ToolFailure {
             | FailureClass::Redirect
             | FailureClass::Gone,
         ) => not_run("the server rejected the call"),
+        Some(FailureClass::Failed { status }) => ToolFailure::OutcomeUnknown {
+            message: format!(
+                "the server returned {} to the call, which may have run; check its effect before you repeat it",
+                status_text(status)
+            ),
+        },
         _ => {
             let message = "the connection to the server was lost during the call".to_owned();
             ToolFailure::OutcomeUnknown { message }

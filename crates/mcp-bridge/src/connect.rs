@@ -2,7 +2,8 @@
 //! remembered for the next session.
 
 use std::{
-    path::PathBuf,
+    io,
+    path::{Path, PathBuf},
     str::FromStr,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -86,8 +87,12 @@ impl DialSettings {
 /// A failure to open a session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectFailure {
-    #[error("cannot start its program: {0}")]
-    Start(#[from] std::io::Error),
+    #[error("cannot start its program {command:?}: {}", start_error(command, error))]
+    Start { command: String, error: io::Error },
+    #[error(
+        "cannot start its program {command:?}: its folder {cwd:?} does not exist; correct \"cwd\""
+    )]
+    Folder { command: String, cwd: PathBuf },
     #[error("invalid url: {0}")]
     Url(String),
     #[error("{}", describe(.0))]
@@ -234,7 +239,8 @@ impl Connection<'_> {
         program: &Program,
         era: Era,
     ) -> Result<OpenedSession, ConnectFailure> {
-        let transport = StdioTransport::start(&self.config.name, program)?;
+        let transport = StdioTransport::start(&self.config.name, program)
+            .map_err(|error| start_failure(program, error))?;
         let stderr = transport.stderr().clone();
         match self.limit(self.start_session(transport, era, Pairing::Stream)).await {
             Ok(opened) => Ok(opened),
@@ -294,6 +300,41 @@ impl Connection<'_> {
 
     fn server(&self, remote: &Remote) -> Result<RemoteServer, ConnectFailure> {
         remote_server(remote, &dial_policy(self.config, &self.dial.policy), self.tokens)
+    }
+}
+
+fn start_failure(program: &Program, error: io::Error) -> ConnectFailure {
+    let Program { command, cwd, .. } = program;
+    let (command, is_not_found) = (command.clone(), error.kind() == io::ErrorKind::NotFound);
+    match cwd {
+        Some(cwd) if is_not_found && !cwd.is_dir() => {
+            ConnectFailure::Folder { command, cwd: cwd.clone() }
+        }
+        _ => ConnectFailure::Start { command, error },
+    }
+}
+
+/// Describes why a program cannot be started, with what to do.
+fn start_error(command: &str, error: &io::Error) -> String {
+    match error.kind() {
+        // The interpreter of a script may be missing, too.
+        io::ErrorKind::NotFound if Path::new(command).components().count() > 1 => {
+            "it, or the interpreter that it names, does not exist; correct \"command\"".to_owned()
+        }
+        io::ErrorKind::NotFound => {
+            let package = match command {
+                "uvx" | "uv" => " (it is part of uv)",
+                "npx" | "npm" | "node" => " (it is part of Node.js)",
+                _ => "",
+            };
+            format!(
+                "it is not on the PATH; install it{package}, or set its full path as \"command\""
+            )
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}; make it executable for the user of this process")
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -10,7 +10,7 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 use serde_json::json;
 
-use super::rejected;
+use super::{disconnected, rejected_by};
 use crate::{
     failure::{Failure, OrExit, Outcome},
     fleet::McpServers,
@@ -31,7 +31,11 @@ pub(super) async fn list_resources(
     let mut after = None;
     for _ in 0..MAX_PAGES {
         let request = McpListResourcesRequest { server_name: server.clone(), templates, after };
-        let page = servers.gateway.resources(request).await.map_err(|error| rejected(&error))?;
+        let page = servers
+            .gateway
+            .resources(request)
+            .await
+            .map_err(|error| rejected_by(servers, &error))?;
         resources.extend(page.resources);
         after = page.next;
         if after.is_none() {
@@ -66,7 +70,11 @@ pub(super) async fn read(
     json: bool,
 ) -> Outcome {
     let request = McpReadResourceRequest { server_name, uri };
-    let read = servers.gateway.read_resource(request).await.map_err(|error| rejected(&error))?;
+    let read = servers
+        .gateway
+        .read_resource(request)
+        .await
+        .map_err(|error| rejected_by(servers, &error))?;
     if json {
         outln!("{}", render::json(&json!(read)))?;
         return Ok(exit::OK);
@@ -114,7 +122,10 @@ pub(super) async fn prompt(
     let Some(prompt) = prompt else {
         let index = servers.gateway.index().borrow().clone();
         let server = index.get(server).ok_or_else(|| {
-            Failure::unavailable(format!("MCP server {} is not connected", render::clean(server)))
+            let reason = disconnected(&servers.gateway.states().borrow(), server);
+            Failure::unavailable(reason.unwrap_or_else(|| {
+                format!("MCP server {} is not connected", render::clean(server))
+            }))
         })?;
         if json {
             outln!("{}", render::json(&json!(server.prompts)))?;
@@ -125,7 +136,8 @@ pub(super) async fn prompt(
         return Ok(exit::OK);
     };
     let request = prompts::request(server, &prompt, arguments).map_err(Failure::usage)?;
-    let messages = servers.gateway.prompt(request).await.map_err(|error| rejected(&error))?;
+    let messages =
+        servers.gateway.prompt(request).await.map_err(|error| rejected_by(servers, &error))?;
     if json {
         outln!("{}", render::json(&json!(messages)))?;
     } else {

@@ -54,6 +54,27 @@ fn every_server_is_listed_with_its_state() {
 }
 
 #[test]
+fn request_to_a_failed_server_fails_with_its_reason() {
+    let sandbox = library();
+    let all = |arguments: &[&str]| sandbox.check(&[&["--mcp", "mcp.json"], arguments].concat(), 69);
+    for arguments in [
+        &["mcp", "describe", "Down"][..],
+        &["mcp", "call", "down", "anything"],
+        &["mcp", "resources", "down"],
+        &["mcp", "read", "down", "x://1"],
+        &["mcp", "prompt", "down"],
+        &["mcp", "prompt", "down", "any"],
+    ] {
+        let failed = all(arguments);
+        assert_contains(&failed.err, &["down", "is not connected", "/no/such/program", "correct"]);
+    }
+    for arguments in [&["mcp", "describe", "broken"][..], &["mcp", "call", "broken", "anything"]] {
+        assert_contains(&all(arguments).err, &["broken is invalid", "both a command and a url"]);
+    }
+    assert_contains(&all(&["mcp", "describe", "absent"]).err, &["no server \"absent\""]);
+}
+
+#[test]
 fn server_on_this_machine_needs_no_permission() {
     let sandbox = Sandbox::new();
     let server = RunningHttpPeer::start(HttpPeer::EverythingStreamable);

@@ -10,7 +10,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use rockbot_contracts::outside_text::plain;
 use rockbot_egress::causes;
 
-use super::failure::ConnectError;
+use super::failure::{ConnectError, status_text};
 
 /// The longest description, in characters.
 const MAX_CHARS: usize = 500;
@@ -21,6 +21,9 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     for cause in causes(error) {
         let (cause, is_last) = match cause.downcast_ref::<StreamableHttpError<ConnectError>>() {
             Some(StreamableHttpError::Client(error)) => (describe(error), true),
+            Some(StreamableHttpError::HttpStatus(error)) => {
+                (format!("the server returned {}", status_text(error.status)), true)
+            }
             Some(StreamableHttpError::SessionExpired) => ("the session expired".to_owned(), true),
             // The cause is the server's challenge.
             Some(

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use reqwest::StatusCode;
 use rmcp::ServiceError;
 use rmcp::model::ErrorData;
 use rmcp::service::ClientInitializeError;
@@ -60,7 +61,7 @@ pub enum ConnectError {
     #[error("the server did not respond in time")]
     TimedOut,
     /// Any other HTTP status.
-    #[error("the server returned HTTP {status}")]
+    #[error("the server returned {}", status_text(*status))]
     Status {
         /// The status.
         status: u16,
@@ -79,6 +80,18 @@ pub enum ConnectError {
     /// The session was closed before the message was sent.
     #[error("the session is closed")]
     Closed,
+}
+
+/// Returns an HTTP status with its name and, for failures of the server, with what to check.
+pub(crate) fn status_text(status: u16) -> String {
+    let name = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+    let remedy = match status {
+        502..=504 => "; check that the server behind the address runs, and the log of its proxy",
+        500..=599 => "; see the server's log",
+        _ => "",
+    };
+    format!("HTTP {status}{name}{remedy}")
 }
 
 /// Classes of failures that callers distinguish.
@@ -112,6 +125,11 @@ pub enum FailureClass {
         /// The HTTP status.
         status: u16,
     },
+    /// The server, or a proxy before it, reported a failure of its own. It may have processed the request.
+    Failed {
+        /// The HTTP status, 500 to 599.
+        status: u16,
+    },
     /// Everything else: broken connections, other statuses.
     Other,
 }
@@ -133,6 +151,7 @@ impl FailureClass {
             503 if retry_after.is_some() => Self::Overloaded { retry_after: delay },
             400 | 405 | 406 | 411 | 413 | 414 | 415 | 422 | 431 => Self::Rejected { status },
             404 | 410 => Self::Gone,
+            500..=599 => Self::Failed { status },
             _ => Self::Other,
         }
     }

@@ -15,8 +15,8 @@ pub(crate) mod stdio;
 pub mod websocket;
 
 pub(crate) use describe::{describe, describe_handshake, describe_request};
-pub(crate) use failure::missing_scope;
 pub use failure::{ConnectError, FailureClass, call_failure_class, failure_class};
+pub(crate) use failure::{missing_scope, status_text};
 pub use remote_server::{RemoteServer, TokenSource};
 pub use rockbot_egress::{
     AddressRefused, DialPolicy, InvalidTarget, PrivateTarget, RedirectRefused, ResolveError,

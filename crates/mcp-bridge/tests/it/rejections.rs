@@ -22,8 +22,19 @@ use crate::{
     remote::http::serve,
 };
 
-const TOOLS: [&str; 8] =
-    ["busy", "bad", "bad-call", "large", "stopping", "lost", "wrong-scope", "good"];
+const TOOLS: [&str; 11] = [
+    "busy",
+    "bad",
+    "bad-call",
+    "large",
+    "stopping",
+    "broken",
+    "no-upstream",
+    "lost",
+    "slow-upstream",
+    "wrong-scope",
+    "good",
+];
 
 fn respond(message: &Value, result: &Value) -> Response {
     Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
@@ -65,7 +76,10 @@ async fn reject(Json(message): Json<Value>) -> Response {
         }
         "large" => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
         "stopping" => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "3")]).into_response(),
+        "broken" => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        "no-upstream" => StatusCode::BAD_GATEWAY.into_response(),
         "lost" => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        "slow-upstream" => StatusCode::GATEWAY_TIMEOUT.into_response(),
         "wrong-scope" => {
             let challenge = "Bearer error=\"insufficient_scope\", scope=\"files:write\"";
             (StatusCode::FORBIDDEN, [("www-authenticate", challenge)]).into_response()
@@ -86,7 +100,10 @@ async fn rejected_call_reports_that_it_did_not_run() {
         ("large", ToolErrorCode::InvalidArguments, Executed::No, "too large"),
         ("stopping", ToolErrorCode::Overloaded, Executed::No, "3 s"),
         // A proxy may report so after it has forwarded the call.
-        ("lost", ToolErrorCode::OutcomeUnknown, Executed::Unknown, ""),
+        ("broken", ToolErrorCode::OutcomeUnknown, Executed::Unknown, "HTTP 500 Internal Server"),
+        ("no-upstream", ToolErrorCode::OutcomeUnknown, Executed::Unknown, "HTTP 502 Bad Gateway"),
+        ("lost", ToolErrorCode::OutcomeUnknown, Executed::Unknown, "HTTP 503 Service Unavailable"),
+        ("slow-upstream", ToolErrorCode::OutcomeUnknown, Executed::Unknown, "HTTP 504 Gateway"),
         ("wrong-scope", ToolErrorCode::NotPermitted, Executed::No, "--scope \"files:write\""),
     ] {
         let failure = call(&bridge, "remote", tool, json!({})).await.unwrap_err();

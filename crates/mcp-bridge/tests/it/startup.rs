@@ -69,6 +69,42 @@ async fn rejected_login_names_the_command() {
 }
 
 #[tokio::test]
+async fn status_of_failing_server_is_in_the_reason() {
+    for (status, name) in [
+        (StatusCode::INTERNAL_SERVER_ERROR, "HTTP 500 Internal Server Error"),
+        (StatusCode::BAD_GATEWAY, "HTTP 502 Bad Gateway"),
+        (StatusCode::SERVICE_UNAVAILABLE, "HTTP 503 Service Unavailable"),
+        (StatusCode::GATEWAY_TIMEOUT, "HTTP 504 Gateway Timeout"),
+    ] {
+        let url = serve(Router::new().route("/mcp", post(async move || status))).await + "/mcp";
+        for entry in [json!({"url": url}), json!({"url": url, "type": "http"})] {
+            let (bridge, status) = settled(entry).await;
+            let reason = status.reason.unwrap_or_default();
+            assert!(reason.contains(name) && reason.contains("log"), "{reason}");
+            bridge.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn program_that_cannot_be_started_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    for (entry, name, remedy) in [
+        (json!({"command": "no-such-uvx"}), "\"no-such-uvx\"", "not on the PATH; install it"),
+        (json!({"command": "/no/such/npx"}), "\"/no/such/npx\"", "correct \"command\""),
+        (json!({"command": "cat", "cwd": "/no/such/folder"}), "\"cat\"", "/no/such/folder"),
+        (json!({"command": script}), "script\"", "make it executable"),
+    ] {
+        let (bridge, status) = settled(entry).await;
+        let reason = status.reason.unwrap_or_default();
+        assert!(reason.contains(name) && reason.contains(remedy), "{reason}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn tool_that_requires_a_task_is_not_offered_by_a_server_without_tasks() {
     let (bridge, status) = settled(program("result")).await;
     assert!(status.ready, "{status:?}");

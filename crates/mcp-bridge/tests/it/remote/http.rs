@@ -296,7 +296,7 @@ async fn handshake_failure_keeps_its_class() {
         ("/401-bare", FailureClass::Unauthorized),
         ("/403", FailureClass::Unauthorized),
         ("/404", FailureClass::Gone),
-        ("/500", FailureClass::Other),
+        ("/500", FailureClass::Failed { status: 500 }),
         ("/html", FailureClass::Malformed),
         ("/garbage", FailureClass::Malformed),
         ("/garbage-event", FailureClass::Malformed),

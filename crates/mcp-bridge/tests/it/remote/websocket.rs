@@ -264,7 +264,7 @@ async fn failed_upgrade_keeps_its_class() {
         ("HTTP/1.1 404 No\r\n\r\n", FailureClass::Gone),
         ("HTTP/1.1 302 No\r\nlocation: ws://169.254.169.254/\r\n\r\n", FailureClass::Redirect),
         ("HTTP/1.1 200 OK\r\n\r\nhello", FailureClass::Malformed),
-        ("HTTP/1.1 500 No\r\n\r\n", FailureClass::Other),
+        ("HTTP/1.1 500 No\r\n\r\n", FailureClass::Failed { status: 500 }),
         ("SSH-2.0-OpenSSH_9.2\r\n", FailureClass::Malformed),
         ("", FailureClass::Other),
     ] {
