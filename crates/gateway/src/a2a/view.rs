@@ -218,7 +218,7 @@ impl TaskView {
     fn show_approval(&mut self, reply: &AgentReply) {
         let asked = self.approvals.last().map(|approval| approval.parts.clone());
         self.state = if asked.is_some() { TaskState::InputRequired } else { TaskState::Working };
-        self.message = asked.map(|parts| self.message(reply.sequence, parts));
+        self.message = asked.map(|parts| self.message(reply.sequence, &parts));
     }
 
     fn answer(&mut self, reply: &AgentReply, text: &str, outcome: TurnOutcome) -> Vec<Value> {
@@ -286,10 +286,10 @@ impl TaskView {
     }
 
     fn text_message(&self, number: impl std::fmt::Display, text: &str) -> Value {
-        self.message(number, json!([{"text": text}]))
+        self.message(number, &json!([{"text": text}]))
     }
 
-    fn message(&self, number: impl std::fmt::Display, parts: Value) -> Value {
+    fn message(&self, number: impl std::fmt::Display, parts: &Value) -> Value {
         json!({
             "messageId": format!("{}-{number}", self.task),
             "taskId": self.task,
