@@ -3,6 +3,7 @@
 //! Each task has one file. Shared modules: [`process`] runs interruptible programs, [`server`] runs
 //! servers for the tests, [`install`] caches installations between runs.
 
+mod a2a_client;
 mod aimock;
 mod apt;
 mod article_pages;

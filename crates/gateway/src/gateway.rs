@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    api, console,
+    a2a, api, console,
     face::{Face, Route},
     guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
@@ -41,9 +41,11 @@ impl Gateway {
         let mut console = console::routes(&gateway.guard, parts);
         console.extend(api::routes(parts, &gateway.closing));
         let openai = openai::routes(parts);
+        let a2a = a2a::routes(parts, &gateway.guard);
         gateway
             .with_face(Face { name: FaceName::Console, routes: console })
             .with_face(Face { name: FaceName::Openai, routes: openai })
+            .with_face(Face { name: FaceName::A2a, routes: a2a })
     }
 
     /// Adds a face, if the section names it.

@@ -15,11 +15,13 @@ pub enum FaceName {
     Openai,
     /// The MCP server.
     Mcp,
+    /// The A2A protocol.
+    A2a,
 }
 
 impl FaceName {
     /// All faces.
-    pub const ALL: [Self; 3] = [Self::Console, Self::Openai, Self::Mcp];
+    pub const ALL: [Self; 4] = [Self::Console, Self::Openai, Self::Mcp, Self::A2a];
 
     /// Returns the name as in configuration.
     #[must_use]
@@ -28,6 +30,7 @@ impl FaceName {
             Self::Console => "console",
             Self::Openai => "openai",
             Self::Mcp => "mcp",
+            Self::A2a => "a2a",
         }
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! The gateway runs neither tools nor turns: behind it is only the bus.
 
+mod a2a;
 mod api;
 mod clock;
 mod console;
@@ -18,6 +19,7 @@ mod face;
 mod gateway;
 mod guard;
 mod hex;
+mod id_scope;
 mod identity;
 mod mcp;
 mod open_counts;

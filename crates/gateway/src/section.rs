@@ -25,7 +25,7 @@ const MAX_CONNECTIONS: usize = 65_536;
 pub struct GatewaySection {
     /// Address to listen on. Default `127.0.0.1:8420`; port 0 selects a free port.
     pub address: SocketAddr,
-    /// The faces. Default: `console` and `openai`.
+    /// The faces. Default: `console`, `openai` and `a2a`.
     pub faces: BTreeSet<FaceName>,
     /// The agents that can be used. Default: `assistant`.
     pub agents: Vec<AgentName>,
@@ -61,7 +61,7 @@ impl Default for GatewaySection {
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8420)),
-            faces: BTreeSet::from([FaceName::Console, FaceName::Openai]),
+            faces: BTreeSet::from([FaceName::Console, FaceName::Openai, FaceName::A2a]),
             agents: AgentName::new("assistant").into_iter().collect(),
             sign_in: SignIn::default(),
             public_url: None,

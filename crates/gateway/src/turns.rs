@@ -46,6 +46,12 @@ impl Turns {
         Self { client, running: Arc::default(), stopped, _stop: stop }
     }
 
+    /// Follows a turn that a request of this process follows already; `None` if none does.
+    pub(crate) fn running(&self, id: &MessageId, linger: Duration) -> Option<Follower> {
+        let running = self.running.lock();
+        running.get(id).map(|turn| Follower::new(turn.clone(), linger))
+    }
+
     /// Sends a message, unless a request of this process follows the turn of its id already, and follows the
     /// turn. [`Follower::sent`] reports whether it was sent.
     pub(crate) fn follow(

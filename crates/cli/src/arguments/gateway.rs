@@ -20,6 +20,7 @@ pub(crate) enum Token {
     #[command(after_help = "Examples:
   rockbot gateway token new open-webui --file tokens.toml --agent assistant
   rockbot gateway token new claude --file tokens.toml --face mcp --tool 'github__*' --tool read_file
+  rockbot gateway token new partner --file tokens.toml --face a2a --agent support
   rockbot gateway token new grafana --file tokens.toml --face console --right watch --requests-per-minute 60")]
     New(NewToken),
     /// List the tokens, without their secrets
@@ -77,6 +78,8 @@ pub(crate) enum Face {
     Openai,
     /// The MCP server
     Mcp,
+    /// The A2A protocol
+    A2a,
 }
 
 impl From<Face> for FaceName {
@@ -85,6 +88,7 @@ impl From<Face> for FaceName {
             Face::Console => Self::Console,
             Face::Openai => Self::Openai,
             Face::Mcp => Self::Mcp,
+            Face::A2a => Self::A2a,
         }
     }
 }

@@ -176,11 +176,18 @@ impl Guard {
         if let Some(limit) = identity.requests_per_minute {
             return self.rates.count(&identity.subject, limit).map_err(refused);
         }
-        if rate == Rate::Messages {
-            let sender = Arc::from(format!("message {}", identity.subject));
-            self.rates.count(&sender, self.messages_per_minute).map_err(refused)?;
+        if rate == Rate::Messages { self.count_message(identity) } else { Ok(()) }
+    }
+
+    /// Counts a message to an agent, for routes that not only send messages. The requests of a token with a rate
+    /// were counted already.
+    pub(crate) fn count_message(&self, identity: &Identity) -> Result<(), Refusal> {
+        if identity.requests_per_minute.is_some() {
+            return Ok(());
         }
-        Ok(())
+        let sender = Arc::from(format!("message {}", identity.subject));
+        let counted = self.rates.count(&sender, self.messages_per_minute);
+        counted.map_err(|retry_after| Refusal::Rate { retry_after })
     }
 }
 

@@ -2,10 +2,9 @@
 
 use axum::http::{HeaderMap, HeaderValue};
 use rockbot_contracts::AgentName;
-use sha2::{Digest, Sha256};
 
 use crate::{
-    hex::hex,
+    id_scope::IdScope,
     identity::{Credential, Identity},
 };
 
@@ -16,11 +15,10 @@ const CHAT_HEADER: &str = "x-openwebui-chat-id";
 /// Longest id of a chat, in bytes.
 const MAX_CHAT_BYTES: usize = 255;
 
-/// A sender and an agent. Ids that are derived from different scopes differ, so that no sender reaches the
-/// conversation of another by sending the same messages.
+/// A sender and an agent.
 #[derive(Debug, Clone)]
 pub(super) struct Scope {
-    hash: Sha256,
+    ids: IdScope,
     chat: Option<Vec<u8>>,
 }
 
@@ -43,11 +41,7 @@ impl Scope {
             person,
             user.unwrap_or_default().as_bytes(),
         ];
-        let mut hash = Sha256::new();
-        for part in parts {
-            add(&mut hash, part);
-        }
-        Self { hash, chat: chat.map(<[u8]>::to_vec) }
+        Self { ids: IdScope::new(parts), chat: chat.map(<[u8]>::to_vec) }
     }
 
     /// Returns the id of the chat that the request belongs to, if the program names one.
@@ -57,17 +51,6 @@ impl Scope {
 
     /// Derives an id of 128 bits from values of one kind.
     pub(super) fn id<'a>(&self, kind: &str, values: impl IntoIterator<Item = &'a [u8]>) -> String {
-        let mut hash = self.hash.clone();
-        add(&mut hash, kind.as_bytes());
-        for value in values {
-            add(&mut hash, value);
-        }
-        hex(&hash.finalize()[..16])
+        self.ids.id(kind, values)
     }
-}
-
-/// Adds a value with its length, so that no other division of the same bytes has the same hash.
-fn add(hash: &mut Sha256, value: &[u8]) {
-    hash.update((value.len() as u64).to_be_bytes());
-    hash.update(value);
 }

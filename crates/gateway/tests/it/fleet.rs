@@ -279,7 +279,7 @@ impl TestGateway {
         TokenFile::default().write(&tokens.path().join("tokens.toml")).unwrap();
         let file = tokens.path().join("tokens.toml");
         let text = format!(
-            "address = \"127.0.0.1:0\"\nfaces = [\"console\", \"mcp\", \"openai\"]\n\
+            "address = \"127.0.0.1:0\"\nfaces = [\"console\", \"mcp\", \"openai\", \"a2a\"]\n\
              agents = [\"assistant\", \"absent\"]\ntokens = {file:?}\n{keys}"
         );
         let section: GatewaySection = toml::from_str(&text).unwrap();

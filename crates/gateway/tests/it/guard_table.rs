@@ -57,6 +57,8 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Openai, "GET", "/v1/models", Access::Right(Right::Talk)),
     (FaceName::Openai, "GET", "/v1/models/{model}", Access::Right(Right::Talk)),
     (FaceName::Openai, "POST", "/v1/approvals/{approval}", Access::Right(Right::Talk)),
+    (FaceName::A2a, "GET", "/agents/{agent}/.well-known/agent-card.json", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}", TALK),
 ];
 
 /// Returns the routes of a gateway with all faces, except those of files.

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod a2a;
+mod a2a_client;
+mod a2a_sdk;
+mod a2a_tasks;
 mod api_approvals;
 mod api_conversations;
 mod api_description;

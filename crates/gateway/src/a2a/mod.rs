@@ -1,0 +1,99 @@
+//! The A2A protocol 1.0: agents for the agents of others, over JSON-RPC.
+//!
+//! A task is one turn of an agent, and a context is a conversation. The turn runs where the agent runs: a client
+//! that is gone does not end it, and any gateway with the same store finds it again.
+
+mod caller;
+mod card;
+mod error;
+mod followed_task;
+mod message;
+mod operations;
+mod records;
+mod rpc;
+mod rpc_id;
+mod state;
+mod stream;
+mod tasks;
+mod view;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, RawQuery},
+    http::HeaderMap,
+    response::Response,
+};
+
+use self::{records::Records, tasks::Tasks};
+use crate::{
+    face::{Access, Route, RouteLimits},
+    guard::{Guard, Refusal},
+    identity::{FaceName, Identity, Right},
+    open_counts::OpenCounts,
+    parts::GatewayParts,
+};
+
+/// Largest body of a request, in bytes. A message has at most 768 KiB of images and recordings.
+const BODY_BYTES: usize = 2 * 1024 * 1024;
+/// Time limit for a response that waits for the end of a task. A turn that is silent ends it earlier.
+const TASK_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// Maximum number of open responses of one identity that wait for a task or stream it.
+const MAX_OPEN: usize = 256;
+
+/// The state of the face.
+struct A2a {
+    parts: GatewayParts,
+    guard: Arc<Guard>,
+    records: Records,
+    tasks: Tasks,
+    open: OpenCounts,
+}
+
+/// Returns the routes of the face.
+pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
+    let records = Records::new(parts.store.clone());
+    let a2a = Arc::new(A2a {
+        parts: parts.clone(),
+        guard: guard.clone(),
+        tasks: Tasks::new(parts.client.clone(), records.clone()),
+        records,
+        open: OpenCounts::default(),
+    });
+    let talk = Access::Right(Right::Talk);
+    let limits =
+        RouteLimits { body_bytes: BODY_BYTES, response: TASK_TIMEOUT, ..RouteLimits::default() };
+    let state = a2a.clone();
+    let show = async move |Extension(identity): Extension<Identity>,
+                           Path(name): Path<String>,
+                           headers: HeaderMap|
+                -> Response {
+        match state.parts.agent_for(&identity, &name) {
+            Some(agent) => card::show(&state.parts, &state.guard, agent, &headers).await,
+            None => unknown_agent(),
+        }
+    };
+    let call = async move |Extension(identity): Extension<Identity>,
+                           Path(name): Path<String>,
+                           RawQuery(query): RawQuery,
+                           headers: HeaderMap,
+                           body: Bytes|
+                -> Response {
+        let Some(agent) = a2a.parts.agent_for(&identity, &name).cloned() else {
+            return unknown_agent();
+        };
+        let version = rpc::version(&headers, query.as_deref());
+        rpc::serve(&a2a, identity, agent, version.as_deref(), &body).await
+    };
+    vec![
+        Route::get("/agents/{agent}/.well-known/agent-card.json", talk, show),
+        Route::post("/agents/{agent}", talk, call).with_limits(limits),
+    ]
+}
+
+/// Answers for an agent that does not exist, or that the identity may not use.
+fn unknown_agent() -> Response {
+    Refusal::Path.into_response(Some(FaceName::A2a))
+}

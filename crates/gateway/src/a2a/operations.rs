@@ -1,0 +1,298 @@
+//! The operations of the protocol.
+
+use std::time::Duration;
+
+use metrics::counter;
+use rockbot_contracts::{ApprovalAnswer, MessageId, UserMessage};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    A2a, MAX_OPEN,
+    caller::Caller,
+    error::A2aError,
+    followed_task::FollowedTask,
+    message::NewMessage,
+    records::Record,
+    rpc_id::RpcId,
+    state::{TaskEnd, TaskState},
+    stream::TaskStream,
+    tasks::Found,
+    view::TaskView,
+};
+use crate::{
+    clock::now_ms,
+    guard::{AuditAction, Refusal, audit},
+    open_counts::OpenPermit,
+};
+
+/// Time limit for an answer that the agent has recorded, and for its confirmation of a decision.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for approval requests that were asked before this process followed the task.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for the end of a cancelled task.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Age in milliseconds at which a message that its agent does not have will not reach it: messages expire in its
+/// queue earlier.
+const LOST_AFTER_MS: u64 = 150_000;
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Error(A2aError),
+    /// The guard refuses it.
+    Refused(Refusal),
+}
+
+impl From<A2aError> for Failure {
+    fn from(error: A2aError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Sends a message, and returns its task: at its end, when it needs the client, or at once if the client asks for it.
+///
+/// # Errors
+/// When the message is not sent, or no final reply will come.
+///
+/// # Cancellation
+/// Dropping the future leaves the task running.
+pub(super) async fn send(
+    a2a: &A2a,
+    caller: &Caller,
+    message: NewMessage,
+) -> Result<Value, Failure> {
+    let _open = open(a2a, caller)?;
+    let returns_immediately = message.returns_immediately;
+    let mut task = begin(a2a, caller, message).await?;
+    if returns_immediately {
+        task.catch_up()?;
+    } else {
+        task.until(TaskView::is_interrupted).await?;
+    }
+    Ok(task.view.to_json())
+}
+
+/// Sends a message, and streams its task until its end.
+///
+/// # Errors
+/// When the message is not sent.
+pub(super) async fn send_streaming(
+    a2a: &A2a,
+    caller: &Caller,
+    message: NewMessage,
+    id: RpcId,
+) -> Result<TaskStream, Failure> {
+    let open = open(a2a, caller)?;
+    let task = begin(a2a, caller, message).await?;
+    Ok(TaskStream::new(task, id, open)?)
+}
+
+/// Returns a task.
+///
+/// # Errors
+/// When the caller has no such task, or its agent does not respond.
+pub(super) async fn get(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
+    let record = a2a.records.get(caller, id).await?;
+    Ok(find(a2a, caller, &known_id(id)?, &record).await?.view.to_json())
+}
+
+/// Streams a running task from its present state to its end.
+///
+/// # Errors
+/// When the caller has no such task, it has ended, or its agent does not respond.
+pub(super) async fn subscribe(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &str,
+    request: RpcId,
+) -> Result<TaskStream, Failure> {
+    let open = open(a2a, caller)?;
+    let record = a2a.records.get(caller, id).await?;
+    let task = find(a2a, caller, &known_id(id)?, &record).await?;
+    if task.view.state().is_terminal() {
+        return Err(A2aError::unsupported("the task has ended; send GetTask for its end").into());
+    }
+    if !task.is_followed() {
+        return Err(
+            A2aError::unsupported("the agent has not received the message yet; try again").into()
+        );
+    }
+    Ok(TaskStream::new(task, request, open)?)
+}
+
+/// Cancels the turn of a task, and returns the task. Other open tasks of its context end with it.
+///
+/// # Errors
+/// When the caller has no such task, it has ended, or its agent does not respond.
+pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
+    let _open = open(a2a, caller)?;
+    let record = a2a.records.get(caller, id).await?;
+    let mut task = find(a2a, caller, &known_id(id)?, &record).await?;
+    if task.view.state().is_terminal() {
+        return Err(A2aError::not_cancelable("the task has ended").into());
+    }
+    if !task.is_followed() {
+        let message = "the agent has not received the message of the task yet; try again";
+        return Err(A2aError::not_cancelable(message).into());
+    }
+    let cancel = UserMessage::cancelling(caller.session(&record.context));
+    // The final reply comes to the message of the task.
+    let sent = a2a.parts.client.send(&caller.agent, &cancel).await;
+    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    audit(&caller.identity, AuditAction::Cancel, id, outcome);
+    sent.map_err(A2aError::from)?;
+    let ended = timeout(CANCEL_TIMEOUT, task.until(|view| view.state().is_terminal())).await;
+    // Without its end, the task is returned as it is.
+    if let Ok(ended) = ended {
+        ended?;
+    }
+    Ok(task.view.to_json())
+}
+
+/// Counts an open response of the caller.
+fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
+    let open = a2a.open.admit(caller.subject(), MAX_OPEN, usize::MAX);
+    open.map_err(|_| A2aError::overloaded())
+}
+
+/// Returns the id of a recorded task.
+fn known_id(id: &str) -> Result<MessageId, A2aError> {
+    MessageId::new(id).map_err(|_| A2aError::unknown_task())
+}
+
+/// Sends a message, unless it was sent before, and follows its task.
+async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<FollowedTask, Failure> {
+    a2a.guard.count_message(&caller.identity).map_err(Failure::Refused)?;
+    if let Some(task) = &message.task {
+        return Ok(decide(a2a, caller, task, &message).await?);
+    }
+    let task = caller.task(&message.id);
+    let NewMessage { id, context, text, media, .. } = message;
+    let context = context.unwrap_or_else(|| caller.new_context(&id));
+    let media_json = serde_json::to_vec(&media).unwrap_or_default();
+    let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
+    let new = Record { digest, context, created_ms: now_ms(), end: None };
+    let (record, is_new) = a2a.records.begin(caller, &task, new).await?;
+    if record.end.is_some() {
+        return Ok(find(a2a, caller, &task, &record).await?);
+    }
+    let mut message = UserMessage::new(caller.session(&record.context), text);
+    message.media = media;
+    let sent = a2a.tasks.send(caller, &task, &record, message).await;
+    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    audit(&caller.identity, AuditAction::Message, task.as_str(), outcome);
+    let follower = sent?;
+    let repeated = if is_new { "false" } else { "true" };
+    counter!("rockbot_gateway_turns_total", "face" => "a2a", "repeated" => repeated).increment(1);
+    Ok(FollowedTask::new(TaskView::new(task, record.context), follower))
+}
+
+/// Decides on an approval request of a task.
+async fn decide(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &str,
+    message: &NewMessage,
+) -> Result<FollowedTask, A2aError> {
+    let record = a2a.records.get(caller, id).await?;
+    if message.context.as_ref().is_some_and(|context| *context != record.context) {
+        return Err(A2aError::invalid("message.contextId is not that of the task; leave it out"));
+    }
+    let mut task = find(a2a, caller, &known_id(id)?, &record).await?;
+    // The agent repeats open requests to a process that follows the task from now on.
+    if let Ok(reached) = timeout(REQUEST_TIMEOUT, task.until(TaskView::is_interrupted)).await {
+        reached?;
+    }
+    if task.view.state().is_terminal() {
+        let message = "the task has ended; send a message with its contextId and without a taskId";
+        return Err(A2aError::unsupported(message));
+    }
+    if task.view.state() != TaskState::InputRequired {
+        return Err(A2aError::unsupported(
+            "the task waits for no decision; to add to its turn, send a message with its contextId and without \
+             a taskId",
+        ));
+    }
+    let (decision, parsed) = message.decision()?;
+    let approval = task.view.approval(&decision.approval_id).ok_or_else(|| {
+        A2aError::invalid("the task has no open approval request of this approvalId")
+    })?;
+    if approval.call_hash != decision.call_hash {
+        let message = "callHash is not that of the approval request; show the request again";
+        return Err(A2aError::invalid(message));
+    }
+    let answer = ApprovalAnswer {
+        session_id: caller.session(&record.context),
+        approval_id: approval.id.clone(),
+        call_hash: decision.call_hash.clone(),
+        decision: parsed,
+        reason: None,
+    };
+    let sent = a2a.parts.client.answer_approval(&caller.agent, &answer).await;
+    let outcome = if sent.is_ok() { decision.name() } else { "not sent" };
+    audit(&caller.identity, AuditAction::Approval, answer.approval_id.as_str(), outcome);
+    sent?;
+    let closed = task.until(|view| view.approval(&decision.approval_id).is_none());
+    match timeout(ANSWER_TIMEOUT, closed).await {
+        Ok(closed) => closed?,
+        Err(_) => {
+            let message =
+                "the agent did not confirm the decision in time; send GetTask for the state";
+            return Err(A2aError::internal(message));
+        }
+    }
+    Ok(task)
+}
+
+/// Returns a recorded task as its agent has it.
+async fn find(
+    a2a: &A2a,
+    caller: &Caller,
+    task: &MessageId,
+    record: &Record,
+) -> Result<FollowedTask, A2aError> {
+    let view = TaskView::new(task.clone(), record.context.clone());
+    let end = match &record.end {
+        Some(end) if end.state != TaskState::Completed => {
+            return Ok(FollowedTask::without_replies(view.ended(end.clone())));
+        }
+        end => end.clone(),
+    };
+    let Some(Found { follower, is_answered }) = a2a.tasks.find(caller, task, record).await? else {
+        return Ok(FollowedTask::without_replies(missing(view, record, end)));
+    };
+    let mut task = FollowedTask::new(view.begun(), follower);
+    task.catch_up()?;
+    if is_answered || end.is_some() {
+        let ended = task.until(|view| view.state().is_terminal());
+        match timeout(ANSWER_TIMEOUT, ended).await {
+            Ok(ended) => ended?,
+            Err(_) => {
+                let message = "the agent did not repeat the answer in time; try again";
+                return Err(A2aError::internal(message));
+            }
+        }
+    }
+    if let Some(TaskEnd { at_ms, .. }) = end {
+        task.view.set_ended_ms(at_ms);
+    }
+    Ok(task)
+}
+
+/// Returns a task whose message its agent does not have.
+fn missing(view: TaskView, record: &Record, end: Option<TaskEnd>) -> TaskView {
+    let detail = |text: &str| Some(text.to_owned());
+    match end {
+        Some(end) => {
+            let detail = detail("the agent no longer has the answer");
+            view.ended(TaskEnd { detail, ..end })
+        }
+        None if now_ms().saturating_sub(record.created_ms) < LOST_AFTER_MS => view,
+        None => view.ended(TaskEnd {
+            state: TaskState::Rejected,
+            at_ms: record.created_ms,
+            detail: detail("the agent has no record of the message; send it with a new messageId"),
+        }),
+    }
+}

@@ -1,0 +1,114 @@
+//! The tasks of the last days in the gateway's store. What was said is in the store of the agent.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_contracts::MessageId;
+use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::{caller::Caller, error::A2aError, state::TaskEnd};
+
+/// Time for which a task and its message are recognized.
+const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Time limit for the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest detail of an end, in bytes.
+const MAX_DETAIL_BYTES: usize = 1024;
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record {
+    /// Digest of the message's content.
+    pub(super) digest: String,
+    pub(super) context: String,
+    pub(super) created_ms: u64,
+    /// Absent until a gateway has seen the end.
+    #[serde(default)]
+    pub(super) end: Option<TaskEnd>,
+}
+
+/// The recorded tasks. Clones share the store.
+#[derive(Debug, Clone)]
+pub(super) struct Records(Arc<DocumentStore<Record>>);
+
+impl Records {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self(Arc::new(DocumentStore::new(store, ["gateway", "a2a-tasks"])))
+    }
+
+    /// Records a new task, and returns it; the recorded one, if there is one. The flag is set for a new one.
+    ///
+    /// # Errors
+    /// When its message was sent with another content, or the store does not respond.
+    pub(super) async fn begin(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        new: Record,
+    ) -> Result<(Record, bool), A2aError> {
+        let name = [caller.record(task.as_str())];
+        let put = self.0.put(&name, &new, Some(TTL), Expected::Absent);
+        match within_limit(put).await? {
+            PutOutcome::Done(_) => Ok((new, true)),
+            PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
+                Ok((found.value, false))
+            }
+            PutOutcome::Conflict(Some(_)) => Err(A2aError::invalid(
+                "the messageId was used for another message; use a new one for each message",
+            )),
+            PutOutcome::Conflict(None) => Err(A2aError::store()),
+        }
+    }
+
+    /// Returns a task of the caller.
+    ///
+    /// # Errors
+    /// When the caller has no such task, or the store does not respond.
+    pub(super) async fn get(&self, caller: &Caller, task: &str) -> Result<Record, A2aError> {
+        let found = within_limit(self.0.get(&[caller.record(task)])).await?;
+        found.map(|found| found.value).ok_or_else(A2aError::unknown_task)
+    }
+
+    /// Records the end of a task, unless one is recorded. Without it, the agent is queried for it.
+    pub(super) async fn end(&self, caller: &Caller, task: &MessageId, mut end: TaskEnd) {
+        if let Some(detail) = &mut end.detail {
+            detail.truncate(detail.floor_char_boundary(MAX_DETAIL_BYTES));
+        }
+        let name = caller.record(task.as_str());
+        let write = async {
+            let Some(Document { value, version, .. }) = self.0.get(&[&name]).await? else {
+                return Ok(());
+            };
+            if value.end.is_some() {
+                return Ok(());
+            }
+            let record = Record { end: Some(end), ..value };
+            // Another gateway that wrote it meanwhile saw the same end.
+            let written =
+                self.0.put(&[&name], &record, Some(TTL), Expected::Version(version)).await?;
+            debug!(task_id = %task, conflict = matches!(written, PutOutcome::Conflict(_)), "task ended");
+            Ok::<_, DocumentError>(())
+        };
+        match timeout(STORE_TIMEOUT, write).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(task_id = %task, %error, "end of a task not recorded"),
+            Err(_) => warn!(task_id = %task, "end of a task not recorded in time"),
+        }
+    }
+}
+
+async fn within_limit<T>(
+    operation: impl Future<Output = Result<T, DocumentError>>,
+) -> Result<T, A2aError> {
+    match timeout(STORE_TIMEOUT, operation).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            warn!(%error, "store of the tasks failed");
+            Err(A2aError::store())
+        }
+        Err(_) => Err(A2aError::store()),
+    }
+}

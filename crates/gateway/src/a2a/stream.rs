@@ -1,0 +1,90 @@
+//! Streams of a task: its present state, and its events until its end.
+
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{HeaderName, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{error::A2aError, followed_task::FollowedTask, rpc_id::RpcId};
+use crate::open_counts::OpenPermit;
+
+/// Time after which a stream without events sends a comment.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// A comment that keeps connections open, and is ignored by clients.
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// A stream of a task.
+pub(super) struct TaskStream {
+    task: FollowedTask,
+    id: RpcId,
+    ready: VecDeque<Bytes>,
+    is_done: bool,
+    _open: OpenPermit,
+}
+
+impl TaskStream {
+    /// Creates a stream that begins with the task as it is.
+    ///
+    /// # Errors
+    /// When no final reply will come.
+    pub(super) fn new(
+        mut task: FollowedTask,
+        id: RpcId,
+        open: OpenPermit,
+    ) -> Result<Self, A2aError> {
+        task.catch_up()?;
+        let is_done = task.view.state().is_terminal();
+        let first = json!({"task": task.view.to_json()});
+        let ready = VecDeque::from([event(&id.result(&first))]);
+        Ok(Self { task, id, ready, is_done, _open: open })
+    }
+
+    /// Returns the next event, or a comment after a while without one.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.is_done {
+                return None;
+            }
+            match timeout(KEEP_ALIVE_INTERVAL, self.task.next()).await {
+                Ok(Some(Ok(events))) => {
+                    self.is_done = self.task.view.state().is_terminal();
+                    self.ready.extend(events.iter().map(|result| event(&self.id.result(result))));
+                }
+                Ok(Some(Err(error))) => {
+                    self.is_done = true;
+                    self.ready.push_back(event(&self.id.error(&error)));
+                }
+                Ok(None) => self.is_done = true,
+                Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
+            }
+        }
+    }
+}
+
+impl IntoResponse for TaskStream {
+    fn into_response(self) -> Response {
+        let events = stream::unfold(self, async |mut stream| {
+            let event = stream.next().await?;
+            Some((Ok::<_, Infallible>(event), stream))
+        });
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        ];
+        (headers, Body::from_stream(events)).into_response()
+    }
+}
+
+fn event(response: &Value) -> Bytes {
+    Bytes::from(format!("data: {response}\n\n"))
+}
