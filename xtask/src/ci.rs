@@ -196,15 +196,20 @@ fn compose_if(wanted: bool, built: &Built) -> Result<()> {
     if wanted { compose::run_programs(&built.programs) } else { Ok(()) }
 }
 
-/// Runs the test runner, forwards its standard error, and returns its summary line.
+/// Runs the test runner, forwards its standard error, and returns its summary line. An error has the lines from
+/// the summary on, which name the failed tests.
 fn with_summary(command: &mut Command) -> Result<String> {
-    let mut summary = String::new();
-    process::run_lines(command, |line| {
-        if line.trim_start().starts_with("Summary") {
-            line.trim_end().clone_into(&mut summary);
+    let mut end = Vec::new();
+    let outcome = process::run_lines(command, |line| {
+        if !end.is_empty() || line.trim_start().starts_with("Summary") {
+            end.push(line.trim_end().to_owned());
         }
-    })?;
-    Ok(summary)
+    });
+    match outcome {
+        Ok(()) => Ok(end.into_iter().next().unwrap_or_default()),
+        Err(error) if error.is::<process::Interrupted>() => Err(error),
+        Err(error) => Err(anyhow!("{error:#}\n{}", end.join("\n"))),
+    }
 }
 
 fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::broker::find_program;
 use crate::images::engine::{Build, Engine};
 use crate::images::{self, Source, stand_ins};
-use crate::{apt, console, process, workspace};
+use crate::{apt, console, process, rockbot, workspace};
 use fleet::Fleet;
 
 /// Debian's package of Docker Compose, and the name of its program.
@@ -131,7 +131,11 @@ fn run_fleet(source: &Source<'_>) -> Result<()> {
             arguments: Vec::new(),
         })?;
     }
-    let fleet = Fleet::up(&engine, &tool)?;
+    let rockbot = match source {
+        Source::Programs(folder) => folder.join("rockbot"),
+        Source::Sources { .. } => rockbot::build()?,
+    };
+    let fleet = Fleet::up(&engine, &tool, &rockbot)?;
     checks::run(&fleet).inspect_err(|_| fleet.print_logs())
 }
 

@@ -7,14 +7,14 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Writes the secrets of `deploy/compose` into `folder`. Existing passwords are kept.
-pub(crate) fn write_compose_secrets(folder: &Path) -> Result<()> {
-    write_secrets("compose", &["web"], folder)
+/// Writes the secrets of `deploy/compose` into `folder` with the program `rockbot`. Existing passwords are kept.
+pub(crate) fn write_compose_secrets(rockbot: &Path, folder: &Path) -> Result<()> {
+    write_secrets(rockbot, "compose", &["web"], folder)
 }
 
 /// Writes the secrets of the chart with these handler pools into `folder`. Existing passwords are kept.
 pub(crate) fn write_chart_secrets(pools: &[&str], folder: &Path) -> Result<()> {
-    write_secrets("kubernetes", pools, folder)
+    write_secrets(&build()?, "kubernetes", pools, folder)
 }
 
 /// Builds the program and returns its path.
@@ -25,8 +25,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     workspace::program("rockbot")
 }
 
-fn write_secrets(layout: &str, pools: &[&str], folder: &Path) -> Result<()> {
-    let mut command = Command::new(build()?);
+fn write_secrets(rockbot: &Path, layout: &str, pools: &[&str], folder: &Path) -> Result<()> {
+    let mut command = Command::new(rockbot);
     command.args(["admin", "secrets", "--agent", "assistant", "--layout", layout]);
     command.args(pools.iter().flat_map(|pool| ["--pool", pool]));
     process::run(command.arg("--out").arg(folder))

@@ -5,7 +5,7 @@ are lines of a file. No code of a package runs. Exits with 0 if the set is compl
 can't be installed, and with 4 if the volume or the installer can't be used; the termination message has
 the cause.
 """
-import errno, os, shutil, subprocess, sys, tempfile, time
+import errno, os, shutil, subprocess, sys, tempfile, time, urllib.parse
 
 ROOT, LIST, TERMINATION_LOG = "/packages", "/rockbot/requirements.txt", "/dev/termination-log"
 UNFINISHED, MAX_MESSAGE = "unfinished-", 2000
@@ -66,6 +66,10 @@ def install(folder):
     command = [sys.executable, "-I", "-m", "pip", "install", "--only-binary=:all:", "--no-input"]
     command += ["--disable-pip-version-check", "--no-color", "--quiet", "--no-cache-dir"]
     command += ["--index-url", INDEX, "--target", folder + "/set", "--requirement", LIST]
+    address = urllib.parse.urlsplit(INDEX)
+    if address.scheme == "http":
+        # pip ignores an index without TLS on another machine unless it is named. The operator chose this one.
+        command += ["--trusted-host", address.netloc.rpartition("@")[2]]
     # Archives are unpacked on the volume: /tmp is small.
     environment = {**os.environ, "TMPDIR": folder}
     try:

@@ -1,4 +1,4 @@
-//! Additions of the checks to the fleet: a setting in a file of `config`, and a package index with one package.
+//! Additions of the checks to the fleet: settings in a file of `config`, and a package index with one package.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,6 +13,8 @@ use crate::{images, process, workspace};
 
 /// The name that the file of the tool handler gives to it.
 pub(super) const INSTANCE: &str = "named-by-its-file";
+/// The largest result of the tool handler that is not stored: less than what `bash` prints at most.
+const MAX_RESULT_BYTES: u32 = 65_536;
 /// The package. Its module has the constant `VALUE`.
 pub(super) const PACKAGE: &str = "rockbot-compose-check";
 /// The URL of the index for the service `package-index`.
@@ -28,6 +30,7 @@ pub(super) fn write(target: &Path) -> Result<PathBuf> {
     }
     let mut settings = OpenOptions::new().append(true).open(config.join("tool-handler.toml"))?;
     writeln!(settings, "[service]\ninstance = \"{INSTANCE}\"")?;
+    writeln!(settings, "[handler]\nmax_result_bytes = {MAX_RESULT_BYTES}")?;
     let index = target.join("index");
     fs::create_dir(&index)?;
     let mut python = Command::new("python3");

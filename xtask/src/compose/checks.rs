@@ -177,9 +177,9 @@ fn settings_file(fleet: &Fleet<'_>) -> Result<()> {
 }
 
 fn large_result(fleet: &Fleet<'_>) -> Result<()> {
-    let output = fleet.rockbot(&["tools", "call", "bash", "{\"command\":\"seq 200000\"}"])?;
-    for expected in ["\"handle\":\"out-", "\"lines\":200000"] {
-        ensure!(output.contains(expected), "no {expected} in:\n{output}");
+    let output = fleet.rockbot(&["tools", "call", "bash", "{\"command\":\"seq 40000\"}"])?;
+    for expected in ["\"handle\":\"out-", "\"lines\":40000"] {
+        ensure!(output.contains(expected), "no {expected} in:\n{}", start(&output));
     }
     Ok(())
 }
@@ -272,6 +272,11 @@ fn scraped(fleet: &Fleet<'_>) -> Result<()> {
         ensure!(result.contains(EXPECTED), "Prometheus returns {result}");
         Ok(())
     })
+}
+
+/// Returns the first lines of an output that may be long.
+fn start(output: &str) -> String {
+    output.lines().take(20).collect::<Vec<_>>().join("\n")
 }
 
 /// Repeats `check` until it succeeds or the time is over.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use super::{Tool, additions, folder};
 use crate::broker::{free_port, wait_before_poll};
 use crate::images::engine::Engine;
-use crate::{console, process, rockbot};
+use crate::rockbot::write_compose_secrets;
+use crate::{console, process};
 
 const PROJECT: &str = "rockbot-check";
 /// A key of the service `web-handler`, which no other one may read.
@@ -36,11 +37,12 @@ pub(super) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts a fleet with new secrets, and returns when every container is healthy.
-    pub(super) fn up(engine: &'a Engine, tool: &'a Tool) -> Result<Self> {
+    /// Starts a fleet with new secrets, which the program `rockbot` writes, and returns when every container is
+    /// healthy.
+    pub(super) fn up(engine: &'a Engine, tool: &'a Tool, rockbot: &Path) -> Result<Self> {
         let files = tempfile::Builder::new().prefix("rockbot-compose-").tempdir()?;
         let secrets = files.path().join("secrets");
-        rockbot::write_compose_secrets(&secrets)?;
+        write_compose_secrets(rockbot, &secrets)?;
         fs::write(secrets.join("github-token"), GITHUB_TOKEN)?;
         let example = fs::read_to_string(folder().join(".env.example"))?;
         let environment = format!(

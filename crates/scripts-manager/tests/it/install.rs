@@ -10,20 +10,25 @@ use std::{
 };
 
 const INSTALL: &str = include_str!("../../src/install.py");
-/// Serves the files of its working folder, with a wheel of the package `demo`.
-const INDEX: &str = "
-import http.server, zipfile
-with zipfile.ZipFile('demo-1.0-py3-none-any.whl', 'w') as wheel:
+/// Serves the files of its working folder, an index with a wheel of the package `demo`. Its arguments are the
+/// address and the port; it prints the port.
+pub(crate) const INDEX: &str = "
+import http.server, os, sys, zipfile
+NAME = 'demo-1.0-py3-none-any.whl'
+os.makedirs('simple/demo')
+with open('simple/demo/index.html', 'w') as page:
+    page.write('<a href=\"../../%s\">%s</a>' % (NAME, NAME))
+with zipfile.ZipFile(NAME, 'w') as wheel:
     wheel.writestr('demo.py', 'VALUE = 42\\n')
     info = 'demo-1.0.dist-info/'
     wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: demo\\nVersion: 1.0\\n')
     wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
     wheel.writestr(info + 'RECORD', '')
-server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
+address = (sys.argv[1], int(sys.argv[2]))
+server = http.server.ThreadingHTTPServer(address, http.server.SimpleHTTPRequestHandler)
 print(server.server_port, flush=True)
 server.serve_forever()
 ";
-const LIST: &str = "<a href=\"../../demo-1.0-py3-none-any.whl\">demo-1.0-py3-none-any.whl</a>";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A folder for sets, and an index. The index is stopped when this is dropped.
@@ -36,12 +41,11 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["packages", "index/simple/demo"] {
+        for name in ["packages", "index"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        fs::write(folder.path().join("index/simple/demo/index.html"), LIST).unwrap();
         let mut command = Command::new("python3");
-        command.args(["-c", INDEX]).current_dir(folder.path().join("index"));
+        command.args(["-c", INDEX, "127.0.0.1", "0"]).current_dir(folder.path().join("index"));
         let mut index = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut port = String::new();
         BufReader::new(index.stdout.take().unwrap()).read_line(&mut port).unwrap();

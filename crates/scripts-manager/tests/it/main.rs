@@ -10,6 +10,7 @@ mod install;
 mod manifests;
 mod outcomes;
 mod overhead;
+mod packages;
 mod process;
 mod retries;
 mod service;

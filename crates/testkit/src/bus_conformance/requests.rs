@@ -31,6 +31,17 @@ fn requester(fixture: &BusFixture, instance: &str) -> Arc<Requester> {
     Arc::new(Requester::new(fixture.local.clone(), reply_address("caller", instance)))
 }
 
+/// Creates a requester whose first request was answered: its reply queue exists, which a short timeout need not
+/// include.
+async fn subscribed_requester(fixture: &BusFixture, consumer: &mut Consumer) -> Arc<Requester> {
+    let requester = requester(fixture, "one");
+    let pending = send(&requester, request("r0"));
+    let (to, id) = receive_request(consumer).await;
+    reply(fixture, &to, &id, "yes").await;
+    reply_text(pending).await;
+    requester
+}
+
 /// Acks the next request and returns its reply-to and correlation id.
 async fn receive_request(consumer: &mut Consumer) -> (RoutingKey, String) {
     let delivery = next_delivery(consumer).await;
@@ -134,8 +145,8 @@ pub async fn unroutable_request_fails_at_once(fixture: BusFixture) {
 
 /// The wait for a reply is bounded.
 pub async fn request_without_reply_times_out(fixture: BusFixture) {
-    let _consumer = fixture.consume(work_queue("requests"), 1).await;
-    let requester = requester(&fixture, "one");
+    let mut consumer = fixture.consume(work_queue("requests"), 1).await;
+    let requester = subscribed_requester(&fixture, &mut consumer).await;
     let request = Request { timeout: Duration::from_millis(300), ..request("r1") };
     let error = requester.request(request).await.expect_err("no reply");
     assert!(matches!(error, RequestError::TimedOut { .. }), "{error}");
@@ -145,7 +156,7 @@ pub async fn request_without_reply_times_out(fixture: BusFixture) {
 /// A reply after the timeout only increments a counter.
 pub async fn late_reply_is_dropped_and_counted(fixture: BusFixture) {
     let mut consumer = fixture.consume(work_queue("requests"), 1).await;
-    let requester = requester(&fixture, "one");
+    let requester = subscribed_requester(&fixture, &mut consumer).await;
     let first = Request { timeout: Duration::from_millis(500), ..request("r1") };
     let pending = send(&requester, first);
     let (to, id) = receive_request(&mut consumer).await;
