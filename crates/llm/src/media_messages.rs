@@ -31,6 +31,26 @@ pub(crate) fn arrange_media(
     arranged(chosen)
 }
 
+/// Replaces all images and recordings by notes, after the server rejected a request with them.
+pub(crate) fn leave_out_media(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+    let note =
+        |media: &Media| Err(media.left_out_note("the model server rejected the request with it"));
+    let steps = messages.into_iter().map(|message| match message {
+        ChatMessage::Media(media) => Step::Media(media.iter().map(note).collect()),
+        other => Step::Message(other),
+    });
+    arranged(steps.collect())
+}
+
+/// Returns the images and recordings in their order.
+pub(crate) fn media_in(messages: &[ChatMessage]) -> impl Iterator<Item = &Media> {
+    let media = messages.iter().filter_map(|message| match message {
+        ChatMessage::Media(media) => Some(media),
+        _ => None,
+    });
+    media.flatten()
+}
+
 enum Step {
     Message(ChatMessage),
     /// Each item that is kept, or the note for one that is not.

@@ -139,14 +139,16 @@ impl Bridge {
     }
 
     /// Applies a servers file: starts new servers, stops removed ones, restarts changed ones, and leaves
-    /// the others alone. Servers that were added at run time stay, unless the file takes their name.
+    /// the others alone. What the file says of calls (`toolTimeout`, `traceMCP` and the limits of queues)
+    /// applies to the next ones without a restart. Servers that were added at run time stay, unless the file takes their name.
     pub async fn apply(&self, file: ServersFile) {
         let queues = &self.context.queues;
         for problem in file.queue_problems(|name| queues.is_configured(name)) {
             warn!(problem, "servers file has an invalid queue");
         }
-        let ServersFile { servers: mut wanted, queues: in_file, errors, mut invalid, warnings } =
-            file;
+        let ServersFile {
+            servers: mut wanted, queues: in_file, errors, mut invalid, warnings, ..
+        } = file;
         for warning in &warnings {
             warn!(warning, "servers file entry has parts without effect");
         }
@@ -168,14 +170,13 @@ impl Bridge {
             let mut servers = self.write();
             servers.retain(|name, entry| {
                 let keep = match wanted.get(name) {
-                    Some(config) => {
-                        entry.server.config() == config
-                            && entry.server.has_current_queue(queues)
-                            && !entry.added
-                    }
+                    Some(config) => entry.server.config() == config && !entry.added,
                     None => entry.added,
                 };
-                if !keep {
+                if keep {
+                    let config = wanted.get(name).unwrap_or(entry.server.config());
+                    entry.server.set_call_settings(config);
+                } else {
                     removed.push(entry.server.clone());
                 }
                 keep

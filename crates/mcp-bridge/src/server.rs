@@ -35,7 +35,7 @@ use crate::{
     status::ServerStatus,
     summary,
     telemetry::ServerMetrics,
-    tool_caller::ToolCaller,
+    tool_caller::{CallSettings, ToolCaller},
     trace::RequestTrace,
     transport::FailureClass,
 };
@@ -83,9 +83,9 @@ impl Server {
         let era = Era::configured(&config);
         let config = Arc::new(config);
         let (sender, state) = watch::channel(ServerState::Connecting { failures: 0, reason: None });
-        let policy = policy(&config, &context.queues);
+        let settings = call_settings(&config, &context.queues);
         let tokens = context.dial.tokens(&config);
-        let caller = ToolCaller::new(config, state, policy);
+        let caller = ToolCaller::new(config, state, settings);
         let stop = CancellationToken::new();
         let task = ConnectionTask {
             caller: caller.clone(),
@@ -125,13 +125,9 @@ impl Server {
         &self.caller
     }
 
-    /// Returns whether its calls wait in the queue that has the configured name now.
-    pub(crate) fn has_current_queue(&self, queues: &BridgeQueues) -> bool {
-        let current = self.config().queue.as_ref().and_then(|name| queues.get(name));
-        match (self.caller.policy().queue, current) {
-            (Some(used), Some(current)) => Arc::ptr_eq(&used, &current),
-            (used, current) => used.is_none() && current.is_none(),
-        }
+    /// Applies what a configuration and the queues say of calls to the next ones.
+    pub(crate) fn set_call_settings(&self, config: &ServerConfig) {
+        self.caller.set_settings(call_settings(config, &self.context.queues));
     }
 
     /// Closes the session and stops the task, within twice [`CLOSE_TIMEOUT`].
@@ -157,14 +153,15 @@ impl Drop for Server {
     }
 }
 
-/// Returns the call policy from the configuration of a server.
-fn policy(config: &ServerConfig, queues: &BridgeQueues) -> CallPolicy {
-    CallPolicy {
+/// Returns the settings of calls from the configuration of a server.
+fn call_settings(config: &ServerConfig, queues: &BridgeQueues) -> CallSettings {
+    let policy = CallPolicy {
         cache: config.cache,
         queue: config.queue.as_ref().and_then(|queue| queues.get(queue)),
         timeout: config.tool_timeout,
         ..CallPolicy::default()
-    }
+    };
+    CallSettings { policy, trace: config.trace }
 }
 
 /// Returns the reason why a server is not connected, with the remedy.
@@ -305,7 +302,7 @@ impl ConnectionTask {
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
         let dial = &self.context.dial;
-        let trace = RequestTrace::start(&config, "connect");
+        let trace = RequestTrace::start(&self.caller, "connect");
         let opened = connect::open(&config, self.era, dial, self.tokens.as_ref()).await;
         trace.ended(opened.is_ok());
         drop(permit);
@@ -498,7 +495,7 @@ impl ConnectionTask {
 
     async fn refresh_tools(&self, session: Arc<dyn ServerSession>) -> Result<(), String> {
         let config = self.caller.config();
-        let trace = RequestTrace::start(config, "tools/list");
+        let trace = RequestTrace::start(&self.caller, "tools/list");
         let listed = session.list(config).await;
         trace.ended(listed.is_ok());
         let definitions = listed?;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use parking_lot::RwLock;
 use rockbot_contracts::Executed;
 use rockbot_tools::{CallPolicy, ToolContext, ToolFailure, ToolResult};
 use serde_json::Value;
@@ -23,12 +24,19 @@ pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for a call that waits for the session after an expired one.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Settings of calls, which may change while the server runs.
+pub(crate) struct CallSettings {
+    pub(crate) policy: CallPolicy,
+    /// Whether requests are logged.
+    pub(crate) trace: bool,
+}
+
 /// Calls tools of a server in its current session.
 #[derive(Clone)]
 pub(crate) struct ToolCaller {
     config: Arc<ServerConfig>,
     state: watch::Receiver<ServerState>,
-    policy: CallPolicy,
+    settings: Arc<RwLock<CallSettings>>,
 }
 
 impl ToolCaller {
@@ -36,9 +44,19 @@ impl ToolCaller {
     pub(crate) fn new(
         config: Arc<ServerConfig>,
         state: watch::Receiver<ServerState>,
-        policy: CallPolicy,
+        settings: CallSettings,
     ) -> Self {
-        Self { config, state, policy }
+        Self { config, state, settings: Arc::new(RwLock::new(settings)) }
+    }
+
+    /// Replaces the settings of this caller and its clones, for the next calls.
+    pub(crate) fn set_settings(&self, settings: CallSettings) {
+        *self.settings.write() = settings;
+    }
+
+    /// Returns whether requests are logged.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.settings.read().trace
     }
 
     /// Returns the configuration of the server.
@@ -53,7 +71,7 @@ impl ToolCaller {
 
     /// Returns the policy for calls of the server's tools.
     pub(crate) fn policy(&self) -> CallPolicy {
-        self.policy.clone()
+        self.settings.read().policy.clone()
     }
 
     /// Calls a tool by its name on the server.
@@ -95,9 +113,9 @@ impl ToolCaller {
         let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
-        let trace = RequestTrace::start(&self.config, "tools/call");
+        let trace = RequestTrace::start(self, "tools/call");
         let outcome = active.session.call(definition, arguments, call, idle).await;
-        let sent = if self.config.trace { arguments.to_string().len() } else { 0 };
+        let sent = if trace.is_enabled() { arguments.to_string().len() } else { 0 };
         trace.call_ended(tool, sent, &outcome);
         let result = outcome.map_err(CallError::without_hidden_text)?.without_hidden_text();
         let treatment = self.config.output_violations;

@@ -5,21 +5,26 @@ use rockbot_tools::ToolResult;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::{call_error::CallError, config::ServerConfig};
+use crate::{call_error::CallError, tool_caller::ToolCaller};
 
 /// The longest tool name in a log line, in characters.
 const MAX_NAME_CHARS: usize = 128;
 
 /// A request to a server, which is logged when it ends. Without `traceMCP`, nothing is.
 pub(crate) struct RequestTrace<'a> {
-    server: &'a ServerConfig,
+    caller: &'a ToolCaller,
+    is_enabled: bool,
     method: &'static str,
     started: Instant,
 }
 
 impl<'a> RequestTrace<'a> {
-    pub(crate) fn start(server: &'a ServerConfig, method: &'static str) -> Self {
-        Self { server, method, started: Instant::now() }
+    pub(crate) fn start(caller: &'a ToolCaller, method: &'static str) -> Self {
+        Self { caller, is_enabled: caller.is_traced(), method, started: Instant::now() }
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.is_enabled
     }
 
     /// Logs the end of the call of a tool, with the sizes of its arguments and of its result.
@@ -29,7 +34,7 @@ impl<'a> RequestTrace<'a> {
         sent_bytes: usize,
         outcome: &Result<ToolResult, CallError>,
     ) {
-        if !self.server.trace {
+        if !self.is_enabled {
             return;
         }
         let code;
@@ -43,7 +48,8 @@ impl<'a> RequestTrace<'a> {
                 (code.as_str(), 0)
             }
         };
-        let (server, method, elapsed_ms) = (&self.server.name, self.method, self.elapsed_ms());
+        let (server, method, elapsed_ms) =
+            (&self.caller.config().name, self.method, self.elapsed_ms());
         let tool = plain(tool, MAX_NAME_CHARS);
         info!(%server, method, tool, status, sent_bytes, received_bytes, elapsed_ms,
             "MCP request finished");
@@ -51,9 +57,10 @@ impl<'a> RequestTrace<'a> {
 
     /// Logs the end of another request.
     pub(crate) fn ended(self, is_ok: bool) {
-        if self.server.trace {
+        if self.is_enabled {
             let status = if is_ok { "ok" } else { "failed" };
-            let (server, method, elapsed_ms) = (&self.server.name, self.method, self.elapsed_ms());
+            let (server, method, elapsed_ms) =
+                (&self.caller.config().name, self.method, self.elapsed_ms());
             info!(%server, method, status, elapsed_ms, "MCP request finished");
         }
     }

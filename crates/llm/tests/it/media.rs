@@ -95,3 +95,27 @@ async fn media_joins_results_in_texts() {
     assert!(text.contains("result 1") && text.contains("reads no audio"), "{text}");
     assert_eq!(last["content"][1], image());
 }
+
+#[tokio::test]
+async fn rejected_media_is_left_out() {
+    let rejected = || CannedResponse::status(400, "unsupported image");
+    let responses = [rejected(), CannedResponse::events(&[]), CannedResponse::events(&[])];
+    let server = Server::start(responses.into_iter().chain([rejected(), rejected()])).await;
+    let capabilities = ModelCapabilities::for_model("gpt-4o");
+    let model = AdaptedModel::new(Arc::new(server.model()), "gpt-4o", capabilities);
+    answer(&model, conversation()).await.unwrap();
+    // The same images are not tried again.
+    answer(&model, conversation()).await.unwrap();
+    let with_images: Vec<_> =
+        server.requests().iter().map(|request| request.body.to_string().contains(PNG)).collect();
+    assert_eq!(with_images, [true, false, false]);
+    let note = server.requests()[1].body["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(note.contains("[left out: image/png of 8 bytes; the model server rejected"), "{note}");
+
+    // A request that is rejected for another reason.
+    let mut other = conversation();
+    other.messages.push(ChatMessage::Media(vec![media(PNG)]));
+    let error = answer(&model, other).await.unwrap_err();
+    assert!(error.to_string().contains("unsupported image"), "{error}");
+    assert_eq!(server.requests().len(), 5);
+}

@@ -24,6 +24,8 @@ pub struct ServersFile {
     pub servers: BTreeMap<String, ServerConfig>,
     /// Queues that the servers can share.
     pub queues: BTreeMap<String, QueueConfig>,
+    /// The errors of the other queues, by their names.
+    pub(crate) invalid_queues: BTreeMap<String, String>,
     /// Errors of the others.
     pub errors: Vec<String>,
     /// The servers that are skipped because of an error.
@@ -107,6 +109,9 @@ impl ServersFile {
             let is_known = self.queues.contains_key(queue) || is_configured(queue);
             (!is_known).then(|| {
                 let server = &server.name;
+                if let Some(error) = self.invalid_queues.get(queue) {
+                    return format!("server {server:?}: queue {queue:?} is invalid: {error}");
+                }
                 format!(
                     "server {server:?}: queue {queue:?} is unknown; define it in \"queues\" of this \
                      file or in [handler.queues]"
@@ -127,7 +132,10 @@ impl ServersFile {
                             Ok(queue) => {
                                 self.queues.insert(name, queue);
                             }
-                            Err(error) => self.errors.push(format!("queue {name:?}: {error}")),
+                            Err(error) => {
+                                self.errors.push(format!("queue {name:?}: {error}"));
+                                self.invalid_queues.insert(name, error.to_string());
+                            }
                         }
                     }
                 }),

@@ -409,7 +409,8 @@ impl ServerConfig {
     }
 }
 
-/// Secrets do not implement `PartialEq`; detecting changes of the file needs a comparison.
+/// Secrets do not implement `PartialEq`; detecting changes of the file needs a comparison. `tool_timeout` and
+/// `trace` are those of the whole file: a change of them applies to the next call, and restarts no server.
 impl PartialEq for ServerConfig {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -420,9 +421,7 @@ impl PartialEq for ServerConfig {
             && self.queue == other.queue
             && self.cache == other.cache
             && self.request_timeout == other.request_timeout
-            && self.tool_timeout == other.tool_timeout
             && self.exposure == other.exposure
-            && self.trace == other.trace
             && self.required == other.required
             && self.protocol == other.protocol
             && self.resources == other.resources

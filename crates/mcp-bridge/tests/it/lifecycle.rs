@@ -5,9 +5,10 @@ use std::time::Duration;
 use rockbot_contracts::mcp::{
     McpManageErrorCode, McpRegisterServerRequest, McpServerDetailsRequest,
 };
-use rockbot_mcp_bridge::{Bridge, BridgeOptions, RegistrationPolicy};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, RegistrationPolicy, ServersFile};
 use rockbot_testkit::fixture::{TEST_TIMEOUT, wait_until, within_timeout};
 use rockbot_tool_rpc::mcp::McpGateway;
+use rockbot_tools::ToolFailure;
 use serde_json::json;
 
 use crate::fixture::{bridge, call, call_text, misbehaving_server, servers_file};
@@ -36,6 +37,31 @@ async fn only_changed_servers_are_restarted() {
     let (kept, new) = (pid("kept").await, pid("new").await);
     bridge.apply(servers_file(&json!({"Kept": server, "new": server}))).await;
     assert_eq!((pid("kept").await, pid("new").await), (kept, new));
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn settings_of_calls_apply_without_a_restart() {
+    let mut server = misbehaving_server();
+    server["queue"] = json!("few");
+    let file = |timeout: &str, running: u32| {
+        let text = json!({
+            "mcpServers": {"one": server},
+            "queues": {"few": {"concurrency": running}},
+            "toolTimeout": timeout,
+            "traceMCP": running > 1,
+        });
+        ServersFile::parse(text.to_string().as_bytes(), |_| None).unwrap()
+    };
+    let bridge = Bridge::new(BridgeOptions::default());
+    bridge.apply(file("1m", 1)).await;
+    bridge.wait_until_settled(TEST_TIMEOUT).await;
+    let before = call_text(&bridge, "one", "pid", json!({})).await;
+    bridge.apply(file("100ms", 2)).await;
+    let error = call(&bridge, "one", "slow", json!({})).await.unwrap_err();
+    assert!(matches!(error, ToolFailure::TimedOut { .. }), "{error}");
+    bridge.apply(file("1m", 1)).await;
+    assert_eq!(call_text(&bridge, "one", "pid", json!({})).await, before);
     bridge.stop().await;
 }
 
