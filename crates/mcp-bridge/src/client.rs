@@ -13,9 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
-        ResourceUpdatedNotificationParam,
+        ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitRequestParams,
+        ElicitResult, ElicitationAction, ErrorCode, Implementation, ProgressNotificationParam,
+        ProgressToken, ProtocolVersion, ResourceUpdatedNotificationParam,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -33,6 +33,8 @@ use crate::{
     followed_resources::FollowedResources,
 };
 
+/// Method of a request for input.
+const ELICITATION: &str = "elicitation/create";
 /// The longest progress message that is forwarded, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 /// The largest number of requests for input that are open in a call. Further ones are declined.
@@ -272,6 +274,25 @@ impl ClientHandler for Client {
             result = elicitor.ask(&params) => result,
             () = withdrawn => ElicitResult::new(ElicitationAction::Cancel),
         })
+    }
+
+    /// Declines a request for input whose form cannot be read, as any that cannot be shown. An error would say
+    /// that this client knows no such requests.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != ELICITATION {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
+        }
+        if let Some((elicitor, _guard)) = self.open_request() {
+            elicitor.report_unreadable();
+        }
+        let declined = serde_json::to_value(elicitation::decline());
+        declined
+            .map(CustomResult::new)
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
     async fn on_progress(

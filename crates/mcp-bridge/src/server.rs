@@ -173,7 +173,8 @@ fn reason(config: &ServerConfig, failure: &ConnectFailure) -> String {
     if can_log_in && failure.class() == Some(FailureClass::Unauthorized) {
         format!("{failure}; log in with `rockbot mcp login {}`", config.name)
     } else {
-        failure.to_string()
+        // It may quote the program or the server.
+        config.without_secrets(&failure.to_string())
     }
 }
 

@@ -1,13 +1,16 @@
 //! `rockbot mcp add`: adds a server to the servers file.
 
-use std::{io::IsTerminal, path::PathBuf};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use rockbot_mcp_bridge::registry::{NewEntry, Registry};
 use rockbot_service::exit;
 use serde_json::{Map, Value, json};
 
 use super::servers_file::{
-    self, is_readable_by_others, read_target, servers_of, unset_variables, write,
+    self, is_readable_by_others, lock, read_target, servers_of, unset_variables, write,
 };
 use crate::{
     confirm::confirm,
@@ -45,17 +48,10 @@ pub(super) async fn run(
              --yes, or --dry-run to see the entry",
         ));
     }
-    let mut target = read_target(&into)?;
+    read_target(&into)?;
     let new = new_entry(settings, source).await?;
     let NewEntry { name, entry } = &new;
-    let servers = servers_of(&mut target)?;
-    // Names that differ by case are one server.
-    if servers.keys().any(|other| other.eq_ignore_ascii_case(name)) {
-        let (name, file) = (render::clean(name), render::path(&into));
-        return Err(Failure::usage(format!(
-            "{file} has a server {name} already; choose another name with --name"
-        )));
-    }
+    with_entry(&into, &new)?;
     let mut warnings = Vec::new();
     let unset = unset_variables(name, entry, &into, &mut warnings)
         .map_err(|problem| Failure::usage(render::clean(&problem)))?;
@@ -64,8 +60,9 @@ pub(super) async fn run(
     }
     let is_written = !dry_run && (yes || confirm(question(&into)).await?);
     if is_written {
-        servers.insert(name.clone(), Value::Object(entry.clone()));
-        write(&into, &Value::Object(target)).or_exit(exit::IO)?;
+        let _lock = lock(&into).or_exit(exit::IO)?;
+        // Another command may have changed it since.
+        write(&into, &with_entry(&into, &new)?).or_exit(exit::IO)?;
     }
     let unset: Vec<_> = unset.into_iter().collect();
     if json {
@@ -89,7 +86,22 @@ pub(super) async fn run(
     Ok(exit::OK)
 }
 
-fn question(into: &std::path::Path) -> String {
+/// Returns the content of the file with the new entry.
+fn with_entry(into: &Path, new: &NewEntry) -> Result<Value, Failure> {
+    let mut target = read_target(into)?;
+    let servers = servers_of(&mut target)?;
+    // Names that differ by case are one server.
+    if servers.keys().any(|other| other.eq_ignore_ascii_case(&new.name)) {
+        let (name, file) = (render::clean(&new.name), render::path(into));
+        return Err(Failure::usage(format!(
+            "{file} has a server {name} already; choose another name with --name"
+        )));
+    }
+    servers.insert(new.name.clone(), Value::Object(new.entry.clone()));
+    Ok(Value::Object(target))
+}
+
+fn question(into: &Path) -> String {
     format!("add it to {}? [y/N] ", render::path(into))
 }
 

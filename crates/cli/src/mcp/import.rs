@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     client_locations::known_files,
-    servers_file::{self, is_readable_by_others, read_target, servers_of, unset_variables, write},
+    servers_file::{
+        self, is_readable_by_others, lock, read_target, servers_of, unset_variables, write,
+    },
 };
 use crate::{
     failure::{Failure, OrExit, Outcome},
@@ -72,6 +74,7 @@ pub(super) fn run(
     json: bool,
 ) -> Outcome {
     let into = servers_file::target(settings, into);
+    let _lock = if dry_run { None } else { Some(lock(&into).or_exit(exit::IO)?) };
     let mut target = read_target(&into)?;
     let is_named = !files.is_empty();
     let files = if is_named { files } else { known_files() };

@@ -23,6 +23,15 @@ pub(super) fn target(settings: &Settings, into: Option<PathBuf>) -> PathBuf {
     into.or_else(|| settings.mcp.config.clone()).unwrap_or_else(|| DEFAULT_FILE.into())
 }
 
+/// Locks the folder of a servers file until the result is dropped, so that no other command changes the file
+/// between its reading and its replacement. Waits for such a command.
+pub(super) fn lock(path: &Path) -> io::Result<fs::File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = fs::File::open(folder.unwrap_or(Path::new(".")))?;
+    folder.lock()?;
+    Ok(folder)
+}
+
 /// Reads the servers file that is added to; it may be absent.
 pub(super) fn read_target(path: &Path) -> Result<Map<String, Value>, Failure> {
     let shown = render::path(path);

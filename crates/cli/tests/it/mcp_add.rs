@@ -93,3 +93,19 @@ fn options_of_a_file_register_nothing_in_a_running_fleet() {
         assert_contains(&failed.err, &["name it with --into"]);
     }
 }
+
+#[test]
+fn servers_that_are_added_at_once_are_all_written() {
+    let sandbox = Sandbox::new();
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                let name = format!("server-{number}");
+                let added = ["mcp", "add", &name, "--into", "mcp.json", "--yes", "--", "program"];
+                sandbox.check(&added, 0);
+            });
+        }
+    });
+    assert_eq!(written(&sandbox)["mcpServers"].as_object().expect("servers").len(), 12);
+}

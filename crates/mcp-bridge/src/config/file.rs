@@ -281,7 +281,7 @@ mod tests {
         );
         assert_eq!(bad.errors.len(), 4, "{:?}", bad.errors);
         let problems = bad.queue_problems(|_| false);
-        assert!(problems[0].contains(r#"queue "slow" is unknown"#), "{problems:?}");
+        assert!(problems[0].contains(r#"queue "slow" is invalid: invalid value"#), "{problems:?}");
         assert!(bad.queue_problems(|name| name == "slow").is_empty());
     }
 

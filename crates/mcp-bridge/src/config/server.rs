@@ -1,6 +1,7 @@
 //! The configuration of one server.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
@@ -9,6 +10,7 @@ use std::{
 use rockbot_contracts::{Period, mcp::McpExposure, period::optional_period_or_millis};
 use rockbot_rest::ApiEntry;
 use rockbot_service::{expand::expand, watch::read_bounded};
+use rockbot_tools::Redactor;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -54,7 +56,13 @@ pub struct ServerConfig {
     pub output_violations: OutputViolations,
     /// A caller added it at run time; otherwise the operator wrote it into the file.
     pub added_by_caller: bool,
+    /// What its entry keeps from others: values of its variables and headers, and of the variables that the
+    /// entry refers to.
+    hidden: Vec<SecretString>,
 }
+
+/// Variables that are no secrets.
+const PUBLIC_VARIABLES: [&str; 6] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "USER"];
 
 /// Protocol eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -251,7 +259,15 @@ impl RawServer {
         lookup: &impl Fn(&str) -> Option<String>,
     ) -> Result<ServerConfig, String> {
         check_name(name)?;
-        let expand_in = |text: &str| expand(text, lookup).map_err(|error| error.to_string());
+        let looked_up = RefCell::new(Vec::new());
+        let lookup = |variable: &str| {
+            let value = lookup(variable);
+            if !PUBLIC_VARIABLES.contains(&variable) {
+                looked_up.borrow_mut().extend(value.clone().map(SecretString::from));
+            }
+            value
+        };
+        let expand_in = |text: &str| expand(text, &lookup).map_err(|error| error.to_string());
         let secrets = |map: BTreeMap<String, String>| -> Result<BTreeMap<_, _>, String> {
             map.into_iter()
                 .map(|(key, value)| Ok((key, SecretString::from(expand_in(&value)?))))
@@ -310,9 +326,20 @@ impl RawServer {
             let (min, max) = TIMEOUT_RANGE.into_inner();
             return Err(format!("requestTimeoutMs is {ms}; it must be {min} to {max}"));
         }
+        let own = match &transport {
+            Transport::Stdio(program) => Some(&program.env),
+            transport => transport.remote().map(|remote| &remote.headers),
+        };
+        let own = own
+            .into_iter()
+            .flatten()
+            .filter(|(variable, _)| !PUBLIC_VARIABLES.contains(&variable.as_str()));
+        let mut hidden: Vec<_> = own.map(|(_, value)| value.clone()).collect();
+        hidden.extend(looked_up.take());
         Ok(ServerConfig {
             name: name.to_owned(),
             transport,
+            hidden,
             tools_allowed: self.tools_allowed,
             tools_denied: self.tools_denied,
             tools_read_only: self.tools_read_only,
@@ -385,7 +412,15 @@ impl ServerConfig {
             prompts: true,
             output_violations: OutputViolations::default(),
             added_by_caller: true,
+            hidden: Vec::new(),
         })
+    }
+
+    /// Returns the text without what the entry keeps from others. Values shorter than 8 bytes remain, because they
+    /// could be ordinary words.
+    pub(crate) fn without_secrets(&self, text: &str) -> String {
+        let secrets = self.hidden.iter().map(|secret| secret.expose_secret().to_owned());
+        Redactor::with_secrets(secrets).redact(text).into_owned()
     }
 
     /// Returns whether the tool may be listed and called.

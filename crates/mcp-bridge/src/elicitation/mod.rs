@@ -52,8 +52,7 @@ impl Elicitor {
         let request = match request(&self.server, params) {
             Ok(request) => request,
             Err(reason) => {
-                debug!(server = %self.server, reason, "request for input declined");
-                self.context.progress(format!("declined a request for input: {reason}"));
+                self.report_declined(reason);
                 count("refused");
                 return ElicitResult::new(ElicitationAction::Decline);
             }
@@ -67,6 +66,16 @@ impl Elicitor {
             InputAction::Cancel => "cancel",
         });
         result(response, has_content)
+    }
+
+    /// Tells the user of a request that is declined because it cannot be read.
+    pub(crate) fn report_unreadable(&self) {
+        self.report_declined("its form is not one that can be shown");
+    }
+
+    fn report_declined(&self, reason: &str) {
+        debug!(server = %self.server, reason, "request for input declined");
+        self.context.progress(format!("declined a request for input: {reason}"));
     }
 }
 

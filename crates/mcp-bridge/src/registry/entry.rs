@@ -135,20 +135,27 @@ impl Package {
     /// Returns the package with its version.
     fn reference(&self) -> Result<String, String> {
         let Self { registry_type, identifier, version, .. } = self;
-        let is_part =
-            |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '/' | '.' | '_' | '-');
         let is_oci = registry_type == "oci";
-        let is_valid = !identifier.is_empty()
-            && identifier.len() <= 256
-            && !identifier.starts_with('-')
-            && identifier.chars().all(|c| is_part(c) || is_oci && c == ':');
-        if !is_valid {
+        let is_valid = match registry_type.as_str() {
+            "oci" => is_image(identifier),
+            // A scope, or none. A name with another slash would be a folder or a repository.
+            "npm" => match identifier.strip_prefix('@').map(|scoped| scoped.split_once('/')) {
+                Some(scoped) => scoped.is_some_and(|(scope, name)| is_name(scope) && is_name(name)),
+                None => is_name(identifier),
+            },
+            _ => is_name(identifier),
+        };
+        if !is_valid || identifier.len() > 256 {
             return Err(format!("{identifier:?} is not the name of a package"));
         }
         // An image has its version in its name.
         let tagged = identifier.rsplit_once(':').filter(|_| is_oci);
         let version = tagged.map(|(_, tag)| tag).or(version.as_deref()).unwrap_or_default();
-        if !is_pinned(version) {
+        let is_exact = match registry_type.as_str() {
+            "npm" => is_pinned(version) && is_semantic(version),
+            _ => is_pinned(version),
+        };
+        if !is_exact {
             return Err(format!(
                 "package {identifier}: name a version, such as {registry_type}:{identifier}@1.2.3"
             ));
@@ -276,6 +283,28 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Returns `true` for one version; ranges and moving tags are not pinned.
+/// Returns whether a text is the name of a package without its scope: letters, digits, dots, hyphens and
+/// underscores, with a letter or digit first.
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_part)
+}
+
+/// Returns whether a text is the name of a container image, perhaps with a host, a port and a tag.
+fn is_image(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | ':' | '.' | '_' | '-');
+    text.split('/').all(|part| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(is_part)
+    })
+}
+
+/// Returns whether a version has three numbers, so that it is no range.
+fn is_semantic(version: &str) -> bool {
+    let numbers = version.split(['-', '+']).next().unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
+    numbers.split('.').count() == 3 && numbers.split('.').all(is_number)
+}
+
 fn is_pinned(version: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '!');
     version.len() <= 128
@@ -313,11 +342,30 @@ mod tests {
         assert_eq!(npm.command_line(), "npx -y @scope/server-x@1.2.3");
         let pypi = NewEntry::from_package("pypi:mcp-server-time@2026.1.1").unwrap();
         assert_eq!(pypi.command_line(), "uvx mcp-server-time@2026.1.1");
-        for unpinned in ["npm:x", "npm:x@latest", "npm:x@^1.2", "npm:@scope/x", "pypi:x@>=1"] {
+        for unpinned in [
+            "npm:x",
+            "npm:x@latest",
+            "npm:x@^1.2",
+            "npm:@scope/x",
+            "npm:x@1",
+            "npm:x@1.x",
+            "npm:x@1.2",
+            "pypi:x@>=1",
+        ] {
             let problem = NewEntry::from_package(unpinned).unwrap_err();
             assert!(problem.contains("name a version"), "{unpinned}: {problem}");
         }
-        for invalid in ["npm:-x@1", "npm:a b@1", "cargo:x@1", "npm:@1.0.0"] {
+        for invalid in [
+            "npm:-x@1.0.0",
+            "npm:a b@1.0.0",
+            "cargo:x@1",
+            "npm:@1.0.0",
+            "npm:owner/repository@1.0.0",
+            "npm:../..@1.0.0",
+            "npm:.@1.0.0",
+            "npm:@a/b/c@1.0.0",
+            "pypi:a/b@1.0",
+        ] {
             assert!(NewEntry::from_package(invalid).is_err(), "{invalid}");
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::mcp::{McpConnection, McpServerState};
-use rockbot_mcp_bridge::{Bridge, BridgeOptions};
+use rockbot_mcp_bridge::{Bridge, BridgeOptions, ServersFile};
 use rockbot_testkit::fixture::wait_until;
 use rockbot_tool_rpc::mcp::McpGateway;
 use serde_json::{Value, json};
@@ -86,6 +86,22 @@ async fn settled_server_has_its_published_state() {
         assert!(gone.reason.is_some_and(|reason| reason.contains("cannot start its program")));
         bridge.stop().await;
     }
+}
+
+#[tokio::test]
+async fn reason_has_no_secrets_of_the_entry() {
+    let text = json!({"mcpServers": {"gone": {
+        "command": "sh",
+        "args": ["-c", "echo \"own $T_OWN, argument $0\" >&2; exit 1", "--key=${T_ARG}"],
+        "env": {"T_OWN": "literal-of-the-entry"},
+    }}});
+    let lookup = |name: &str| (name == "T_ARG").then(|| "value-from-outside".to_owned());
+    let bridge = Bridge::new(BridgeOptions::default());
+    bridge.apply(ServersFile::parse(text.to_string().as_bytes(), lookup).unwrap()).await;
+    bridge.wait_until_settled(Duration::from_secs(30)).await;
+    let reason = bridge.servers().remove(0).reason.unwrap();
+    assert!(reason.contains("own [secret], argument --key=[secret]"), "{reason}");
+    bridge.stop().await;
 }
 
 #[tokio::test]
