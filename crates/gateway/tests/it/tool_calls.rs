@@ -68,22 +68,23 @@ async fn repeated_call_runs_once_over_two_gateways() {
     let handler = Handler::start(&fleet).await;
     let gateways = [fleet.gateway_with(ON).await, fleet.gateway_with(ON).await];
     let programs = [Program::new(&gateways[0], "a").await, Program::new(&gateways[1], "a").await];
-    let body = text("hello");
+    let confirmed = |text: &str| json!({"arguments": {"text": text}, "confirm": "write"});
+    let body = confirmed("hello");
     let (first, second) = tokio::join!(
-        programs[0].call("read", "the-same-key", &body),
-        programs[0].call("read", "the-same-key", &body),
+        programs[0].call("write", "the-same-key", &body),
+        programs[0].call("write", "the-same-key", &body),
     );
-    let third = programs[1].call("read", "the-same-key", &body).await;
+    let third = programs[1].call("write", "the-same-key", &body).await;
     for outcome in [&first, &second, &third] {
         assert_eq!(outcome["content"], json!([{"kind": "text", "text": "hello in run 1"}]));
         assert_eq!((&outcome["outcome"], &outcome["executed"]), (&json!("ok"), &json!("yes")));
         assert_eq!(outcome["callId"], first["callId"]);
     }
     assert!(first["handler"].as_str().unwrap().starts_with("handler/"), "{first}");
-    let other = programs[0].call("read", "the-same-key", &text("other")).await;
+    let other = programs[0].call("write", "the-same-key", &confirmed("other")).await;
     assert_eq!((&other["outcome"], &other["executed"]), (&json!("not_permitted"), &json!("no")));
     let stranger = Program::new(&gateways[0], "b").await;
-    let own = stranger.call("read", "the-same-key", &body).await;
+    let own = stranger.call("write", "the-same-key", &body).await;
     assert_eq!(own["content"][0]["text"], "hello in run 2", "keys belong to their program");
     assert_eq!(handler.runs(), 2);
 }
