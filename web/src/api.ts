@@ -1,8 +1,8 @@
 /** Shapes of the gateway's HTTP API, `/api/v1`. Times are Unix milliseconds. Unknown fields are ignored. */
 
 export type Executed = "no" | "yes" | "unknown";
-export type Right = "talk" | "watch" | "content" | "letters";
-export type PartName = "talk" | "watch" | "letters" | "schedules";
+export type Right = "talk" | "watch" | "content" | "letters" | "call";
+export type PartName = "talk" | "watch" | "letters" | "schedules" | "tasks" | "calls";
 export type Decision = "allow" | "allow_in_session" | "deny";
 
 export interface PartState {
@@ -312,6 +312,30 @@ export interface Tool {
   parameters?: unknown;
 }
 
+export interface ToolContent {
+  kind: "text" | "image" | "audio" | "resource";
+  text?: string;
+  textLeftOut?: number;
+  /** Size of an image or audio, which is not part of the response. */
+  bytes?: number;
+  mimeType?: string;
+  uri?: string;
+}
+
+/** Outcome of a call by hand: `ok`, `tool_error`, or an error code. */
+export interface ToolOutcome {
+  callId: string;
+  tool: string;
+  outcome: string;
+  executed: Executed;
+  retryable: boolean;
+  message?: string;
+  content: ToolContent[];
+  blocksLeftOut?: number;
+  handler?: string;
+  elapsedMs: number;
+}
+
 export interface Letter {
   messageId: string;
   type: string;
@@ -372,6 +396,32 @@ export interface ScheduledTask {
   createdMs: number;
   createdIn?: string;
   createdByTask?: string;
+}
+
+/** Handed over work. Its usage is absent while it is open. */
+export interface DelegatedTask {
+  id: string;
+  agent?: string;
+  description: string;
+  state: string;
+  ended: boolean;
+  createdMs: number;
+  endedMs?: number;
+  deadlineMs: number;
+  usage?: Spending;
+  lastReport: string;
+  passedOn: boolean;
+}
+
+export interface TaskTree {
+  conversation: ConversationEntry;
+  tasks: DelegatedTask[];
+}
+
+export interface AgentTasks {
+  agent: string;
+  state: "running" | "not_running" | "silent";
+  conversations: TaskTree[];
 }
 
 export interface AgentSchedule {

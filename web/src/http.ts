@@ -9,7 +9,7 @@ export class Problem extends Error {
   /** HTTP status; 0 when there was no response. */
   readonly status: number;
   readonly code: string;
-  /** Effect of a message, decision, replay or purge; absent for other requests. */
+  /** Effect of a message, decision, call, replay or purge; absent for other requests. */
   readonly executed: Executed | undefined;
 
   constructor(body: ProblemBody) {
@@ -38,6 +38,8 @@ export interface RequestOptions {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  /** Time limit. Default 15 s. */
+  timeoutMs?: number;
 }
 
 type Listener = () => void;
@@ -50,7 +52,7 @@ export function whenUnauthorized(listener: Listener): void {
 
 /** Sends a request and returns the JSON of its response; `undefined` for an empty one. Throws a {@link Problem}. */
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const timeout = AbortSignal.timeout(options.timeoutMs ?? TIMEOUT_MS);
   const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
   const hasBody = options.body !== undefined;
   let response: Response;

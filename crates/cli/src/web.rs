@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rockbot_bus::Bus;
 use rockbot_contracts::{AgentName, InstanceId, identity::CLI};
-use rockbot_gateway::{FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace};
+use rockbot_gateway::{FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace, ToolCalls};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::mcp::McpGateway;
@@ -45,7 +45,7 @@ impl Web {
         // One process has the rights of all users.
         parts.watch = Some(bus.clone());
         parts.letters = Some(bus.clone());
-        parts.calls = Some(bus);
+        parts.calls = Some(bus.clone());
         parts.namespace = settings.bus.namespace.as_str().into();
         let server = GatewayServer::bind(section).await.map_err(|error| {
             let address = section.address;
@@ -53,12 +53,14 @@ impl Web {
         })?;
         let guard = Guard::start(section, server.address()).or_exit(exit::USAGE)?;
         let link = guard.login_link().or_exit(exit::SOFTWARE)?;
+        let caller = AgentName::new(CLI).or_exit(exit::SOFTWARE)?;
+        if section.call_tools {
+            let calls = ToolCalls::start(bus, caller.clone(), settings.mcp_server.clone()).await;
+            parts.tool_calls = Some(Arc::new(calls.or_exit(exit::UNAVAILABLE)?));
+        }
         let mut gateway = Gateway::new(section, &parts, guard.clone());
         let mcp = match section.faces.contains(&FaceName::Mcp) {
-            true => {
-                let caller = AgentName::new(CLI).or_exit(exit::SOFTWARE)?;
-                McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await
-            }
+            true => McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await,
             false => Ok(None),
         };
         let mcp = mcp.or_exit(exit::UNAVAILABLE)?;
@@ -71,10 +73,18 @@ impl Web {
         let serving = tokio::spawn(async move {
             let stopping = async {
                 stopped.cancelled().await;
-                if let Some(mcp) = mcp {
-                    // Ends its streams, which the server waits for.
-                    mcp.stop(drain).await;
-                }
+                // Ends the streams and calls, which the server waits for.
+                let stop_mcp = async {
+                    if let Some(mcp) = &mcp {
+                        mcp.stop(drain).await;
+                    }
+                };
+                let stop_calls = async {
+                    if let Some(calls) = &parts.tool_calls {
+                        calls.stop(drain).await;
+                    }
+                };
+                tokio::join!(stop_mcp, stop_calls);
             };
             let (served, ()) = tokio::join!(serving, stopping);
             served

@@ -47,11 +47,13 @@ pub enum Right {
     Talk,
     /// Reads, replays and purges dead letters.
     Letters,
+    /// Calls tools by hand.
+    Call,
 }
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 4] = [Self::Watch, Self::Content, Self::Talk, Self::Letters];
+    pub const ALL: [Self; 5] = [Self::Watch, Self::Content, Self::Talk, Self::Letters, Self::Call];
 
     /// Returns the name as in configuration.
     #[must_use]
@@ -61,6 +63,7 @@ impl Right {
             Self::Content => "content",
             Self::Talk => "talk",
             Self::Letters => "letters",
+            Self::Call => "call",
         }
     }
 }

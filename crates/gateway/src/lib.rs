@@ -4,6 +4,7 @@
 //! - [`Face`], [`Route`], [`Access`]: the routes of one protocol, each with the access that it requires;
 //! - [`Guard`]: checks every request before its route; [`TokenFile`]: the bearer tokens of programs;
 //! - [`McpFace`]: the face for MCP clients, which discovers the tools of the fleet;
+//! - [`ToolCalls`]: calls of tools by hand;
 //! - [`Identity`]: the sender of a request, and what it may use;
 //! - [`GatewayParts`]: the ports that the faces use;
 //! - [`GatewaySection`]: the configuration.
@@ -26,6 +27,7 @@ mod open_counts;
 mod openai;
 mod parts;
 mod section;
+mod tool_calls;
 mod turns;
 
 pub use self::{
@@ -37,6 +39,7 @@ pub use self::{
     mcp::McpFace,
     parts::GatewayParts,
     section::{ConnectionSection, GatewaySection, ProxySection, SignIn},
+    tool_calls::ToolCalls,
 };
 
 /// The commented default configuration of `rockbot-gateway`.

@@ -2,9 +2,11 @@
 
 mod process;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
-use rockbot_gateway::{DEFAULT_CONFIG, FaceName, Gateway, GatewayServer, Guard, McpFace};
+use rockbot_gateway::{
+    DEFAULT_CONFIG, FaceName, Gateway, GatewayServer, Guard, McpFace, ToolCalls,
+};
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
 use self::process::{
@@ -37,13 +39,18 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     })?;
     let guard = Guard::start(section, server.address()).map_err(configuration_error)?;
     print_login_link(&guard)?;
-    let mut gateway = Gateway::new(section, connections.parts(), guard);
+    let caller = || {
+        let caller = settings.caller();
+        caller.ok_or_else(|| configuration_error("gateway.calls.url: its user may not call tools"))
+    };
+    let mut parts = connections.parts().clone();
+    if let (true, Some(bus)) = (section.call_tools, parts.calls.clone()) {
+        let calls = ToolCalls::start(bus, caller()?, settings.mcp_server.clone()).await;
+        parts.tool_calls = Some(Arc::new(calls.map_err(unavailable_error)?));
+    }
+    let mut gateway = Gateway::new(section, &parts, guard);
     let mcp = if section.faces.contains(&FaceName::Mcp) {
-        let caller = settings
-            .caller()
-            .ok_or_else(|| configuration_error("gateway.calls.url: its user may not call tools"))?;
-        let parts = connections.parts();
-        McpFace::start(parts, caller, settings.mcp_server.clone(), None)
+        McpFace::start(&parts, caller()?, settings.mcp_server.clone(), None)
             .await
             .map_err(unavailable_error)?
     } else {
@@ -57,10 +64,18 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     let drain = settings.service.drain();
     let stopping = async {
         shutdown.requested().await;
-        if let Some(mcp) = &mcp {
-            // Ends its streams, which the server waits for.
-            mcp.stop(drain).await;
-        }
+        // Ends the streams and calls, which the server waits for.
+        let stop_mcp = async {
+            if let Some(mcp) = &mcp {
+                mcp.stop(drain).await;
+            }
+        };
+        let stop_calls = async {
+            if let Some(calls) = &parts.tool_calls {
+                calls.stop(drain).await;
+            }
+        };
+        tokio::join!(stop_mcp, stop_calls);
     };
     let serving = server.serve(gateway, shutdown.token().clone(), drain);
     let (served, ()) = tokio::join!(serving, stopping);

@@ -122,7 +122,7 @@ async fn serve(
 }
 
 /// Returns the client with the rights of an identity. Without the right to talk, it has no agents.
-fn client(identity: &Identity) -> Option<McpClient> {
+pub(crate) fn client(identity: &Identity) -> Option<McpClient> {
     let client = McpClient::new(&identity.subject, filter(&identity.tools)).ok()?;
     let agents = identity.has(Right::Talk).then(|| filter(&identity.agents));
     Some(client.with_agents(agents.unwrap_or_else(|| filter(&NamePatterns::default()))))

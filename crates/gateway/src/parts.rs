@@ -7,7 +7,7 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_store::Store;
 
-use crate::identity::Identity;
+use crate::{identity::Identity, tool_calls::ToolCalls};
 
 /// Time limit between two replies of an agent: longer than the longest tool call.
 const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
@@ -34,6 +34,8 @@ pub struct GatewayParts {
     pub namespace: Arc<str>,
     /// Calls tools; `None` if it may not.
     pub calls: Option<Arc<dyn Bus>>,
+    /// Calls of tools by hand; `None` if they are off.
+    pub tool_calls: Option<Arc<ToolCalls>>,
     /// Remembers messages and the owners of conversations. Replicas share it.
     pub store: Arc<dyn Store>,
     /// The process.
@@ -62,6 +64,7 @@ impl GatewayParts {
             letters: None,
             letters_user: None,
             calls: None,
+            tool_calls: None,
             namespace: DEFAULT_NAMESPACE.into(),
             store,
             instance,

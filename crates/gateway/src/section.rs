@@ -45,6 +45,8 @@ pub struct GatewaySection {
     pub max_connections: usize,
     /// Messages per minute of one person; 1 to 6000. Default 30.
     pub messages_per_minute: u32,
+    /// Tools can be called by hand, over `calls`. Default `false`.
+    pub call_tools: bool,
     /// The headers of a trusted proxy.
     pub proxy: ProxySection,
     /// Rights of the groups that a trusted proxy names; `*` stands for every person.
@@ -70,6 +72,7 @@ impl Default for GatewaySection {
             store: None,
             max_connections: 1024,
             messages_per_minute: 30,
+            call_tools: false,
             proxy: ProxySection::default(),
             groups: BTreeMap::new(),
             watch: ConnectionSection::default(),

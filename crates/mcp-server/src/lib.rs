@@ -3,6 +3,7 @@
 //! - [`McpFleet`]: the tools of a fleet, with their calls and large results, for all clients;
 //! - [`McpClient`]: an authenticated client and the tools that it may use;
 //! - [`serve_stdio`] and [`serve_streams`]: serve the parent process, or a pair of streams; [`McpHttp`]: serves clients over streamable HTTP;
+//! - [`DirectCall`]: a call by a client that does not speak the protocol;
 //! - [`Discovery`]: the handlers and the bridges of a fleet on a bus.
 //!
 //! A client is a caller like an agent: its calls cross the bus, are recorded in the journal of a handler, and
@@ -13,6 +14,7 @@ mod call_result;
 mod catalog_changes;
 mod changes;
 mod client;
+mod direct_call;
 mod discovery;
 mod fleet;
 mod handler;
@@ -32,9 +34,11 @@ mod tool_listing;
 
 pub use self::{
     client::{InvalidClient, McpClient},
+    direct_call::{CompletedCall, DirectCall, DirectCallError},
     discovery::Discovery,
     fleet::{FleetParts, McpFleet},
     http::{HttpOptions, McpHttp},
     section::McpServerSection,
+    shared_calls::CallOutcome,
     stdio::{StdioError, serve_stdio, serve_streams},
 };

@@ -31,7 +31,7 @@ const MAX_RECENT_BYTES: usize = 16 * 1024 * 1024;
 const WAITING_LINES: usize = 64;
 
 /// The outcome of a call.
-pub(crate) type CallOutcome = Result<ToolResult, ToolFailure>;
+pub type CallOutcome = Result<ToolResult, ToolFailure>;
 
 /// The calls of all clients.
 #[derive(Debug)]

@@ -187,12 +187,12 @@ impl CallAttempt {
     }
 }
 
-fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     (1..=MAX_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control)
 }
 
 /// Runs the call. Its updates are published until it ends.
-fn execute(
+pub(crate) fn execute(
     fleet: &McpFleet,
     mut context: ToolContext,
     arguments: String,
@@ -213,7 +213,9 @@ fn execute(
 }
 
 /// Waits for the outcome of a call.
-async fn outcome(outcome: &mut watch::Receiver<Option<Arc<CallOutcome>>>) -> Arc<CallOutcome> {
+pub(crate) async fn outcome(
+    outcome: &mut watch::Receiver<Option<Arc<CallOutcome>>>,
+) -> Arc<CallOutcome> {
     let known = outcome.wait_for(Option::is_some).await;
     known.ok().and_then(|outcome| outcome.clone()).unwrap_or_else(|| {
         let message = "the call ended unexpectedly; read the log of the server".to_owned();

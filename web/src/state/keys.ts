@@ -9,6 +9,7 @@ const GO: Record<string, Screen> = {
   f: "fleet",
   o: "tools",
   l: "letters",
+  k: "tasks",
   s: "schedules",
 };
 /** Time for the second key of `g t`. */

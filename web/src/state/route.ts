@@ -1,6 +1,6 @@
 /** Addresses of the screens, after the `#`. */
 
-export type Screen = "talk" | "calls" | "fleet" | "tools" | "letters" | "schedules";
+export type Screen = "talk" | "calls" | "fleet" | "tools" | "letters" | "tasks" | "schedules";
 
 export interface Route {
   screen: Screen | "shared";
@@ -8,7 +8,15 @@ export interface Route {
   id: string;
 }
 
-export const SCREENS: readonly Screen[] = ["talk", "calls", "fleet", "tools", "letters", "schedules"];
+export const SCREENS: readonly Screen[] = [
+  "talk",
+  "calls",
+  "fleet",
+  "tools",
+  "letters",
+  "tasks",
+  "schedules",
+];
 const MAX_ID = 256;
 
 /** Returns the route of an address; `null` for an unknown one. */

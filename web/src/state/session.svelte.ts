@@ -14,6 +14,7 @@ const NEEDS: Record<Screen, { right: Right; part: PartName }> = {
   fleet: { right: "watch", part: "watch" },
   tools: { right: "watch", part: "watch" },
   letters: { right: "letters", part: "letters" },
+  tasks: { right: "talk", part: "tasks" },
   schedules: { right: "talk", part: "schedules" },
 };
 

@@ -80,6 +80,23 @@ const SCREENS: Record<string, (page: Page, gateway: MockGateway) => Promise<void
     await page.goto(`${gateway.url}/#/tools/bash`);
     await expect(page.getByText("Fingerprint")).toBeVisible();
   },
+  "call by hand": async (page, gateway) => {
+    const call = { callId: "c", tool: "read_file", retryable: false, elapsedMs: 5 };
+    const content = [{ kind: "text" as const, text: "{}" }];
+    gateway.outcomes.set("read_file", { ...call, outcome: "tool_error", executed: "yes", content });
+    await page.goto(`${gateway.url}/#/tools/read_file`);
+    await page.getByRole("button", { name: "Call" }).click();
+    await expect(page.getByRole("region", { name: "Result, content" })).toBeVisible();
+  },
+  "confirmation of a call": async (page, gateway) => {
+    await page.goto(`${gateway.url}/#/tools/bash`);
+    await page.getByRole("button", { name: "Call" }).click();
+    await expect(page.getByRole("dialog")).toBeVisible();
+  },
+  tasks: async (page, gateway) => {
+    await page.goto(`${gateway.url}/#/tasks`);
+    await expect(page.getByText("two of five parts")).toBeVisible();
+  },
   queues: async (page, gateway) => {
     await page.goto(`${gateway.url}/#/letters`);
     await expect(page.getByText("2 dead letters")).toBeVisible();

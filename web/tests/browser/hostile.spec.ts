@@ -214,6 +214,28 @@ test("lists draw hostile texts as text", async ({ page, gateway }) => {
       })),
     },
   ];
+  gateway.tasks = [
+    {
+      agent: texts[0] ?? "",
+      state: "running",
+      conversations: texts.slice(0, 60).map((text, number) => ({
+        conversation: { ...gateway.conversation(TALK).entry, id: text, title: text },
+        tasks: [
+          {
+            id: text,
+            agent: number % 2 === 0 ? text : undefined,
+            description: text,
+            state: text,
+            ended: false,
+            createdMs: 1,
+            deadlineMs: 1,
+            lastReport: text,
+            passedOn: false,
+          },
+        ],
+      })),
+    },
+  ];
   gateway.agents = texts.map((text, number) => ({
     name: `${text}${number}`,
     state: "running",
@@ -232,10 +254,14 @@ test("lists draw hostile texts as text", async ({ page, gateway }) => {
   }
   await page.getByRole("button", { name: "By tool" }).click();
   await expectHarmless(page);
-  for (const path of ["fleet", "tools", "letters/tool.invoke", "schedules", "talk"]) {
+  for (const path of ["fleet", "tools", "letters/tool.invoke", "tasks", "schedules", "talk"]) {
     await open(page, gateway, path);
     await expect(
-      page.locator("main tr:nth-child(3), main li:nth-child(3), main option:nth-child(3)").first(),
+      page
+        .locator(
+          "main tr:nth-child(3), main li:nth-child(3), main article:nth-of-type(3), main option:nth-child(3)",
+        )
+        .first(),
     ).toBeAttached();
     await expectHarmless(page);
   }

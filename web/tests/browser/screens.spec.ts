@@ -291,3 +291,17 @@ test("answer is plain text without the lexer", async ({ page, gateway }) => {
   await page.goto(`${gateway.url}/#/talk/${TALK}`);
   await expect(page.getByText("Some **bold** text <script>x</script>")).toBeVisible();
 });
+
+test("tasks are a tree with states and spending", async ({ page, gateway }) => {
+  await page.goto(gateway.url);
+  await page.getByRole("link", { name: "Tasks" }).click();
+  const tree = page.getByRole("article");
+  await expect(tree).toContainText("1 open · tasks 10.0k tokens · $0.0042");
+  await expect(tree.getByRole("listitem").first()).toContainText("3 calls");
+  await expect(tree.getByRole("listitem").nth(1)).toContainText("two of five parts");
+  await expect(page.getByText("The agent does not run.")).toBeVisible();
+  gateway.tasks[0]?.conversations[0]?.tasks.pop();
+  await expect(tree.getByRole("listitem")).toHaveCount(1);
+  await page.getByLabel("open only").check();
+  await expect(page.getByText("No open tasks.")).toBeVisible();
+});

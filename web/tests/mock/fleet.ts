@@ -233,6 +233,43 @@ export function populate(gateway: MockGateway): void {
       handlers: [BRIDGE],
     },
   ];
+  gateway.tasks = [
+    {
+      agent: "assistant",
+      state: "running",
+      conversations: [
+        {
+          conversation: gateway.conversation(TALK).entry,
+          tasks: [
+            {
+              id: "0199b1c2d3e4465dafe1",
+              description: "Compare the three proposals",
+              state: "completed",
+              ended: true,
+              createdMs: Date.now() - 90_000,
+              endedMs: Date.now() - 30_000,
+              deadlineMs: Date.now() + 600_000,
+              usage: { promptTokens: 9000, completionTokens: 1000, costMicros: 4200, toolCalls: 3 },
+              lastReport: "",
+              passedOn: true,
+            },
+            {
+              id: "0199b1c2d3e4465dafe2",
+              agent: "writer",
+              description: "Write the summary",
+              state: "running",
+              ended: false,
+              createdMs: Date.now() - 20_000,
+              deadlineMs: Date.now() + 600_000,
+              lastReport: "two of five parts",
+              passedOn: false,
+            },
+          ],
+        },
+      ],
+    },
+    { agent: "writer", state: "not_running", conversations: [] },
+  ];
   gateway.letters.set("tool.invoke", [
     {
       messageId: "018f0000-0000-7000-8000-00000000d9e1",

@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import type {
   Agent,
   AgentSchedule,
+  AgentTasks,
   Call,
   CallContent,
   CallDetails,
@@ -15,6 +16,7 @@ import type {
   Letter,
   Me,
   Tool,
+  ToolOutcome,
 } from "../../src/api.ts";
 
 const ASSETS = new URL("../../../crates/gateway/assets/", import.meta.url);
@@ -66,12 +68,14 @@ export interface Refusal {
 const EVERYTHING: Me = {
   subject: "local",
   name: "ada",
-  rights: ["talk", "watch", "content", "letters"],
+  rights: ["talk", "watch", "content", "letters", "call"],
   parts: {
     talk: { available: true },
     watch: { available: true },
     letters: { available: true },
     schedules: { available: true },
+    tasks: { available: true },
+    calls: { available: true },
   },
   version: "0.1.0",
   serverTimeMs: 0,
@@ -88,8 +92,13 @@ export class MockGateway {
   content = new Map<string, CallContent>();
   fleet: Fleet | null = null;
   tools: Tool[] = [];
+  /** Outcomes of calls by hand, by tool. */
+  outcomes = new Map<string, ToolOutcome>();
+  /** Calls by hand that were carried out, by idempotency key. */
+  readonly toolCalls = new Map<string, unknown>();
   letters = new Map<string, Letter[]>();
   schedules: AgentSchedule[] = [];
+  tasks: AgentTasks[] = [];
   /** Requests that changed something, in order. */
   readonly received: Received[] = [];
   /** Called after a message was accepted for the first time. */
@@ -283,8 +292,12 @@ export class MockGateway {
         return parts[1] === undefined
           ? ok({ tools: this.tools.map(({ parameters, ...tool }) => tool) })
           : found(this.tools.find(({ name }) => name === parts[1]));
+      case "POST tools":
+        return this.#callTool(parts[1] ?? "", body, key);
       case "GET schedules":
         return ok({ agents: this.schedules });
+      case "GET tasks":
+        return ok({ agents: this.tasks });
       case "GET letters":
       case "POST letters":
         return this.#letter(parts, body);
@@ -293,6 +306,14 @@ export class MockGateway {
       default:
         return parts[0] === "conversations" ? this.#talk(method, parts, query, body, key) : missing();
     }
+  }
+
+  #callTool(name: string, body: unknown, key: string | undefined): Answer {
+    if (key === undefined) {
+      return { status: 400, code: "missing_key", detail: "send an Idempotency-Key" };
+    }
+    this.toolCalls.set(key, body);
+    return found(this.outcomes.get(name));
   }
 
   #call([, id, part]: string[]): Answer {

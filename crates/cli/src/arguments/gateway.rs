@@ -104,6 +104,8 @@ pub(crate) enum RightArgument {
     Talk,
     /// Read, replay and purge dead letters
     Letters,
+    /// Call tools by hand, those of --tool
+    Call,
 }
 
 impl From<RightArgument> for Right {
@@ -113,6 +115,7 @@ impl From<RightArgument> for Right {
             RightArgument::Content => Self::Content,
             RightArgument::Talk => Self::Talk,
             RightArgument::Letters => Self::Letters,
+            RightArgument::Call => Self::Call,
         }
     }
 }

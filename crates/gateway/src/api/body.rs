@@ -1,11 +1,11 @@
 //! Bodies and queries of requests.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::RangeInclusive};
 
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request},
-    http::{StatusCode, request::Parts},
+    http::{HeaderMap, StatusCode, request::Parts},
 };
 use serde::de::DeserializeOwned;
 
@@ -71,6 +71,24 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryMap {
         }
         Ok(Self::parse(query))
     }
+}
+
+/// Lengths of an idempotency key, in bytes.
+const KEY_BYTES: RangeInclusive<usize> = 8..=128;
+
+/// Returns the idempotency key of a request.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<String, Problem> {
+    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
+    let is_valid =
+        KEY_BYTES.contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_valid {
+        return Ok(key.to_owned());
+    }
+    Err(Problem::new(
+        StatusCode::BAD_REQUEST,
+        "missing_key",
+        "send the header Idempotency-Key with 8 to 128 visible ASCII characters, the same for each attempt",
+    ))
 }
 
 #[cfg(test)]

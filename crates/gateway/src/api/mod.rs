@@ -16,6 +16,8 @@ mod routes;
 mod schedules;
 mod schema;
 mod stream;
+mod tasks;
+mod tool_calls;
 
 use std::{sync::Arc, time::Duration};
 

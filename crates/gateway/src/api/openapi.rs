@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{agents, calls, conversations, fleet, letters, schedules, stream};
+use super::{agents, calls, conversations, fleet, letters, schedules, stream, tasks, tool_calls};
 
 /// The description. Sessions and the page of the console are not part of it.
 #[derive(OpenApi)]
@@ -15,6 +15,7 @@ use super::{agents, calls, conversations, fleet, letters, schedules, stream};
     paths(
         agents::list,
         schedules::list,
+        tasks::list,
         conversations::list,
         conversations::create,
         conversations::read,
@@ -35,6 +36,7 @@ use super::{agents, calls, conversations, fleet, letters, schedules, stream};
         fleet::read,
         fleet::list_tools,
         fleet::read_tool,
+        tool_calls::call,
         letters::list_queues,
         letters::list,
         letters::read,

@@ -29,7 +29,7 @@ pub(crate) struct ProblemBody {
     code: &'static str,
     /// The failure and its remedy, for people.
     detail: String,
-    /// Effect of the message, decision, replay or purge: `no` or `unknown`.
+    /// Effect of the message, decision, call, replay or purge: `no` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     executed: Option<&'static str>,
 }
@@ -85,6 +85,11 @@ impl Problem {
     pub(crate) fn agent_silent() -> Self {
         let detail = "the agent did not respond in time; try again";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "agent_silent", detail)
+    }
+
+    /// Returns the kind of failure.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
     }
 
     /// Returns whether something does not exist.

@@ -7,14 +7,20 @@ use axum::{
     routing::{MethodRouter, delete, get, patch, post},
 };
 
-use super::{Api, agents, calls, conversations, fleet, letters, schedules, stream};
+use super::{
+    Api, agents, calls, conversations, fleet, letters, schedules, stream, tasks, tool_calls,
+};
 use crate::{
     face::{Access, Rate, Route, RouteLimits},
     identity::Right,
+    tool_calls::MAX_TIMEOUT,
 };
 
 /// Time limit of responses that read many pages or letters.
 const SLOW_RESPONSE: Duration = Duration::from_secs(60);
+
+/// Time limit of the response to a call: beyond its longest timeout, and the time to load the tools.
+const CALL_RESPONSE: Duration = Duration::from_secs(MAX_TIMEOUT.as_secs() + 30);
 
 /// Returns the routes.
 pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
@@ -30,6 +36,7 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
     vec![
         read("/api/v1/agents", talk, get(agents::list)),
         read("/api/v1/schedules", talk, get(schedules::list)),
+        read("/api/v1/tasks", talk, get(tasks::list)),
         read("/api/v1/conversations", talk, get(conversations::list)),
         send("/api/v1/conversations", talk, post(conversations::create)),
         read("/api/v1/conversations/{id}", talk, get(conversations::read)),
@@ -65,6 +72,8 @@ pub(super) fn routes(api: &Arc<Api>) -> Vec<Route> {
         read("/api/v1/fleet", watch, get(fleet::read)),
         read("/api/v1/tools", watch, get(fleet::list_tools)),
         read("/api/v1/tools/{name}", watch, get(fleet::read_tool)),
+        send("/api/v1/tools/{name}/calls", Right::Call, post(tool_calls::call))
+            .with_limits(RouteLimits { response: CALL_RESPONSE, ..messages }),
         read("/api/v1/letters", Right::Letters, get(letters::list_queues)),
         read("/api/v1/letters/{queue}", Right::Letters, get(letters::list)).with_limits(slow),
         read("/api/v1/letters/{queue}/{messageId}", Right::Letters, get(letters::read))

@@ -87,8 +87,10 @@ fn me(identity: &Identity, parts: &GatewayParts) -> Value {
         "parts": {
             "talk": part(true, ""),
             "schedules": part(true, ""),
+            "tasks": part(true, ""),
             "watch": part(parts.watch.is_some(), "gateway.watch.url"),
             "letters": part(parts.letters.is_some(), "gateway.letters.url"),
+            "calls": part(parts.tool_calls.is_some(), "gateway.call_tools"),
         },
         "version": env!("CARGO_PKG_VERSION"),
         "serverTimeMs": now_ms(),

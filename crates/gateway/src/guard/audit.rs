@@ -30,6 +30,8 @@ pub enum AuditAction {
     Replay,
     /// Dead letters were deleted.
     Purge,
+    /// A tool was called by hand.
+    ToolCall,
     /// Arguments, results or the body of a dead letter were read.
     Content,
 }

@@ -59,14 +59,20 @@ impl TrustedProxy {
         let groups = groups.split(',').take(MAX_GROUPS).map(str::trim);
         let groups = groups.filter(|group| *group != EVERY_PERSON).chain([EVERY_PERSON]);
         let rights = groups.filter_map(|group| self.rights.get(group)).flatten().copied();
+        let rights: BTreeSet<_> = rights.collect();
+        // Calls without an agent take the right, or a token.
+        let tools = if rights.contains(&Right::Call) {
+            NamePatterns::all()
+        } else {
+            NamePatterns::default()
+        };
         Some(Identity {
             subject: Arc::from(name),
             credential: Credential::Proxy,
-            rights: rights.collect(),
+            rights,
             faces: BTreeSet::from(FaceName::ALL),
             agents: NamePatterns::all(),
-            // A group gives no right to call tools without an agent; that takes a token.
-            tools: NamePatterns::default(),
+            tools,
             requests_per_minute: None,
             address: Some(from),
         })
@@ -78,7 +84,7 @@ mod tests {
     use super::*;
 
     fn identify(from: &str, headers: &[(&'static str, &'static str)]) -> Option<Identity> {
-        let text = "groups.staff = [\"talk\"]\ngroups.\"*\" = [\"watch\"]\nproxy.trusted_peers = [\"10.0.0.7\"]";
+        let text = "groups.staff = [\"talk\"]\ngroups.ops = [\"call\"]\ngroups.\"*\" = [\"watch\"]\nproxy.trusted_peers = [\"10.0.0.7\"]";
         let section: GatewaySection = toml::from_str(text).unwrap();
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -93,7 +99,9 @@ mod tests {
         let ada = identify("10.0.0.7", &[email]).unwrap();
         assert_eq!(&*ada.subject, "ada@example.com");
         assert_eq!(ada.rights, BTreeSet::from([Right::Watch]));
-        assert!(!ada.tools.matches("bash"), "calls without an agent take a token");
+        assert!(!ada.tools.matches("bash"), "calls without an agent take a right");
+        let ops = identify("10.0.0.7", &[email, ("x-forwarded-groups", "ops")]).unwrap();
+        assert!(ops.has(Right::Call) && ops.tools.matches("bash"));
         let staff = ("x-forwarded-groups", "other, staff");
         let ada = identify("::ffff:10.0.0.7", &[email, staff]).unwrap();
         assert_eq!(ada.rights, BTreeSet::from([Right::Watch, Right::Talk]));

@@ -30,6 +30,9 @@ impl Settings {
         if settings.gateway.faces.contains(&FaceName::Mcp) && settings.gateway.calls.url.is_none() {
             configuration.problem("gateway.calls.url: the face \"mcp\" calls tools and needs it");
         }
+        if settings.gateway.call_tools && settings.gateway.calls.url.is_none() {
+            configuration.problem("gateway.calls.url: gateway.call_tools calls tools and needs it");
+        }
         let GatewaySection { watch, letters, calls, .. } = &settings.gateway;
         let further = [watch, letters, calls]
             .into_iter()

@@ -13,20 +13,20 @@ use std::{
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 use rockbot_agent::{
-    Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationServer,
-    ConversationService, serve,
+    Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationOptions,
+    ConversationServer, ConversationService, Conversations, Delegation, DelegationOptions, serve,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_gateway::{
     FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, McpFace, NamePatterns,
-    Right, Token, TokenFile,
+    Right, Token, TokenFile, ToolCalls,
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
 };
 use rockbot_mcp_server::McpServerSection;
-use rockbot_store::{Clock, MemoryStore, Store};
+use rockbot_store::{Clock, MemoryStore, Store, Stores};
 use rockbot_tools::{
     ApprovalSection, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry,
     ToolResult, ToolSource,
@@ -204,8 +204,22 @@ impl Fleet {
         fleet
     }
 
+    /// Starts a fleet whose agent can start sub-agents.
+    pub(crate) async fn delegating() -> Self {
+        let registry = Arc::new(ToolRegistry::new());
+        let delegation = Delegation::new(DelegationOptions::default());
+        for tool in delegation.tools() {
+            registry.register(tool).unwrap();
+        }
+        let Stores { store, log } = Stores::memory(Clock::System);
+        let options = ConversationOptions::default();
+        let conversations = Conversations::new(log, store, assistant(), options);
+        let delegation = Some(delegation);
+        Self::serving(registry, |parts| AgentParts { conversations, delegation, ..parts }).await
+    }
+
     /// Makes the next response of the model a call.
-    fn call_next(&self, tool: &str, arguments: &str) {
+    pub(crate) fn call_next(&self, tool: &str, arguments: &str) {
         let call = ChatEvent::ToolCallDelta {
             index: Some(0),
             id: Some("call-1".to_owned()),
@@ -216,11 +230,18 @@ impl Fleet {
     }
 
     async fn with(registry: Arc<ToolRegistry>, approvals: Option<Arc<Approvals>>) -> Self {
+        Self::serving(registry, |parts| AgentParts { approvals, ..parts }).await
+    }
+
+    async fn serving(
+        registry: Arc<ToolRegistry>,
+        change: impl FnOnce(AgentParts) -> AgentParts,
+    ) -> Self {
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let model = Arc::new(EchoModel::default());
         let definition = AgentDefinition::new(assistant(), "Be brief.");
         let parts = AgentParts::new(definition, model.clone(), registry);
-        let agent = Agent::new(AgentParts { approvals, ..parts });
+        let agent = Agent::new(change(parts));
         let conversations = ConversationServer::for_agent(agent.clone());
         let conversations = conversations.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 1024).await.unwrap();
@@ -238,7 +259,7 @@ impl Fleet {
     }
 }
 
-fn registration(tool: &str) -> ToolRegistration {
+pub(crate) fn registration(tool: &str) -> ToolRegistration {
     ToolRegistration {
         name: tool.to_owned(),
         label: None,
@@ -289,6 +310,12 @@ impl TestGateway {
         let (bus, store, agents) = (fleet.bus.clone(), fleet.store.clone(), section.agents.clone());
         let mut parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
         parts.calls = Some(parts.bus.clone());
+        if section.call_tools {
+            let caller = AgentName::new("cli").unwrap();
+            let limits = McpServerSection::default();
+            let calls = ToolCalls::start(parts.bus.clone(), caller, limits).await;
+            parts.tool_calls = Some(Arc::new(calls.unwrap()));
+        }
         let mcp = mcp_face(&parts).await;
         let server = GatewayServer::bind(&section).await.unwrap();
         let address = server.address();

@@ -29,7 +29,7 @@ async fn session_ends_at_logout() {
     let identity = me.send(gateway.address).await;
     assert_eq!(identity.status, 200, "{}", identity.body);
     assert_eq!(identity.json()["subject"], "local");
-    assert_eq!(identity.json()["rights"], json!(["watch", "content", "talk", "letters"]));
+    assert_eq!(identity.json()["rights"], json!(["watch", "content", "talk", "letters", "call"]));
     let missing = json!({"available": false, "missing": "gateway.watch.url"});
     assert_eq!(identity.json()["parts"]["watch"], missing);
     assert_eq!(identity.header("cache-control"), Some("no-store"));

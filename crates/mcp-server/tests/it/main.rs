@@ -9,6 +9,8 @@ mod clients;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod direct_calls;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod large_results;

@@ -19,7 +19,7 @@ use super::{entry::derived_title, records::Record, turns::NewText};
 use crate::{
     api::{
         Api,
-        body::JsonBody,
+        body::{JsonBody, idempotency_key},
         problem::{Problem, ProblemBody},
     },
     clock::now_ms,
@@ -30,8 +30,6 @@ use crate::{
 
 /// Largest text of a message, in bytes.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
-/// Lengths of an idempotency key, in bytes.
-const KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=128;
 
 /// A message to send.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -215,19 +213,4 @@ pub(crate) async fn answer_input(
     audit(&identity, AuditAction::Input, &detail, if sent.is_ok() { "sent" } else { "refused" });
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
-}
-
-/// Returns the idempotency key of a request.
-fn idempotency_key(headers: &HeaderMap) -> Result<String, Problem> {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
-    let is_valid =
-        KEY_BYTES.contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_valid {
-        return Ok(key.to_owned());
-    }
-    Err(Problem::new(
-        StatusCode::BAD_REQUEST,
-        "missing_key",
-        "send the header Idempotency-Key with 8 to 128 visible ASCII characters, the same for each attempt",
-    ))
 }

@@ -17,6 +17,7 @@ mod snapshot;
 mod turns;
 
 pub(crate) use self::{
+    entry::ConversationView,
     event::{ConversationEvent, EventBody},
     export::export,
     hub::{Events, Hub, Missing, Position},
