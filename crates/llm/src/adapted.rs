@@ -25,7 +25,7 @@ const MAX_REJECTED: usize = 256;
 ///
 /// - images and recordings that the model does not read become text notes, and the others follow the results
 ///   of an answer. A request has at most 16 of them, and 16 MiB of base64; older ones become notes.
-///   If the server rejects a request with them, it is sent once more with notes instead: a damaged image, or one
+///   If the server rejects a request with them, it is repeated with notes instead: a damaged image, or one
 ///   of a size that the model does not accept, must not end the conversation that it is part of;
 /// - with [`ToolCallMode::Text`], tools, calls and results become text, and calls are found in the answer.
 pub struct AdaptedModel {

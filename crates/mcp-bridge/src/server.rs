@@ -36,7 +36,6 @@ use crate::{
     summary,
     telemetry::ServerMetrics,
     tool_caller::{CallSettings, ToolCaller},
-    trace::RequestTrace,
     transport::FailureClass,
 };
 
@@ -303,7 +302,7 @@ impl ConnectionTask {
         let permit =
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
         let dial = &self.context.dial;
-        let trace = RequestTrace::start(&self.caller, "connect");
+        let trace = self.caller.start_trace("connect");
         let opened = connect::open(&config, self.era, dial, self.tokens.as_ref()).await;
         trace.ended(opened.is_ok());
         drop(permit);
@@ -496,7 +495,7 @@ impl ConnectionTask {
 
     async fn refresh_tools(&self, session: Arc<dyn ServerSession>) -> Result<(), String> {
         let config = self.caller.config();
-        let trace = RequestTrace::start(&self.caller, "tools/list");
+        let trace = self.caller.start_trace("tools/list");
         let listed = session.list(config).await;
         trace.ended(listed.is_ok());
         let definitions = listed?;

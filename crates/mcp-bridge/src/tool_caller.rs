@@ -27,7 +27,7 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings of calls, which may change while the server runs.
 pub(crate) struct CallSettings {
     pub(crate) policy: CallPolicy,
-    /// Whether requests are logged.
+    /// Logs requests.
     pub(crate) trace: bool,
 }
 
@@ -54,9 +54,9 @@ impl ToolCaller {
         *self.settings.write() = settings;
     }
 
-    /// Returns whether requests are logged.
-    pub(crate) fn is_traced(&self) -> bool {
-        self.settings.read().trace
+    /// Starts the log line of a request.
+    pub(crate) fn start_trace(&self, method: &'static str) -> RequestTrace<'_> {
+        RequestTrace::start(&self.config.name, self.settings.read().trace, method)
     }
 
     /// Returns the configuration of the server.
@@ -113,7 +113,7 @@ impl ToolCaller {
         let definition = active.tools.get(tool).filter(|_| self.config.permits(tool));
         let definition = definition.ok_or_else(not_found)?;
         let idle = self.config.request_timeout.unwrap_or(DEFAULT_IDLE);
-        let trace = RequestTrace::start(self, "tools/call");
+        let trace = self.start_trace("tools/call");
         let outcome = active.session.call(definition, arguments, call, idle).await;
         let sent = if trace.is_enabled() { arguments.to_string().len() } else { 0 };
         trace.call_ended(tool, sent, &outcome);

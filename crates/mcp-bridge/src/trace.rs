@@ -5,22 +5,22 @@ use rockbot_tools::ToolResult;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::{call_error::CallError, tool_caller::ToolCaller};
+use crate::call_error::CallError;
 
 /// The longest tool name in a log line, in characters.
 const MAX_NAME_CHARS: usize = 128;
 
 /// A request to a server, which is logged when it ends. Without `traceMCP`, nothing is.
 pub(crate) struct RequestTrace<'a> {
-    caller: &'a ToolCaller,
+    server: &'a str,
     is_enabled: bool,
     method: &'static str,
     started: Instant,
 }
 
 impl<'a> RequestTrace<'a> {
-    pub(crate) fn start(caller: &'a ToolCaller, method: &'static str) -> Self {
-        Self { caller, is_enabled: caller.is_traced(), method, started: Instant::now() }
+    pub(crate) fn start(server: &'a str, is_enabled: bool, method: &'static str) -> Self {
+        Self { server, is_enabled, method, started: Instant::now() }
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
@@ -48,8 +48,7 @@ impl<'a> RequestTrace<'a> {
                 (code.as_str(), 0)
             }
         };
-        let (server, method, elapsed_ms) =
-            (&self.caller.config().name, self.method, self.elapsed_ms());
+        let (server, method, elapsed_ms) = (self.server, self.method, self.elapsed_ms());
         let tool = plain(tool, MAX_NAME_CHARS);
         info!(%server, method, tool, status, sent_bytes, received_bytes, elapsed_ms,
             "MCP request finished");
@@ -59,8 +58,7 @@ impl<'a> RequestTrace<'a> {
     pub(crate) fn ended(self, is_ok: bool) {
         if self.is_enabled {
             let status = if is_ok { "ok" } else { "failed" };
-            let (server, method, elapsed_ms) =
-                (&self.caller.config().name, self.method, self.elapsed_ms());
+            let (server, method, elapsed_ms) = (self.server, self.method, self.elapsed_ms());
             info!(%server, method, status, elapsed_ms, "MCP request finished");
         }
     }

@@ -56,8 +56,8 @@ pub struct ServerConfig {
     pub output_violations: OutputViolations,
     /// A caller added it at run time; otherwise the operator wrote it into the file.
     pub added_by_caller: bool,
-    /// What its entry keeps from others: values of its variables and headers, and of the variables that the
-    /// entry refers to.
+    /// Values of its variables and headers, and of the variables that the entry refers to. They are kept from
+    /// others.
     hidden: Vec<SecretString>,
 }
 

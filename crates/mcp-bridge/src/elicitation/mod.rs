@@ -68,7 +68,7 @@ impl Elicitor {
         result(response, has_content)
     }
 
-    /// Tells the user of a request that is declined because it cannot be read.
+    /// Reports to the user a request that is declined because it cannot be read.
     pub(crate) fn report_unreadable(&self) {
         self.report_declined("its form is not one that can be shown");
     }
