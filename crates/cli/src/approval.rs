@@ -85,7 +85,7 @@ pub(crate) async fn request_decision(
         Typed::Decision(decision, reason) => answer(decision, reason),
         Typed::Interrupted => Decided::Interrupted,
         Typed::Closed => {
-            note!("  the approval request is closed, and the call was denied");
+            note!("  the approval request is closed");
             Decided::Nothing
         }
     }
@@ -137,7 +137,7 @@ pub(crate) async fn request_input(
         Filled::Response(response) => answer(response),
         Filled::Interrupted => Answered::Interrupted,
         Filled::Closed => {
-            note!("  the request is closed, and the server got no answer");
+            note!("  the request is closed; it needs no answer");
             Answered::Nothing
         }
     }

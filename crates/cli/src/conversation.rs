@@ -2,6 +2,7 @@
 
 mod calls;
 mod display;
+mod held_replies;
 mod printer;
 mod status;
 mod turn;
@@ -20,11 +21,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::turn::RunningTurn;
 pub(crate) use self::{
     calls::CallLog,
     display::{Display, Show},
 };
+use self::{held_replies::HeldReplies, turn::RunningTurn};
 use crate::{
     approval::{self, Closing, Decided},
     failure::{Failure, OrExit},
@@ -113,9 +114,10 @@ impl Conversation {
     /// Prints the replies to a message until the answer is complete.
     async fn follow(
         &self,
-        mut replies: Replies,
+        replies: Replies,
         interrupts: &mut Interrupts,
     ) -> Result<TurnResult, Failure> {
+        let mut replies = HeldReplies::new(replies);
         let mut background = self.background.lock().await;
         let mut log = self.log.lock().await;
         let mut turn = RunningTurn::new(self);
@@ -146,8 +148,12 @@ impl Conversation {
             turn.print(&reply.body, replies.lost(), &mut log)?;
             background.observe(&reply.body);
             match &reply.body {
-                ReplyBody::ApprovalAsked { .. } => turn.decide(&reply.body, interrupts).await?,
-                ReplyBody::InputAsked { .. } => turn.answer(&reply.body, interrupts).await?,
+                ReplyBody::ApprovalAsked { .. } => {
+                    turn.decide(&reply.body, &mut replies, interrupts).await?;
+                }
+                ReplyBody::InputAsked { .. } => {
+                    turn.answer(&reply.body, &mut replies, interrupts).await?;
+                }
                 ReplyBody::Answer { outcome, .. } => return Ok(turn.end(Some(*outcome))),
                 _ => {}
             }

@@ -7,7 +7,8 @@ use rockbot_service::{Interrupt, Interrupts, exit};
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
-    Conversation, EXIT_GRACE, TurnResult, calls::CallLog, printer::TurnPrinter, status::StatusLine,
+    Conversation, EXIT_GRACE, TurnResult, calls::CallLog, held_replies::HeldReplies,
+    printer::TurnPrinter, status::StatusLine,
 };
 use crate::{
     approval::{self, Answered, Closing, Decided},
@@ -99,12 +100,13 @@ impl<'a> RunningTurn<'a> {
     pub(super) async fn decide(
         &mut self,
         body: &ReplyBody,
+        replies: &mut HeldReplies,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
         let (conversation, closing) = (self.conversation, Closing::default());
         let files = conversation.display.files.as_deref();
         let deciding = approval::request_decision(body, &conversation.session, files, &closing);
-        match self.ask(deciding, &closing, interrupts).await? {
+        match self.ask(deciding, body, replies, &closing, interrupts).await? {
             Decided::Answer(decision) => {
                 let client = &conversation.client;
                 let answered = client.answer_approval(&conversation.agent, &decision).await;
@@ -119,11 +121,12 @@ impl<'a> RunningTurn<'a> {
     pub(super) async fn answer(
         &mut self,
         body: &ReplyBody,
+        replies: &mut HeldReplies,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
         let (conversation, closing) = (self.conversation, Closing::default());
         let answering = approval::request_input(body, &conversation.session, &closing);
-        match self.ask(answering, &closing, interrupts).await? {
+        match self.ask(answering, body, replies, &closing, interrupts).await? {
             Answered::Answer(answer) => {
                 let client = &conversation.client;
                 let sent = client.answer_input(&conversation.agent, &answer).await;
@@ -134,18 +137,26 @@ impl<'a> RunningTurn<'a> {
         }
     }
 
-    /// Waits for what the user says. An interrupt closes the question.
+    /// Waits for what the user says. An interrupt closes the question, and so does a reply after which nobody
+    /// awaits the answer.
     async fn ask<T>(
         &mut self,
         asking: impl Future<Output = T>,
+        question: &ReplyBody,
+        replies: &mut HeldReplies,
         closing: &Closing,
         interrupts: &mut Interrupts,
     ) -> Result<T, Failure> {
         self.end_line()?;
         let mut asking = pin!(asking);
+        let mut is_closed = false;
         loop {
             tokio::select! {
                 said = &mut asking => return Ok(said),
+                () = replies.hold_until_closed(question), if !is_closed => {
+                    is_closed = true;
+                    closing.close();
+                }
                 interrupt = interrupts.recv(), if self.cancelling.is_none() => {
                     closing.close();
                     let _ = self.interrupt(interrupt).await?;

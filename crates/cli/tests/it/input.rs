@@ -1,5 +1,7 @@
 //! Forms and links of MCP servers in `rockbot chat`.
 
+use std::{fs, process::Command};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -22,7 +24,7 @@ fn link() -> Value {
 }
 
 /// Returns a `rockbot chat` command whose model calls a tool that asks the user, in a server of this era.
-fn chat(sandbox: &Sandbox, era: &str, request: &Value) -> std::process::Command {
+fn chat(sandbox: &Sandbox, era: &str, request: &Value) -> Command {
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/asking.py");
     let servers = json!({"mcpServers": {
         "Shop": {"command": "python3", "args": [server, era], "exposure": "eager"}}});
@@ -87,6 +89,22 @@ fn interrupt_at_the_form_cancels_the_turn() {
     terminal.wait_for("cancelling");
     let (shown, code) = terminal.finish();
     assert_eq!(code, Some(1), "{shown}");
+}
+
+#[test]
+fn prompt_ends_with_the_call_that_asked() {
+    let sandbox = Sandbox::new();
+    let pipe = sandbox.root().join("until");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let mut request = form();
+    request["until"] = json!(pipe);
+    let mut terminal = Terminal::start(chat(&sandbox, "handshake", &request));
+    terminal.wait_for("answer?");
+    fs::write(&pipe, "now").expect("written");
+    terminal.wait_for("the request is closed");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
+    assert_contains(&shown, &["The server got \"withdrawn\""]);
 }
 
 #[test]

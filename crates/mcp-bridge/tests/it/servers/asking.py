@@ -36,8 +36,13 @@ def call(request_id, params):
     elif name == "wait":
         pass
     elif not STATELESS:
+        until = arguments.pop("until", None)
         asked["ask-%s" % request_id] = request_id
         send({"id": "ask-%s" % request_id, "method": "elicitation/create", "params": arguments})
+        if until:
+            # A pipe: ends the call, without an answer, when somebody has written to it.
+            open(until).read()
+            reply(asked.pop("ask-%s" % request_id), "withdrawn")
     elif "inputResponses" in params:
         reply(request_id, params["inputResponses"]["q"])
     else:
