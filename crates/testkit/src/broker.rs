@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 /// The time limit from the start of a node until it speaks AMQP. About 10 s is usual.
-const START_LIMIT: Duration = Duration::from_secs(120);
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// The interval between two checks of a process that cannot send events.
 const POLL: Duration = Duration::from_millis(100);
 /// The time limit for one check of a port.

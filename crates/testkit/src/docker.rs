@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::broker::{ProcessGuard, StopSignal, find_program, tail, wait_before_poll};
 
 /// The time limit from the start of a daemon until it replies. About 2 s is usual.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 /// Directories where packages install programs for root, which are not on every user's `PATH`.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 

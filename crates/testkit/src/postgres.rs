@@ -20,7 +20,7 @@ use crate::broker::{
 };
 
 /// The time limit from the start of a server until it accepts connections. About 1 s is usual.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 /// Debian's parent directory of one directory per major version.
 const DEBIAN_FOLDER: &str = "/usr/lib/postgresql";
 /// Other directories where packages install the programs.
