@@ -93,6 +93,7 @@ pub(super) async fn send_streaming(
 /// # Errors
 /// When the caller has no such task, or its agent does not respond.
 pub(super) async fn get(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
+    let _open = open(a2a, caller)?;
     let record = a2a.records.get(caller, id).await?;
     Ok(find(a2a, caller, &known_id(id)?, &record).await?.view.to_json())
 }
@@ -172,7 +173,7 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let context = context.unwrap_or_else(|| caller.new_context(&id));
     let media_json = serde_json::to_vec(&media).unwrap_or_default();
     let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
-    let new = Record { digest, context, created_ms: now_ms(), end: None };
+    let new = Record { digest, context, sent_ms: now_ms(), end: None };
     let (record, is_new) = a2a.records.begin(caller, &task, new).await?;
     if record.end.is_some() {
         return Ok(find(a2a, caller, &task, &record).await?);
@@ -260,7 +261,8 @@ async fn find(
         end => end.clone(),
     };
     let Some(Found { follower, is_answered }) = a2a.tasks.find(caller, task, record).await? else {
-        return Ok(FollowedTask::without_replies(missing(view, record, end)));
+        let view = missing(a2a, caller, task, record, view, end).await?;
+        return Ok(FollowedTask::without_replies(view));
     };
     let mut task = FollowedTask::new(view.begun(), follower);
     task.catch_up()?;
@@ -280,19 +282,30 @@ async fn find(
     Ok(task)
 }
 
-/// Returns a task whose message its agent does not have.
-fn missing(view: TaskView, record: &Record, end: Option<TaskEnd>) -> TaskView {
-    let detail = |text: &str| Some(text.to_owned());
-    match end {
-        Some(end) => {
-            let detail = detail("the agent no longer has the answer");
-            view.ended(TaskEnd { detail, ..end })
-        }
-        None if now_ms().saturating_sub(record.created_ms) < LOST_AFTER_MS => view,
-        None => view.ended(TaskEnd {
-            state: TaskState::Rejected,
-            at_ms: record.created_ms,
-            detail: detail("the agent has no record of the message; send it with a new messageId"),
-        }),
+/// Returns a task whose message its agent does not have. Once the agent cannot receive it any longer, the task is
+/// rejected for good: a client may send the message with a new id then.
+async fn missing(
+    a2a: &A2a,
+    caller: &Caller,
+    task: &MessageId,
+    record: &Record,
+    view: TaskView,
+    end: Option<TaskEnd>,
+) -> Result<TaskView, A2aError> {
+    if let Some(end) = end {
+        let detail = Some("the agent no longer has the answer".to_owned());
+        return Ok(view.ended(TaskEnd { detail, ..end }));
     }
+    if now_ms().saturating_sub(record.sent_ms) < LOST_AFTER_MS {
+        return Ok(view);
+    }
+    let end = TaskEnd {
+        state: TaskState::Rejected,
+        at_ms: record.sent_ms,
+        detail: Some(
+            "the agent has no record of the message; send it with a new messageId".to_owned(),
+        ),
+    };
+    let is_rejected = a2a.records.reject(caller, task, record, &end).await?;
+    Ok(if is_rejected { view.ended(end) } else { view })
 }

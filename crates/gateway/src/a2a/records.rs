@@ -24,7 +24,8 @@ pub(super) struct Record {
     /// Digest of the message's content.
     pub(super) digest: String,
     pub(super) context: String,
-    pub(super) created_ms: u64,
+    /// When its message was sent last.
+    pub(super) sent_ms: u64,
     /// Absent until a gateway has seen the end.
     #[serde(default)]
     pub(super) end: Option<TaskEnd>,
@@ -54,7 +55,17 @@ impl Records {
         match within_limit(put).await? {
             PutOutcome::Done(_) => Ok((new, true)),
             PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
-                Ok((found.value, false))
+                if found.value.end.is_some() {
+                    return Ok((found.value, false));
+                }
+                // Its message is sent again, so the time in which the agent may receive it begins again.
+                let again = Record { sent_ms: new.sent_ms, ..found.value };
+                let expected = Expected::Version(found.version);
+                match within_limit(self.0.put(&name, &again, Some(TTL), expected)).await? {
+                    PutOutcome::Done(_) => Ok((again, false)),
+                    // It was sent or ended at another gateway meanwhile.
+                    PutOutcome::Conflict(_) => Ok((self.get(caller, task.as_str()).await?, false)),
+                }
             }
             PutOutcome::Conflict(Some(_)) => Err(A2aError::invalid(
                 "the messageId was used for another message; use a new one for each message",
@@ -70,6 +81,28 @@ impl Records {
     pub(super) async fn get(&self, caller: &Caller, task: &str) -> Result<Record, A2aError> {
         let found = within_limit(self.0.get(&[caller.record(task)])).await?;
         found.map(|found| found.value).ok_or_else(A2aError::unknown_task)
+    }
+
+    /// Records that the agent will not receive the message of a task, unless it was sent again or its end is recorded
+    /// since `record` was read. Returns whether it did.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub(super) async fn reject(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        record: &Record,
+        end: &TaskEnd,
+    ) -> Result<bool, A2aError> {
+        let name = [caller.record(task.as_str())];
+        let found = within_limit(self.0.get(&name)).await?.ok_or_else(A2aError::unknown_task)?;
+        if found.value != *record {
+            return Ok(false);
+        }
+        let ended = Record { end: Some(end.clone()), ..found.value };
+        let put = self.0.put(&name, &ended, Some(TTL), Expected::Version(found.version));
+        Ok(matches!(within_limit(put).await?, PutOutcome::Done(_)))
     }
 
     /// Records the end of a task, unless one is recorded. Without it, the agent is queried for it.

@@ -21,6 +21,9 @@ use crate::identity::{FaceName, Identity};
 
 /// Header and parameter with the version of the protocol.
 const VERSION: &str = "a2a-version";
+/// Maximum number of opening brackets in a request, those in its texts included. An object takes about 600 bytes of
+/// memory.
+const MAX_BRACKETS: usize = 50_000;
 
 #[derive(Debug, Deserialize)]
 struct Request {
@@ -87,6 +90,10 @@ enum Reply {
 
 impl Request {
     fn parse(body: &[u8]) -> Result<Self, (Option<RpcId>, A2aError)> {
+        if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_BRACKETS {
+            let error = format!("the request has more than {MAX_BRACKETS} opening brackets");
+            return Err((None, A2aError::no_request(error)));
+        }
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| (None, A2aError::no_json(format!("the body is no JSON: {error}"))))?;
         let id = body.get("id").and_then(|id| RpcId::deserialize(id).ok()).filter(RpcId::is_valid);
@@ -185,6 +192,7 @@ mod tests {
             ("{\"jsonrpc\":\"1.0\",\"method\":\"GetTask\",\"id\":1}", -32600),
             ("{\"jsonrpc\":\"2.0\",\"method\":\"GetTask\",\"id\":null}", -32600),
             (&long, -32600),
+            (&format!("[{}0]", "{},".repeat(MAX_BRACKETS)), -32600),
         ] {
             let (_, error) = Request::parse(body.as_bytes()).unwrap_err();
             assert_eq!(error.to_json()["code"], code, "{body}");

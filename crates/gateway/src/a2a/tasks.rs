@@ -20,6 +20,9 @@ use crate::{
 
 /// Maximum number of running tasks of one identity in this process.
 const MAX_RUNNING: usize = 256;
+/// Maximum number of running tasks in this process: half of the replies that its client can wait for, which all faces
+/// share.
+const MAX_RUNNING_IN_ALL: usize = 512;
 
 /// The running tasks that this process follows.
 pub(super) struct Tasks {
@@ -60,7 +63,7 @@ impl Tasks {
             let mut recorded = self.recorded.lock();
             let is_new = !recorded.contains(task);
             let permit = if is_new {
-                let permit = self.running.admit(caller.subject(), MAX_RUNNING, usize::MAX);
+                let permit = self.running.admit(caller.subject(), MAX_RUNNING, MAX_RUNNING_IN_ALL);
                 Some(permit.map_err(|_| A2aError::overloaded())?)
             } else {
                 None
