@@ -31,6 +31,25 @@ pub struct DirectCall {
     pub timeout: Option<Duration>,
 }
 
+impl DirectCall {
+    /// Returns the id of the call, which is derived from the client and the key.
+    #[must_use]
+    pub fn id(&self, client: &McpClient) -> ToolCallId {
+        let content = CallContent::new(&self.tool, &self.arguments);
+        RequestIdentity::Key(self.key.clone()).call_id(client.name(), &content)
+    }
+
+    fn request(&self, client: &McpClient) -> CallRequest {
+        CallRequest {
+            id: self.id(client),
+            client: client.name().clone(),
+            content: CallContent::new(&self.tool, &self.arguments),
+            may_repeat: true,
+            grace: RECONNECT_TIME,
+        }
+    }
+}
+
 /// Error for a [`DirectCall`] that was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectCallError {
@@ -78,30 +97,37 @@ impl McpFleet {
         client: &McpClient,
         call: DirectCall,
     ) -> Result<CompletedCall, DirectCallError> {
-        let DirectCall { tool, arguments, key, timeout } = call;
-        if !is_key(&key) {
+        if !is_key(&call.key) {
             return Err(DirectCallError::Key);
         }
-        if self.tool(client, &tool).await.is_none() {
-            return Err(DirectCallError::UnknownTool { name: tool });
+        if self.tool(client, &call.tool).await.is_none() {
+            return Err(DirectCallError::UnknownTool { name: call.tool });
         }
-        let content = CallContent::new(&tool, &arguments);
-        let id = RequestIdentity::Key(key).call_id(client.name(), &content);
-        let mut context = self.context(client, &tool);
+        let request = call.request(client);
+        let id = request.id.clone();
+        let mut context = self.context(client, &call.tool);
         context.tool_call_id = id.clone();
-        context.deadline = Instant::now() + self.section.timeout(timeout, false);
-        let request = CallRequest {
-            id: id.clone(),
-            client: client.name().clone(),
-            content,
-            may_repeat: true,
-            grace: RECONNECT_TIME,
-        };
+        context.deadline = Instant::now() + self.section.timeout(call.timeout, false);
+        let arguments = call.arguments;
         let joined = self.calls.join(request, |control| execute(self, context, arguments, control));
         let outcome = match joined {
             Ok(mut joined) => outcome(&mut joined.outcome).await,
             Err(failure) => Arc::new(Err(failure)),
         };
         Ok(CompletedCall { id, outcome })
+    }
+
+    /// Joins a call that this process makes or made, whether or not its tool still exists, and waits for its outcome.
+    /// Returns `None` if it has no call with this key.
+    ///
+    /// # Cancellation
+    /// As for [`call`](Self::call).
+    pub async fn repeated(&self, client: &McpClient, call: &DirectCall) -> Option<CompletedCall> {
+        let request = call.request(client);
+        let outcome = match self.calls.join_existing(&request)? {
+            Ok(mut joined) => outcome(&mut joined.outcome).await,
+            Err(failure) => Arc::new(Err(failure)),
+        };
+        Some(CompletedCall { id: request.id, outcome })
     }
 }

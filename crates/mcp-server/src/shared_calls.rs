@@ -118,6 +118,19 @@ impl SharedCalls {
         Self { state: Arc::default(), tasks: TaskTracker::new(), limit }
     }
 
+    /// Joins the call with the id of the request, if there is one.
+    ///
+    /// # Errors
+    /// When the id belongs to another call.
+    pub(crate) fn join_existing(
+        &self,
+        request: &CallRequest,
+    ) -> Option<Result<JoinedCall, ToolFailure>> {
+        let mut state = self.state.lock();
+        state.remove_expired(Instant::now());
+        state.calls.get(&request.id).map(|entry| entry.join(request))
+    }
+
     /// Joins the call with the id of the request, or starts it.
     ///
     /// # Errors

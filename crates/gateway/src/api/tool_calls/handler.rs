@@ -80,20 +80,65 @@ async fn make(
         )
     };
     let client = client(identity).ok_or_else(unknown)?;
-    let tool = calls.fleet().tool(&client, name).await.ok_or_else(unknown)?;
-    check_shown(&tool, fingerprint.as_deref(), confirm.as_deref())?;
-    // The record of a process that dies during the call.
-    audit(identity, AuditAction::ToolCall, name, "sent");
     let arguments = Value::Object(arguments).to_string();
     let call = DirectCall { tool: name.to_owned(), arguments, key, timeout };
     let started = Instant::now();
+    let record = CallRecord::new(identity, format!("{name} {}", call.id(&client)));
+    // A repetition is the same call, even if the tool has changed or ended since.
+    if let Some(completed) = calls.fleet().repeated(&client, &call).await {
+        return Ok(ToolCallView::new(name, &completed, started.elapsed()));
+    }
+    let tool = calls.fleet().tool(&client, name).await.ok_or_else(unknown)?;
+    check_shown(&tool, fingerprint.as_deref(), confirm.as_deref())?;
+    let record = record.sent();
     let completed = calls.fleet().call(&client, call).await.map_err(|error| match error {
         DirectCallError::UnknownTool { .. } => unknown(),
         DirectCallError::Key => Problem::invalid(error.to_string()),
-    })?;
-    let view = ToolCallView::new(name, &completed, started.elapsed());
-    audit(identity, AuditAction::ToolCall, &format!("{name} {}", completed.id), &view.audited());
-    Ok(view)
+    });
+    let view = completed.map(|completed| ToolCallView::new(name, &completed, started.elapsed()));
+    record
+        .end(view.as_ref().map_or_else(|problem| problem.code().to_owned(), ToolCallView::audited));
+    view
+}
+
+/// The audit records of a call.
+struct CallRecord<'a> {
+    identity: &'a Identity,
+    /// The tool and the id of the call.
+    call: String,
+}
+
+impl<'a> CallRecord<'a> {
+    fn new(identity: &'a Identity, call: String) -> Self {
+        Self { identity, call }
+    }
+
+    /// Writes the record of a process that dies during the call.
+    fn sent(self) -> SentRecord<'a> {
+        audit(self.identity, AuditAction::ToolCall, &self.call, "sent");
+        SentRecord { record: self, is_ended: false }
+    }
+}
+
+/// The second record of a call is written at its end, or when nobody waits for it any longer.
+struct SentRecord<'a> {
+    record: CallRecord<'a>,
+    is_ended: bool,
+}
+
+impl SentRecord<'_> {
+    fn end(mut self, outcome: String) {
+        self.is_ended = true;
+        audit(self.record.identity, AuditAction::ToolCall, &self.record.call, &outcome);
+    }
+}
+
+impl Drop for SentRecord<'_> {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            audit(self.record.identity, AuditAction::ToolCall, &self.record.call, "abandoned");
+        }
+    }
 }
 
 /// Checks that the tool is the one that was shown, and that a call with effects is meant.
