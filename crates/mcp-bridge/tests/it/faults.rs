@@ -39,8 +39,8 @@ async fn unreadable_response_fails_only_its_call() {
         )
     };
     for (tool, expected) in [("garbage", "not valid JSON-RPC"), ("huge", "bytes")] {
-        // The `huge` response is one line of a gigabyte.
-        let failure = call(&bridge, "odd", tool, json!({"megabytes": 1000})).await.unwrap_err();
+        // The `huge` response is one line, far over the limit of 16 MiB.
+        let failure = call(&bridge, "odd", tool, json!({"megabytes": 200})).await.unwrap_err();
         assert!(failure.to_string().contains(expected), "{tool}: {failure}");
         assert_eq!(failure.executed(), Executed::Yes);
     }
