@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// The Cargo profile of the build
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
+    /// Use the programs of this folder instead of compiling them. They must run on Debian 12
+    #[arg(long, value_name = "DIR", conflicts_with = "profile")]
+    programs: Option<PathBuf>,
     /// Write each image as an archive into this folder instead of printing sizes; with --stand-ins also
     /// the images of broker and database, which the chart's trial needs
     #[arg(long, value_name = "DIR")]
@@ -52,7 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         Engine::system()?
     };
-    build(&engine, &Source::Sources { profile: &options.profile })?;
+    let source = match &options.programs {
+        Some(folder) => Source::Programs(folder),
+        None => Source::Sources { profile: &options.profile },
+    };
+    build(&engine, &source)?;
     if let Some(folder) = &options.save {
         let mut images = PROGRAMS.map(|program| (program.to_owned(), image_name(program))).to_vec();
         if options.stand_ins {
