@@ -71,7 +71,7 @@ fn closes(reply: &ReplyBody, question: &ReplyBody) -> bool {
             ReplyBody::InputClosed { input_id: closed, .. },
             ReplyBody::InputAsked { input_id, .. },
         ) => closed == input_id,
-        // Another process asks again.
+        // Another process repeats its questions.
         (ReplyBody::Answer { .. } | ReplyBody::Resumed { .. }, _) => true,
         _ => false,
     }

@@ -137,8 +137,8 @@ impl<'a> RunningTurn<'a> {
         }
     }
 
-    /// Waits for what the user says. An interrupt closes the question, and so does a reply after which nobody
-    /// awaits the answer.
+    /// Waits for what the user says. An interrupt closes the question, and so does a reply after which the
+    /// answer is not awaited.
     async fn ask<T>(
         &mut self,
         asking: impl Future<Output = T>,

@@ -120,7 +120,7 @@ impl<'a> CallRecord<'a> {
     }
 }
 
-/// The second record of a call is written at its end, or when nobody waits for it any longer.
+/// The second record of a call is written at its end, or when its request is dropped.
 struct SentRecord<'a> {
     record: CallRecord<'a>,
     is_ended: bool,
