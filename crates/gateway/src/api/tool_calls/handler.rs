@@ -96,8 +96,9 @@ async fn make(
         DirectCallError::Key => Problem::invalid(error.to_string()),
     });
     let view = completed.map(|completed| ToolCallView::new(name, &completed, started.elapsed()));
-    record
-        .end(view.as_ref().map_or_else(|problem| problem.code().to_owned(), ToolCallView::audited));
+    let outcome =
+        view.as_ref().map_or_else(|problem| problem.code().to_owned(), ToolCallView::audited);
+    record.end(&outcome);
     view
 }
 
@@ -127,9 +128,9 @@ struct SentRecord<'a> {
 }
 
 impl SentRecord<'_> {
-    fn end(mut self, outcome: String) {
+    fn end(mut self, outcome: &str) {
         self.is_ended = true;
-        audit(self.record.identity, AuditAction::ToolCall, &self.record.call, &outcome);
+        audit(self.record.identity, AuditAction::ToolCall, &self.record.call, outcome);
     }
 }
 
