@@ -84,16 +84,29 @@ impl Collector {
     }
 
     /// Waits until a trace with a span called `name` has spans of all `names`, two where a name is
-    /// given twice, and returns its spans.
+    /// given twice, and returns its spans. A name that ends in `*` is a prefix.
     ///
     /// # Panics
     /// When the trace is not complete in time; the message lists the received spans.
     pub async fn trace_with(&self, name: &str, names: &[&str]) -> Vec<Span> {
+        self.wait_for_trace(name, |trace| has_names(trace, names)).await
+    }
+
+    /// As [`Self::trace_with`], and waits for the parents of all spans too. Processes export their spans
+    /// independently, so that a child may arrive before its parent.
+    ///
+    /// # Panics
+    /// When the trace is not complete in time; the message lists the received spans.
+    pub async fn tree_with(&self, name: &str, names: &[&str]) -> Vec<Span> {
+        self.wait_for_trace(name, |trace| has_names(trace, names) && has_all_parents(trace)).await
+    }
+
+    async fn wait_for_trace(&self, name: &str, complete: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let mut spans = self.spans.clone();
-        let complete = |spans: &Vec<Span>| trace_with(spans, name, names).is_some();
-        let received = timeout(TEST_TIMEOUT, spans.wait_for(complete)).await;
-        assert!(received.is_ok(), "no trace of {name} with {names:?} in {:#?}", self.summaries());
-        trace_with(&self.spans(), name, names).expect("a complete trace")
+        let received = |spans: &Vec<Span>| trace_where(spans, name, &complete).is_some();
+        let received = timeout(TEST_TIMEOUT, spans.wait_for(received)).await;
+        assert!(received.is_ok(), "no complete trace of {name} in {:#?}", self.summaries());
+        trace_where(&self.spans(), name, &complete).expect("a complete trace")
     }
 
     /// Waits for `count` spans called `name`, of any traces, and returns them in the order of their arrival.
@@ -124,15 +137,32 @@ impl Drop for Collector {
     }
 }
 
-fn trace_with(spans: &[Span], name: &str, names: &[&str]) -> Option<Vec<Span>> {
+/// Returns the first complete trace with a span called `name`.
+fn trace_where(
+    spans: &[Span],
+    name: &str,
+    complete: impl Fn(&[Span]) -> bool,
+) -> Option<Vec<Span>> {
     let traces = spans.iter().filter(|span| span.name == name).map(|span| &span.trace);
     traces
         .map(|trace| spans.iter().filter(|span| span.trace == *trace).cloned().collect::<Vec<_>>())
-        .find(|trace| {
-            let expected = |name| names.iter().filter(|other| **other == name).count();
-            let received = |name| trace.iter().filter(|span| span.name == name).count();
-            names.iter().all(|name| received(*name) >= expected(*name))
-        })
+        .find(|trace| complete(trace))
+}
+
+fn has_names(trace: &[Span], names: &[&str]) -> bool {
+    let is_named = |span: &Span, name: &str| match name.strip_suffix('*') {
+        Some(prefix) => span.name.starts_with(prefix),
+        None => span.name == name,
+    };
+    names.iter().all(|name| {
+        let expected = names.iter().filter(|other| *other == name).count();
+        trace.iter().filter(|span| is_named(span, name)).count() >= expected
+    })
+}
+
+fn has_all_parents(trace: &[Span]) -> bool {
+    let ids: BTreeSet<_> = trace.iter().map(|span| &span.id).collect();
+    trace.iter().all(|span| span.parent.is_empty() || ids.contains(&span.parent))
 }
 
 fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
