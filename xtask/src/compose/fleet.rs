@@ -20,9 +20,9 @@ const PROJECT: &str = "rockbot-check";
 /// A key of the service `web-handler`, which no other one may read.
 pub(super) const GITHUB_TOKEN: &str = "not-a-real-token-6d1f0c";
 /// Limit for Compose commands that start or stop containers, and for their health checks.
-const START_TIMEOUT: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// Limit for other commands.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(90);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Limit for HTTP requests.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,7 +66,11 @@ impl<'a> Fleet<'a> {
         let up =
             process::run_captured(fleet.compose().args(["up", "-d", "--no-build"]), START_TIMEOUT);
         let healthy = up.and_then(|_| fleet.wait_until_healthy());
-        healthy.inspect_err(|_| fleet.print_logs())?;
+        if let Err(error) = healthy {
+            fleet.print_logs();
+            // The last lines of a run are read first.
+            return Err(error.context(fleet.states().unwrap_or_default()));
+        }
         let seconds = start.elapsed().as_secs();
         console::progress("compose", format_args!("every container is healthy after {seconds} s"));
         Ok(fleet)
@@ -174,6 +178,21 @@ impl<'a> Fleet<'a> {
         }
     }
 
+    /// Describes the containers that are not healthy: their states and what their last health checks printed.
+    fn states(&self) -> Result<String> {
+        let ids = process::run_captured(self.compose().args(["ps", "--quiet"]), COMMAND_TIMEOUT)?;
+        let mut states = String::from("containers that are not healthy:");
+        for id in ids.split_whitespace() {
+            let mut inspect = self.docker();
+            inspect.args(["inspect", "--format", "{{.Name}} {{json .State}}", id]);
+            let state = process::run_captured(&mut inspect, COMMAND_TIMEOUT)?;
+            if !state.contains(r#""Status":"healthy""#) {
+                states.extend(["\n", state.trim()]);
+            }
+        }
+        Ok(states)
+    }
+
     fn wait_until_healthy(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         for service in self.services()? {
@@ -185,7 +204,8 @@ impl<'a> Fleet<'a> {
                 let state = process::stdout(inspect.arg(&container)).unwrap_or_default();
                 match state.as_str() {
                     "running healthy" => break,
-                    "running starting" => {}
+                    // On a busy machine, checks of a starting program may take too long.
+                    "running starting" | "running unhealthy" => {}
                     other => bail!("{service} is {other}"),
                 }
                 ensure!(
