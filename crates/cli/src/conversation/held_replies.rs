@@ -51,7 +51,7 @@ impl HeldReplies {
                 return;
             }
         }
-        pending().await
+        pending::<()>().await;
     }
 
     /// Returns the number of lost replies.
