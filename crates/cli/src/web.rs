@@ -59,36 +59,14 @@ impl Web {
             parts.tool_calls = Some(Arc::new(calls.or_exit(exit::UNAVAILABLE)?));
         }
         let mut gateway = Gateway::new(section, &parts, guard.clone());
-        let mcp = match section.faces.contains(&FaceName::Mcp) {
-            true => McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await,
-            false => Ok(None),
-        };
-        let mcp = mcp.or_exit(exit::UNAVAILABLE)?;
-        if let Some(mcp) = &mcp {
-            gateway = gateway.with_face(mcp.face());
+        if section.faces.contains(&FaceName::Mcp) {
+            let mcp = McpFace::start(&parts, caller, settings.mcp_server.clone(), servers).await;
+            if let Some(mcp) = mcp.or_exit(exit::UNAVAILABLE)? {
+                gateway = gateway.with_mcp(mcp);
+            }
         }
-        let (stop, drain) = (CancellationToken::new(), settings.service.drain());
-        let serving = server.serve(gateway, stop.clone(), drain);
-        let stopped = stop.clone();
-        let serving = tokio::spawn(async move {
-            let stopping = async {
-                stopped.cancelled().await;
-                // Ends the streams and calls, which the server waits for.
-                let stop_mcp = async {
-                    if let Some(mcp) = &mcp {
-                        mcp.stop(drain).await;
-                    }
-                };
-                let stop_calls = async {
-                    if let Some(calls) = &parts.tool_calls {
-                        calls.stop(drain).await;
-                    }
-                };
-                tokio::join!(stop_mcp, stop_calls);
-            };
-            let (served, ()) = tokio::join!(serving, stopping);
-            served
-        });
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(server.serve(gateway, stop.clone(), settings.service.drain()));
         match link {
             Some(link) => note!("web: open {link} within 5 minutes to sign in"),
             None => note!("web: {}", guard.public_origin()),

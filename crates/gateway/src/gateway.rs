@@ -13,9 +13,11 @@ use crate::{
     face::{Face, Route},
     guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
+    mcp::McpFace,
     openai,
     parts::GatewayParts,
     section::GatewaySection,
+    tool_calls::ToolCalls,
 };
 
 /// Time after which a connection without a request is closed.
@@ -27,6 +29,9 @@ pub struct Gateway {
     guard: Arc<Guard>,
     names: BTreeSet<FaceName>,
     faces: Vec<Face>,
+    /// Calls by MCP clients and by hand, which end when the server stops.
+    mcp: Option<McpFace>,
+    tool_calls: Option<Arc<ToolCalls>>,
     /// Cancelled when the server stops: streams end then.
     closing: CancellationToken,
 }
@@ -36,8 +41,14 @@ impl Gateway {
     #[must_use]
     pub fn new(section: &GatewaySection, parts: &GatewayParts, guard: Arc<Guard>) -> Self {
         let closing = CancellationToken::new();
-        let names = section.faces.clone();
-        let gateway = Self { names, faces: Vec::new(), guard, closing };
+        let gateway = Self {
+            guard,
+            names: section.faces.clone(),
+            faces: Vec::new(),
+            mcp: None,
+            tool_calls: parts.tool_calls.clone(),
+            closing,
+        };
         let mut console = console::routes(&gateway.guard, parts);
         console.extend(api::routes(parts, &gateway.closing));
         let openai = openai::routes(parts);
@@ -55,6 +66,13 @@ impl Gateway {
             self.faces.push(face);
         }
         self
+    }
+
+    /// Adds the face for MCP clients, if the section names it.
+    #[must_use]
+    pub fn with_mcp(self, mcp: McpFace) -> Self {
+        let gateway = self.with_face(mcp.face());
+        Self { mcp: Some(mcp), ..gateway }
     }
 
     /// Returns all routes, with the face that each belongs to.
@@ -105,31 +123,52 @@ impl GatewayServer {
         self.address
     }
 
-    /// Serves until `stop` is cancelled; then rejects further requests, and returns when the open ones have
-    /// ended, or after `drain`.
+    /// Serves until `stop` is cancelled; then rejects further requests and calls of tools, and returns when the open
+    /// ones have ended. After `drain`, open requests are dropped, and running calls are cancelled.
     ///
     /// # Errors
     /// When the listener breaks.
     pub async fn serve(
         self,
-        gateway: Gateway,
+        mut gateway: Gateway,
         stop: CancellationToken,
         drain: Duration,
     ) -> io::Result<()> {
         let listener = BoundedListener::new(self.listener, self.max_connections, IDLE_TIMEOUT);
         let (stopped, closing) = (stop.clone(), gateway.closing.clone());
+        let (mcp, tool_calls) = (gateway.mcp.take(), gateway.tool_calls.take());
         let service = gateway.into_router().into_make_service_with_connect_info::<Peer>();
-        let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
+        let server = axum::serve(listener, service).with_graceful_shutdown(async move {
             stopped.cancelled().await;
             closing.cancel();
         });
-        tokio::select! {
-            served = serving => served,
-            () = drain_timeout(&stop, drain) => {
-                warn!("drain timed out with open requests");
-                Ok(())
+        let serving = async {
+            tokio::select! {
+                served = server => served,
+                () = drain_timeout(&stop, drain) => {
+                    warn!("drain timed out with open requests");
+                    Ok(())
+                }
             }
-        }
+        };
+        let stopping = async {
+            stop.cancelled().await;
+            // Ends the streams and calls, which the server waits for.
+            let stop_mcp = async {
+                if let Some(mcp) = &mcp {
+                    mcp.stop(drain).await;
+                }
+            };
+            let stop_calls = async {
+                if let Some(calls) = &tool_calls {
+                    calls.stop(drain).await;
+                }
+            };
+            tokio::join!(stop_mcp, stop_calls);
+            Ok::<_, io::Error>(())
+        };
+        tokio::try_join!(serving, stopping)?;
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ mod api;
 mod clock;
 mod console;
 mod decision;
+mod event_stream;
 mod face;
 mod gateway;
 mod guard;
@@ -27,6 +28,8 @@ mod open_counts;
 mod openai;
 mod parts;
 mod section;
+#[cfg(test)]
+mod test_replies;
 mod tool_calls;
 mod turns;
 

@@ -49,36 +49,16 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         parts.tool_calls = Some(Arc::new(calls.map_err(unavailable_error)?));
     }
     let mut gateway = Gateway::new(section, &parts, guard);
-    let mcp = if section.faces.contains(&FaceName::Mcp) {
-        McpFace::start(&parts, caller()?, settings.mcp_server.clone(), None)
-            .await
-            .map_err(unavailable_error)?
-    } else {
-        None
-    };
-    if let Some(mcp) = &mcp {
-        gateway = gateway.with_face(mcp.face());
+    if section.faces.contains(&FaceName::Mcp) {
+        let mcp = McpFace::start(&parts, caller()?, settings.mcp_server.clone(), None).await;
+        if let Some(mcp) = mcp.map_err(unavailable_error)? {
+            gateway = gateway.with_mcp(mcp);
+        }
     }
     health.serving();
     tracing::info!(address = %server.address(), "ready");
     let drain = settings.service.drain();
-    let stopping = async {
-        shutdown.requested().await;
-        // Ends the streams and calls, which the server waits for.
-        let stop_mcp = async {
-            if let Some(mcp) = &mcp {
-                mcp.stop(drain).await;
-            }
-        };
-        let stop_calls = async {
-            if let Some(calls) = &parts.tool_calls {
-                calls.stop(drain).await;
-            }
-        };
-        tokio::join!(stop_mcp, stop_calls);
-    };
-    let serving = server.serve(gateway, shutdown.token().clone(), drain);
-    let (served, ()) = tokio::join!(serving, stopping);
+    let served = server.serve(gateway, shutdown.token().clone(), drain).await;
     connections.close().await;
     served.map_err(|error| ServeError::Unavailable(error.to_string()))
 }

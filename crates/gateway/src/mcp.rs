@@ -84,8 +84,7 @@ impl McpFace {
     }
 
     /// Returns the routes.
-    #[must_use]
-    pub fn face(&self) -> Face {
+    pub(crate) fn face(&self) -> Face {
         let limits = RouteLimits {
             body_bytes: BODY_BYTES,
             response: self.response_timeout,
@@ -98,7 +97,7 @@ impl McpFace {
     }
 
     /// Rejects further calls, waits for the running ones until `limit`, and ends all sessions.
-    pub async fn stop(&self, limit: Duration) {
+    pub(crate) async fn stop(&self, limit: Duration) {
         self.http.stop(limit).await;
     }
 }

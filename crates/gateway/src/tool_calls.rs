@@ -53,7 +53,7 @@ impl ToolCalls {
     }
 
     /// Rejects further calls, waits for the running ones until `limit`, and cancels those that are left.
-    pub async fn stop(&self, limit: Duration) {
+    pub(crate) async fn stop(&self, limit: Duration) {
         self.fleet.stop(limit).await;
     }
 }

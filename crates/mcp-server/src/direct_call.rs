@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{ToolCallId, ToolRegistration};
+use rockbot_tools::ToolFailure;
 use tokio::time::Instant;
 
 use crate::{
     call_id::{CallContent, RequestIdentity},
     client::McpClient,
     fleet::McpFleet,
-    shared_calls::{CallOutcome, CallRequest},
+    shared_calls::{CallOutcome, CallRequest, JoinedCall},
     tool_call::{execute, is_key, outcome},
 };
 
@@ -73,6 +74,17 @@ pub struct CompletedCall {
     pub outcome: Arc<CallOutcome>,
 }
 
+impl CompletedCall {
+    /// Waits for the outcome of a call that was joined, or refused.
+    async fn wait(id: ToolCallId, joined: Result<JoinedCall, ToolFailure>) -> Self {
+        let outcome = match joined {
+            Ok(mut joined) => outcome(&mut joined.outcome).await,
+            Err(failure) => Arc::new(Err(failure)),
+        };
+        Self { id, outcome }
+    }
+}
+
 impl McpFleet {
     /// Returns the definition of a tool that the client may use. Waits for an unknown one until the tools of the
     /// fleet are known, 8 s after the start at most.
@@ -110,11 +122,7 @@ impl McpFleet {
         context.deadline = Instant::now() + self.section.timeout(call.timeout, false);
         let arguments = call.arguments;
         let joined = self.calls.join(request, |control| execute(self, context, arguments, control));
-        let outcome = match joined {
-            Ok(mut joined) => outcome(&mut joined.outcome).await,
-            Err(failure) => Arc::new(Err(failure)),
-        };
-        Ok(CompletedCall { id, outcome })
+        Ok(CompletedCall::wait(id, joined).await)
     }
 
     /// Joins a call that this process makes or made, whether or not its tool still exists, and waits for its outcome.
@@ -124,10 +132,7 @@ impl McpFleet {
     /// As for [`call`](Self::call).
     pub async fn repeated(&self, client: &McpClient, call: &DirectCall) -> Option<CompletedCall> {
         let request = call.request(client);
-        let outcome = match self.calls.join_existing(&request)? {
-            Ok(mut joined) => outcome(&mut joined.outcome).await,
-            Err(failure) => Arc::new(Err(failure)),
-        };
-        Some(CompletedCall { id: request.id, outcome })
+        let joined = self.calls.join_existing(&request)?;
+        Some(CompletedCall::wait(request.id, joined).await)
     }
 }

@@ -17,13 +17,13 @@ impl A2aError {
         Self { code, reason, message: message.into() }
     }
 
-    /// A body that is no JSON.
-    pub(super) fn no_json(message: impl Into<String>) -> Self {
+    /// A body that is not JSON.
+    pub(super) fn parse_error(message: impl Into<String>) -> Self {
         Self::new(-32700, "PARSE_ERROR", message)
     }
 
-    /// JSON that is no request.
-    pub(super) fn no_request(message: impl Into<String>) -> Self {
+    /// JSON that is not a request.
+    pub(super) fn invalid_request(message: impl Into<String>) -> Self {
         Self::new(-32600, "INVALID_REQUEST", message)
     }
 

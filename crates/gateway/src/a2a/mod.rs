@@ -1,7 +1,7 @@
-//! The A2A protocol 1.0: agents for the agents of others, over JSON-RPC.
+//! The A2A protocol 1.0 over JSON-RPC: the agents of the fleet for agents outside of it.
 //!
 //! A task is one turn of an agent, and a context is a conversation. The turn runs where the agent runs: a client
-//! that is gone does not end it, and any gateway with the same store finds it again.
+//! that disconnects does not end it, and any gateway with the same store finds it again.
 
 mod caller;
 mod card;

@@ -94,8 +94,8 @@ pub(super) async fn send_streaming(
 /// When the caller has no such task, or its agent does not respond.
 pub(super) async fn get(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
     let _open = open(a2a, caller)?;
-    let record = a2a.records.get(caller, id).await?;
-    Ok(find(a2a, caller, &known_id(id)?, &record).await?.view.to_json())
+    let (task, _) = recorded(a2a, caller, id).await?;
+    Ok(task.view.to_json())
 }
 
 /// Streams a running task from its present state to its end.
@@ -109,8 +109,7 @@ pub(super) async fn subscribe(
     request: RpcId,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
-    let record = a2a.records.get(caller, id).await?;
-    let task = find(a2a, caller, &known_id(id)?, &record).await?;
+    let (task, _) = recorded(a2a, caller, id).await?;
     if task.view.state().is_terminal() {
         return Err(A2aError::unsupported("the task has ended; send GetTask for its end").into());
     }
@@ -128,8 +127,7 @@ pub(super) async fn subscribe(
 /// When the caller has no such task, it has ended, or its agent does not respond.
 pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
     let _open = open(a2a, caller)?;
-    let record = a2a.records.get(caller, id).await?;
-    let mut task = find(a2a, caller, &known_id(id)?, &record).await?;
+    let (mut task, record) = recorded(a2a, caller, id).await?;
     if task.view.state().is_terminal() {
         return Err(A2aError::not_cancelable("the task has ended").into());
     }
@@ -244,6 +242,17 @@ async fn decide(
         }
     }
     Ok(task)
+}
+
+/// Returns a task of the caller, and its record.
+async fn recorded(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &str,
+) -> Result<(FollowedTask, Record), A2aError> {
+    let record = a2a.records.get(caller, id).await?;
+    let task = find(a2a, caller, &known_id(id)?, &record).await?;
+    Ok((task, record))
 }
 
 /// Returns a recorded task as its agent has it.

@@ -1,4 +1,4 @@
-//! The tasks of the last days in the gateway's store. What was said is in the store of the agent.
+//! Tasks of the last 7 days in the gateway's store. Messages and answers are in the agent's store.
 
 use std::{sync::Arc, time::Duration};
 

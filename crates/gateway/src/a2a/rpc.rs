@@ -92,16 +92,17 @@ impl Request {
     fn parse(body: &[u8]) -> Result<Self, (Option<RpcId>, A2aError)> {
         if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_BRACKETS {
             let error = format!("the request has more than {MAX_BRACKETS} opening brackets");
-            return Err((None, A2aError::no_request(error)));
+            return Err((None, A2aError::invalid_request(error)));
         }
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| (None, A2aError::no_json(format!("the body is no JSON: {error}"))))?;
+        let body: Value = serde_json::from_slice(body).map_err(|error| {
+            (None, A2aError::parse_error(format!("the body is no JSON: {error}")))
+        })?;
         let id = body.get("id").and_then(|id| RpcId::deserialize(id).ok()).filter(RpcId::is_valid);
         let request = Self::deserialize(body)
-            .map_err(|error| (id.clone(), A2aError::no_request(error.to_string())))?;
+            .map_err(|error| (id.clone(), A2aError::invalid_request(error.to_string())))?;
         if request.jsonrpc != "2.0" || id.is_none() {
             let error = "send one request with jsonrpc \"2.0\" and an id of at most 255 bytes";
-            return Err((id, A2aError::no_request(error)));
+            return Err((id, A2aError::invalid_request(error)));
         }
         Ok(request)
     }

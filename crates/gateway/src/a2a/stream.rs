@@ -1,24 +1,18 @@
 //! Streams of a task: its present state, and its events until its end.
 
-use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use std::collections::VecDeque;
 
-use axum::{
-    body::Body,
-    http::{HeaderName, HeaderValue, header},
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::{error::A2aError, followed_task::FollowedTask, rpc_id::RpcId};
-use crate::open_counts::OpenPermit;
-
-/// Time after which a stream without events sends a comment.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// A comment that keeps connections open, and is ignored by clients.
-const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+use crate::{
+    event_stream::{KEEP_ALIVE, KEEP_ALIVE_INTERVAL, event, response},
+    open_counts::OpenPermit,
+};
 
 /// A stream of a task.
 pub(super) struct TaskStream {
@@ -73,18 +67,9 @@ impl TaskStream {
 
 impl IntoResponse for TaskStream {
     fn into_response(self) -> Response {
-        let events = stream::unfold(self, async |mut stream| {
+        response(stream::unfold(self, async |mut stream| {
             let event = stream.next().await?;
-            Some((Ok::<_, Infallible>(event), stream))
-        });
-        let headers = [
-            (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-        ];
-        (headers, Body::from_stream(events)).into_response()
+            Some((event, stream))
+        }))
     }
-}
-
-fn event(response: &Value) -> Bytes {
-    Bytes::from(format!("data: {response}\n\n"))
 }

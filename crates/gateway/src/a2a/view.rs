@@ -320,27 +320,21 @@ fn shown(text: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use rockbot_contracts::{AgentName, InstanceId, SessionId, ToolCallId};
+    use rockbot_contracts::{InstanceId, ToolCallId};
 
     use super::*;
+    use crate::test_replies;
 
     fn reply(sequence: u64, body: ReplyBody) -> Followed {
-        Followed::Reply(Arc::new(AgentReply {
-            session_id: SessionId::generate(),
-            in_reply_to: MessageId::generate(),
-            agent: AgentName::new("assistant").unwrap(),
-            sequence,
-            is_final: matches!(body, ReplyBody::Answer { .. }),
-            body,
-        }))
+        Followed::Reply(Arc::new(test_replies::reply(sequence, body)))
     }
 
     fn delta(text: &str) -> Followed {
-        reply(1, ReplyBody::TextDelta { text: text.to_owned() })
+        Followed::Reply(Arc::new(test_replies::delta(text)))
     }
 
     fn answer(text: &str, outcome: TurnOutcome) -> Followed {
-        reply(9, ReplyBody::Answer { text: text.to_owned(), outcome, usage: None })
+        Followed::Reply(Arc::new(test_replies::answer(text, outcome)))
     }
 
     fn view() -> TaskView {

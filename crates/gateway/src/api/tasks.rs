@@ -112,33 +112,26 @@ pub(crate) async fn list(
     let own: HashMap<_, _> =
         api.records.list(&Owner::new(&identity.subject)).await?.into_iter().collect();
     let agents: Vec<_> = api.parts.agents_for(&identity).take(MAX_AGENTS).cloned().collect();
-    let asked = stream::iter(agents).map(|agent| handed_over(&api.parts.client, agent));
-    let asked: Vec<_> = asked.buffered(MAX_AGENTS).collect().await;
-    let agents = asked.into_iter().map(|(agent, answer)| {
-        let (state, tasks) = match answer {
-            Ok(tasks) => ("running", tasks),
-            Err(state) => (state, Vec::new()),
-        };
-        let conversations = trees(&agent, tasks, &own, &api.turns);
-        AgentTasks { agent: agent.to_string(), state, conversations }
-    });
-    Ok(Json(TaskPage { agents: agents.collect() }))
+    let views = stream::iter(agents).map(|agent| view(&api.parts.client, agent, &own, &api.turns));
+    Ok(Json(TaskPage { agents: views.buffered(MAX_AGENTS).collect().await }))
 }
 
-/// Requests the work that an agent handed over, or returns why it has no answer.
-async fn handed_over(
+async fn view(
     client: &AgentClient,
     agent: AgentName,
-) -> (AgentName, Result<Vec<TaskSummary>, &'static str>) {
+    own: &HashMap<SessionId, Record>,
+    turns: &Turns,
+) -> AgentTasks {
     let asked = timeout(LIST_TIMEOUT, client.request(&agent, &ConversationRequest::Tasks {}));
-    let answer = match asked.await {
-        Ok(Ok(ConversationResponse::Tasks { tasks })) => Ok(tasks),
+    let (state, tasks) = match asked.await {
+        Ok(Ok(ConversationResponse::Tasks { tasks })) => ("running", tasks),
         Ok(Err(ConversationRequestError::Send(SendError::AgentUnavailable { .. }))) => {
-            Err("not_running")
+            ("not_running", Vec::new())
         }
-        Ok(_) | Err(_) => Err("silent"),
+        Ok(_) | Err(_) => ("silent", Vec::new()),
     };
-    (agent, answer)
+    let conversations = trees(&agent, tasks, own, turns);
+    AgentTasks { agent: agent.to_string(), state, conversations }
 }
 
 /// Groups work by the conversations of a person. The rest is not the person's.

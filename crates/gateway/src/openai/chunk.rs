@@ -5,13 +5,10 @@ use rockbot_contracts::{AgentName, MessageId, TurnUsage};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use crate::clock::now_ms;
+use crate::{clock::now_ms, event_stream::event};
 
 /// The end of a stream.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
-
-/// A comment that keeps connections open, and is ignored by clients.
-pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The fields that all chunks of a completion share.
 #[derive(Debug, Clone)]
@@ -98,10 +95,6 @@ impl Completion {
 /// Returns the event for a failure in a stream that has begun.
 pub(super) fn failure(error: &ApiError) -> Bytes {
     event(&error.to_json())
-}
-
-fn event(data: &Value) -> Bytes {
-    Bytes::from(format!("data: {data}\n\n"))
 }
 
 fn usage_json(usage: Option<&TurnUsage>) -> Value {

@@ -1,11 +1,10 @@
 //! Chat completions: one message to an agent, and its turn as a response or a stream.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use axum::{
     Json,
-    body::Body,
-    http::{HeaderMap, HeaderName, HeaderValue, header},
+    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 use super::{
     OpenAi,
     approvals::ApprovalWatch,
-    chunk::{Completion, DONE, KEEP_ALIVE, failure},
+    chunk::{Completion, DONE, failure},
     conversation::{Conversations, text_with_earlier},
     error::ApiError,
     models,
@@ -28,14 +27,13 @@ use super::{
     scope::Scope,
 };
 use crate::{
+    event_stream::{self, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
     guard::{AuditAction, audit},
     identity::Identity,
     open_counts::OpenPermit,
     turns::{Follower, WhenAbandoned},
 };
 
-/// Time after which a stream without text sends a comment.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Largest text of lines about the course of a turn in a response that is no stream, in bytes.
 const MAX_REASONING_BYTES: usize = 64 * 1024;
 
@@ -174,15 +172,10 @@ impl FollowedTurn {
     fn into_stream(self) -> Response {
         let start = VecDeque::from([self.completion.start()]);
         let state = Streaming { turn: self, ready: start, is_done: false };
-        let chunks = stream::unfold(state, async |mut state| {
+        event_stream::response(stream::unfold(state, async |mut state| {
             let chunk = state.next().await?;
-            Some((Ok::<_, Infallible>(chunk), state))
-        });
-        let headers = [
-            (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-        ];
-        (headers, Body::from_stream(chunks)).into_response()
+            Some((chunk, state))
+        }))
     }
 }
 

@@ -195,29 +195,10 @@ impl Drop for Follower {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{AgentName, MessageId, SessionId, user::TurnOutcome};
+    use rockbot_contracts::user::TurnOutcome;
 
     use super::*;
-
-    fn reply(sequence: u64, body: ReplyBody) -> AgentReply {
-        AgentReply {
-            session_id: SessionId::generate(),
-            in_reply_to: MessageId::generate(),
-            agent: AgentName::new("assistant").unwrap(),
-            sequence,
-            is_final: matches!(body, ReplyBody::Answer { .. }),
-            body,
-        }
-    }
-
-    fn delta(text: &str) -> AgentReply {
-        reply(1, ReplyBody::TextDelta { text: text.to_owned() })
-    }
-
-    fn answer() -> AgentReply {
-        let outcome = TurnOutcome::Completed;
-        reply(2, ReplyBody::Answer { text: "done".to_owned(), outcome, usage: None })
-    }
+    use crate::test_replies::{answer, delta};
 
     fn text(followed: Option<Followed>) -> String {
         match followed {
@@ -237,7 +218,7 @@ mod tests {
         turn.push(delta("a"));
         assert_eq!(text(first.next().await), "a");
         let mut second = Follower::new(turn.clone(), Duration::ZERO);
-        turn.push_last(answer());
+        turn.push_last(answer("done", TurnOutcome::Completed));
         for follower in [&mut second, &mut first] {
             follower.sent().await.unwrap();
         }

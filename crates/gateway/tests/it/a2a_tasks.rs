@@ -2,11 +2,12 @@
 
 use rockbot_llm::ChatError;
 use rockbot_testkit::fixture::wait_until;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     a2a_client::{A2aClient, artifact_after, message, results},
     fleet::Fleet,
+    http::Request,
 };
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn message_without_an_agent_is_not_sent() {
     let client = A2aClient::new(&gateway, "peer").await;
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage",
         "params": {"message": message("m", "hello")}});
-    let request = crate::http::Request::post("/agents/absent", &body).header("a2a-version", "1.0");
+    let request = Request::post("/agents/absent", &body).header("a2a-version", "1.0");
     let error = client.send_raw(request).await.json()["error"].clone();
     assert_eq!(error["code"], -32603);
     assert!(error["message"].as_str().unwrap().contains("absent"), "{error}");
@@ -148,7 +149,7 @@ async fn caller_decides_on_an_approval() {
         assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task}");
         let asked = task["status"]["message"]["parts"][1]["data"].clone();
         assert_eq!(asked["toolName"], "erase", "{task}");
-        let decide = |hash: &serde_json::Value, decision: &str| {
+        let decide = |hash: &Value, decision: &str| {
             let decision = json!({"approvalId": asked["approvalId"], "callHash": hash,
                 "decision": decision});
             json!({"messageId": "m2", "taskId": task["id"], "contextId": task["contextId"],

@@ -320,18 +320,10 @@ impl TestGateway {
         let server = GatewayServer::bind(&section).await.unwrap();
         let address = server.address();
         let guard = Guard::start(&section, address).unwrap();
-        let gateway = Gateway::new(&section, &parts, guard.clone()).with_face(mcp.face());
+        let gateway = Gateway::new(&section, &parts, guard.clone()).with_mcp(mcp);
         let stop = CancellationToken::new();
         let serving = server.serve(gateway, stop.clone(), Duration::from_secs(5));
-        let stopped = stop.clone();
-        let serving = tokio::spawn(async move {
-            let stopping = async {
-                stopped.cancelled().await;
-                mcp.stop(Duration::from_secs(5)).await;
-            };
-            let (served, ()) = tokio::join!(serving, stopping);
-            served.unwrap();
-        });
+        let serving = tokio::spawn(async move { serving.await.unwrap() });
         Self { address, guard, tokens, stop, serving }
     }
 

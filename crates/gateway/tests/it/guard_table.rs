@@ -74,7 +74,7 @@ async fn routes(fleet: &Fleet) -> Vec<(FaceName, Route)> {
     parts.calls = Some(parts.bus.clone());
     let mcp = mcp_face(&parts).await;
     let guard = Guard::start(&section, section.address).unwrap();
-    let gateway = Gateway::new(&section, &parts, guard).with_face(mcp.face());
+    let gateway = Gateway::new(&section, &parts, guard).with_mcp(mcp);
     let is_file = |route: &Route| {
         route.access == Access::Public
             && route.limits.rate == Rate::Requests

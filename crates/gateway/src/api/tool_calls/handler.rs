@@ -83,62 +83,42 @@ async fn make(
     let arguments = Value::Object(arguments).to_string();
     let call = DirectCall { tool: name.to_owned(), arguments, key, timeout };
     let started = Instant::now();
-    let record = CallRecord::new(identity, format!("{name} {}", call.id(&client)));
     // A repetition is the same call, even if the tool has changed or ended since.
     if let Some(completed) = calls.fleet().repeated(&client, &call).await {
         return Ok(ToolCallView::new(name, &completed, started.elapsed()));
     }
     let tool = calls.fleet().tool(&client, name).await.ok_or_else(unknown)?;
     check_shown(&tool, fingerprint.as_deref(), confirm.as_deref())?;
-    let record = record.sent();
+    let mut record = CallRecord::sent(identity, format!("{name} {}", call.id(&client)));
     let completed = calls.fleet().call(&client, call).await.map_err(|error| match error {
         DirectCallError::UnknownTool { .. } => unknown(),
         DirectCallError::Key => Problem::invalid(error.to_string()),
     });
     let view = completed.map(|completed| ToolCallView::new(name, &completed, started.elapsed()));
-    let outcome =
+    record.outcome =
         view.as_ref().map_or_else(|problem| problem.code().to_owned(), ToolCallView::audited);
-    record.end(&outcome);
     view
 }
 
-/// The audit records of a call.
+/// The audit records of a call: the first is written when it is sent, the second with the outcome when this is dropped.
 struct CallRecord<'a> {
     identity: &'a Identity,
     /// The tool and the id of the call.
     call: String,
+    outcome: String,
 }
 
 impl<'a> CallRecord<'a> {
-    fn new(identity: &'a Identity, call: String) -> Self {
-        Self { identity, call }
-    }
-
-    /// Writes the record of a process that dies during the call.
-    fn sent(self) -> SentRecord<'a> {
-        audit(self.identity, AuditAction::ToolCall, &self.call, "sent");
-        SentRecord { record: self, is_ended: false }
+    /// Writes the record that remains of a process that dies during the call.
+    fn sent(identity: &'a Identity, call: String) -> Self {
+        audit(identity, AuditAction::ToolCall, &call, "sent");
+        Self { identity, call, outcome: "abandoned".to_owned() }
     }
 }
 
-/// The second record of a call is written at its end, or when its request is dropped.
-struct SentRecord<'a> {
-    record: CallRecord<'a>,
-    is_ended: bool,
-}
-
-impl SentRecord<'_> {
-    fn end(mut self, outcome: &str) {
-        self.is_ended = true;
-        audit(self.record.identity, AuditAction::ToolCall, &self.record.call, outcome);
-    }
-}
-
-impl Drop for SentRecord<'_> {
+impl Drop for CallRecord<'_> {
     fn drop(&mut self) {
-        if !self.is_ended {
-            audit(self.record.identity, AuditAction::ToolCall, &self.record.call, "abandoned");
-        }
+        audit(self.identity, AuditAction::ToolCall, &self.call, &self.outcome);
     }
 }
 
