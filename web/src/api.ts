@@ -422,6 +422,8 @@ export interface AgentTasks {
   agent: string;
   state: "running" | "not_running" | "silent";
   conversations: TaskTree[];
+  /** Set if the agent lists its newest 500 tasks only. */
+  limited?: boolean;
 }
 
 export interface AgentSchedule {

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use rockbot_agent::ConversationRequestError;
 use rockbot_contracts::{
-    ConversationRequest, ConversationResponse, TaskState, TaskSummary, envelope::unix_ms,
+    ConversationRequest, ConversationResponse, TaskState, TaskSummary,
+    conversation::MAX_PAGE_ITEMS, envelope::unix_ms,
 };
 use rockbot_service::exit;
 use serde_json::json;
@@ -89,6 +90,9 @@ pub(crate) fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
         "{}",
         render::table(&["task", "state", "started", "spent", "agent", "description"], rows)
     )?;
+    if tasks.len() >= MAX_PAGE_ITEMS as usize {
+        note!("only the newest {MAX_PAGE_ITEMS} are listed");
+    }
     Ok(exit::OK)
 }
 

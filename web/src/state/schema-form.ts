@@ -124,7 +124,7 @@ function field(name: string, schema: Schema, isRequired: boolean): Field {
 
 function controlOf(schema: Schema): Pick<Field, "control" | "choices" | "type"> {
   const values = "const" in schema ? [schema.const] : schema.enum;
-  if (Array.isArray(values) && values.length > 0 && values.length <= MAX_CHOICES) {
+  if (Array.isArray(values) && values.length > 0 && values.length <= MAX_CHOICES && !isInexact(values)) {
     return { control: "choice", choices: values as Json[] };
   }
   const types = (Array.isArray(schema.type) ? schema.type : [schema.type]).filter((type) => type !== "null");
@@ -145,7 +145,7 @@ function controlOf(schema: Schema): Pick<Field, "control" | "choices" | "type"> 
 }
 
 function initialText(control: Control, choices: Json[], value: Json | undefined): string {
-  if (value === undefined || value === null) {
+  if (value === undefined || value === null || isInexact(value)) {
     return "";
   }
   switch (control) {
@@ -161,6 +161,9 @@ function initialText(control: Control, choices: Json[], value: Json | undefined)
       return typeof value === "number" || typeof value === "boolean" ? String(value) : "";
   }
 }
+
+/** Problem of a number that JavaScript would change. */
+const INEXACT = "a browser cannot represent this number exactly";
 
 type Value = { value: Json | undefined } | { problem: string };
 
@@ -204,7 +207,7 @@ function number({ control, minimum, maximum }: Field, text: string): Value {
     return { problem: "enter a whole number" };
   }
   if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
-    return { problem: "a browser cannot represent this number exactly" };
+    return { problem: INEXACT };
   }
   if (minimum !== undefined && value < minimum) {
     return { problem: `must be at least ${minimum}` };
@@ -219,7 +222,31 @@ function json(text: string): Value {
   } catch (error) {
     return { problem: `enter JSON: ${error instanceof Error ? error.message : "it is invalid"}` };
   }
+  const inexact = inexactNumber(text);
+  if (inexact !== undefined) {
+    return { problem: `${inexact.slice(0, 40)}: ${INEXACT}` };
+  }
   return isDeeper(value, MAX_DEPTH) ? { problem: `has more than ${MAX_DEPTH} levels` } : { value };
+}
+
+/** Returns the first number of a JSON text that its value would not have: a whole one beyond 2^53, or an infinite one. */
+function inexactNumber(text: string): string | undefined {
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g)) {
+    const isWhole = /^-?\d+$/.test(token);
+    const value = Number(token);
+    if (!token.startsWith('"') && (isWhole ? !Number.isSafeInteger(value) : !Number.isFinite(value))) {
+      return token;
+    }
+  }
+  return undefined;
+}
+
+/** Returns whether a value of the schema has a number that was changed when the schema was read. */
+function isInexact(value: Json | undefined): boolean {
+  if (typeof value === "object" && value !== null) {
+    return Object.values(value).some(isInexact);
+  }
+  return typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
 }
 
 /** Returns whether a value has more than `levels` levels of arrays and objects. */

@@ -305,3 +305,35 @@ test("tasks are a tree with states and spending", async ({ page, gateway }) => {
   await page.getByLabel("open only").check();
   await expect(page.getByText("No open tasks.")).toBeVisible();
 });
+
+test("newer state of the tasks stays when an older response arrives late", async ({ page, gateway }) => {
+  await page.clock.install();
+  let release: (() => Promise<void>) | undefined;
+  await page.route("**/api/v1/tasks", async (route) => {
+    const response = await route.fetch();
+    if (release === undefined) {
+      release = () => route.fulfill({ response });
+    } else {
+      await route.fulfill({ response });
+    }
+  });
+  await page.goto(`${gateway.url}/#/tasks`);
+  await expect.poll(() => release !== undefined).toBe(true);
+  gateway.tasks[0]?.conversations[0]?.tasks.pop();
+  await page.clock.runFor(5_000);
+  const tasks = page.getByRole("article").getByRole("listitem");
+  await expect(tasks).toHaveCount(1);
+  const late = page.waitForEvent("requestfinished");
+  await release?.();
+  await late;
+  await page.clock.runFor(100);
+  expect(await tasks.count()).toBe(1);
+});
+
+test("list of tasks that is cut says so", async ({ page, gateway }) => {
+  await page.goto(`${gateway.url}/#/tasks`);
+  await expect(page.getByRole("article")).toBeVisible();
+  await expect(page.getByText("the newest 500 tasks")).toHaveCount(0);
+  Object.assign(gateway.tasks[0] ?? {}, { limited: true });
+  await expect(page.getByText("the newest 500 tasks")).toBeVisible();
+});

@@ -77,6 +77,33 @@ test("texts that do not fit are refused", () => {
   assert.match(String(entered({ type: "object" }, "{")), /^enter JSON: /);
 });
 
+test("numbers that a browser would change are refused, in JSON too", () => {
+  const problem = "9007199254740993: a browser cannot represent this number exactly";
+  assert.equal(entered({ type: "object" }, '{"id": 9007199254740993}'), problem);
+  assert.equal(entered({}, "-9007199254740993"), `-${problem}`);
+  assert.equal(entered({ type: "array" }, "[1, [9007199254740993]]"), problem);
+  assert.match(String(entered({ type: "array" }, "[1e999]")), /^1e999: a browser/);
+  const form = schemaForm({ type: "object" });
+  assert.equal(enteredArguments(form, [], '{"id": 9007199254740993}').problems.get(""), problem);
+  const kept =
+    '{"big": 9007199254740991, "text": "9007199254740993 \\"9007199254740993", "part": 0.5, "power": 1e20}';
+  assert.deepEqual(entered({ type: "object" }, kept), JSON.parse(kept));
+});
+
+test("values of the schema that were changed are not offered", () => {
+  const schema = JSON.parse(
+    '{"properties": {"id": {"type": "integer", "default": 9007199254740993}, "kind": {"enum": [1, 9007199254740993]}}}',
+  );
+  const { fields } = schemaForm(schema);
+  assert.deepEqual(
+    fields.map(({ control, initial }) => [control, initial]),
+    [
+      ["integer", ""],
+      ["json", ""],
+    ],
+  );
+});
+
 test("depth and size of arguments are bounded", () => {
   const nested = (levels: number) => `${"[".repeat(levels)}${"]".repeat(levels)}`;
   assert.ok(Array.isArray(entered({ type: "array" }, nested(MAX_DEPTH))));

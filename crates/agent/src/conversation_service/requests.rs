@@ -1,6 +1,6 @@
 //! Answers to requests about conversations.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, MessageId, SessionId, TaskId,
@@ -187,16 +187,22 @@ impl Answerer {
         Ok(ConversationResponse::Deleted {})
     }
 
-    /// Lists the handed over work of the user's conversations.
+    /// Lists the newest handed over work of the user's conversations.
     async fn tasks(&self, user: Option<&str>) -> Answer {
         let Some(delegation) = self.delegation() else { return Ok(no_tasks()) };
+        let mut visible = HashMap::new();
         let mut tasks = Vec::new();
         for task in delegation.list().await? {
-            let starter = self.conversations.started_by(&task.session_id).await?;
-            if may_see(user, starter.as_deref()) {
+            let session = &task.session_id;
+            if !visible.contains_key(session) {
+                let starter = self.conversations.started_by(session).await?;
+                visible.insert(session.clone(), may_see(user, starter.as_deref()));
+            }
+            if visible.get(session) == Some(&true) {
                 tasks.push(task);
             }
         }
+        keep_newest(&mut tasks, MAX_PAGE_ITEMS as usize);
         Ok(ConversationResponse::Tasks { tasks })
     }
 
@@ -311,4 +317,24 @@ pub(super) fn failure(error: &ConversationError) -> ConversationResponse {
         }
     };
     failed(code, error.to_string())
+}
+
+/// Removes the oldest entries of a list in the order of time until `limit` are left.
+fn keep_newest<T>(oldest_first: &mut Vec<T>, limit: usize) {
+    let surplus = oldest_first.len().saturating_sub(limit);
+    oldest_first.drain(..surplus);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keep_newest;
+
+    #[test]
+    fn oldest_entries_are_left_out() {
+        let mut entries = vec![1, 2, 3];
+        keep_newest(&mut entries, 3);
+        assert_eq!(entries, [1, 2, 3]);
+        keep_newest(&mut entries, 2);
+        assert_eq!(entries, [2, 3]);
+    }
 }

@@ -21,6 +21,8 @@ const KEEP_FOLDED: Duration = Duration::from_secs(24 * 3600);
 const ATTEMPTS: usize = 32;
 /// Maximum number of records that are listed.
 const MAX_LISTED: usize = 500;
+/// Maximum number of records that are read for a list of all work. Their keys are not ordered by time.
+const MAX_SCANNED: usize = 2_000;
 
 /// Why a turn reads messages of handed over work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,10 +209,10 @@ impl TaskStore {
         Ok(records)
     }
 
-    /// Returns the work of all conversations, the oldest first.
+    /// Returns the work of all conversations, the oldest first; of more than 2,000 records, 2,000 of them.
     pub(super) async fn all(&self) -> Stored<Vec<TaskRecord>> {
         let none: [&str; 0] = [];
-        let found = self.records.list(&none, MAX_LISTED).await.map_err(failed)?;
+        let found = self.records.list(&none, MAX_SCANNED).await.map_err(failed)?;
         let mut records: Vec<_> = found.into_iter().map(|(_, found)| found.value).collect();
         records.sort_by_key(|record| record.created);
         Ok(records)

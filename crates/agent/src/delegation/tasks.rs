@@ -310,7 +310,7 @@ impl Delegation {
         self.run(running, None).await
     }
 
-    /// Returns the handed over work of all conversations, the oldest first, at most 500.
+    /// Returns the handed over work of all conversations, the oldest first, at most 2,000.
     ///
     /// # Errors
     /// When the store fails.

@@ -7,6 +7,7 @@ use futures_util::{StreamExt, stream};
 use rockbot_agent::{AgentClient, ConversationRequestError, SendError};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, SessionId, TaskSummary,
+    conversation::MAX_PAGE_ITEMS,
 };
 use serde::Serialize;
 use tokio::time::timeout;
@@ -40,6 +41,8 @@ pub(crate) struct AgentTasks {
     state: &'static str,
     /// The conversations with handed over work, the last active first.
     conversations: Vec<TaskTree>,
+    /// Set if the agent has listed as much work as it lists at most, its newest 500: older work may be missing.
+    limited: bool,
 }
 
 /// A conversation and the work that it handed over.
@@ -130,8 +133,9 @@ async fn view(
         }
         Ok(_) | Err(_) => ("silent", Vec::new()),
     };
+    let limited = tasks.len() >= MAX_PAGE_ITEMS as usize;
     let conversations = trees(&agent, tasks, own, turns);
-    AgentTasks { agent: agent.to_string(), state, conversations }
+    AgentTasks { agent: agent.to_string(), state, conversations, limited }
 }
 
 /// Groups work by the conversations of a person. The rest is not the person's.
