@@ -8,6 +8,7 @@ mod aimock;
 mod apt;
 mod article_pages;
 mod bench;
+mod browser;
 mod bubblewrap;
 mod cargo_deny;
 mod chaos;

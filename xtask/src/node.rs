@@ -1,5 +1,7 @@
 //! Node.js for the servers from npm that the tests use.
 
+use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -64,9 +66,12 @@ impl Node {
         command
     }
 
-    /// Returns the folder with `node`, unless it is on `PATH`.
-    pub(crate) fn programs(&self) -> Option<PathBuf> {
-        self.wheel.as_ref().map(|wheel| wheel.join("bin"))
+    /// Returns the search path for scripts of packages, which start `node` by its name.
+    pub(crate) fn search_path(&self) -> Result<OsString> {
+        let own = self.wheel.as_ref().map(|wheel| wheel.join("bin"));
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = own.into_iter().chain(env::split_paths(&path));
+        env::join_paths(folders).context("PATH has an invalid folder")
     }
 
     /// Installs packages (`name@version`, or `alias@npm:name@version`) into `folder/node_modules`,

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    a2a_client, aimock, apt, article_pages, console, cron_peers, docker, mcp_peers, openai_clients,
-    openapi_peers, postgresql, process, rabbitmq, smollm2, worker_examples,
+    a2a_client, aimock, apt, article_pages, browser, console, cron_peers, docker, mcp_peers,
+    openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2, worker_examples,
 };
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
@@ -71,6 +71,10 @@ impl Starting {
             service(openai_clients::VARIABLE, &names, move || {
                 let programs = openai_clients::install(may_install)?;
                 Ok((vec![(openai_clients::VARIABLE, programs.display().to_string())], None))
+            })?,
+            service(browser::VARIABLE, &names, move || {
+                let program = browser::install(may_install)?;
+                Ok((vec![(browser::VARIABLE, program.display().to_string())], None))
             })?,
             service(openapi_peers::VARIABLE, &names, move || {
                 let folder = openapi_peers::install(may_install)?;

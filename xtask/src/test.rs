@@ -81,7 +81,7 @@ fn print_introduction(runner: &Runner) {
     let line = |text: &str| console::progress("test", text);
     console::heading("every test of the workspace, against real services");
     line(
-        "installs missing services: RabbitMQ, PostgreSQL, Docker, bubblewrap (apt-get), and a model,",
+        "installs missing services: RabbitMQ, PostgreSQL, Docker, bubblewrap, Chromium (apt-get), a model,",
     );
     line("  model servers and MCP servers (npm, PyPI), which are kept in target/");
     line("a first run compiles for 10 to 15 minutes on two cores; the tests take 5 to 10 minutes");

@@ -1,10 +1,10 @@
 //! `cargo xtask web`: checks the sources of the web console, and that the committed files are built from them.
 
-use std::{env, ffi::OsString};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::{console, node::Node, process, workspace};
+use crate::{browser, console, node::Node, process, workspace};
 
 /// Arguments of the task.
 #[derive(Debug, Default, clap::Args)]
@@ -12,9 +12,12 @@ pub(crate) struct Options {
     /// Write the built files to crates/gateway/assets first
     #[arg(long)]
     accept: bool,
-    /// Test the page in Chromium too, against a gateway made of Node
+    /// Test the page in Chromium too, against a gateway made of Node, with its speed
     #[arg(long)]
     browser: bool,
+    /// Write the pictures of the documentation first
+    #[arg(long)]
+    screenshots: bool,
 }
 
 /// Installs the pinned packages, and runs the checks.
@@ -25,26 +28,34 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let run = |arguments: &[&str]| -> Result<()> {
         console::progress("web", format_args!("npm {}", arguments.join(" ")));
         let mut command = node.npm();
-        command.args(arguments).current_dir(&folder).env("PATH", search_path(&node)?);
+        command.args(arguments).current_dir(&folder).env("PATH", node.search_path()?);
         process::run_quietly(&mut command, &log)
     };
-    run(&["ci", "--no-audit", "--no-fund"])?;
+    browser::install_packages(&node)?;
     if options.accept {
         run(&["run", "build"])?;
+    }
+    if options.screenshots {
+        let mut pictures = page_tests()?;
+        pictures.arg("--grep=@screenshots");
+        process::run_quietly(pictures.current_dir(&folder), &log)?;
     }
     run(&["run", "check"])?;
     // One of them compares the committed files with a new build.
     run(&["run", "test:unit"])?;
     if options.browser {
-        run(&["run", "test:browser"])?;
+        let mut tests = page_tests()?;
+        tests.arg("--grep-invert=@screenshots");
+        process::run_quietly(tests.current_dir(&folder), &log)?;
     }
     Ok(())
 }
 
-/// Returns the search path for scripts of packages, which start `node` by its name.
-fn search_path(node: &Node) -> Result<OsString> {
-    let own = node.programs();
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = own.into_iter().chain(env::split_paths(&path));
-    env::join_paths(folders).context("PATH has an invalid folder")
+/// Returns the command that runs the page in Chromium, against a gateway made of Node.
+fn page_tests() -> Result<Command> {
+    let playwright = browser::install(true)?;
+    console::progress("web", "the page in Chromium");
+    let mut command = Command::new(playwright);
+    command.args(["test", "--project=page"]);
+    Ok(command)
 }

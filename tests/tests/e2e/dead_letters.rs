@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// A caller that publishes requests and consumes their replies.
-struct RawCaller {
+pub(crate) struct RawCaller {
     bus: Arc<dyn Bus>,
     address: ReplyAddress,
     replies: Consumer,
 }
 
 impl RawCaller {
-    async fn connect(fleet: &Fleet) -> Self {
+    pub(crate) async fn connect(fleet: &Fleet) -> Self {
         let bus = fleet.bus(|_| ()).await;
         let address = reply_address("caller", "1");
         let replies = Subscription::new(address.queue(), 16);
@@ -34,7 +34,7 @@ impl RawCaller {
     }
 
     /// Consumes the queue of tool calls like a handler.
-    async fn consume_calls(&self) -> Consumer {
+    pub(crate) async fn consume_calls(&self) -> Consumer {
         let work = Subscription::new(QueueSpec::work(&tool_invoke()), 4);
         within_timeout("subscribe", self.bus.consume(work)).await.expect("subscribed")
     }
@@ -45,7 +45,7 @@ impl RawCaller {
     }
 
     /// Calls a tool and returns the id of the call.
-    async fn call(&self, tool: &str, arguments: &str) -> String {
+    pub(crate) async fn call(&self, tool: &str, arguments: &str) -> String {
         let id = ToolCallId::generate();
         let request = ToolInvokeRequest {
             tool_call_id: id.clone(),
@@ -62,6 +62,12 @@ impl RawCaller {
         id.to_string()
     }
 
+    /// Sends a message that no handler can read.
+    pub(crate) async fn send_nonsense(&self, text: &str) {
+        let body = serde_json::to_vec(text).expect("JSON");
+        self.send(Envelope::raw("Nonsense", body)).await;
+    }
+
     async fn reply(&mut self) -> Envelope {
         let delivery = next_delivery(&mut self.replies).await;
         let envelope = delivery.envelope().clone();
@@ -72,7 +78,7 @@ impl RawCaller {
 
 /// Returns the call `poison` to the queue like a handler that crashes on it, and acks all others. Returns
 /// the deliveries of the poison and of other messages.
-async fn crash_on(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
+pub(crate) async fn crash_on(poison: &str, mut work: Consumer, others: usize) -> (u32, usize) {
     let (mut poisoned, mut acked) = (0, 0);
     while poisoned < MAX_DELIVERIES || acked < others {
         let delivery = next_delivery(&mut work).await;
@@ -104,7 +110,7 @@ async fn run_until(fleet: &Fleet, arguments: &[&str], matches: impl Fn(&Value) -
 }
 
 /// Waits until the queue of tool calls has `count` dead letters.
-async fn wait_for_dead_letters(fleet: &Fleet, count: u32) {
+pub(crate) async fn wait_for_dead_letters(fleet: &Fleet, count: u32) {
     let list = ["--json", "dlq", "list", "tool.invoke"];
     run_until(fleet, &list, |output| output[0]["deadLetters"] == count).await;
 }
@@ -190,8 +196,7 @@ async fn purge_removes_only_selected_dead_letters() {
     let _handler = fleet.handler("handler-1").await;
     let caller = RawCaller::connect(&fleet).await;
     for text in ["one", "two\u{1b}[2J", "three"] {
-        let body = serde_json::to_vec(text).expect("JSON");
-        caller.send(Envelope::raw("Nonsense", body)).await;
+        caller.send_nonsense(text).await;
         // Sequentially, so that their order is known.
         let expected = match text {
             "one" => 1,

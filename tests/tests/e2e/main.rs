@@ -33,6 +33,8 @@ mod chaos;
 #[cfg(test)]
 mod configuration;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod conversations;
 #[cfg(test)]
 mod crash_points;

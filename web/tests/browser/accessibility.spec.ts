@@ -1,30 +1,9 @@
-import { readFile } from "node:fs/promises";
 import type { Page } from "@playwright/test";
 import { TALK } from "../mock/fleet.ts";
 import type { MockGateway } from "../mock/gateway.ts";
 import { playTurns } from "../mock/turn.ts";
+import { axeViolations } from "./axe.ts";
 import { expect, test } from "./fixture.ts";
-
-const axe = await readFile(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
-
-interface Result {
-  violations: { id: string; nodes: { html: string; failureSummary?: string }[] }[];
-}
-
-async function violations(page: Page): Promise<string[]> {
-  await page.evaluate(axe);
-  const result = await page.evaluate(async () => {
-    const { axe } = window as unknown as {
-      axe: { run: (context: Document, options: object) => Promise<Result> };
-    };
-    return axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
-  });
-  return result.violations.flatMap(({ id, nodes }) =>
-    nodes
-      .slice(0, 3)
-      .map(({ html, failureSummary }) => `${id}: ${html.slice(0, 160)} ${failureSummary ?? ""}`),
-  );
-}
 
 /** Screens, and the steps that lead to them. */
 const SCREENS: Record<string, (page: Page, gateway: MockGateway) => Promise<void>> = {
@@ -149,7 +128,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       for (const [name, prepare] of Object.entries(SCREENS)) {
         test(`${name} has no violation`, async ({ page, gateway }) => {
           await prepare(page, gateway);
-          expect(await violations(page)).toEqual([]);
+          expect(await axeViolations(page)).toEqual([]);
           const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
           expect(overflow).toBeLessThanOrEqual(0);
         });

@@ -27,7 +27,7 @@ export const test = base.extend<{ gateway: MockGateway; violations: Violations }
 });
 
 /** Records dialogs, requests to other hosts, and violations of the policy. */
-export function watch(page: Page, gateway: MockGateway, { list }: Violations): void {
+export function watch(page: Page, gateway: Pick<MockGateway, "url">, { list }: Violations): void {
   page.on("dialog", (dialog) => {
     list.push(`dialog: ${dialog.message()}`);
     void dialog.dismiss();
