@@ -1,12 +1,13 @@
-/** Pictures of the README and the documentation. `npm run screenshots` writes them. */
-import { fileURLToPath } from "node:url";
+/** Pictures of the README and the documentation. `cargo xtask web --screenshots` writes them. */
 import { call, TALK } from "../mock/fleet.ts";
 import { playTurns } from "../mock/turn.ts";
+import { IMAGES, record } from "../pictures.ts";
 import { expect, test } from "./fixture.ts";
 
-const IMAGES = fileURLToPath(new URL("../../../docs/images/", import.meta.url));
 const TOOLS = ["read_file", "bash", "search", "list_files", "web_search"];
 const RATES = [3, 5, 4, 8, 12, 9, 14, 18, 11, 7, 9, 13];
+
+test.describe.configure({ mode: "serial" });
 
 for (const colorScheme of ["light", "dark"] as const) {
   test.describe(`${colorScheme} @screenshots`, () => {
@@ -58,3 +59,6 @@ for (const colorScheme of ["light", "dark"] as const) {
     });
   });
 }
+
+// The last one: it runs only if all pictures were made.
+test("record of the sources @screenshots", record);
