@@ -70,6 +70,7 @@ impl Agent {
         let closing = inner.shutdown.closing.clone();
         let host: Arc<dyn TaskHost> = Arc::new(Host { agent: Arc::downgrade(&inner), closing });
         inner.setup.set_host(host.clone());
+        inner.setup.report_narrow_window(inner.setup.narrow_window());
         if let Some(delegation) = &inner.setup.delegation {
             let setup = &inner.setup;
             let name = setup.definition.name.clone();
@@ -89,6 +90,13 @@ impl Agent {
     #[must_use]
     pub fn definition(&self) -> &AgentDefinition {
         &self.inner.setup.definition
+    }
+
+    /// Returns what a person should know of the agent's configuration: that the context window of its model is
+    /// small for its prompts and tools. Empty if there is nothing.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.setup.narrow_window().iter().map(ToString::to_string).collect()
     }
 
     /// Returns the approval backend, if calls may need approval.

@@ -6,6 +6,7 @@ mod ended_calls;
 mod handoff;
 mod internal_calls;
 mod model_request;
+mod narrow_window;
 mod pin_check;
 mod resumed_step;
 mod setup;
