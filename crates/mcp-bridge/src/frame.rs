@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::tool_page;
 
@@ -69,13 +70,15 @@ pub(crate) fn listed_tools(message: &mut ServerJsonRpcMessage) -> Option<&mut Ve
 
 /// The part of a tool list that rmcp does not parse.
 #[derive(Deserialize)]
-struct TaskSupportList {
-    result: TaskSupportPage,
+struct TaskSupportList<'a> {
+    #[serde(borrow)]
+    result: TaskSupportPage<'a>,
 }
 
 #[derive(Deserialize)]
-struct TaskSupportPage {
-    tools: Vec<TaskSupport>,
+struct TaskSupportPage<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -96,8 +99,11 @@ fn mark_task_tools(bytes: &[u8], tools: &mut [Tool]) {
     if !bytes.windows(KEY.len()).any(|part| part == KEY) {
         return;
     }
-    let Ok(list) = serde_json::from_slice::<TaskSupportList>(bytes) else { return };
-    let required = list.result.tools.into_iter().filter(|tool| {
+    let Ok(list) = serde_json::from_slice::<TaskSupportList<'_>>(bytes) else { return };
+    // One with an unreadable name is marked as such.
+    let listed = list.result.tools.into_iter();
+    let listed = listed.filter_map(|tool| serde_json::from_str::<TaskSupport>(tool.get()).ok());
+    let required = listed.filter(|tool| {
         let support =
             tool.execution.as_ref().and_then(|execution| execution.task_support.as_deref());
         support == Some("required")

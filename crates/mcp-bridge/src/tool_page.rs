@@ -1,12 +1,14 @@
 //! Pages of a tool list with definitions that do not follow the protocol.
 //!
 //! rmcp reads a page as a whole: one definition without a schema makes the response another message, and one
-//! number beyond the range of a double makes it invalid JSON. Here each definition is read for itself. An
+//! number beyond the range of a double, or one schema that nests too deeply for the parser, makes it invalid JSON.
+//! Here each definition is read for itself. An
 //! unreadable one stays in the list under its name, marked with the reason.
 
 use std::{fmt, sync::Arc};
 
 use rmcp::model::{ListToolsResult, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use rockbot_contracts::json::{MAX_DEPTH, is_too_deep};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -109,6 +111,9 @@ fn tool(raw: &RawValue) -> Tool {
             Some(schema) if !schema.get().starts_with('{') => {
                 "its inputSchema is not an object".to_owned()
             }
+            Some(_) if is_too_deep(&error) => {
+                format!("its definition nests deeper than {MAX_DEPTH} levels of JSON")
+            }
             Some(_) => format!("its definition cannot be read: {}", without_position(&error)),
         }
     };
@@ -185,6 +190,24 @@ mod tests {
                 "{name}: {reason:?}"
             );
             assert!(!reason.unwrap_or_default().contains("column"), "{name}: {reason:?}");
+        }
+    }
+
+    #[test]
+    fn definition_that_nests_too_deeply_is_marked() {
+        let schema = |levels: usize| {
+            format!("{}{{}}{}", r#"{"properties":{"x":"#.repeat(levels), "}}".repeat(levels))
+        };
+        for levels in [70, 100_000] {
+            let deep = format!(r#"{{"name":"deep","inputSchema":{}}}"#, schema(levels));
+            let text = format!(
+                r#"{{"id":3,"result":{{"tools":[{deep},{{"name":"good","inputSchema":{{}}}}]}}}}"#
+            );
+            let mut message = crate::frame::read(text.as_bytes()).unwrap();
+            let tools = crate::frame::listed_tools(&mut message).unwrap();
+            let reasons: Vec<_> = tools.iter().map(unreadable_reason).collect();
+            assert!(reasons[0].unwrap().contains("nests deeper than 127 levels"), "{reasons:?}");
+            assert_eq!((tools.len(), reasons[1]), (2, None), "{levels}");
         }
     }
 
