@@ -1,5 +1,7 @@
 //! `rockbot mcp` and `/prompt` with servers of one process.
 
+use std::process::Command;
+
 use rockbot_testkit::{
     broker::free_port,
     mcp_servers::{HttpPeer, RunningHttpPeer},
@@ -83,6 +85,27 @@ fn server_on_this_machine_needs_no_permission() {
         sandbox.write("mcp.json", &servers.to_string());
         let checked = sandbox.check(&["mcp", "check", "mcp.json"], 0);
         assert_contains(&checked.out, &["everything", "ready"]);
+    }
+}
+
+#[test]
+fn pipe_or_device_is_no_servers_file() {
+    let sandbox = Sandbox::new();
+    let pipe = sandbox.root().join("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    for file in ["pipe.json", "/dev/zero"] {
+        for arguments in [
+            &["mcp", "check", file][..],
+            &["--mcp", file, "mcp", "list"],
+            &["--mcp", file, "--check-config"],
+            &["mcp", "add", "one", "--into", file, "--yes", "--", "true"],
+            &["mcp", "import", file, "--into", "new.json"],
+        ] {
+            let output = sandbox.run(arguments);
+            assert_ne!(output.code, Some(0), "{arguments:?}: {output:?}");
+            let shown = format!("{}{}", output.out, output.err);
+            assert!(shown.contains("it is not a regular file"), "{arguments:?}: {shown}");
+        }
     }
 }
 
