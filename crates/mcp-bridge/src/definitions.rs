@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rmcp::model::Tool;
 use rockbot_contracts::{
     ToolHints,
-    mcp::{McpPrompt, McpRejectedTool, McpToolDefinition},
+    mcp::{McpRejectedTool, McpToolDefinition},
     outside_text::is_name,
 };
 use rockbot_tools::{
@@ -15,7 +15,9 @@ use rockbot_tools::{
 };
 use serde_json::Value;
 
-use crate::{config::ServerConfig, frame::requires_task, tool_page::unreadable_reason};
+use crate::{
+    config::ServerConfig, content::PromptList, frame::requires_task, tool_page::unreadable_reason,
+};
 
 /// The maximum number of tools that an MCP server lists.
 pub(crate) const MAX_TOOLS: usize = 1000;
@@ -48,7 +50,7 @@ pub(crate) struct Definitions {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Offers {
     pub(crate) has_resources: bool,
-    pub(crate) prompts: Vec<McpPrompt>,
+    pub(crate) prompts: PromptList,
 }
 
 /// The limits of a kind of server.

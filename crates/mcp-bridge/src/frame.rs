@@ -9,7 +9,7 @@ use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerR
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::tool_page;
+use crate::{entry_page, tool_page};
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -33,7 +33,8 @@ pub(crate) enum Unreadable {
 const REQUIRES_TASK: &str = "rockbot/requiresTask";
 
 /// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`]. So are
-/// those with an unreadable definition; see [`tool_page`].
+/// those with an unreadable definition; see [`tool_page`]. Other lists have only their readable entries; see
+/// [`entry_page`].
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -42,14 +43,19 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         return Err(Unreadable::TooLarge);
     }
     let mut message = match serde_json::from_slice(bytes) {
-        Ok(message) if is_unexpected(&message) => tool_page::read(bytes).unwrap_or(message),
+        Ok(message) if is_unexpected(&message) => read_page(bytes).unwrap_or(message),
         Ok(message) => message,
-        Err(_) => tool_page::read(bytes).ok_or(Unreadable::Invalid)?,
+        Err(_) => read_page(bytes).ok_or(Unreadable::Invalid)?,
     };
     if let Some(tools) = listed_tools(&mut message) {
         mark_task_tools(bytes, tools);
     }
     Ok(message)
+}
+
+/// Reads a page of a list entry by entry. Returns `None` for any other message.
+fn read_page(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    tool_page::read(bytes).or_else(|| entry_page::read(bytes))
 }
 
 /// Returns whether a response has none of the shapes that rmcp expects.

@@ -226,6 +226,9 @@ fn list(access: &McpAccess) -> ToolResult {
             if !server.prompts.is_empty() {
                 shown["prompts"] = json!(server.prompts);
             }
+            if server.prompts_left_out > 0 {
+                shown["promptsLeftOut"] = json!(server.prompts_left_out);
+            }
             shown
         })
         .collect();

@@ -139,6 +139,21 @@ fn resources_and_prompts_are_shown() {
 }
 
 #[test]
+fn entries_that_are_left_out_are_counted() {
+    let sandbox = Sandbox::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/library.py");
+    let servers =
+        json!({"mcpServers": {"Library": {"command": "python3", "args": [script, "odd"]}}});
+    sandbox.write("mcp.json", &servers.to_string());
+    let prompts = check(&sandbox, &["mcp", "prompt", "library"]);
+    assert_contains(&prompts.out, &["review", "prompt0"]);
+    assert_contains(&prompts.err, &["of Library, 16 prompts are left out"]);
+    let resources = check(&sandbox, &["mcp", "resources", "library"]);
+    assert_contains(&resources.out, &["books://0", "books://2"]);
+    assert_contains(&resources.err, &["1 entry is left out"]);
+}
+
+#[test]
 fn prompt_is_sent_as_a_message() {
     let sandbox = library();
     let script = sandbox.write("script.toml", SCRIPT).display().to_string();
