@@ -68,9 +68,17 @@ async fn expand(gateway: &dyn McpGateway, words: &str) -> Input {
             "the prompt has {} bytes; the limit is {MAX_TEXT_BYTES}",
             text.len()
         )),
-        Ok(text) => Input::Message(text),
+        // The text is sent as it is shown.
+        Ok(text) => Input::Message(render::clean(&text)),
         Err(error) => Input::Notice(render::clean(&error.message)),
     }
+}
+
+/// Returns the text of a prompt as it is shown before it is sent.
+pub(crate) fn shown(text: &str) -> String {
+    let size = render::size(text.len() as u64);
+    let lines: String = text.lines().map(|line| format!("\n  │ {line}")).collect();
+    format!("the server wrote this message ({size}), which the model reads as yours:{lines}")
 }
 
 /// Returns the prompts of all servers, or of one, as a table.

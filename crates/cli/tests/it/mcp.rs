@@ -8,7 +8,10 @@ use rockbot_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
+use crate::{
+    pseudo_terminal::Terminal,
+    sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains},
+};
 
 /// A model that repeats its first message.
 const SCRIPT: &str = "[[turn]]\nwhen = \"Write about Emma\"\ntext = \"A review of Emma.\"\n";
@@ -164,5 +167,32 @@ fn prompt_is_sent_as_a_message() {
     let output = CommandOutput::new(output);
     output.assert_code(0, &["chat"]);
     assert_contains(&output.err, &["Reviews a book.", "/prompt SERVER PROMPT", "NAME=VALUE"]);
+    assert_contains(&output.err, &["the server wrote this message", "  │ Write about Emma."]);
     assert_contains(&output.out, &["A review of Emma."]);
+}
+
+#[test]
+fn prompt_is_sent_only_when_confirmed_at_the_terminal() {
+    let sandbox = library();
+    let script = sandbox.write("script.toml", SCRIPT).display().to_string();
+    let mut command = sandbox.std_command(&["--mcp", "mcp.json", "chat"]);
+    command
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", script)
+        .env("HOME", sandbox.temporary());
+    let mut terminal = Terminal::start(command);
+    for (typed, expected) in [("n", "not sent"), ("what?\ry", "A review of Emma.")] {
+        terminal.wait_for("you ");
+        // Hidden characters of an argument, which the server repeats, are not sent.
+        terminal.type_text("/prompt library review title=Em\u{200b}ma\r");
+        terminal.wait_for("│ Write about Emma.");
+        terminal.wait_for("send it?");
+        terminal.type_text(&format!("{typed}\r"));
+        terminal.wait_for(expected);
+    }
+    terminal.wait_for("you ");
+    terminal.type_text("\u{4}");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(shown.matches("A review of Emma.").count(), 1, "{shown}");
 }
