@@ -5,11 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use rmcp::model::{
+    ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerRequest, ServerResult,
+    TaskPayload, Tool,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{entry_page, tool_page};
+use crate::{elicitation::raw_form, entry_page, tool_page};
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -43,9 +46,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         return Err(Unreadable::TooLarge);
     }
     let mut message = match serde_json::from_slice(bytes) {
-        Ok(message) if is_unexpected(&message) => read_page(bytes).unwrap_or(message),
+        Ok(message) if may_have_form(&message) => {
+            raw_form::read(bytes).ok_or(Unreadable::Invalid)?
+        }
+        Ok(message) if is_unexpected(&message) => read_by_entry(bytes).unwrap_or(message),
         Ok(message) => message,
-        Err(_) => read_page(bytes).ok_or(Unreadable::Invalid)?,
+        Err(_) => read_by_entry(bytes).ok_or(Unreadable::Invalid)?,
     };
     if let Some(tools) = listed_tools(&mut message) {
         mark_task_tools(bytes, tools);
@@ -53,9 +59,29 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
     Ok(message)
 }
 
-/// Reads a page of a list entry by entry. Returns `None` for any other message.
-fn read_page(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    tool_page::read(bytes).or_else(|| entry_page::read(bytes))
+/// Returns whether a message is or has a request for input.
+fn may_have_form(message: &ServerJsonRpcMessage) -> bool {
+    match message {
+        ServerJsonRpcMessage::Request(request) => match &request.request {
+            ServerRequest::ElicitRequest(_) => true,
+            ServerRequest::CustomRequest(request) => request.method == raw_form::METHOD,
+            _ => false,
+        },
+        ServerJsonRpcMessage::Response(response) => match &response.result {
+            ServerResult::InputRequiredResult(_) => true,
+            ServerResult::GetTaskResult(task) => {
+                matches!(task.task.payload, TaskPayload::InputRequired { .. })
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Reads a page of a list, or a result with requests for input, entry by entry. Returns `None` for any other
+/// message.
+fn read_by_entry(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    tool_page::read(bytes).or_else(|| entry_page::read(bytes)).or_else(|| raw_form::read(bytes))
 }
 
 /// Returns whether a response has none of the shapes that rmcp expects.

@@ -159,6 +159,8 @@ async fn unsafe_requests_never_reach_the_user() {
     let requests = [
         property("password", json!({"type": "string"})),
         property("x", json!({"type": "string", "title": "API key token"})),
+        property("code", json!({"type": "string", "format": "password"})),
+        property("Kennwort", json!({"type": "string", "writeOnly": true})),
         property("a\u{202e}b", json!({"type": "string"})),
         url("javascript:alert(1)"),
         url("https://good.example@evil.example/"),
