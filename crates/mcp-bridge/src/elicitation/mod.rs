@@ -71,7 +71,7 @@ impl Elicitor {
 
     /// Reports to the user a request that is declined because it cannot be read.
     pub(crate) fn report_unreadable(&self) {
-        self.report_declined("its form is not one that can be shown");
+        self.report_declined(raw_form::UNREADABLE_REASON);
     }
 
     fn report_declined(&self, reason: &str) {
