@@ -61,7 +61,7 @@ pub enum ScopeError {
     /// The chain of agents is too long.
     #[error("this request was already delegated {MAX_HANDOVERS} times; use other tools")]
     TooManyHandovers,
-    /// The tool reports on handed over work, and the turn does none.
+    /// The tool reports on delegated work, and the turn does none.
     #[error(
         "only a sub-agent or a task of another agent may use that tool; answer the user instead"
     )]
