@@ -104,7 +104,7 @@ impl Agent {
         self.inner.setup.approvals.as_ref()
     }
 
-    /// Returns the handed over work of the agent, if it may hand over any.
+    /// Returns the delegated work of the agent, if it may delegate any.
     pub(crate) fn delegation(&self) -> Option<&Arc<Delegation>> {
         self.inner.setup.delegation.as_ref()
     }
@@ -355,7 +355,7 @@ impl Agent {
             );
         }
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
-        // Messages about handed over work have bounds of their own.
+        // Messages about delegated work have bounds of their own.
         if bytes > limit && origin.work.is_none() {
             let text = format!(
                 "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
@@ -397,7 +397,7 @@ impl Agent {
     }
 }
 
-/// The access of handed over work to its agent, which it does not keep alive.
+/// The access of delegated work to its agent, which it does not keep alive.
 struct Host {
     agent: Weak<Inner>,
     closing: CancellationToken,

@@ -223,7 +223,7 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
     assert_serving(&fleet, &mut handler).await;
 }
 
-/// Returns a schema whose references unfold to 4^30 alternatives.
+/// Returns a schema whose references expand to 4^30 alternatives.
 fn exponential_schema() -> Value {
     let mut definitions = serde_json::Map::new();
     for number in 0..30 {
@@ -267,9 +267,9 @@ async fn schema_of_exponential_size_costs_its_own_tool_only() {
     let mut handler = fleet.handler("handler-1").await;
     let bus = fleet.bus(|_| ()).await;
     let tool = ToolRegistration {
-        name: "unfold".to_owned(),
+        name: "expand".to_owned(),
         label: None,
-        description: "Unfolds.".to_owned(),
+        description: "Expands.".to_owned(),
         tool_description: None,
         parameters: exponential_schema(),
         source: ToolSource::Files,
@@ -282,11 +282,11 @@ async fn schema_of_exponential_size_costs_its_own_tool_only() {
     listed.assert_code(0);
     assert_contains(
         &listed.stdout,
-        &["list_files", "tool unfold is announced and cannot be called"],
+        &["list_files", "tool expand is announced and cannot be called"],
     );
-    let called = fleet.run(&["tools", "call", "unfold", r#"{"x": 1}"#]).await;
+    let called = fleet.run(&["tools", "call", "expand", r#"{"x": 1}"#]).await;
     called.assert_code(69);
-    assert_contains(&called.stderr, &["no handler is available for tool unfold"]);
+    assert_contains(&called.stderr, &["no handler is available for tool expand"]);
     assert_serving(&fleet, &mut handler).await;
     announcer.abort();
 }

@@ -5,7 +5,7 @@ use rockbot_contracts::AgentName;
 
 use super::pending::MAX_PENDING;
 
-/// Why a message was not sent.
+/// Error of sending a message.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SendError {
     /// No process consumes the inbox of the agent.
@@ -21,8 +21,8 @@ pub enum SendError {
         "too many pending messages: {MAX_PENDING} await their final reply; wait for one of them"
     )]
     TooManyPending,
-    /// The broker did not accept the message.
-    #[error("message was not sent: {0}")]
+    /// The broker did not accept the message, or did not confirm it.
+    #[error("publishing the message failed: {0}")]
     Publish(#[source] PublishError),
 }
 

@@ -199,7 +199,7 @@ impl TurnSetup {
 
     /// Returns `true` if the messages of turns with this origin are marked until their answer was published.
     /// Those of a called agent are not: the turn that called it calls it again. Nor are those with results of
-    /// handed over work, whose own message stays marked.
+    /// delegated work, whose own message stays marked.
     pub(crate) fn is_marked(&self, origin: &TurnOrigin) -> bool {
         let is_repeated = origin.parent.is_some() || origin.fold_back().is_some();
         self.conversations.is_durable() && !is_repeated

@@ -26,7 +26,7 @@ async fn unusable_definition_costs_only_its_tool() {
         let [exploding, external] = summary.rejected_tools.as_slice() else {
             panic!("{name}: {:?}", summary.rejected_tools)
         };
-        assert!(exploding.name == "exploding" && exploding.reason.contains("unfolds"), "{name}");
+        assert!(exploding.name == "exploding" && exploding.reason.contains("expands"), "{name}");
         assert!(external.reason.contains("https://example.com/x.json"), "{name}");
         assert_eq!(summary.rejected_tools, status.rejected_tools);
     }
