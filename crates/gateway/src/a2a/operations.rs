@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use super::{
     A2a, MAX_OPEN,
     caller::Caller,
+    envelope::Envelope,
     error::A2aError,
     followed_task::FollowedTask,
     message::NewMessage,
     records::Record,
-    rpc_id::RpcId,
     state::{TaskEnd, TaskState},
     stream::TaskStream,
     tasks::Found,
@@ -81,11 +81,11 @@ pub(super) async fn send_streaming(
     a2a: &A2a,
     caller: &Caller,
     message: NewMessage,
-    id: RpcId,
+    envelope: Envelope,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let task = begin(a2a, caller, message).await?;
-    Ok(TaskStream::new(task, id, open)?)
+    Ok(TaskStream::new(task, envelope, open)?)
 }
 
 /// Returns a task.
@@ -106,7 +106,7 @@ pub(super) async fn subscribe(
     a2a: &A2a,
     caller: &Caller,
     id: &str,
-    request: RpcId,
+    envelope: Envelope,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let (task, _) = recorded(a2a, caller, id).await?;
@@ -118,7 +118,7 @@ pub(super) async fn subscribe(
             A2aError::unsupported("the agent has not received the message yet; try again").into()
         );
     }
-    Ok(TaskStream::new(task, request, open)?)
+    Ok(TaskStream::new(task, envelope, open)?)
 }
 
 /// Cancels the turn of a task, and returns the task. Other open tasks of its context end with it.
@@ -150,7 +150,7 @@ pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value
 }
 
 /// Counts an open response of the caller.
-fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
+pub(super) fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
     let open = a2a.open.admit(caller.subject(), MAX_OPEN, usize::MAX);
     open.map_err(|_| A2aError::overloaded())
 }
@@ -245,7 +245,7 @@ async fn decide(
 }
 
 /// Returns a task of the caller, and its record.
-async fn recorded(
+pub(super) async fn recorded(
     a2a: &A2a,
     caller: &Caller,
     id: &str,

@@ -20,12 +20,14 @@ async fn card_has_address_and_abilities() {
     assert_eq!(response.status, 200, "{}", response.body);
     let card = response.json();
     assert_eq!(card["name"], "assistant");
-    let interface = json!({
-        "url": format!("http://{}/agents/assistant", gateway.address),
-        "protocolBinding": "JSONRPC",
-        "protocolVersion": "1.0",
+    let interfaces = ["JSONRPC", "HTTP+JSON"].map(|binding| {
+        json!({
+            "url": format!("http://{}/agents/assistant", gateway.address),
+            "protocolBinding": binding,
+            "protocolVersion": "1.0",
+        })
     });
-    assert_eq!(card["supportedInterfaces"], json!([interface]));
+    assert_eq!(card["supportedInterfaces"], json!(interfaces));
     assert_eq!(card["capabilities"]["streaming"], true);
     assert_eq!(card["capabilities"]["pushNotifications"], false);
     assert_eq!(card["skills"][0]["id"], "assistant");

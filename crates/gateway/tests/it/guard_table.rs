@@ -61,6 +61,26 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Openai, "POST", "/v1/approvals/{approval}", Access::Right(Right::Talk)),
     (FaceName::A2a, "GET", "/agents/{agent}/.well-known/agent-card.json", TALK),
     (FaceName::A2a, "POST", "/agents/{agent}", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/message:send", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/message:stream", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks/{task}", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/tasks/{task}", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks/{task}/pushNotificationConfigs", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/tasks/{task}/pushNotificationConfigs", TALK),
+    (
+        FaceName::A2a,
+        "GET",
+        "/agents/{agent}/tasks/{task}/pushNotificationConfigs/{configuration}",
+        TALK,
+    ),
+    (
+        FaceName::A2a,
+        "DELETE",
+        "/agents/{agent}/tasks/{task}/pushNotificationConfigs/{configuration}",
+        TALK,
+    ),
+    (FaceName::A2a, "GET", "/agents/{agent}/extendedAgentCard", TALK),
 ];
 
 /// Returns the routes of a gateway with all faces, except those of files.

@@ -4,6 +4,8 @@
 
 mod a2a;
 mod a2a_client;
+mod a2a_list;
+mod a2a_rest;
 mod a2a_sdk;
 mod a2a_tasks;
 mod api_approvals;
