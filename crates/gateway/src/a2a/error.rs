@@ -14,6 +14,8 @@ pub(super) struct A2aError {
     status: StatusCode,
     reason: &'static str,
     message: String,
+    /// Effect of the message, decision or cancel: `no` or `unknown`; `None` if there was none to have one.
+    executed: Option<&'static str>,
 }
 
 impl A2aError {
@@ -23,7 +25,7 @@ impl A2aError {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        Self { code, status, reason, message: message.into() }
+        Self { code, status, reason, message: message.into(), executed: None }
     }
 
     /// An error of the request.
@@ -130,6 +132,21 @@ impl A2aError {
         Self::refused(-32009, "VERSION_NOT_SUPPORTED", message)
     }
 
+    /// States that nothing took effect.
+    pub(super) fn not_executed(self) -> Self {
+        Self { executed: Some("no"), ..self }
+    }
+
+    /// States that it is unknown whether it took effect.
+    pub(super) fn maybe_executed(self) -> Self {
+        Self { executed: Some("unknown"), ..self }
+    }
+
+    /// Returns whether the message, decision or cancel may have taken effect.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        self.executed == Some("unknown")
+    }
+
     /// Returns the status of a response over HTTP+JSON.
     pub(super) fn status(&self) -> StatusCode {
         self.status
@@ -157,11 +174,15 @@ impl A2aError {
     }
 
     fn details(&self) -> Value {
-        json!([{
+        let mut info = json!({
             "@type": "type.googleapis.com/google.rpc.ErrorInfo",
             "reason": self.reason,
             "domain": "a2a-protocol.org",
-        }])
+        });
+        if let Some(executed) = self.executed {
+            info["metadata"] = json!({"executed": executed});
+        }
+        json!([info])
     }
 
     /// Returns the name of the status in `google.rpc.Code`.
@@ -187,7 +208,8 @@ impl From<SendError> for A2aError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        Self::failed(status, error.to_string())
+        let failed = Self::failed(status, error.to_string());
+        if error.may_have_arrived() { failed.maybe_executed() } else { failed.not_executed() }
     }
 }
 

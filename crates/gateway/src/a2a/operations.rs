@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::now_ms,
-    guard::{AuditAction, Refusal, audit},
+    guard::{AuditAction, Refusal, audit, sent_outcome},
     open_counts::OpenPermit,
 };
 
@@ -138,7 +138,7 @@ pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value
     let cancel = UserMessage::cancelling(caller.session(&record.context));
     // The final reply comes to the message of the task.
     let sent = a2a.parts.client.send(&caller.agent, &cancel).await;
-    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    let outcome = sent_outcome(&sent, "sent");
     audit(&caller.identity, AuditAction::Cancel, id, outcome);
     sent.map_err(A2aError::from)?;
     let ended = timeout(CANCEL_TIMEOUT, task.until(|view| view.state().is_terminal())).await;
@@ -179,7 +179,11 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let mut message = UserMessage::new(caller.session(&record.context), text);
     message.media = media;
     let sent = a2a.tasks.send(caller, &task, &record, message).await;
-    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    let outcome = match &sent {
+        Ok(_) => "sent",
+        Err(error) if error.may_have_arrived() => "unknown",
+        Err(_) => "not sent",
+    };
     audit(&caller.identity, AuditAction::Message, task.as_str(), outcome);
     let follower = sent?;
     let repeated = if is_new { "false" } else { "true" };
@@ -229,7 +233,7 @@ async fn decide(
         reason: None,
     };
     let sent = a2a.parts.client.answer_approval(&caller.agent, &answer).await;
-    let outcome = if sent.is_ok() { decision.name() } else { "not sent" };
+    let outcome = sent_outcome(&sent, decision.name());
     audit(&caller.identity, AuditAction::Approval, answer.approval_id.as_str(), outcome);
     sent?;
     let closed = task.until(|view| view.approval(&decision.approval_id).is_none());

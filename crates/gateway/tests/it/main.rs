@@ -14,6 +14,8 @@ mod api_description;
 mod api_harness;
 mod api_inputs;
 mod api_operations;
+mod audit_outcomes;
+mod audit_records;
 mod connections;
 mod fleet;
 mod guard_table;
