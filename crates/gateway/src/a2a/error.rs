@@ -28,9 +28,9 @@ impl A2aError {
         Self { code, status, reason, message: message.into(), executed: None }
     }
 
-    /// An error of the request.
+    /// An error of the request: nothing was done.
     fn refused(code: i32, reason: &'static str, message: impl Into<String>) -> Self {
-        Self::new(code, StatusCode::BAD_REQUEST, reason, message)
+        Self::new(code, StatusCode::BAD_REQUEST, reason, message).not_executed()
     }
 
     /// A body that is not JSON.
@@ -46,7 +46,7 @@ impl A2aError {
     pub(super) fn unknown_method() -> Self {
         let message = "no such method; send SendMessage, SendStreamingMessage, GetTask, ListTasks, \
                        CancelTask or SubscribeToTask";
-        Self::new(-32601, StatusCode::NOT_FOUND, "METHOD_NOT_FOUND", message)
+        Self::new(-32601, StatusCode::NOT_FOUND, "METHOD_NOT_FOUND", message).not_executed()
     }
 
     /// Parameters at fault.
@@ -66,14 +66,14 @@ impl A2aError {
     /// A store that cannot be used.
     pub(super) fn store() -> Self {
         let message = "the gateway's store is unavailable; nothing was sent; try again";
-        Self::failed(StatusCode::SERVICE_UNAVAILABLE, message)
+        Self::failed(StatusCode::SERVICE_UNAVAILABLE, message).not_executed()
     }
 
     /// An identity with too many open responses or running tasks.
     pub(super) fn overloaded() -> Self {
         let message =
             "too many running tasks of this identity; nothing was sent; wait for one to end";
-        Self::failed(StatusCode::TOO_MANY_REQUESTS, message)
+        Self::failed(StatusCode::TOO_MANY_REQUESTS, message).not_executed()
     }
 
     /// An identity with too many open lists of tasks.
@@ -92,7 +92,7 @@ impl A2aError {
     /// A task that does not exist, or that another identity or agent has.
     pub(super) fn unknown_task() -> Self {
         let message = "no such task; it may have expired, or belong to another agent or caller";
-        Self::new(-32001, StatusCode::NOT_FOUND, "TASK_NOT_FOUND", message)
+        Self::new(-32001, StatusCode::NOT_FOUND, "TASK_NOT_FOUND", message).not_executed()
     }
 
     /// A task that has ended, or has not begun.
@@ -123,7 +123,7 @@ impl A2aError {
     pub(super) fn media_type() -> Self {
         let message = "the body is no JSON; send it with Content-Type: application/a2a+json or application/json";
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        Self::new(-32005, status, "CONTENT_TYPE_NOT_SUPPORTED", message)
+        Self::new(-32005, status, "CONTENT_TYPE_NOT_SUPPORTED", message).not_executed()
     }
 
     /// Another version of the protocol.
@@ -219,7 +219,8 @@ impl From<ReplyError> for A2aError {
             ReplyError::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
             ReplyError::Closed => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::failed(status, error.to_string())
+        // The message was sent, and its turn may go on.
+        Self::failed(status, error.to_string()).maybe_executed()
     }
 }
 

@@ -242,7 +242,7 @@ async fn decide(
         Err(_) => {
             let message =
                 "the agent did not confirm the decision in time; send GetTask for the state";
-            return Err(A2aError::internal(message));
+            return Err(A2aError::internal(message).maybe_executed());
         }
     }
     Ok(task)

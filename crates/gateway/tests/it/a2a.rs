@@ -145,6 +145,7 @@ async fn errors_have_the_codes_of_the_protocol() {
     let error = client.call("GetTask", &id).await.unwrap_err();
     assert_eq!(error["data"][0]["reason"], "TASK_NOT_FOUND");
     assert_eq!(error["data"][0]["domain"], "a2a-protocol.org");
+    assert_eq!(error["data"][0]["metadata"]["executed"], "no");
     let get = json!({"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": id});
     for version in [None, Some("0.3"), Some("")] {
         let mut request = Request::post("/agents/assistant", &get);
@@ -157,6 +158,8 @@ async fn errors_have_the_codes_of_the_protocol() {
     let query = Request::post("/agents/assistant?A2A-Version=1.0", &get);
     assert_eq!(client.send_raw(query).await.json()["error"]["code"], -32001);
     let broken = Request::new("POST", "/agents/assistant").body("{");
-    assert_eq!(client.send_raw(broken).await.json()["error"]["code"], -32700);
+    let error = client.send_raw(broken).await.json()["error"].clone();
+    assert_eq!(error["code"], -32700);
+    assert_eq!(error["data"][0]["metadata"]["executed"], "no");
     assert_eq!(fleet.model.request_count(), 0);
 }

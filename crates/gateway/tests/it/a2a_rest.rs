@@ -123,6 +123,7 @@ async fn errors_have_status_and_reason_of_the_protocol() {
             (&info["reason"], &info["domain"]),
             (&json!(reason), &json!("a2a-protocol.org"))
         );
+        assert_eq!(info["metadata"]["executed"], "no", "{error}");
         assert!(error["message"].is_string(), "{error}");
     }
     for request in [

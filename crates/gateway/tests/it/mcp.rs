@@ -80,6 +80,7 @@ async fn token_limits_agents() {
     for token in [limited, silent] {
         let refused = result(&gateway, ask(&token, "hello")).await;
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert_eq!(refused["error"]["data"]["executed"], "no", "{refused}");
     }
     assert_eq!(fleet.model.request_count(), 0);
 }
