@@ -91,7 +91,7 @@ impl Refusal {
         }
     }
 
-    fn detail(self) -> String {
+    pub(crate) fn detail(self) -> String {
         let text = match self {
             Self::Host => {
                 "the host name of the request is not allowed; add it to gateway.allowed_hosts"
