@@ -23,6 +23,7 @@ mod handler;
 mod http;
 mod login;
 mod mcp;
+mod open_webui;
 mod openai;
 mod openai_approvals;
 mod openai_conversations;
