@@ -1,6 +1,6 @@
-//! The face, used with the Python client of A2A over both bindings.
+//! The face, used with the Python and JavaScript clients of A2A over both bindings.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use rockbot_gateway::{FaceName, Right};
 use rockbot_testkit::fixture::within_timeout;
@@ -12,13 +12,13 @@ use crate::fleet::{Fleet, TestGateway};
 /// The bindings of the card.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
-/// Runs a scenario over a binding and returns its outcome.
-async fn outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
-    let program = std::env::var_os("ROCKBOT_TEST_A2A_CLIENT")
-        .expect("ROCKBOT_TEST_A2A_CLIENT is not set: run the tests with `cargo xtask test`");
-    let name = format!("{scenario}-{}", &binding[..4].to_ascii_lowercase());
-    let token = gateway.token(&name, FaceName::A2a, &[Right::Talk]).await;
-    let mut command = Command::new(program);
+/// Runs a scenario of a program, over a binding, and returns its outcome.
+async fn run(gateway: &TestGateway, program: &str, scenario: &str, binding: &str) -> Value {
+    let programs = std::env::var_os("ROCKBOT_TEST_A2A_CLIENTS")
+        .expect("ROCKBOT_TEST_A2A_CLIENTS is not set: run the tests with `cargo xtask test`");
+    let token_name = format!("{scenario}-{}", &binding[..4].to_ascii_lowercase());
+    let token = gateway.token(&token_name, FaceName::A2a, &[Right::Talk]).await;
+    let mut command = Command::new(Path::new(&programs).join(program));
     command
         .arg(scenario)
         .arg(format!("http://{}/agents/assistant", gateway.address))
@@ -28,8 +28,20 @@ async fn outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value 
         .kill_on_drop(true);
     let output = within_timeout("the client", command.output()).await.unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{scenario} over {binding}: {errors}");
+    assert!(output.status.success(), "{program}: {scenario} over {binding}: {errors}");
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs a scenario with the Python client.
+async fn outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
+    run(gateway, "python", scenario, binding).await
+}
+
+/// Runs a scenario with the JavaScript client.
+async fn js_outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
+    let outcome = run(gateway, "node", scenario, binding).await;
+    assert_eq!(outcome["transport"], binding);
+    outcome["outcome"].clone()
 }
 
 #[tokio::test]
@@ -100,5 +112,56 @@ async fn a2a_sdk_understands_errors() {
             "PushNotificationNotSupportedError",
         ]);
         assert_eq!(outcome(&gateway, "errors", binding).await, expected, "{binding}");
+    }
+}
+
+#[tokio::test]
+async fn a2a_js_repeats_a_message() {
+    for binding in BINDINGS {
+        let fleet = Fleet::start().await;
+        let gateway = fleet.gateway().await;
+        let outcomes = js_outcome(&gateway, "stream", binding).await;
+        let outcomes = outcomes.as_array().unwrap();
+        assert_eq!(outcomes[0]["text"], "You said hello.", "{binding}: {outcomes:?}");
+        assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{binding}: {outcomes:?}");
+        assert_eq!(fleet.model.request_count(), 1, "{binding}");
+    }
+}
+
+#[tokio::test]
+async fn a2a_js_cancels_a_streamed_task() {
+    for binding in BINDINGS {
+        let fleet = Fleet::start().await;
+        let gateway = fleet.gateway().await;
+        let cancelled = js_outcome(&gateway, "cancel", binding).await;
+        assert_eq!(cancelled, json!(["TASK_STATE_CANCELED", "TASK_STATE_CANCELED"]), "{binding}");
+    }
+}
+
+#[tokio::test]
+async fn a2a_js_lists_tasks_with_their_answers() {
+    for binding in BINDINGS {
+        let fleet = Fleet::start().await;
+        let gateway = fleet.gateway().await;
+        let listed = js_outcome(&gateway, "listing", binding).await;
+        let texts = ["You said one.", "You said two.", "You said three."];
+        assert_eq!(listed, json!({"sizes": [2, 1], "total": 3, "texts": texts}), "{binding}");
+    }
+}
+
+#[tokio::test]
+async fn a2a_js_understands_errors() {
+    for binding in BINDINGS {
+        let fleet = Fleet::start().await;
+        let gateway = fleet.gateway().await;
+        let expected = json!([
+            "TaskNotFoundError",
+            "TaskNotFoundError",
+            "TaskNotFoundError",
+            "TaskNotCancelableError",
+            "UnsupportedOperationError",
+            "RequestMalformedError",
+        ]);
+        assert_eq!(js_outcome(&gateway, "errors", binding).await, expected, "{binding}");
     }
 }
