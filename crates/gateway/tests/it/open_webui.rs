@@ -110,7 +110,7 @@ async fn picture_of_open_webui_reaches_the_agent() {
     let gateway = fleet.gateway().await;
     let token = gateway.openai_token().await;
     recorded!("image").send(&gateway, &token).await;
-    // The agent tells a model that reads no images what it was sent.
+    // A model that reads no images gets a note about the picture.
     let texts = fleet.model.last_user_texts();
     assert!(texts[0].contains("image/png of 70 bytes"), "{texts:?}");
 }
