@@ -5,7 +5,7 @@ use rockbot_contracts::AgentName;
 
 use super::pending::MAX_PENDING;
 
-/// Error of sending a message.
+/// Why a message was not sent.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SendError {
     /// No process consumes the inbox of the agent.
@@ -22,11 +22,17 @@ pub enum SendError {
     )]
     TooManyPending,
     /// The broker did not accept the message, or did not confirm it.
-    #[error("publishing the message failed: {0}")]
+    #[error("message {}: {}", arrival(.0), .0)]
     Publish(#[source] PublishError),
 }
 
 impl SendError {
+    /// Returns whether the agent may have received the message: the broker did not confirm it.
+    #[must_use]
+    pub fn may_have_arrived(&self) -> bool {
+        matches!(self, Self::Publish(error) if is_unconfirmed(error))
+    }
+
     /// Returns the error of a failed publish to `agent`.
     pub(super) fn from_publish(agent: &AgentName, error: PublishError) -> Self {
         match error {
@@ -34,4 +40,13 @@ impl SendError {
             error => Self::Publish(error),
         }
     }
+}
+
+fn is_unconfirmed(error: &PublishError) -> bool {
+    matches!(error, PublishError::Unconfirmed { .. })
+}
+
+/// Returns the fate of the message, for the text of the error.
+fn arrival(error: &PublishError) -> &'static str {
+    if is_unconfirmed(error) { "may have arrived" } else { "was not sent" }
 }
