@@ -71,6 +71,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_programs;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
