@@ -31,6 +31,8 @@ mod calls;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]
+mod clock_differences;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod conversations;
