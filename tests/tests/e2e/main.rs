@@ -113,6 +113,8 @@ mod stdio_server;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]
+mod terminal_text;
+#[cfg(test)]
 mod unconsumed_queue;
 #[cfg(test)]
 mod up;
