@@ -87,6 +87,8 @@ mod model_server;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]
+mod oversized_messages;
+#[cfg(test)]
 mod package_index;
 #[cfg(test)]
 mod pool_changes;
