@@ -61,6 +61,8 @@ mod identity;
 #[cfg(test)]
 mod isolation;
 #[cfg(test)]
+mod journal_file;
+#[cfg(test)]
 mod key_isolation;
 #[cfg(test)]
 mod large_outputs;
