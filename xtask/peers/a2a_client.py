@@ -1,4 +1,4 @@
-"""An agent of the gateway, used with the Python client of A2A: one scenario, whose outcome is printed as JSON."""
+"""An agent of the gateway, used with the Python client of A2A over one binding: a scenario, whose outcome is printed as JSON."""
 
 import asyncio
 import json
@@ -45,7 +45,9 @@ async def read(events):
 
 async def card(streaming, polling):
     found = await streaming.get_extended_agent_card(a2a.GetExtendedAgentCardRequest())
-    return {"name": found.name, "binding": found.supported_interfaces[0].protocol_binding}
+    bindings = [interface.protocol_binding for interface in found.supported_interfaces]
+    transport = type(streaming._transport).__name__
+    return {"name": found.name, "bindings": bindings, "transport": transport}
 
 
 async def whole(streaming, polling):
@@ -71,6 +73,35 @@ async def cancel(streaming, polling):
     return [state(cancelled.status), state(last.status_update.status)]
 
 
+async def listing(streaming, polling):
+    """Lists tasks page by page, and by context and state."""
+    started = [await read(polling.send_message(request(f"m-{text}", text))) for text in ["one", "two", "three"]]
+    # A page is stable once the ends are recorded.
+    known = None
+    while known != (known := (await polling.list_tasks(a2a.ListTasksRequest())).SerializeToString()):
+        pass
+    sizes, tasks, token = [], [], ""
+    while True:
+        page = await polling.list_tasks(a2a.ListTasksRequest(page_size=2, page_token=token))
+        sizes.append(len(page.tasks))
+        tasks.extend(page.tasks)
+        token = page.next_page_token
+        if not token:
+            break
+    times = [task.status.timestamp.ToNanoseconds() for task in tasks]
+    second = await polling.get_task(a2a.GetTaskRequest(id=started[1]["id"]))
+    of_context = a2a.ListTasksRequest(context_id=second.context_id, include_artifacts=True)
+    working = a2a.ListTasksRequest(status=a2a.TaskState.TASK_STATE_WORKING)
+    return {
+        "pages": sizes,
+        "total": page.total_size,
+        "newest_first": {task.id for task in tasks} == {task["id"] for task in started}
+        and times == sorted(times, reverse=True),
+        "one_context": [summary(task)["text"] for task in (await polling.list_tasks(of_context)).tasks],
+        "working": [task.id for task in (await polling.list_tasks(working)).tasks],
+    }
+
+
 async def errors(streaming, polling):
     outcomes = []
     unknown = {"id": "unknown"}
@@ -82,6 +113,10 @@ async def errors(streaming, polling):
         lambda: polling.cancel_task(a2a.CancelTaskRequest(id=done["id"])),
         lambda: read(streaming.subscribe(a2a.SubscribeToTaskRequest(id=done["id"]))),
         lambda: read(polling.send_message(request("m1", "another text"))),
+        lambda: polling.list_tasks(a2a.ListTasksRequest(page_token="forged")),
+        lambda: polling.list_task_push_notification_configs(
+            a2a.ListTaskPushNotificationConfigsRequest(task_id=done["id"])
+        ),
     ]:
         try:
             await call()
@@ -91,15 +126,20 @@ async def errors(streaming, polling):
     return outcomes
 
 
-SCENARIOS = {function.__name__: function for function in [card, whole, stream, cancel, errors]}
+SCENARIOS = {function.__name__: function for function in [card, whole, stream, cancel, listing, errors]}
 
 
 async def main():
-    scenario, url = sys.argv[1:3]
+    scenario, url, binding = sys.argv[1:4]
     headers = {"Authorization": f"Bearer {os.environ['A2A_TOKEN']}"}
     async with httpx.AsyncClient(headers=headers, timeout=60) as http:
         clients = [
-            await create_client(url, ClientConfig(httpx_client=http, streaming=is_streaming))
+            await create_client(
+                url,
+                ClientConfig(
+                    httpx_client=http, streaming=is_streaming, supported_protocol_bindings=[binding]
+                ),
+            )
             for is_streaming in [True, False]
         ]
         print(json.dumps(await SCENARIOS[scenario](*clients)))

@@ -1,4 +1,5 @@
-"""Calls a tool of a fleet without arguments at a constant rate until standard input is closed.
+"""Calls a tool of a fleet without arguments at a constant rate until standard input is closed. The rate is lower
+while MAX_OPEN calls have no reply yet, so that a slow machine does not fill the queue of the tool.
 
     python constant_rate_calls.py AMQP_URL CALLS_PER_SECOND TOOL ROUTING_KEY
 
@@ -19,6 +20,8 @@ import aio_pika
 
 # Limit of each call, also while handlers are replaced.
 DEADLINE_SECONDS = 30
+# Far below the number of calls that may wait for a tool.
+MAX_OPEN = 64
 
 
 class Calls:
@@ -91,8 +94,12 @@ async def main(url, rate, tool, key):
     await asyncio.wait_for(calls.first_reply.wait(), DEADLINE_SECONDS)
     print("ready", flush=True)
     started, count, publishing = time.monotonic(), 0, set()
+    next_call = started
     while not ended.done():
-        while count < (time.monotonic() - started) * rate:
+        while next_call <= time.monotonic():
+            next_call += 1 / rate
+            if len(calls.pending) >= MAX_OPEN:
+                continue
             count += 1
             task = asyncio.create_task(calls.call())
             publishing.add(task)

@@ -3,7 +3,7 @@
 //! Each task has one file. Shared modules: [`process`] runs interruptible programs, [`server`] runs
 //! servers for the tests, [`install`] caches installations between runs.
 
-mod a2a_client;
+mod a2a_clients;
 mod aimock;
 mod apt;
 mod article_pages;

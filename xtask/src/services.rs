@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    a2a_client, aimock, apt, article_pages, browser, console, cron_peers, docker, mcp_peers,
+    a2a_clients, aimock, apt, article_pages, browser, console, cron_peers, docker, mcp_peers,
     openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2, worker_examples,
 };
 
@@ -64,9 +64,9 @@ impl Starting {
                 let programs = mcp_peers::install(may_install)?;
                 Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
             })?,
-            service(a2a_client::VARIABLE, &names, move || {
-                let program = a2a_client::install(may_install)?;
-                Ok((vec![(a2a_client::VARIABLE, program.display().to_string())], None))
+            service(a2a_clients::VARIABLE, &names, move || {
+                let programs = a2a_clients::install(may_install)?;
+                Ok((vec![(a2a_clients::VARIABLE, programs.display().to_string())], None))
             })?,
             service(openai_clients::VARIABLE, &names, move || {
                 let programs = openai_clients::install(may_install)?;

@@ -70,6 +70,7 @@ impl Agent {
         let closing = inner.shutdown.closing.clone();
         let host: Arc<dyn TaskHost> = Arc::new(Host { agent: Arc::downgrade(&inner), closing });
         inner.setup.set_host(host.clone());
+        inner.setup.report_narrow_window(inner.setup.narrow_window());
         if let Some(delegation) = &inner.setup.delegation {
             let setup = &inner.setup;
             let name = setup.definition.name.clone();
@@ -91,12 +92,19 @@ impl Agent {
         &self.inner.setup.definition
     }
 
+    /// Returns what a person should know of the agent's configuration: that the context window of its model is
+    /// small for its prompts and tools. Empty if there is nothing.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.inner.setup.narrow_window().iter().map(ToString::to_string).collect()
+    }
+
     /// Returns the approval backend, if calls may need approval.
     pub(crate) fn approvals(&self) -> Option<&Arc<Approvals>> {
         self.inner.setup.approvals.as_ref()
     }
 
-    /// Returns the handed over work of the agent, if it may hand over any.
+    /// Returns the delegated work of the agent, if it may delegate any.
     pub(crate) fn delegation(&self) -> Option<&Arc<Delegation>> {
         self.inner.setup.delegation.as_ref()
     }
@@ -347,7 +355,7 @@ impl Agent {
             );
         }
         let (bytes, limit) = (message.text.len(), self.inner.setup.limits.message_bytes);
-        // Messages about handed over work have bounds of their own.
+        // Messages about delegated work have bounds of their own.
         if bytes > limit && origin.work.is_none() {
             let text = format!(
                 "The message has {bytes} bytes, but at most {limit} are allowed. Send a shorter one."
@@ -389,7 +397,7 @@ impl Agent {
     }
 }
 
-/// The access of handed over work to its agent, which it does not keep alive.
+/// The access of delegated work to its agent, which it does not keep alive.
 struct Host {
     agent: Weak<Inner>,
     closing: CancellationToken,

@@ -23,7 +23,7 @@ use crate::{
 pub struct AgentFamilies<'a> {
     /// Definition of the primary agent.
     pub definition: &'a AgentDefinition,
-    /// Sub-agents.
+    /// Delegated work: sub-agents, and tasks at other agents.
     pub delegation: &'a Arc<Delegation>,
     /// `true` if the process exchanges tasks with other agents, by a [`PeerService`](crate::PeerService).
     pub exchanges_tasks: bool,
@@ -78,11 +78,11 @@ pub struct AgentTools {
 }
 
 impl AgentTools {
-    /// Registers the tools of `providers`, and those that return their guides. Must end before handlers
-    /// are discovered, so that none of them takes the name of such a tool.
+    /// Registers the tools of `providers`, and those that return their guides. Must complete before
+    /// handlers are discovered, so that no handler takes the name of one of these tools.
     ///
     /// # Cancellation
-    /// As of [`AttachedProviders::attach`].
+    /// As for [`AttachedProviders::attach`].
     pub async fn start(mut providers: Vec<Arc<dyn ToolProvider>>) -> Self {
         let guides = Guides::new(providers.iter().flat_map(|provider| provider.guides()));
         let tools = guide_tools(&guides).into();
@@ -96,7 +96,7 @@ impl AgentTools {
     /// replace those of the same name.
     ///
     /// # Cancellation
-    /// As of [`AttachedProviders::attach`].
+    /// As for [`AttachedProviders::attach`].
     pub async fn add(&mut self, provider: Arc<dyn ToolProvider>) {
         let registry = self.registry.clone();
         self.attached.push(AttachedProviders::attach(registry, vec![provider]).await);

@@ -223,7 +223,7 @@ impl Approvals {
         let listener = match (&origin.parent, origin.entry) {
             _ if origin.work.is_some() => origin.work.as_ref().and_then(|work| {
                 let (user_session, progress) = (work.root.clone(), work.requests.clone()?);
-                // The user may have left since the work was handed over.
+                // The user may have left since the work was delegated.
                 Some(Listener { user_session, progress, log, accepts_input: false })
             }),
             (Some(parent), _) => {

@@ -9,13 +9,13 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 
-/// A running call of a tool.
+/// The future of a tool call.
 pub(crate) type ToolFuture<'a> = BoxFuture<'a, Result<ToolResult, ToolFailure>>;
 
-/// The function of a tool. The context names the agent and the conversation.
+/// The function of a tool. The context contains the agent and the conversation.
 pub(crate) type ToolFn<S> = for<'a> fn(&'a S, Value, &'a ToolContext) -> ToolFuture<'a>;
 
-/// A function over shared state, with its definition.
+/// A tool that runs a function on shared state.
 pub(crate) struct BuiltinTool<S> {
     registration: ToolRegistration,
     state: Arc<S>,
@@ -26,7 +26,7 @@ pub(crate) struct BuiltinTool<S> {
 pub(crate) struct BuiltinDefinition {
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
-    /// JSON schemas of the arguments.
+    /// JSON schemas of the arguments, by name.
     pub(crate) arguments: Value,
     pub(crate) required: &'static [&'static str],
     pub(crate) source: ToolSource,
@@ -79,7 +79,7 @@ impl<S: Send + Sync + 'static> Tool for BuiltinTool<S> {
     }
 }
 
-/// Accepts any call. The turn then does the work of the tool.
+/// Accepts any call. The turn that made it then carries out its effect.
 pub(crate) fn accept<'a, S>(_: &'a S, _: Value, _: &'a ToolContext) -> ToolFuture<'a> {
     Box::pin(std::future::ready(Ok(ToolResult::text("accepted"))))
 }

@@ -82,8 +82,8 @@ impl AgentClient {
         Ok(Self { bus, reply_to, pending, requests, follow_ups, listener, idle_timeout })
     }
 
-    /// Returns the receiver of replies that answer no waiting message: progress and results of work that
-    /// agents handed over, in all conversations of this client. Returns `None` after the first time. Up to
+    /// Returns the receiver of replies that belong to no waiting message: progress and results of work that
+    /// agents delegated, in all conversations of this client. Returns `None` after the first call. Up to
     /// 256 replies wait for it; further ones are dropped.
     #[must_use]
     pub fn follow_ups(&self) -> Option<FollowUps> {
@@ -102,8 +102,9 @@ impl AgentClient {
     }
 
     /// Sends a message to an agent and returns its replies. An unconfirmed publish is repeated under the
-    /// same message id. The messages that a client sends to a conversation are taken in their order, also
-    /// without waiting for the replies in between, as long as their replies are not dropped.
+    /// same message id. The agent processes the messages of a client to one conversation in the order of
+    /// sending, also if the client does not wait for the replies in between, unless their [`Replies`] are
+    /// dropped.
     ///
     /// # Errors
     /// See [`SendError`]. After [`PublishError::Unconfirmed`] the agent may have received the message.
@@ -135,7 +136,7 @@ impl AgentClient {
         let mut message = message.clone();
         if message.after.is_none() && !message.cancel {
             let last = self.pending.last_in(agent, &message.session_id);
-            // A message that is repeated must not wait for itself.
+            // A resent message must not wait for itself.
             message.after = last.filter(|last| *last != message_id);
         }
         // An id that the caller chose may have been sent before, by this process or another.
@@ -335,7 +336,7 @@ impl AgentClient {
             .with_trust(ContentTrust::UserInput)
     }
 
-    /// Publishes to an agent, again if the broker did not confirm it.
+    /// Publishes to an agent, up to [`PUBLISH_ATTEMPTS`] times while the broker does not confirm it.
     async fn publish(&self, agent: &AgentName, publication: Publication) -> Result<(), SendError> {
         let mut unconfirmed = None;
         for _ in 0..PUBLISH_ATTEMPTS {
@@ -346,7 +347,7 @@ impl AgentClient {
                     unconfirmed = Some(error);
                 }
                 Err(error) => {
-                    // An earlier attempt may have arrived, whatever became of this one.
+                    // An earlier, unconfirmed attempt may have arrived, although this one failed.
                     return Err(SendError::from_publish(agent, unconfirmed.unwrap_or(error)));
                 }
             }
@@ -369,7 +370,7 @@ impl fmt::Debug for AgentClient {
     }
 }
 
-/// Passes replies on to their readers.
+/// Dispatches replies to their readers.
 struct Dispatcher {
     pending: Arc<PendingReplies>,
     requests: Arc<PendingRequests>,
@@ -400,7 +401,7 @@ impl Dispatcher {
             }
             Ok(reply) => {
                 let user = envelope.user_id.as_deref();
-                warn!(agent = %reply.agent, user, "reply dropped: not of its agent's user");
+                warn!(agent = %reply.agent, user, "reply dropped: its broker user may not reply for the agent");
             }
             Err(error) => warn!(%error, "invalid reply"),
         }

@@ -11,7 +11,7 @@
 //! | skills | with the user message | yes |
 //! | results of scheduled tasks | with the user message | yes |
 //! | instructions of tool handlers and MCP servers | with the user message | no |
-//! | services that may help | with the user message | no |
+//! | agents and MCP servers that may help | with the user message | no |
 //! | keys in working memory | with the user message | no |
 //!
 //! Parts that change from turn to turn come after the conversation, so that model servers can reuse their
@@ -47,13 +47,13 @@ pub enum ContextPart {
     Rules,
     /// Instructions for models of this kind.
     Model,
-    /// Memories that fit the message and are new to the conversation.
+    /// Memories that are relevant to the message and new to the conversation.
     Memories,
-    /// Skills that fit the message and are new to the conversation.
+    /// Skills that are relevant to the message and new to the conversation.
     Skills,
-    /// Results of scheduled tasks that the user has not been told.
+    /// Results of scheduled tasks that were not reported to the user yet.
     ScheduledResults,
-    /// Instructions of tool handlers and MCP servers in use on their tools.
+    /// Usage instructions from tool handlers and from MCP servers in use.
     Instructions,
     /// Agents and MCP servers that may help.
     Services,
@@ -75,7 +75,7 @@ impl ContextPart {
     }
 }
 
-/// The start of a turn, for which context is built.
+/// A request for the context of a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextRequest<'a> {
     /// The agent.
@@ -88,18 +88,18 @@ pub struct ContextRequest<'a> {
     pub message: &'a str,
     /// The reason for the turn.
     pub entry: EntryPoint,
-    /// The user of the message that the broker vouches for.
+    /// The sender of the message, as validated by the broker.
     pub user: Option<&'a str>,
     /// Replaces the system prompt of the agent.
     pub prompt: Option<&'a str>,
     /// Another process started the turn. Parts that are kept in the conversation are there already.
     pub is_continued: bool,
-    /// The earlier user messages that the model still reads, each with the context of its turn.
+    /// User messages still in the model's history, each with the context of its turn.
     pub conversation: &'a [&'a str],
 }
 
 impl ContextRequest<'_> {
-    /// Returns `true` if the model still reads this context line of an earlier turn.
+    /// Returns `true` if `line` is in the context of a message that is still in the history.
     #[must_use]
     pub fn has_line(&self, line: &str) -> bool {
         let line = build::escape_delimiters(line);

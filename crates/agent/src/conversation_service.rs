@@ -1,6 +1,6 @@
 //! Serves requests of users about the conversations and the scheduled tasks of an agent, on `user.conversation.<agent>`.
 //!
-//! Any process of the agent can answer, because the conversations are in a store that they share. A user
+//! Any process of the agent can respond, because the conversations are in a store that all of them share. A user
 //! sees only the conversations that the same broker user started.
 
 mod requests;
@@ -20,7 +20,7 @@ use rockbot_contracts::{
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use self::requests::{Answerer, failed};
+use self::requests::{Responder, failed_response};
 use crate::{
     agent::Agent, conversation::Conversations, reply_to::user_reply_to, schedule::Schedule,
     session_data::SessionData,
@@ -35,7 +35,7 @@ const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 
 /// The conversations to serve.
 pub struct ConversationServer {
-    answerer: Answerer,
+    responder: Responder,
     schedule: Option<Arc<Schedule>>,
 }
 
@@ -53,7 +53,7 @@ impl ConversationServer {
         let (name, conversations) = (agent.name().clone(), agent.conversations().clone());
         let running = Some(agent);
         let data = SessionData::default();
-        Self { answerer: Answerer { agent: name, conversations, running, data }, schedule: None }
+        Self { responder: Responder { agent: name, conversations, running, data }, schedule: None }
     }
 
     /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
@@ -61,8 +61,8 @@ impl ConversationServer {
     /// turn without an answer. `data` is deleted with them.
     #[must_use]
     pub fn for_store(agent: AgentName, conversations: Conversations, data: SessionData) -> Self {
-        let answerer = Answerer { agent, conversations, running: None, data };
-        Self { answerer, schedule: None }
+        let responder = Responder { agent, conversations, running: None, data };
+        Self { responder, schedule: None }
     }
 
     /// Serves the scheduled tasks of the agent too.
@@ -76,9 +76,9 @@ impl ConversationServer {
     /// # Errors
     /// Fails if the queue cannot be consumed.
     pub async fn serve(self, bus: Arc<dyn Bus>) -> Result<ConversationService, ConsumeError> {
-        let queue = QueueSpec::work(&user_conversation(&self.answerer.agent));
+        let queue = QueueSpec::work(&user_conversation(&self.responder.agent));
         let handler =
-            RequestHandler { answerer: self.answerer, schedule: self.schedule, bus: bus.clone() };
+            RequestHandler { responder: self.responder, schedule: self.schedule, bus: bus.clone() };
         let subscription = Subscription::new(queue, CONCURRENCY);
         let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
         Ok(ConversationService { worker })
@@ -86,8 +86,8 @@ impl ConversationServer {
 }
 
 impl ConversationService {
-    /// Stops consuming and answers the requests in progress, at most for `grace`. Returns `true` if all
-    /// were answered.
+    /// Stops consuming and completes the requests in progress, at most for `grace`. Returns `true` if all
+    /// were completed.
     pub async fn drain(self, grace: Duration) -> bool {
         self.worker.drain(grace).await
     }
@@ -95,7 +95,7 @@ impl ConversationService {
 
 /// Processes deliveries.
 struct RequestHandler {
-    answerer: Answerer,
+    responder: Responder,
     schedule: Option<Arc<Schedule>>,
     bus: Arc<dyn Bus>,
 }
@@ -114,7 +114,7 @@ impl RequestHandler {
             Err(reason) => return Settlement::dead_letter(reason),
         };
         if envelope.remaining() == Some(Duration::ZERO) {
-            debug!("request about conversations dropped: its sender no longer waits");
+            debug!("expired request about conversations dropped");
             return Settlement::Ack;
         }
         let response = match timeout(REQUEST_TIMEOUT, self.respond(envelope)).await {
@@ -146,16 +146,16 @@ impl RequestHandler {
         }
         let response = if envelope.message_type() == UserFeedback::TYPE {
             match envelope.decode::<UserFeedback>(Limits::default()) {
-                Ok(feedback) => self.answerer.record_feedback(user, feedback).await,
+                Ok(feedback) => self.responder.record_feedback(user, feedback).await,
                 Err(error) => Ok(invalid(&error)),
             }
         } else {
             match envelope.decode::<ConversationRequest>(Limits::default()) {
-                Ok(request) => self.answerer.answer(user, request).await,
+                Ok(request) => self.responder.respond(user, request).await,
                 Err(error) => Ok(invalid(&error)),
             }
         };
-        bounded(response.unwrap_or_else(|error| requests::failure(&error)))
+        bounded(response.unwrap_or_else(|error| requests::error_response(&error)))
     }
 
     async fn respond_schedule(&self, user: Option<&str>, envelope: &Envelope) -> ScheduleResponse {
@@ -166,7 +166,7 @@ impl RequestHandler {
             return failed(ConversationErrorCode::NotPermitted, message);
         };
         match envelope.decode::<ScheduleRequest>(Limits::default()) {
-            Ok(request) => schedule.answer(user, request).await,
+            Ok(request) => schedule.respond(user, request).await,
             Err(error) => failed(ConversationErrorCode::InvalidRequest, error.to_string()),
         }
     }
@@ -175,7 +175,7 @@ impl RequestHandler {
     async fn reply(&self, reply_to: &RoutingKey, request: &Envelope, response: Envelope) {
         let envelope = response
             .with_correlation_id(request.message_id.as_str())
-            .with_source(self.answerer.agent.as_str())
+            .with_source(self.responder.agent.as_str())
             .with_trust(ContentTrust::AgentMessage);
         let publication = Publication::mandatory(reply_to.clone(), envelope);
         if let Err(error) = self.bus.publish(publication).await {
@@ -185,7 +185,7 @@ impl RequestHandler {
 }
 
 fn invalid(error: &DecodeError) -> ConversationResponse {
-    failed(ConversationErrorCode::InvalidRequest, error.to_string())
+    failed_response(ConversationErrorCode::InvalidRequest, error.to_string())
 }
 
 /// Encodes the refusal of a request, as a response of its kind.
@@ -196,7 +196,7 @@ fn refused(request: &Envelope, code: ConversationErrorCode, message: &str) -> En
             message: message.to_owned(),
         });
     }
-    Envelope::from_payload(&failed(code, message))
+    Envelope::from_payload(&failed_response(code, message))
 }
 
 /// Encodes a response, and shortens a page of history that is too large for a message.
@@ -219,7 +219,7 @@ fn bounded(mut response: ConversationResponse) -> Envelope {
 impl fmt::Debug for ConversationServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConversationServer")
-            .field("agent", &self.answerer.agent)
+            .field("agent", &self.responder.agent)
             .finish_non_exhaustive()
     }
 }

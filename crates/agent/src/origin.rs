@@ -26,11 +26,11 @@ pub struct TurnOrigin {
     /// Address of the replies, which is recorded for the process that continues the turn. A message with
     /// an address stays marked as unfinished until its answer was published.
     pub reply_to: Option<RoutingKey>,
-    /// User of the message that the broker vouches for.
+    /// Sender of the message, as validated by the broker.
     pub sender: Option<Arc<str>>,
     /// The client of the user shows requests of MCP servers for input.
     pub(crate) accepts_input: bool,
-    /// The handed over work that the turn does, or whose results it reads.
+    /// The delegated work that the turn does, or whose results it reads.
     pub(crate) work: Option<Arc<DelegatedWork>>,
     /// Limits of a turn that does a step of a plan, or the task of a sub-agent that is a tool.
     pub(crate) step: Option<Arc<StepLimits>>,
@@ -63,18 +63,18 @@ impl Drop for ChildGuard {
     }
 }
 
-/// Handed over work that a turn does, or whose results it reads.
+/// Delegated work that a turn does, or whose results it reads.
 pub(crate) struct DelegatedWork {
     pub(crate) role: WorkRole,
-    /// The conversation that handed it over.
+    /// The conversation that delegated it.
     pub(crate) root: SessionId,
     /// Shows approval requests to the user of that conversation; `None` without a user.
     pub(crate) requests: Option<ProgressSink>,
-    /// Trace of the turn that handed it over, which the turn continues.
+    /// Trace of the turn that delegated it, which the turn continues.
     pub(crate) trace: TraceContext,
 }
 
-/// The part of a turn in handed over work.
+/// The part of a turn in delegated work.
 pub(crate) enum WorkRole {
     /// It does the work.
     Task {
@@ -139,7 +139,7 @@ impl TurnOrigin {
         Self { reply_to: Some(reply_to), ..self }
     }
 
-    /// Sets the user that the broker vouches for.
+    /// Sets the sender, as validated by the broker.
     #[must_use]
     pub fn with_sender(self, sender: Arc<str>) -> Self {
         Self { sender: Some(sender), ..self }
@@ -159,7 +159,7 @@ impl TurnOrigin {
         }
     }
 
-    /// Waits until the parent cancels, or the handed over work is cancelled. Never returns without either.
+    /// Waits until the parent cancels, or the delegated work is cancelled. Never returns without either.
     pub(crate) async fn parent_cancelled(&self) {
         match (&self.parent, self.task()) {
             (Some(parent), _) => parent.cancellation.cancelled().await,
@@ -168,7 +168,7 @@ impl TurnOrigin {
         }
     }
 
-    /// Returns the limits, the budget and the cancellation of the handed over work that the turn does.
+    /// Returns the limits, the budget and the cancellation of the delegated work that the turn does.
     pub(crate) fn task(&self) -> Option<(&TaskEntry, &Budget, &CancellationToken)> {
         match &self.work.as_ref()?.role {
             WorkRole::Task { entry, budget, cancellation } => Some((entry, budget, cancellation)),

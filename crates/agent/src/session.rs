@@ -197,7 +197,7 @@ impl Session {
             return Ok(());
         }
         let (standing, is_open) = (state.standing(&first), state.open.is_some());
-        // Handed over work has cancels of its own.
+        // Delegated work has cancels of its own.
         let is_cancelled = first.origin.work.is_none()
             && (standing == Standing::Cancelled
                 || self.registry.is_cancelled(&self.id, &first.origin));
@@ -365,7 +365,7 @@ fn unprocessed(error: &ConversationError) -> TurnAnswer {
          conversation can be read and recorded again."
     );
     let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
-    TurnAnswer::new(failure(error), text).with_end(ended)
+    TurnAnswer::new(failed_outcome(error), text).with_end(ended)
 }
 
 /// Answers a message whose recorded answer cannot be read. It stays marked.
@@ -374,13 +374,13 @@ fn unread_answer(error: &ConversationError) -> TurnAnswer {
         "The message was answered, but its answer cannot be read: {error}. Ask for it again later."
     );
     let ended = if error.is_temporary() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
-    TurnAnswer::new(failure(error), text).with_end(ended)
+    TurnAnswer::new(failed_outcome(error), text).with_end(ended)
 }
 
 /// Answers a message whose turn was not begun. The log was read and lacks the message.
 fn not_begun(error: &ConversationError) -> TurnAnswer {
     if !matches!(error, ConversationError::Store(_)) {
-        return TurnAnswer::new(failure(error), format!("Nothing was done: {error}."));
+        return TurnAnswer::new(failed_outcome(error), format!("Nothing was done: {error}."));
     }
     // The store may have recorded it without a confirmation.
     let text = format!(
@@ -388,10 +388,10 @@ fn not_begun(error: &ConversationError) -> TurnAnswer {
          its turn runs when the store is available again. Check the conversation before you send it again."
     );
     let ended = if error.is_unconfirmed() { TurnEnd::Undecided } else { TurnEnd::Unrecorded };
-    TurnAnswer::new(failure(error), text).with_end(ended)
+    TurnAnswer::new(failed_outcome(error), text).with_end(ended)
 }
 
-fn failure(error: &ConversationError) -> TurnOutcome {
+fn failed_outcome(error: &ConversationError) -> TurnOutcome {
     if error.is_unreadable() { TurnOutcome::ModelFailed } else { TurnOutcome::Overloaded }
 }
 

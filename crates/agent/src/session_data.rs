@@ -30,15 +30,15 @@ impl SessionData {
     ) -> Result<(), ConversationError> {
         if let Some(memory) = &self.memory {
             let owner = MemoryOwner { agent: agent.clone(), session: session.clone() };
-            memory.clear(&owner).await.map_err(|error| failed(&error))?;
+            memory.clear(&owner).await.map_err(|error| store_error(&error))?;
         }
         if let Some(outputs) = &self.outputs {
-            outputs.delete_all(agent, session).await.map_err(|error| failed(&error))?;
+            outputs.delete_all(agent, session).await.map_err(|error| store_error(&error))?;
         }
         Ok(())
     }
 }
 
-fn failed(error: &dyn fmt::Display) -> ConversationError {
+fn store_error(error: &dyn fmt::Display) -> ConversationError {
     ConversationError::Store(StoreError::Unavailable { reason: error.to_string() })
 }

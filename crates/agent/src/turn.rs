@@ -6,6 +6,7 @@ mod ended_calls;
 mod handoff;
 mod internal_calls;
 mod model_request;
+mod narrow_window;
 mod pin_check;
 mod resumed_step;
 mod setup;
@@ -74,7 +75,7 @@ pub(crate) struct Turn<'a> {
     unrecorded_context: Option<String>,
     meter: TurnMeter,
     session_spending: Spending,
-    /// Work that earlier turns on the same message handed over.
+    /// Work that earlier turns on the same message delegated.
     delegations_before: u64,
     /// Texts that the user sent in this turn.
     user_texts: Vec<String>,
@@ -149,7 +150,7 @@ pub(crate) struct TurnOutput {
     pub(crate) context: Option<String>,
     /// Spending in this process.
     pub(crate) own_spending: Spending,
-    /// Work that the turn handed over.
+    /// Work that the turn delegated.
     pub(crate) delegations: u64,
 }
 
@@ -429,7 +430,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Returns the time limit of a turn without a parent. Handed over work has its own.
+/// Returns the time limit of a turn without a parent. Delegated work has its own.
 fn time_limit(setup: &TurnSetup, origin: &TurnOrigin) -> Duration {
     match origin.task() {
         Some((entry, ..)) => Duration::from_millis(entry.deadline.saturating_sub(unix_ms())),
@@ -442,7 +443,7 @@ fn max_iterations(setup: &TurnSetup, origin: &TurnOrigin) -> u32 {
     origin.step.as_ref().map_or(most, |step| most.min(step.iterations))
 }
 
-/// Returns the budget of a turn. Turns on results of handed over work have the rest of the budget of the
+/// Returns the budget of a turn. Turns on results of delegated work have the rest of the budget of the
 /// last message.
 fn budget(
     setup: &TurnSetup,

@@ -68,6 +68,8 @@ enum Attempt {
     Settled(Result<(), Undelivered>),
     /// The message was not sent; with the reason.
     NotSent(String),
+    /// The broker dropped the message because of its size.
+    TooLarge { bytes: usize, limit: usize },
     /// The exchange was deleted with all bindings, so the broker dropped the message; with the reason.
     ExchangeMissing(String),
 }
@@ -96,6 +98,9 @@ impl RetryState {
                 Ok(Err(Undelivered::Returned))
             }
             Attempt::Settled(settled) => return Some(Ok(settled)),
+            Attempt::TooLarge { bytes, limit } => {
+                return Some(Err(PublishError::TooLarge { bytes, limit }));
+            }
             Attempt::NotSent(reason) => Err(not_sent(reason)),
             Attempt::ExchangeMissing(reason) => {
                 self.rebind_deadline.get_or_insert(Instant::now() + REBIND_GRACE);
@@ -234,7 +239,9 @@ impl PublishChannel {
             });
             match wait_on_channel(&open.channel, deadline, confirmed).await {
                 Ok(Ok(confirmation)) => self.classify(confirmation, &envelope.message_id),
-                Ok(Err(error)) => return self.after_channel_error(open, &error, &in_flight),
+                Ok(Err(error)) => {
+                    return self.after_channel_error(open, &error, envelope, &in_flight);
+                }
                 Err(error) => return self.after_failed_wait(open, error),
             }
         };
@@ -263,12 +270,19 @@ impl PublishChannel {
         &self,
         open: &OpenChannel,
         error: &lapin::Error,
+        envelope: &Envelope,
         in_flight: &MessageInFlight<'_>,
     ) -> Attempt {
         self.forget(open);
         // The library checks the channel before it accepts the message.
         if matches!(error.kind(), ErrorKind::InvalidChannelState(_, "basic.publish")) {
             return Attempt::NotSent(error.to_string());
+        }
+        // The size identifies the dropped message among those in flight.
+        if let Some((bytes, limit)) = refusal::oversized(error)
+            && bytes == envelope.body.len()
+        {
+            return Attempt::TooLarge { bytes, limit };
         }
         // The broker drops a message to a missing exchange. Only if no other message was in flight on the
         // channel does the error certainly belong to this one.

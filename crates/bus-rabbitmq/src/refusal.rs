@@ -41,6 +41,23 @@ pub(crate) fn is_in_use(error: &Error) -> bool {
     }
 }
 
+/// Returns the size of a message that the broker dropped because of `max_message_size`, and that limit, in bytes.
+/// RabbitMQ says `message size 5000000 is larger than configured max size 4194304`.
+pub(crate) fn oversized(error: &Error) -> Option<(usize, usize)> {
+    if reply_code(error) != Some(ReplyCode::PreconditionFailed) {
+        return None;
+    }
+    parse_sizes(&error.to_string())
+}
+
+fn parse_sizes(text: &str) -> Option<(usize, usize)> {
+    let (_, rest) = text.split_once("message size ")?;
+    let (size, rest) = rest.split_once(" is larger than ")?;
+    let (_, limit) = rest.split_once("max size ")?;
+    let digits = limit.find(|c: char| !c.is_ascii_digit()).unwrap_or(limit.len());
+    Some((size.parse().ok()?, limit[..digits].parse().ok()?))
+}
+
 /// Describes an error, with a remedy if a queue or exchange exists with other arguments.
 pub(crate) fn explain(error: &Error) -> String {
     let text = error.to_string();
@@ -110,6 +127,18 @@ fn remedy(kind: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_oversized_message_are_read() {
+        for text in [
+            "PRECONDITION_FAILED - message size 62914600 is larger than configured max size 4194304",
+            "message size 62914600 is larger than max size 4194304, and more",
+        ] {
+            assert_eq!(parse_sizes(text), Some((62_914_600, 4_194_304)), "{text}");
+        }
+        assert_eq!(parse_sizes("message size many is larger than max size 4"), None);
+        assert_eq!(parse_sizes("inequivalent arg 'x-max-length' for queue 'a'"), None);
+    }
 
     #[test]
     fn explanation_names_argument_and_both_values() {

@@ -96,6 +96,17 @@ pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// The time limit for the confirmation of a message.
+const CONFIRMATION_TIME: Duration = Duration::from_secs(300);
+
+/// Asks the user whether to send the message that is shown. Returns `false` without an answer within five
+/// minutes, and if no terminal can ask.
+pub(crate) async fn confirm_message() -> bool {
+    let expires = Instant::now() + CONFIRMATION_TIME;
+    let ask = move || prompt::confirm("send it? [y]es, [n]o", "send it? y/n", expires);
+    can_ask() && on_thread(ask).await.unwrap_or(false)
+}
+
 /// The outcome of a request for input.
 pub(crate) enum Answered {
     /// The user responded.

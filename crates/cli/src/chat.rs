@@ -62,6 +62,9 @@ pub(crate) async fn run(mut settings: Settings, chat: Chat, json: bool) -> Outco
         if !json {
             note!("{}", render::dim(&format!("model: {}", resolved.origin)));
             stores.note_if_in_memory();
+            for warning in host.warnings() {
+                note!("{warning}");
+            }
         }
         // A single message is answered with the tools of the first request to the model; in a session,
         // later messages get the tools of servers that start later.

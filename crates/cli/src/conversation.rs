@@ -35,7 +35,7 @@ use crate::{
 /// The time limit for cancelling a turn when the process is about to exit.
 const EXIT_GRACE: Duration = Duration::from_secs(10);
 
-/// The time limit for the result of handed over work after the last of it ran: longer than the longest tool call
+/// The time limit for the result of delegated work after the last of it ran: longer than the longest tool call
 /// of the turn that reads the result.
 const RESULT_LIMIT: Duration = Duration::from_secs(11 * 60);
 
@@ -182,12 +182,12 @@ impl Conversation {
         self.background.lock().await.next().await
     }
 
-    /// Expects the results of work that was handed over in another process.
+    /// Expects the results of work that was delegated in another process.
     pub(crate) async fn expect_background(&self, count: usize) {
         self.background.lock().await.expect(count);
     }
 
-    /// Prints replies until no further results of handed over work are expected, or an interrupt.
+    /// Prints replies until no further results of delegated work are expected, or an interrupt.
     ///
     /// # Errors
     /// When there was no reply, and no work ran, for 11 minutes: a result was lost.
@@ -201,7 +201,7 @@ impl Conversation {
                 () = follow_ups::idle_for(RESULT_LIMIT, async || self.has_running_tasks().await) => {
                     let minutes = RESULT_LIMIT.as_secs() / 60;
                     return Err(anyhow::anyhow!(
-                        "a result of handed over work did not arrive: none has run for {minutes} minutes; \
+                        "a result of delegated work did not arrive: none has run for {minutes} minutes; \
                          `rockbot sessions show {}` has the answer if there is one",
                         self.session
                     ))
@@ -221,7 +221,7 @@ impl Conversation {
         is_open || (has_started && self.has_running_tasks().await)
     }
 
-    /// Returns whether work that this conversation handed over runs. An agent that cannot tell has none.
+    /// Returns whether work that this conversation delegated runs. An agent that cannot tell has none.
     async fn has_running_tasks(&self) -> bool {
         let listed = self.client.request(&self.agent, &ConversationRequest::Tasks {}).await;
         let Ok(ConversationResponse::Tasks { tasks }) = listed else { return false };

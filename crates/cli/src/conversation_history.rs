@@ -13,10 +13,10 @@ use crate::{conversation_summary, failure::Failure, render};
 /// Number of items in one page.
 const PAGE: u32 = 200;
 
-/// Reads a conversation page by page.
+/// Calls `read` for each item of a conversation, which is requested page by page.
 ///
 /// # Errors
-/// When the agent refuses the request or is silent, and the errors of `read`.
+/// When the agent refuses the request or does not respond, and the errors of `read`.
 pub(crate) async fn for_each_item(
     client: &AgentClient,
     agent: &AgentName,
@@ -33,14 +33,14 @@ pub(crate) async fn for_each_item(
         };
         items.iter().try_for_each(&mut read)?;
         match next {
-            // A page that does not lead on would be requested for ever.
+            // A `next` that does not advance would cause an endless loop.
             Some(next) if next > from => from = next,
             _ => return Ok(()),
         }
     }
 }
 
-/// Reads a conversation as lines of JSON: its summary, then each of its items.
+/// Calls `read` for each JSON line of a conversation: its summary, then each of its items.
 ///
 /// # Errors
 /// Like [`for_each_item`].

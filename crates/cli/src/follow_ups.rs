@@ -1,4 +1,4 @@
-//! Progress, ends and further answers of work that the agent handed over.
+//! Progress, ends and further answers of work that the agent delegated.
 
 use std::{collections::HashSet, future::pending, io::Write, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{failure::Failure, render};
 /// Interval at which an agent that sends no reply is asked whether work runs.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Names of the tools that hand work over.
+/// Names of the tools that delegate work.
 const HAND_OVER: [&str; 2] = ["spawn_subagent", INVOKE_AGENT];
 const INVOKE_AGENT: &str = "invoke_agent";
 /// Longest preview of a result, in characters.
@@ -62,7 +62,7 @@ impl Background {
         self.results.observe(body);
     }
 
-    /// Expects the results of work that was handed over in another process.
+    /// Expects the results of work that was delegated in another process.
     pub(crate) const fn expect(&mut self, count: usize) {
         self.results.started += count;
     }
@@ -79,12 +79,12 @@ impl Background {
     }
 }
 
-/// Counts handed over work whose result was not passed on yet.
+/// Counts delegated work whose result was not passed on yet.
 #[derive(Default)]
 struct ExpectedResults {
-    /// Running calls that answer the question of an agent, and so hand over nothing new.
+    /// Running calls that answer the question of an agent, and so delegate nothing new.
     answering: HashSet<ToolCallId>,
-    /// Work that was handed over by turns whose replies this process receives.
+    /// Work that was delegated by turns whose replies this process receives.
     started: usize,
     /// Work that ended, including that of other turns.
     ended: HashSet<TaskId>,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answered_question_hands_over_nothing_new() {
+    fn answered_question_delegates_nothing_new() {
         let mut results = ExpectedResults::default();
         call(&mut results, "call-1", &json!({"agent": "writer", "message": "Write."}));
         assert!(results.are_open());

@@ -39,6 +39,7 @@ pub(crate) struct Host {
     pins: Option<Arc<dyn Store>>,
     memory: Option<Arc<AgentMemory>>,
     directory: CatalogDirectory,
+    warnings: Vec<String>,
     _tools: AgentTools,
 }
 
@@ -149,6 +150,7 @@ impl Host {
             .await
             .or_exit(exit::UNAVAILABLE)?;
         let requests = server.serve(fleet.bus.clone()).await.or_exit(exit::UNAVAILABLE)?;
+        let warnings = agent.warnings();
         let (schedule, bus) = (schedule.map(|schedule| (schedule, agent)), fleet.bus.clone());
         Ok(Self {
             inbox,
@@ -160,6 +162,7 @@ impl Host {
             pins,
             memory,
             directory: discovered.directory,
+            warnings,
             _tools: tools,
         })
     }
@@ -170,6 +173,11 @@ impl Host {
             let scheduler = Scheduler::start(schedule, agent, self.bus.clone(), &self.inbox);
             self.scheduler = Some(scheduler);
         }
+    }
+
+    /// Returns what a person should know of the agent's configuration.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Returns read access to the handlers of the fleet.

@@ -120,7 +120,7 @@ fn run(arguments: Arguments) -> Outcome {
     let selected = command.as_ref().map_or(SelectedContextUse::Join, Command::selected_context);
     let mut settings = Settings::read(&common, selected, environment).or_exit(exit::USAGE)?;
     if common.check_config {
-        settings.validate_embedded().or_exit(exit::USAGE)?;
+        settings.validate_all().or_exit(exit::USAGE)?;
         outln!("the configuration is valid")?;
         return Ok(exit::OK);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockbot_contracts::mcp::{McpGetPromptRequest, McpPrompt};
+use rockbot_contracts::mcp::{McpGetPromptRequest, McpPrompt, McpServerSummary};
 use rockbot_tool_rpc::mcp::McpGateway;
 use tokio::sync::OnceCell;
 
@@ -68,9 +68,17 @@ async fn expand(gateway: &dyn McpGateway, words: &str) -> Input {
             "the prompt has {} bytes; the limit is {MAX_TEXT_BYTES}",
             text.len()
         )),
-        Ok(text) => Input::Message(text),
+        // The text is sent as it is shown.
+        Ok(text) => Input::Message(render::clean(&text)),
         Err(error) => Input::Notice(render::clean(&error.message)),
     }
+}
+
+/// Returns the text of a prompt as it is shown before it is sent.
+pub(crate) fn shown(text: &str) -> String {
+    let size = render::size(text.len() as u64);
+    let lines: String = text.lines().map(|line| format!("\n  │ {line}")).collect();
+    format!("the server wrote this message ({size}), which the model reads as yours:{lines}")
 }
 
 /// Returns the prompts of all servers, or of one, as a table.
@@ -79,7 +87,9 @@ fn list(gateway: &dyn McpGateway, only: Option<&String>) -> String {
     let servers = index
         .servers()
         .filter(|server| only.is_none_or(|only| only.eq_ignore_ascii_case(&server.name)));
+    let servers: Vec<_> = servers.collect();
     let rows: Vec<_> = servers
+        .iter()
         .flat_map(|server| {
             let name = render::clean(&server.name);
             server.prompts.iter().map(move |prompt| {
@@ -89,11 +99,27 @@ fn list(gateway: &dyn McpGateway, only: Option<&String>) -> String {
             })
         })
         .collect();
+    let left_out: String =
+        servers.into_iter().filter_map(left_out).map(|text| format!("\n{text}")).collect();
     if rows.is_empty() {
-        return "no MCP server offers prompts".to_owned();
+        return format!("no MCP server offers prompts{left_out}");
     }
     let table = render::table(&["server", "prompt", "arguments", "description"], rows);
-    format!("{table}\nsend one with /prompt SERVER PROMPT [NAME=VALUE …]")
+    format!("{table}{left_out}\nsend one with /prompt SERVER PROMPT [NAME=VALUE …]")
+}
+
+/// Returns a note on the prompts of a server that are left out; `None` without such prompts.
+pub(crate) fn left_out(server: &McpServerSummary) -> Option<String> {
+    let left_out = match server.prompts_left_out {
+        0 => return None,
+        1 => "1 prompt is".to_owned(),
+        number => format!("{number} prompts are"),
+    };
+    Some(format!(
+        "of {}, {left_out} left out: unusable, or beyond the limits of {} prompts and 16 KiB",
+        render::clean(&server.name),
+        McpPrompt::MAX_LISTED
+    ))
 }
 
 /// Returns the row of a prompt in a table: its name, its arguments and its description.

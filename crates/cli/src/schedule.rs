@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, Outcome},
     print::{note, outln},
     render,
-    sessions::access::Conversations,
+    sessions::access::ConversationAccess,
     settings::Settings,
     stored_conversations::Purpose,
 };
@@ -27,7 +27,7 @@ pub(crate) async fn run(mut settings: Settings, command: Schedule, json: bool) -
     if let Some(name) = command.agent() {
         settings.agent.name.clone_from(name);
     }
-    let agent = Conversations::open(&settings, Purpose::Schedule).await?;
+    let agent = ConversationAccess::open(&settings, Purpose::Schedule).await?;
     let outcome = match command {
         Schedule::List { .. } => list(&agent, json).await,
         Schedule::Show { task, .. } => show(&agent, &task.name, json).await,
@@ -46,14 +46,14 @@ pub(crate) async fn run(mut settings: Settings, command: Schedule, json: bool) -
     outcome
 }
 
-async fn tasks(agent: &Conversations) -> Result<(u64, Vec<ScheduledTaskInfo>), Failure> {
+async fn tasks(agent: &ConversationAccess) -> Result<(u64, Vec<ScheduledTaskInfo>), Failure> {
     match agent.request_schedule(&ScheduleRequest::List {}).await? {
         ScheduleResponse::Tasks { now_ms, tasks } => Ok((now_ms, tasks)),
         _ => Err(ConversationRequestError::UnexpectedResponse.into()),
     }
 }
 
-async fn list(agent: &Conversations, json: bool) -> Outcome {
+async fn list(agent: &ConversationAccess, json: bool) -> Outcome {
     let (now, tasks) = tasks(agent).await?;
     if json {
         outln!("{}", render::json(&json!(tasks)))?;
@@ -68,7 +68,7 @@ async fn list(agent: &Conversations, json: bool) -> Outcome {
     Ok(exit::OK)
 }
 
-async fn show(agent: &Conversations, name: &str, json: bool) -> Outcome {
+async fn show(agent: &ConversationAccess, name: &str, json: bool) -> Outcome {
     let (now, tasks) = tasks(agent).await?;
     let name = name.trim().to_lowercase();
     let Some(task) = tasks.into_iter().find(|task| task.name.to_lowercase() == name) else {
@@ -92,7 +92,7 @@ async fn show(agent: &Conversations, name: &str, json: bool) -> Outcome {
     Ok(exit::OK)
 }
 
-async fn change(agent: &Conversations, request: ScheduleRequest, json: bool) -> Outcome {
+async fn change(agent: &ConversationAccess, request: ScheduleRequest, json: bool) -> Outcome {
     match agent.request_schedule(&request).await? {
         ScheduleResponse::Done { message } if json => {
             outln!("{}", render::json(&json!({"message": message})))?;

@@ -15,7 +15,7 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 use serde_json::json;
 
-use self::access::Conversations;
+use self::access::ConversationAccess;
 use crate::{
     arguments::{Chat, Sessions},
     chat,
@@ -90,15 +90,15 @@ pub(crate) async fn run(mut settings: Settings, command: Sessions, json: bool) -
 async fn with_conversations(
     settings: &Settings,
     purpose: Purpose,
-    command: impl AsyncFnOnce(&Conversations) -> Outcome,
+    command: impl AsyncFnOnce(&ConversationAccess) -> Outcome,
 ) -> Outcome {
-    let conversations = Conversations::open(settings, purpose).await?;
+    let conversations = ConversationAccess::open(settings, purpose).await?;
     let outcome = command(&conversations).await;
     conversations.close().await;
     outcome
 }
 
-async fn list(conversations: &Conversations, limit: u32, json: bool) -> Outcome {
+async fn list(conversations: &ConversationAccess, limit: u32, json: bool) -> Outcome {
     let mut all = read_all(conversations).await?;
     all.sort_by_key(|conversation| std::cmp::Reverse(conversation.last_active_ms));
     let hidden = all.len().saturating_sub(limit as usize);
@@ -121,7 +121,7 @@ async fn list(conversations: &Conversations, limit: u32, json: bool) -> Outcome 
 }
 
 /// Reads the summaries of all conversations.
-async fn read_all(conversations: &Conversations) -> Result<Vec<ConversationSummary>, Failure> {
+async fn read_all(conversations: &ConversationAccess) -> Result<Vec<ConversationSummary>, Failure> {
     let mut all = Vec::new();
     let mut after = None;
     while all.len() < MAX_LISTED {
@@ -136,14 +136,14 @@ async fn read_all(conversations: &Conversations) -> Result<Vec<ConversationSumma
     Ok(all)
 }
 
-async fn delete_all(conversations: &Conversations, yes: bool, json: bool) -> Outcome {
+async fn delete_all(conversations: &ConversationAccess, yes: bool, json: bool) -> Outcome {
     let all = read_all(conversations).await?;
     let sessions: Vec<_> = all.into_iter().map(|conversation| conversation.session_id).collect();
     delete(conversations, &sessions, yes, json).await
 }
 
 async fn delete(
-    conversations: &Conversations,
+    conversations: &ConversationAccess,
     sessions: &[SessionId],
     yes: bool,
     json: bool,

@@ -230,19 +230,21 @@ impl Settings {
         Ok(Some(resolved.or_exit(exit::USAGE)?.model))
     }
 
-    /// Validates what only an embedded fleet needs. Not every command needs it, so only `--check-config`
-    /// calls this.
-    pub(crate) fn validate_embedded(&self) -> Result<(), ConfigProblems> {
+    /// Validates the servers file and the settings of an embedded fleet. Not every command needs them, so only
+    /// `--check-config` calls this.
+    pub(crate) fn validate_all(&self) -> Result<(), ConfigProblems> {
         let mut problems = Configuration::layered("", None, []);
         for problem in self.telemetry.validate() {
+            problems.problem(problem);
+        }
+        let is_queue = |name: &str| self.handler.queues.contains_key(name);
+        for problem in self.mcp.validate_file(is_queue) {
             problems.problem(problem);
         }
         if self.embeds() {
             let (families, files) = (self.families(), &self.files);
             let family_problems = families::validate(families, files, &self.web, &self.rest);
-            let is_queue = |name: &str| self.handler.queues.contains_key(name);
-            let queues = self.mcp.validate_queues(is_queue).into_iter();
-            let queues = queues.chain(self.rest.validate_queues(is_queue));
+            let queues = self.rest.validate_queues(is_queue);
             let family_problems = family_problems.into_iter().chain(queues);
             for problem in family_problems.chain(self.agent.validate()) {
                 problems.problem(problem);

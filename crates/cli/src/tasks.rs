@@ -1,4 +1,4 @@
-//! `rockbot tasks`: lists, shows and cancels work that agents handed over.
+//! `rockbot tasks`: lists, shows and cancels work that agents delegated.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, Outcome},
     print::{note, outln},
     render,
-    sessions::access::Conversations,
+    sessions::access::ConversationAccess,
     settings::Settings,
     stored_conversations::Purpose,
 };
@@ -33,7 +33,7 @@ pub(crate) async fn run(mut settings: Settings, command: Tasks, json: bool) -> O
              shown there",
         ));
     }
-    let agent = Conversations::open(&settings, Purpose::Read).await?;
+    let agent = ConversationAccess::open(&settings, Purpose::Read).await?;
     let request = match &command {
         Tasks::List { .. } => ConversationRequest::Tasks {},
         Tasks::Show { task, .. } => ConversationRequest::Task { task_id: task.clone() },
@@ -60,7 +60,7 @@ pub(crate) fn list(tasks: &[TaskSummary], json: bool) -> Outcome {
         return Ok(exit::OK);
     }
     if tasks.is_empty() {
-        note!("the agent has handed over no work");
+        note!("the agent has delegated no work");
         return Ok(exit::OK);
     }
     let now = unix_ms(SystemTime::now()) / 1000;

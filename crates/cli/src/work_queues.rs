@@ -8,7 +8,7 @@ use rockbot_bus::{Bus, BusReport};
 use rockbot_contracts::{AgentName, HandlerPool, QueueName};
 use rockbot_monitor::{
     WorkQueue,
-    queues::{Services, inspect_queues, parse_queue_name, work_queue_names},
+    queues::{Services, agent_queue_names, inspect_queues, parse_queue_name, work_queue_names},
 };
 use rockbot_service::exit;
 
@@ -39,13 +39,20 @@ pub(crate) fn pools(settings: &Settings, others: Vec<HandlerPool>) -> Vec<Handle
 }
 
 /// Returns the queues of these pools and of the other services with their quarantine queues, and those of
-/// the configured agent and of every defined one. An embedded fleet has only the queue of tool calls.
+/// the configured agent and of every defined one. An embedded fleet has only the queues of tool calls and of
+/// messages to its agents.
 pub(crate) fn configured(
     settings: &Settings,
     pools: &[HandlerPool],
 ) -> Result<Vec<QueueName>, Failure> {
     let services = if settings.embeds() { Services::Embedded } else { Services::Fleet };
-    Ok(work_queue_names(pools, services, &configured_agents(settings)?))
+    let agents = configured_agents(settings)?;
+    let mut names = work_queue_names(pools, services, &agents);
+    if services == Services::Fleet {
+        let agents: BTreeSet<_> = agents.iter().collect();
+        names.extend(agents.into_iter().flat_map(agent_queue_names));
+    }
+    Ok(names)
 }
 
 /// Parses the name of a work queue: bare, with the namespace as the broker shows it, or the name of its
@@ -97,7 +104,15 @@ mod tests {
         let names: Vec<_> = names.iter().map(QueueName::as_str).collect();
         let mcp = ["tool.invoke.mcp", "tool.invoke.mcp.quarantine", "mcp.manage"];
         let scripts = ["script.invoke", "script.invoke.quarantine"];
-        assert_eq!(names, [&tools[..], &mcp, &scripts, &agents].concat());
+        let others = [
+            "user.conversation.assistant",
+            "agent.task.assistant",
+            "agent.response.assistant",
+            "user.conversation.writer",
+            "agent.task.writer",
+            "agent.response.writer",
+        ];
+        assert_eq!(names, [&tools[..], &mcp, &scripts, &agents, &others].concat());
     }
 
     #[test]

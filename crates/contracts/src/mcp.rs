@@ -103,6 +103,9 @@ pub struct McpServerSummary {
     /// Its prompts, at most [`McpPrompt::MAX_LISTED`].
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<McpPrompt>,
+    /// Number of its prompts that are left out, at least: unusable ones, and those beyond the limits.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "is_zero")]
+    pub prompts_left_out: u32,
     /// Selection of its tools for agents whose definition has none.
     #[serde(default, deserialize_with = "known_exposure", skip_serializing_if = "Option::is_none")]
     pub exposure: Option<McpExposure>,
@@ -124,6 +127,12 @@ pub enum McpExposure {
     /// Like `Lazy`, and all tools of servers that the conversation has called.
     #[default]
     Pinned,
+}
+
+/// Returns `true` for zero, which is not serialized.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Deserializes a value that this build does not know as absent.

@@ -71,7 +71,8 @@ impl Gateway {
     /// Adds the face for MCP clients, if the section names it.
     #[must_use]
     pub fn with_mcp(self, mcp: McpFace) -> Self {
-        let gateway = self.with_face(mcp.face());
+        let face = mcp.face(&self.guard);
+        let gateway = self.with_face(face);
         Self { mcp: Some(mcp), ..gateway }
     }
 

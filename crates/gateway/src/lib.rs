@@ -13,6 +13,7 @@
 
 mod a2a;
 mod api;
+mod call_record;
 mod clock;
 mod console;
 mod decision;

@@ -12,16 +12,19 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use rockbot_agent::{HandlerGuides, RemoteAgent};
 use rockbot_bus::ConsumeError;
-use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
+use rockbot_contracts::{AgentName, InstanceId, ToolCallId, topology::ReplyAddress};
 use rockbot_mcp_server::{
-    Discovery, FleetParts, HttpOptions, McpClient, McpFleet, McpHttp, McpServerSection,
+    CallObserver, Discovery, FleetParts, HttpOptions, McpClient, McpFleet, McpHttp,
+    McpServerSection, ObservedCall, RequestObserver,
 };
 use rockbot_tool_rpc::mcp::McpGateway;
-use rockbot_tools::{Guides, LayerOptions, Tool, ToolFilter};
+use rockbot_tools::{Guides, LayerOptions, Tool, ToolFailure, ToolFilter};
 
 use crate::{
+    call_record::CallRecord,
     face::{Access, Face, Route, RouteLimits},
-    identity::{FaceName, Identity, NamePatterns, Right},
+    guard::{AuditAction, Guard, audit},
+    identity::{Credential, FaceName, Identity, NamePatterns, Right},
     parts::GatewayParts,
 };
 
@@ -83,15 +86,15 @@ impl McpFace {
         Ok(Some(Self { http, response_timeout, _discovery: discovery }))
     }
 
-    /// Returns the routes.
-    pub(crate) fn face(&self) -> Face {
+    /// Returns the routes. `guard` counts the calls of people.
+    pub(crate) fn face(&self, guard: &Arc<Guard>) -> Face {
         let limits = RouteLimits {
             body_bytes: BODY_BYTES,
             response: self.response_timeout,
             ..RouteLimits::default()
         };
         let methods = MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::DELETE);
-        let handler = on(methods, serve).with_state(self.http.clone());
+        let handler = on(methods, serve).with_state((self.http.clone(), guard.clone()));
         let route = Route::service(McpHttp::methods(), PATH, Access::SignedIn, handler);
         Face { name: FaceName::Mcp, routes: vec![route.with_limits(limits)] }
     }
@@ -109,14 +112,38 @@ impl fmt::Debug for McpFace {
 }
 
 async fn serve(
-    State(http): State<Arc<McpHttp>>,
+    State((http, guard)): State<(Arc<McpHttp>, Arc<Guard>)>,
     Extension(identity): Extension<Identity>,
-    request: Request,
+    mut request: Request,
 ) -> Response {
     match client(&identity) {
-        Some(client) => http.serve(client, request).await,
+        Some(client) => {
+            let observer = RequestObserver::new(CallsOf { identity, guard });
+            request.extensions_mut().insert(observer);
+            http.serve(client, request).await
+        }
         // The guard admits no such identity.
         None => StatusCode::FORBIDDEN.into_response(),
+    }
+}
+
+/// The calls of the sender of a request.
+struct CallsOf {
+    identity: Identity,
+    guard: Arc<Guard>,
+}
+
+impl CallObserver for CallsOf {
+    /// Counts a call of a person as a message, and records it. The requests of a token count for its own rate.
+    fn begin(&self, tool: &str, id: &ToolCallId) -> Result<Box<dyn ObservedCall>, ToolFailure> {
+        let Self { identity, guard } = self;
+        if identity.credential != Credential::Token
+            && let Err(refusal) = guard.count_message(identity)
+        {
+            audit(identity, AuditAction::ToolCall, &format!("{tool} {id}"), refusal.code());
+            return Err(ToolFailure::Overloaded { message: refusal.detail() });
+        }
+        Ok(Box::new(CallRecord::sent(identity, tool, id)))
     }
 }
 

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use crate::media::{Media, MediaKind};
 
-/// The context window of unknown models, in tokens. Many current models have this one, and a server that
-/// has less rejects the request, after which a caller can shorten it.
+/// The context window of unknown models, in tokens. Many current models have this size. A server with a
+/// smaller window rejects the request, and the caller can shorten it.
 const DEFAULT_CONTEXT_WINDOW: u32 = 128_000;
 
 /// The capabilities of a model.
@@ -30,14 +30,14 @@ pub enum ToolCallMode {
     /// Through the server, with definitions, calls and results in fields of the protocol.
     #[default]
     Native,
-    /// In the text of its answers. The definitions are part of the system message, and results of user
-    /// messages.
+    /// In the text of its answers. Definitions are sent in the system message, results in user messages.
     Text,
 }
 
 impl ModelCapabilities {
     /// Returns the known capabilities of a model, by its name with or without the names of provider and
-    /// publisher. Unknown models have a context window of 128,000 tokens, native calls, and read text only.
+    /// publisher. Unknown models have a context window of 128,000 tokens, use native calls, and read only
+    /// text.
     #[must_use]
     pub fn for_model(model: &str) -> Self {
         families::find(model).map_or(

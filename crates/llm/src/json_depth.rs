@@ -1,7 +1,7 @@
-//! The end of a JSON value that arrives in pieces.
+//! Detection of the end of a JSON value that arrives in pieces.
 
-/// The nesting depth in a JSON object or array, tracked piece by piece: parsing the whole text again with
-/// each piece would let a server keep a processor busy.
+/// The nesting depth in a JSON object or array, tracked piece by piece: parsing the whole text again for
+/// each piece would take quadratic time.
 #[derive(Debug, Default)]
 pub(crate) struct JsonDepth {
     depth: usize,
@@ -11,7 +11,7 @@ pub(crate) struct JsonDepth {
 }
 
 impl JsonDepth {
-    /// Reads more of the text. Returns the position after the byte that closes the value, at which it stops.
+    /// Reads the next piece. Stops at the byte that closes the value, and returns the position after it.
     pub(crate) fn read(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate() {
             self.read_byte(byte);
@@ -37,7 +37,7 @@ impl JsonDepth {
         }
     }
 
-    /// Returns whether the value is complete.
+    /// Returns `true` if the value is complete.
     pub(crate) fn is_closed(&self) -> bool {
         self.opened && self.depth == 0 && !self.in_string
     }

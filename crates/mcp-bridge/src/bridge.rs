@@ -466,8 +466,9 @@ impl McpGateway for Bridge {
             let active = self.session(&server_name, "resources", |config| config.resources)?;
             let listed = active.session.resources(templates, after).await;
             let listed = listed.map_err(|failure| content_error(&server_name, failure))?;
-            let ResourceList { resources, next } = listed;
-            Ok(McpResourcePage { server_name, resources, next })
+            let ResourceList { resources, left_out, next } = listed;
+            let left_out = u32::try_from(left_out).unwrap_or(u32::MAX);
+            Ok(McpResourcePage { server_name, resources, left_out, next })
         })
     }
 

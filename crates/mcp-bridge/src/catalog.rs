@@ -164,7 +164,8 @@ impl Catalog {
         let mut details = details(server, info, definitions);
         let Offers { has_resources, prompts } = offers;
         details.server.has_resources = has_resources;
-        details.server.prompts = prompts;
+        details.server.prompts = prompts.prompts;
+        details.server.prompts_left_out = u32::try_from(prompts.left_out).unwrap_or(u32::MAX);
         details.server.rejected_tools = rejected;
         details.server.exposure = caller.config().exposure;
         limit_entry(&mut details.server);
@@ -181,6 +182,7 @@ impl Catalog {
                     && old.has_instructions == summary.has_instructions
                     && old.has_resources == summary.has_resources
                     && old.prompts == summary.prompts
+                    && old.prompts_left_out == summary.prompts_left_out
             });
             if same_tools {
                 return false;
@@ -267,6 +269,7 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         has_instructions: instructions.is_some(),
         has_resources: false,
         prompts: Vec::new(),
+        prompts_left_out: 0,
         exposure: None,
         fingerprint: server_fingerprint(&tools),
     };

@@ -29,12 +29,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{
-    elicitation::{self, Elicitor},
+    elicitation::{self, Elicitor, raw_form},
     followed_resources::FollowedResources,
 };
 
-/// Method of a request for input.
-const ELICITATION: &str = "elicitation/create";
 /// The longest progress message that is forwarded, in characters.
 const MAX_PROGRESS_CHARS: usize = 500;
 /// The largest number of requests for input that are open in a call. Further ones are declined.
@@ -283,7 +281,7 @@ impl ClientHandler for Client {
         request: CustomRequest,
         _context: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
-        if request.method != ELICITATION {
+        if request.method != raw_form::METHOD {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         }
         if let Some((elicitor, _guard)) = self.open_request() {

@@ -22,6 +22,7 @@ use rockbot_tools::ToolResult;
 use tokio::time::timeout;
 
 use crate::{
+    entry_page::{self, left_out},
     result::{convert_block, convert_resource},
     transport::describe_request,
 };
@@ -64,7 +65,17 @@ impl ContentFailure {
 /// A page of resources.
 pub(crate) struct ResourceList {
     pub(crate) resources: Vec<McpResource>,
+    /// The number of entries of the page that are left out: unusable ones, and those beyond the limit.
+    pub(crate) left_out: usize,
     pub(crate) next: Option<String>,
+}
+
+/// The prompts of a server within bounds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct PromptList {
+    pub(crate) prompts: Vec<McpPrompt>,
+    /// The number of prompts that are left out, at least: unusable ones, and those beyond the limits.
+    pub(crate) left_out: usize,
 }
 
 /// Content within bounds.
@@ -85,16 +96,20 @@ pub(crate) async fn list_resources(
     }
     let mut page = PaginatedRequestParams::default();
     page.cursor = after;
-    let (resources, next): (Vec<_>, _) = if templates {
+    let (resources, unreadable, next): (Vec<_>, _, _) = if templates {
         let listed = request(peer.list_resource_templates(Some(page))).await?;
-        (listed.resource_templates.into_iter().filter_map(template).collect(), listed.next_cursor)
+        let resources = listed.resource_templates.into_iter().map(template).collect();
+        (resources, left_out(listed.meta.as_ref()), listed.next_cursor)
     } else {
         let listed = request(peer.list_resources(Some(page))).await?;
-        (listed.resources.into_iter().filter_map(resource).collect(), listed.next_cursor)
+        let resources = listed.resources.into_iter().map(resource).collect();
+        (resources, left_out(listed.meta.as_ref()), listed.next_cursor)
     };
-    let resources = resources.into_iter().take(McpResource::MAX_LISTED).collect();
+    let listed = resources.len() + unreadable;
+    let usable = resources.into_iter().flatten();
+    let resources: Vec<_> = usable.take(McpResource::MAX_LISTED).collect();
     let next = next.filter(|next| next.len() <= MAX_CURSOR_BYTES);
-    Ok(ResourceList { resources, next })
+    Ok(ResourceList { left_out: listed - resources.len(), resources, next })
 }
 
 /// Returns the content of a resource.
@@ -121,8 +136,8 @@ pub(crate) async fn read_resource(
 ///
 /// # Errors
 /// A message for the operator.
-pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<Vec<McpPrompt>, String> {
-    let mut prompts = Vec::new();
+pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<PromptList, String> {
+    let (mut prompts, mut left_out) = (Vec::new(), 0);
     let (mut cursor, mut bytes) = (None, 0);
     for _ in 0..MAX_PROMPT_PAGES {
         let mut page = PaginatedRequestParams::default();
@@ -130,19 +145,27 @@ pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<Vec<McpPromp
         let listed = timeout(REQUEST_TIMEOUT, peer.list_prompts(Some(page))).await;
         let listed = listed.map_err(|_| "the server did not reply in time".to_owned())?;
         let page = listed.map_err(|error| describe_request(&error))?;
-        for prompt in page.prompts.into_iter().filter_map(announced) {
+        left_out += entry_page::left_out(page.meta.as_ref());
+        for prompt in page.prompts.into_iter().map(announced) {
+            let Some(prompt) = prompt else {
+                left_out += 1;
+                continue;
+            };
             bytes += serde_json::to_vec(&prompt).map_or(MAX_PROMPTS_BYTES, |json| json.len());
             if bytes > MAX_PROMPTS_BYTES || prompts.len() >= McpPrompt::MAX_LISTED {
-                return Ok(prompts);
+                left_out += 1;
+            } else {
+                prompts.push(prompt);
             }
-            prompts.push(prompt);
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
     }
-    Ok(prompts)
+    // The pages that are not requested have at least one.
+    left_out += usize::from(cursor.is_some());
+    Ok(PromptList { prompts, left_out })
 }
 
 /// Returns the messages of a prompt.

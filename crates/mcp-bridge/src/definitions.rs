@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rmcp::model::Tool;
 use rockbot_contracts::{
     ToolHints,
-    mcp::{McpPrompt, McpRejectedTool, McpToolDefinition},
+    mcp::{McpRejectedTool, McpToolDefinition},
     outside_text::is_name,
 };
 use rockbot_tools::{
@@ -15,7 +15,9 @@ use rockbot_tools::{
 };
 use serde_json::Value;
 
-use crate::{config::ServerConfig, frame::requires_task, tool_page::unreadable_reason};
+use crate::{
+    config::ServerConfig, content::PromptList, frame::requires_task, tool_page::unreadable_reason,
+};
 
 /// The maximum number of tools that an MCP server lists.
 pub(crate) const MAX_TOOLS: usize = 1000;
@@ -29,6 +31,9 @@ const MAX_DESCRIPTION_CHARS: usize = 16_000;
 const MAX_REJECTED_NAME_CHARS: usize = 80;
 /// The largest schema of a tool, in bytes of JSON.
 const MAX_SCHEMA_BYTES: usize = 48 * 1024;
+/// The maximum nesting of arrays and objects in a schema. A parser permits 127 levels, and a schema is part of
+/// larger messages.
+const MAX_SCHEMA_DEPTH: usize = 100;
 
 /// The permitted and usable tools of a server, and its prompts.
 #[derive(Debug, Default, PartialEq)]
@@ -45,7 +50,7 @@ pub(crate) struct Definitions {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Offers {
     pub(crate) has_resources: bool,
-    pub(crate) prompts: Vec<McpPrompt>,
+    pub(crate) prompts: PromptList,
 }
 
 /// The limits of a kind of server.
@@ -155,6 +160,9 @@ fn definition(
     if bytes > MAX_SCHEMA_BYTES {
         return Err(format!("its schema has {bytes} bytes; the limit is {MAX_SCHEMA_BYTES}"));
     }
+    if is_deeper(&parameters, MAX_SCHEMA_DEPTH) {
+        return Err(format!("its schema nests deeper than {MAX_SCHEMA_DEPTH} levels of JSON"));
+    }
     let description = tool.description.unwrap_or_default();
     let title = tool.title.or_else(|| tool.annotations.as_ref()?.title.clone());
     let hints = match tool.annotations {
@@ -190,13 +198,27 @@ fn definition(
 /// costs only the validation.
 fn usable_output_schema(mut output: Value) -> Option<Value> {
     schema::repair(&mut output);
-    let is_usable =
-        output.to_string().len() <= MAX_SCHEMA_BYTES && ArgumentSchema::compile(&output).is_ok();
+    let is_usable = output.to_string().len() <= MAX_SCHEMA_BYTES
+        && !is_deeper(&output, MAX_SCHEMA_DEPTH)
+        && ArgumentSchema::compile(&output).is_ok();
     is_usable.then_some(output)
+}
+
+/// Returns whether arrays and objects nest deeper than `levels`.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let inner = levels.checked_sub(1);
+    let is_inner_deeper = |value| inner.is_none_or(|levels| is_deeper(value, levels));
+    match value {
+        Value::Array(values) => inner.is_none() || values.iter().any(is_inner_deeper),
+        Value::Object(values) => inner.is_none() || values.values().any(is_inner_deeper),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -206,6 +228,25 @@ mod tests {
         let text = json!({"mcpServers": {"Git Hub": entry}}).to_string();
         let mut file = ServersFile::parse(text.as_bytes(), |_| None).unwrap();
         file.servers.remove("git hub").unwrap()
+    }
+
+    #[test]
+    fn schema_that_nests_too_deeply_is_rejected() {
+        let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        for (levels, expected) in [(98, true), (99, true), (100, false), (110, false)] {
+            let mut listed = tool("deep");
+            // The schema itself is one level.
+            Arc::make_mut(&mut listed.input_schema).insert("default".to_owned(), nested(levels));
+            let definitions =
+                Definitions::from_listed(&config(&json!({"command": "x"})), vec![listed], false);
+            assert_eq!(definitions.tools.len() == 1, expected, "{levels}");
+            let reason = definitions.rejected.first().map(|tool| tool.reason.as_str());
+            assert_eq!(
+                reason.is_some_and(|text| text.contains("100 levels")),
+                !expected,
+                "{levels}"
+            );
+        }
     }
 
     fn tool(name: &str) -> Tool {

@@ -5,10 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use rmcp::model::{ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use rmcp::model::{
+    ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerRequest, ServerResult,
+    TaskPayload, Tool,
+};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use crate::tool_page;
+use crate::{elicitation::raw_form, entry_page, tool_page};
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -32,7 +36,8 @@ pub(crate) enum Unreadable {
 const REQUIRES_TASK: &str = "rockbot/requiresTask";
 
 /// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`]. So are
-/// those with an unreadable definition; see [`tool_page`].
+/// those with an unreadable definition; see [`tool_page`]. Other lists have only their readable entries; see
+/// [`entry_page`].
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -41,14 +46,42 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         return Err(Unreadable::TooLarge);
     }
     let mut message = match serde_json::from_slice(bytes) {
-        Ok(message) if is_unexpected(&message) => tool_page::read(bytes).unwrap_or(message),
+        Ok(message) if may_have_form(&message) => {
+            raw_form::read(bytes).ok_or(Unreadable::Invalid)?
+        }
+        Ok(message) if is_unexpected(&message) => read_by_entry(bytes).unwrap_or(message),
         Ok(message) => message,
-        Err(_) => tool_page::read(bytes).ok_or(Unreadable::Invalid)?,
+        Err(_) => read_by_entry(bytes).ok_or(Unreadable::Invalid)?,
     };
     if let Some(tools) = listed_tools(&mut message) {
         mark_task_tools(bytes, tools);
     }
     Ok(message)
+}
+
+/// Returns whether a message is or has a request for input.
+fn may_have_form(message: &ServerJsonRpcMessage) -> bool {
+    match message {
+        ServerJsonRpcMessage::Request(request) => match &request.request {
+            ServerRequest::ElicitRequest(_) => true,
+            ServerRequest::CustomRequest(request) => request.method == raw_form::METHOD,
+            _ => false,
+        },
+        ServerJsonRpcMessage::Response(response) => match &response.result {
+            ServerResult::InputRequiredResult(_) => true,
+            ServerResult::GetTaskResult(task) => {
+                matches!(task.task.payload, TaskPayload::InputRequired { .. })
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Reads a page of a list, or a result with requests for input, entry by entry. Returns `None` for any other
+/// message.
+fn read_by_entry(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    tool_page::read(bytes).or_else(|| entry_page::read(bytes)).or_else(|| raw_form::read(bytes))
 }
 
 /// Returns whether a response has none of the shapes that rmcp expects.
@@ -69,13 +102,15 @@ pub(crate) fn listed_tools(message: &mut ServerJsonRpcMessage) -> Option<&mut Ve
 
 /// The part of a tool list that rmcp does not parse.
 #[derive(Deserialize)]
-struct TaskSupportList {
-    result: TaskSupportPage,
+struct TaskSupportList<'a> {
+    #[serde(borrow)]
+    result: TaskSupportPage<'a>,
 }
 
 #[derive(Deserialize)]
-struct TaskSupportPage {
-    tools: Vec<TaskSupport>,
+struct TaskSupportPage<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -96,8 +131,11 @@ fn mark_task_tools(bytes: &[u8], tools: &mut [Tool]) {
     if !bytes.windows(KEY.len()).any(|part| part == KEY) {
         return;
     }
-    let Ok(list) = serde_json::from_slice::<TaskSupportList>(bytes) else { return };
-    let required = list.result.tools.into_iter().filter(|tool| {
+    let Ok(list) = serde_json::from_slice::<TaskSupportList<'_>>(bytes) else { return };
+    // One with an unreadable name is marked as such.
+    let listed = list.result.tools.into_iter();
+    let listed = listed.filter_map(|tool| serde_json::from_str::<TaskSupport>(tool.get()).ok());
+    let required = listed.filter(|tool| {
         let support =
             tool.execution.as_ref().and_then(|execution| execution.task_support.as_deref());
         support == Some("required")

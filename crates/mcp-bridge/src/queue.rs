@@ -23,6 +23,8 @@ pub struct QueueConfig {
     pub waiting: Option<u16>,
     /// The time limit for waiting; then the call fails with `overloaded`. Default: 60 s.
     pub wait: Option<Period>,
+    /// The weight of the queue when a bridge divides its capacity. Default 1.
+    pub weight: Option<NonZeroU16>,
 }
 
 impl QueueConfig {
@@ -32,6 +34,7 @@ impl QueueConfig {
             running: self.concurrency.map_or(default.running, |limit| limit.get().into()),
             waiting: self.waiting.map_or(default.waiting, usize::from),
             wait: self.wait.and_then(Period::duration).unwrap_or(default.wait),
+            weight: self.weight,
         };
         Queue::new(name, rules)
     }
@@ -95,6 +98,10 @@ mod tests {
         assert!(!Arc::ptr_eq(&queues.get("two").unwrap(), &two));
         queues.apply(&BTreeMap::new());
         assert!(queues.get("one").is_none());
-        assert!(serde_json::from_str::<QueueConfig>(r#"{"concurrency": 0}"#).is_err());
+        for invalid in [r#"{"concurrency": 0}"#, r#"{"weight": 0}"#, r#"{"weight": 65536}"#] {
+            assert!(serde_json::from_str::<QueueConfig>(invalid).is_err(), "{invalid}");
+        }
+        queues.apply(&file(r#"{"one": {"weight": 3}}"#));
+        assert_eq!(queues.get("one").unwrap().rules().weight, NonZeroU16::new(3));
     }
 }

@@ -84,6 +84,22 @@ impl McpSection {
         problems.iter().map(|error| format!("mcp.config: {}: {error}", path.display())).collect()
     }
 
+    /// Returns every error of the servers file, for an operator: with those of
+    /// [`McpSection::validate_queues`], the file that cannot be read or parsed, and the entries and settings
+    /// that a running bridge skips.
+    #[must_use]
+    pub fn validate_file(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
+        let Some(path) = &self.config else { return Vec::new() };
+        let errors = match ServersFile::read(path, |name| std::env::var(name).ok()) {
+            Ok(file) => {
+                let queues = file.queue_problems(is_configured);
+                file.errors.into_iter().chain(queues).collect()
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        errors.iter().map(|error| format!("mcp.config: {}: {error}", path.display())).collect()
+    }
+
     /// Returns the options for a bridge, without queues, a store and a model.
     #[must_use]
     pub fn options(&self) -> BridgeOptions {

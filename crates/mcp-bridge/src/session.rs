@@ -146,8 +146,8 @@ impl Session {
     /// Returns the offers of the server besides tools that its configuration permits. A list of prompts that
     /// fails is empty: the tools do not depend on it.
     async fn offers(&self, config: &ServerConfig) -> Offers {
-        let mut offers =
-            Offers { has_resources: self.has_resources && config.resources, prompts: Vec::new() };
+        let has_resources = self.has_resources && config.resources;
+        let mut offers = Offers { has_resources, ..Offers::default() };
         if self.has_prompts && config.prompts {
             match content::list_prompts(&self.link.peer).await {
                 Ok(prompts) => offers.prompts = prompts,

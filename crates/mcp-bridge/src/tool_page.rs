@@ -1,21 +1,19 @@
 //! Pages of a tool list with definitions that do not follow the protocol.
 //!
 //! rmcp reads a page as a whole: one definition without a schema makes the response another message, and one
-//! number beyond the range of a double makes it invalid JSON. Here each definition is read for itself. An
+//! number beyond the range of a double, or one schema that nests too deeply for the parser, makes it invalid JSON.
+//! Here each definition is read for itself. An
 //! unreadable one stays in the list under its name, marked with the reason.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use rmcp::model::{ListToolsResult, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, SeqAccess, Visitor},
-};
+use rockbot_contracts::json::{MAX_DEPTH, is_too_deep};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The maximum number of definitions of a page: more than a server can offer, so that further ones are
-/// reported.
-const MAX_TOOLS: usize = 1001;
+use crate::raw_list::RawList;
+
 /// The longest name of an unreadable definition, in characters.
 const MAX_NAME_CHARS: usize = 80;
 /// Key in the metadata of an unreadable definition. A server that sets it itself withdraws its own tool.
@@ -33,37 +31,8 @@ struct RawResponse<'a> {
 #[serde(rename_all = "camelCase")]
 struct RawPage<'a> {
     #[serde(borrow)]
-    tools: RawTools<'a>,
+    tools: RawList<'a>,
     next_cursor: Option<String>,
-}
-
-/// The first [`MAX_TOOLS`] definitions of a page.
-struct RawTools<'a>(Vec<&'a RawValue>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for RawTools<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Tools;
-
-        impl<'de> Visitor<'de> for Tools {
-            type Value = RawTools<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of tools")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut tools = Vec::new();
-                while tools.len() < MAX_TOOLS {
-                    let Some(tool) = items.next_element()? else { return Ok(RawTools(tools)) };
-                    tools.push(tool);
-                }
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(RawTools(tools))
-            }
-        }
-
-        deserializer.deserialize_seq(Tools)
-    }
 }
 
 /// The parts of a definition that every tool has.
@@ -79,7 +48,8 @@ struct RawTool<'a> {
 /// Reads a page of a tool list, definition by definition. Returns `None` for any other message.
 pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
-    let mut list = ListToolsResult::with_all_items(result.tools.0.into_iter().map(tool).collect());
+    let mut list =
+        ListToolsResult::with_all_items(result.tools.first.into_iter().map(tool).collect());
     list.next_cursor = result.next_cursor;
     Some(ServerJsonRpcMessage::response(ServerResult::ListToolsResult(list), id))
 }
@@ -109,6 +79,9 @@ fn tool(raw: &RawValue) -> Tool {
             Some(schema) if !schema.get().starts_with('{') => {
                 "its inputSchema is not an object".to_owned()
             }
+            Some(_) if is_too_deep(&error) => {
+                format!("its definition nests deeper than {MAX_DEPTH} levels of JSON")
+            }
             Some(_) => format!("its definition cannot be read: {}", without_position(&error)),
         }
     };
@@ -129,6 +102,7 @@ fn without_position(error: &serde_json::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw_list::MAX_ENTRIES;
 
     #[track_caller]
     fn page(tools: &str) -> ListToolsResult {
@@ -189,8 +163,26 @@ mod tests {
     }
 
     #[test]
+    fn definition_that_nests_too_deeply_is_marked() {
+        let schema = |levels: usize| {
+            format!("{}{{}}{}", r#"{"properties":{"x":"#.repeat(levels), "}}".repeat(levels))
+        };
+        for levels in [70, 100_000] {
+            let deep = format!(r#"{{"name":"deep","inputSchema":{}}}"#, schema(levels));
+            let text = format!(
+                r#"{{"id":3,"result":{{"tools":[{deep},{{"name":"good","inputSchema":{{}}}}]}}}}"#
+            );
+            let mut message = crate::frame::read(text.as_bytes()).unwrap();
+            let tools = crate::frame::listed_tools(&mut message).unwrap();
+            let reasons: Vec<_> = tools.iter().map(unreadable_reason).collect();
+            assert!(reasons[0].unwrap().contains("nests deeper than 127 levels"), "{reasons:?}");
+            assert_eq!((tools.len(), reasons[1]), (2, None), "{levels}");
+        }
+    }
+
+    #[test]
     fn page_is_bounded() {
-        let list = page(&vec!["1"; 5 * MAX_TOOLS].join(","));
-        assert_eq!(list.tools.len(), MAX_TOOLS);
+        let list = page(&vec!["1"; 5 * MAX_ENTRIES].join(","));
+        assert_eq!(list.tools.len(), MAX_ENTRIES);
     }
 }

@@ -1,6 +1,6 @@
 //! The MCP server, independent of the transport.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -14,7 +14,8 @@ use rmcp::{
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
-use rockbot_contracts::{ToolCallId, ToolSource, TraceContext, trace};
+use rockbot_contracts::{Executed, ToolCallId, ToolSource, TraceContext, trace};
+use serde_json::json;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -67,8 +68,7 @@ impl FleetServer {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
         let attempt = CallAttempt::new(context, self.session.as_deref());
-        let attempt =
-            attempt.map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+        let attempt = attempt.map_err(|error| not_executed(error.to_string()))?;
         let arguments = request.arguments.unwrap_or_default();
         let (name, arguments) = match &*request.name {
             search_tools::FIND => return Ok(self.find(&arguments)),
@@ -83,11 +83,10 @@ impl FleetServer {
         let tool = self.fleet.registry().get(&name);
         let tool = tool.filter(|tool| self.client.permits(tool.registration()));
         // A client does not learn of tools that it may not use.
-        let tool = tool.ok_or_else(|| {
-            ErrorData::invalid_params("unknown tool; tools/list shows those of this client", None)
-        })?;
-        let arguments = serde_json::to_string(&arguments)
-            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+        let tool = tool
+            .ok_or_else(|| not_executed("unknown tool; tools/list shows those of this client"))?;
+        let arguments =
+            serde_json::to_string(&arguments).map_err(|error| not_executed(error.to_string()))?;
         Ok(attempt.run(&self.fleet, &self.client, &tool, arguments, context).await)
     }
 
@@ -97,6 +96,11 @@ impl FleetServer {
             Err(message) => call_result::invalid_arguments(message, &search_facts()),
         }
     }
+}
+
+/// Returns the error for parameters of a call at fault: its tool did not run.
+fn not_executed(message: impl Into<Cow<'static, str>>) -> ErrorData {
+    ErrorData::invalid_params(message, Some(json!({"executed": Executed::No})))
 }
 
 /// Returns the facts about a call of a search tool, which this process answers.

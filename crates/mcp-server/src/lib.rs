@@ -4,12 +4,14 @@
 //! - [`McpClient`]: an authenticated client and the tools that it may use;
 //! - [`serve_stdio`] and [`serve_streams`]: serve the parent process, or a pair of streams; [`McpHttp`]: serves clients over streamable HTTP;
 //! - [`DirectCall`]: a call by a client that does not speak the protocol;
+//! - [`CallObserver`]: admits the calls of HTTP requests, and learns how they end;
 //! - [`Discovery`]: the handlers and the bridges of a fleet on a bus.
 //!
 //! A client is a caller like an agent: its calls cross the bus, are recorded in the journal of a handler, and
 //! every error says whether the tool ran.
 
 mod call_id;
+mod call_observer;
 mod call_result;
 mod catalog_changes;
 mod changes;
@@ -33,6 +35,7 @@ mod tool_definition;
 mod tool_listing;
 
 pub use self::{
+    call_observer::{CallObserver, ObservedCall, RequestObserver},
     client::{InvalidClient, McpClient},
     direct_call::{CompletedCall, DirectCall, DirectCallError},
     discovery::Discovery,

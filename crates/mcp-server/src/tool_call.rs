@@ -21,6 +21,7 @@ use tracing::debug;
 
 use crate::{
     call_id::{CallContent, RequestIdentity},
+    call_observer::RequestObserver,
     call_result::{self, CallFacts},
     client::McpClient,
     fleet::McpFleet,
@@ -54,6 +55,7 @@ pub(crate) struct CallAttempt {
     has_links: bool,
     /// Set if the end of the request means that its connection was lost, not that the client cancelled it.
     may_reconnect: bool,
+    observer: Option<RequestObserver>,
 }
 
 /// Error for the metadata of a request.
@@ -74,7 +76,8 @@ impl CallAttempt {
         context: &RequestContext<RoleServer>,
         session: Option<&str>,
     ) -> Result<Self, InvalidCall> {
-        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
+        let parts = context.extensions.get::<Parts>();
+        let headers = parts.map(|parts| &parts.headers);
         let header = |name: &str| headers.and_then(|headers| headers.get(name));
         let key = match (context.meta.0.0.get(CALL_KEY), header(IDEMPOTENCY_KEY)) {
             (Some(key), _) => Some(key.as_str().ok_or(InvalidCall::Key)?),
@@ -106,6 +109,7 @@ impl CallAttempt {
             progress: context.meta.get_progress_token(),
             has_links,
             may_reconnect: is_key && headers.is_some() && session.is_none(),
+            observer: parts.and_then(|parts| parts.extensions.get()).cloned(),
         })
     }
 
@@ -125,6 +129,14 @@ impl CallAttempt {
         let registration = tool.registration();
         let content = CallContent::new(&registration.name, &arguments);
         let id = self.identity.call_id(client.name(), &content);
+        let mut facts =
+            CallFacts { id: id.clone(), source: registration.source.clone(), output: None };
+        let observer = self.observer.as_ref();
+        let observed = observer.map(|observer| observer.begin(&registration.name, &id)).transpose();
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(failure) => return call_result::failed(&failure, &facts),
+        };
         let is_agent = matches!(registration.source, ToolSource::Agent(_));
         let time = fleet.section.timeout(self.timeout, is_agent);
         let mut context = fleet.context(client, &registration.name);
@@ -138,7 +150,7 @@ impl CallAttempt {
         let start = |control| execute(fleet, context, arguments, control);
         let joined = fleet.calls.join(
             CallRequest {
-                id: id.clone(),
+                id,
                 client: client.name().clone(),
                 content,
                 may_repeat: self.identity.is_known(),
@@ -146,11 +158,13 @@ impl CallAttempt {
             },
             start,
         );
-        let mut facts = CallFacts { id, source: registration.source.clone(), output: None };
         let outcome = match joined {
             Ok(mut joined) => self.wait(&mut joined, request).await,
             Err(failure) => Arc::new(Err(failure)),
         };
+        if let Some(observed) = observed {
+            observed.end(&outcome);
+        }
         match &*outcome {
             Ok(result) => {
                 let output = fleet.outputs.record(client.name(), &tool_name, result);

@@ -6,7 +6,7 @@ use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict, mismatched_tools};
 
 use crate::{
     mismatch::{describe_conflicts, describe_mismatched},
-    queues::{WorkQueue, inbox_agent},
+    queues::{WorkQueue, consuming_agent, inbox_agent},
     wording::count,
 };
 
@@ -155,7 +155,7 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
 /// Returns the command that starts a consumer of a queue.
 fn remedy(queue: &WorkQueue) -> String {
     let name = queue.name.as_str();
-    if let Some(agent) = inbox_agent(&queue.name) {
+    if let Some(agent) = consuming_agent(&queue.name) {
         return format!("start it with `ROCKBOT_AGENT__NAME={agent} rockbot-agent`");
     }
     match queue.pool() {
@@ -213,6 +213,9 @@ mod tests {
     fn queue_without_consumer_names_the_command_to_start_one() {
         for (name, command) in [
             ("user.message.writer", "`ROCKBOT_AGENT__NAME=writer rockbot-agent`"),
+            ("user.conversation.writer", "`ROCKBOT_AGENT__NAME=writer rockbot-agent`"),
+            ("agent.task.writer", "`ROCKBOT_AGENT__NAME=writer rockbot-agent`"),
+            ("agent.response.writer", "`ROCKBOT_AGENT__NAME=writer rockbot-agent`"),
             ("tool.invoke", "`rockbot-tool-handler`"),
             ("tool.invoke.pool.web", "`ROCKBOT_HANDLER__POOL=web rockbot-tool-handler`"),
             ("tool.invoke.mcp", "`rockbot-mcp-bridge`"),

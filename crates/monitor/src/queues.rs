@@ -5,8 +5,8 @@ use rockbot_bus::{Bus, BusReport, ConsumeError, QueueState};
 use rockbot_contracts::{
     AgentName, HandlerPool, QueueName, QueueSpec, RoutingKey,
     topology::{
-        InvalidRoutingKey, USER_MESSAGE, mcp_manage, quarantine_of, script_invoke, tool_invoke_mcp,
-        user_message,
+        InvalidRoutingKey, USER_MESSAGE, agent_response, agent_task_queue, mcp_manage,
+        quarantine_of, script_invoke, tool_invoke_mcp, user_conversation, user_message,
     },
 };
 
@@ -71,6 +71,25 @@ pub fn work_queue_names(
         }
     }
     names
+}
+
+/// Returns the names of the work queues of an agent besides its inbox: for requests about its conversations, for
+/// tasks of other agents, and for the responses to its own tasks. The last two exist for agents that exchange tasks.
+#[must_use]
+pub fn agent_queue_names(agent: &AgentName) -> [QueueName; 3] {
+    [
+        QueueSpec::work(&user_conversation(agent)),
+        agent_task_queue(agent),
+        QueueSpec::work(&agent_response(agent)),
+    ]
+    .map(|queue| queue.name)
+}
+
+/// Returns the agent that consumes a work queue; `None` for queues of other services.
+pub(crate) fn consuming_agent(name: &QueueName) -> Option<&str> {
+    let (_, last) = name.as_str().rsplit_once('.')?;
+    let is_own = |agent| agent_queue_names(&agent).contains(name);
+    inbox_agent(name).or_else(|| AgentName::new(last).is_ok_and(is_own).then_some(last))
 }
 
 /// Returns the agent whose inbox the queue is; `None` for other queues.

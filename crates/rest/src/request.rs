@@ -10,15 +10,15 @@ use url::Url;
 /// Builds the request of one call from its arguments. Implemented by configured tools and by the
 /// operations of OpenAPI documents.
 pub trait BuildRequest: Send + Sync + 'static {
-    /// Builds the request. Origin, number of path segments and header names do not depend on the
-    /// arguments.
+    /// Builds the request. Arguments cannot choose the origin, the number of path segments or a header's
+    /// name.
     ///
     /// # Errors
     /// When the arguments match the schema but cannot be sent.
     fn request(&self, arguments: &Map<String, Value>) -> Result<RequestParts, InvalidArguments>;
 }
 
-/// Arguments that cannot be sent. The message is for a model: it names the argument and its expected
+/// Arguments that cannot be sent. The message is for a model: it describes the problem and the expected
 /// form, and never repeats the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -52,7 +52,7 @@ pub enum RequestBody {
     Bytes {
         /// `Content-Type`.
         content_type: HeaderValue,
-        /// Content, at most 1 MiB or what the arguments need.
+        /// Content. Bounded by the template and by the arguments, which have at most 1 MiB before encoding.
         bytes: Vec<u8>,
     },
     /// `multipart/form-data`. The boundary is chosen when the request is sent.

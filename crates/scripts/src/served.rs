@@ -53,7 +53,7 @@ struct ScriptDetails {
 }
 
 impl CallProtocol for ScriptProtocol {
-    fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
+    fn decode_request(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         let request: ScriptInvokeRequest = request.decode(Limits::default())?;
         let arguments = ScriptArguments {
             script: request.script,
@@ -77,7 +77,7 @@ impl CallProtocol for ScriptProtocol {
         })
     }
 
-    fn write(&self, result: ToolInvokeResponse) -> Envelope {
+    fn encode_result(&self, result: ToolInvokeResponse) -> Envelope {
         let ToolInvokeResponse { tool_call_id, content, details, .. } = result;
         let details = details.and_then(|details| serde_json::from_value(details).ok());
         // All results come from `RunScript`, which always sets them.

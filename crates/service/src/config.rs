@@ -50,6 +50,7 @@ pub struct Configuration {
     /// Keys whose values could not be read and were replaced by defaults.
     unreadable: Vec<String>,
     problems: Vec<String>,
+    is_check: bool,
 }
 
 impl Configuration {
@@ -103,7 +104,20 @@ impl Configuration {
             layers = layers.merge(Named { layer, name: format!("environment variable {name}") });
         }
         let (sections, unreadable) = (Vec::new(), Vec::new());
-        Self { layers, sections, file_sections, unreadable, problems }
+        Self { layers, sections, file_sections, unreadable, problems, is_check: false }
+    }
+
+    /// Marks the configuration as read for `--check-config`.
+    #[must_use]
+    pub fn for_check(self, is_check: bool) -> Self {
+        Self { is_check, ..self }
+    }
+
+    /// Returns whether the configuration is read for `--check-config`. Then it is an error too what a
+    /// running process skips and reads again when it changes.
+    #[must_use]
+    pub fn is_check(&self) -> bool {
+        self.is_check
     }
 
     /// Reads one section. An absent section has its defaults. Each error is recorded for

@@ -103,7 +103,8 @@ impl Process {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         let mut configuration =
-            Configuration::layered(self.defaults, arguments.config.as_deref(), environment);
+            Configuration::layered(self.defaults, arguments.config.as_deref(), environment)
+                .for_check(arguments.check_config);
         if arguments.healthcheck {
             return match healthcheck::check(&mut configuration) {
                 Ok(()) => ExitCode::SUCCESS,

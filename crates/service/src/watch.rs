@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rockbot_contracts::topology::stable_hash;
+use rustix::fs::OFlags;
 
 /// The polling interval. The content is compared and not the modification time: Kubernetes replaces
 /// mounted files behind a link, and timestamps are too coarse for two changes in a row.
@@ -17,6 +19,9 @@ pub enum FileError {
     /// It does not exist, or cannot be opened or read.
     #[error("cannot read it: {0}")]
     Io(#[from] io::Error),
+    /// It is a directory, a named pipe, a socket or a device.
+    #[error("it is not a regular file; copy its content into one")]
+    NotRegular,
     /// It is too large.
     #[error("it exceeds {max_bytes} bytes")]
     TooLarge {
@@ -25,13 +30,19 @@ pub enum FileError {
     },
 }
 
-/// Reads a file of at most `max_bytes`.
+/// Reads a regular file of at most `max_bytes`. Does not wait for the writer of a named pipe.
 ///
 /// # Errors
 /// See [`FileError`].
 pub fn read_bounded(path: &Path, max_bytes: u64) -> Result<Vec<u8>, FileError> {
     let mut content = Vec::new();
-    File::open(path)?.take(max_bytes + 1).read_to_end(&mut content)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(FileError::NotRegular);
+    }
+    file.take(max_bytes + 1).read_to_end(&mut content)?;
     if content.len() as u64 > max_bytes {
         Err(FileError::TooLarge { max_bytes })
     } else {
@@ -85,6 +96,23 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+
+    #[test]
+    fn other_than_regular_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero"), Path::new("/dev/null")]
+        {
+            let read = read_bounded(path, 10);
+            assert!(matches!(read, Err(FileError::NotRegular)), "{}: {read:?}", path.display());
+        }
+        let file = folder.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read_bounded(&link, 10).unwrap(), b"text");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_change_is_reported_once() {

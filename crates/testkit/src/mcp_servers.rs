@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::broker::{ProcessGuard, StopSignal, free_port, is_listening, tail, wait_before_poll};
 use crate::mcp_comparison::{ComparedServer, QUICK_SERVERS};
 
-const VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
-/// The time limit until a server listens. Two seconds are usual.
+const FOLDER_VARIABLE: &str = "ROCKBOT_TEST_MCP_PEERS";
+/// Time limit for the start of a server. It usually takes two seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that speaks MCP.
@@ -75,14 +75,14 @@ impl McpPeer {
 }
 
 fn program(name: &str) -> PathBuf {
-    let folder = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()).expect(
+    let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).expect(
         "this test needs real MCP servers: run `cargo xtask test`, or `cargo xtask mcp-peers` and \
-         set ROCKBOT_TEST_MCP_PEERS as it says",
+         set ROCKBOT_TEST_MCP_PEERS to the folder that it prints",
     );
     let program = PathBuf::from(folder).join(name);
     assert!(
         program.is_file(),
-        "the directory in {VARIABLE} has no {name}: run `cargo xtask mcp-peers` and set it as it says"
+        "{name} is not in the folder in {FOLDER_VARIABLE}: run `cargo xtask mcp-peers` and set it to the folder that it prints"
     );
     program
 }
@@ -233,12 +233,12 @@ mod tests {
     const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
     /// Returns the server's response to `initialize`.
-    fn initialize(peer: McpPeer, more: &[&str]) -> serde_json::Value {
+    fn initialize(peer: McpPeer, extra_arguments: &[&str]) -> serde_json::Value {
         let (program, arguments) = peer.command();
         let mut guard = ProcessGuard::start(StopSignal::Kill, None).unwrap();
         let mut child = Command::new(program)
             .args(arguments)
-            .args(more)
+            .args(extra_arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -258,7 +258,7 @@ mod tests {
     fn stdio_servers_respond_to_initialize() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
-        for (peer, more) in [
+        for (peer, extra_arguments) in [
             (McpPeer::Everything, &[][..]),
             (McpPeer::Filesystem, &[path]),
             (McpPeer::Memory, &[]),
@@ -266,7 +266,7 @@ mod tests {
             (McpPeer::Git, &[]),
             (McpPeer::FastMcp, &[]),
         ] {
-            let response = initialize(peer, more);
+            let response = initialize(peer, extra_arguments);
             assert!(response["result"]["serverInfo"]["name"].is_string(), "{peer:?}: {response}");
         }
     }

@@ -52,6 +52,6 @@ impl QueueSection {
         let running = NonZeroUsize::new(self.concurrency.into()).unwrap_or(NonZeroUsize::MIN);
         let waiting = self.waiting.map_or(default.waiting, usize::from);
         let wait = self.wait.and_then(Period::duration).unwrap_or(default.wait);
-        Queue::new(name, QueueRules { running: running.get(), waiting, wait })
+        Queue::new(name, QueueRules { running: running.get(), waiting, wait, weight: self.weight })
     }
 }

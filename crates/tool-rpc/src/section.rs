@@ -96,9 +96,6 @@ impl HandlerSection {
         if self.per_tool == Some(0) {
             problems.push("handler.per_tool: must be at least 1".to_owned());
         }
-        if self.tool_timeout.and_then(Period::duration).is_some_and(|time| time.is_zero()) {
-            problems.push("handler.tool_timeout: must be longer than zero, or off".to_owned());
-        }
         let max = 3 * 1024 * 1024;
         if !(1024..=max).contains(&self.max_result_bytes) {
             problems.push(format!("handler.max_result_bytes: must be 1024 to {max}"));

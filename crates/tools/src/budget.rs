@@ -77,10 +77,10 @@ pub enum BudgetError {
     #[error("the budget of this request is used up: no {0} are left; answer with what you have")]
     UsedUp(&'static str),
     /// The share of a new turn would be too small.
-    #[error("the budget of this request is too small to hand work over; do it yourself")]
+    #[error("the budget of this request is too small to delegate work; do it yourself")]
     TooSmall,
     /// Turns are nested too deeply.
-    #[error("this work was already handed over too often; do it yourself")]
+    #[error("this work was already delegated too often; do it yourself")]
     TooDeep,
 }
 
@@ -187,7 +187,7 @@ impl Budget {
     /// Grants a turn that `call` waits for one part of `parts` of the rest.
     ///
     /// # Errors
-    /// Nothing is granted if the work may not be handed over, or the share would be too small.
+    /// Nothing is granted if the work may not be delegated, or the share would be too small.
     pub fn grant(&self, call: &ToolCallId, parts: u64) -> Result<BudgetGrant, BudgetError> {
         self.try_grant(Some(call), parts)
     }

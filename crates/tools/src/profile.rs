@@ -180,7 +180,7 @@ impl ToolProfile {
 pub enum EntryPoint {
     /// Message of a user.
     UserTurn,
-    /// Work handed over by another agent's model.
+    /// Work delegated by another agent's model.
     Subagent,
     /// Due scheduled task.
     ScheduledTask,
@@ -212,7 +212,7 @@ impl EntryPoint {
         Self::A2aTask,
     ];
 
-    /// Returns `true` for turns of handed over work, which its record continues, and not its user.
+    /// Returns `true` for turns of delegated work, which its record continues, and not its user.
     #[must_use]
     pub const fn is_handed_over(self) -> bool {
         matches!(self, Self::Subagent | Self::A2aTask)

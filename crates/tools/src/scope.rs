@@ -17,11 +17,11 @@ use crate::{
 /// Maximum number of handovers between agents within one piece of work.
 pub const MAX_HANDOVERS: usize = 3;
 
-/// Maximum number of turns on results of handed over work, each of which hands over more, without a message
+/// Maximum number of turns on results of delegated work, each of which delegates more, without a message
 /// of a user.
 pub const MAX_GENERATIONS: u32 = 3;
 
-/// Name of the tool that reports on handed over work.
+/// Name of the tool that reports on delegated work.
 pub const REPORT_PROGRESS: &str = "report_progress";
 /// Name of the tool that asks the agent that handed the work over.
 pub const REQUEST_INPUT: &str = "request_input";
@@ -36,11 +36,11 @@ pub struct ToolScope {
     filter: ToolFilter,
     /// Further filters, of the steps that the turn is part of.
     steps: Vec<ToolFilter>,
-    /// Chain of agents that handed over the work. The last one is the current agent.
+    /// Chain of agents that delegated the work. The last one is the current agent.
     agents: Vec<AgentName>,
-    /// The turn does work that was handed over, and may report on it.
+    /// The turn does delegated work, and may report on it.
     is_task: bool,
-    /// Turns on results of handed over work since the last message of a user.
+    /// Turns on results of delegated work since the last message of a user.
     generation: u32,
     /// Why the turn starts, if it is known.
     entry: Option<EntryPoint>,
@@ -59,9 +59,9 @@ pub enum ScopeError {
     #[error("that agent already works on this request; use other tools")]
     Cycle,
     /// The chain of agents is too long.
-    #[error("this request was already handed over {MAX_HANDOVERS} times; use other tools")]
+    #[error("this request was already delegated {MAX_HANDOVERS} times; use other tools")]
     TooManyHandovers,
-    /// The tool reports on handed over work, and the turn does none.
+    /// The tool reports on delegated work, and the turn does none.
     #[error(
         "only a sub-agent or a task of another agent may use that tool; answer the user instead"
     )]
@@ -155,7 +155,7 @@ impl ToolScope {
         self
     }
 
-    /// Sets the number of turns on results of handed over work since the last message of a user.
+    /// Sets the number of turns on results of delegated work since the last message of a user.
     #[must_use]
     pub fn with_generation(self, generation: u32) -> Self {
         Self { generation, ..self }
@@ -225,12 +225,12 @@ impl ToolScope {
     }
 }
 
-/// The scope of a turn that handed over work, as it is recorded with the work.
+/// The scope of a turn that delegated work, as it is recorded with the work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedScope {
     /// Names of its profiles.
     pub profiles: Vec<String>,
-    /// Chain of agents that handed over the work.
+    /// Chain of agents that delegated the work.
     pub agents: Vec<AgentName>,
 }
 

@@ -47,6 +47,25 @@
 {{- with include "rockbot.checks.model" . -}}
 {{- $problems = append $problems . -}}
 {{- end -}}
+{{- with .Values.mcpBridge -}}
+{{- if and .enabled .serversSecret (or .servers .queues .toolTimeout .traceMCP) -}}
+{{- $problems = append $problems "mcpBridge.serversSecret: the file in the Secret replaces servers, queues, toolTimeout and traceMCP; write them into that file" -}}
+{{- else if .enabled -}}
+{{- $configured := dig "handler" "queues" dict .settings -}}
+{{- range $name, $queue := .queues -}}
+{{- if hasKey $configured $name -}}
+{{- $problems = append $problems (printf "mcpBridge.queues.%s: it is also in mcpBridge.settings.handler.queues; keep one of them" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $queues := merge (dict) .queues $configured -}}
+{{- $has_config := .config -}}
+{{- range $name, $server := .servers -}}
+{{- if and $server.queue (not $has_config) (not (hasKey $queues $server.queue)) -}}
+{{- $problems = append $problems (printf "mcpBridge.servers.%s.queue: %s is unknown; define it in mcpBridge.queues" $name $server.queue) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.mcpBridge.enabled (not .Values.mcpBridge.serversSecret) (not .Values.mcpBridge.image) -}}
 {{- range $name, $server := .Values.mcpBridge.servers -}}
 {{- $mounted := and (hasPrefix "/" ($server.command | default "")) $.Values.mcpBridge.extraVolumeMounts -}}

@@ -223,7 +223,9 @@ async fn command_line_lists_shows_and_asks_agents() {
     let shown = fleet.run(&["agents", "show", "worker"]).await;
     shown.assert_code(0);
     assert_contains(&shown.stdout, &["find", "Finds things"]);
-    fleet.run(&["agents", "show", "stranger"]).await.assert_code(1);
+    let absent = fleet.run(&["agents", "show", "stranger"]).await;
+    absent.assert_code(1);
+    assert_contains(&absent.stderr, &["agent stranger does not run"]);
     let asked = fleet.run(&["agents", "ask", "worker", "--skill", "find", "Find it."]).await;
     asked.assert_code(0);
     assert_eq!(asked.stdout.trim(), "It is under the table.");
@@ -236,4 +238,17 @@ async fn command_line_lists_shows_and_asks_agents() {
     worker.send(Signal::TERM);
     worker.wait().await.assert_code(0);
     fleet.run(&["agents", "show", "worker"]).await.assert_code(1);
+}
+
+#[tokio::test]
+async fn running_agent_that_is_not_exposed_is_described_as_such() {
+    let fleet = Fleet::new();
+    let hidden = agent(&fleet, fleet.program("rockbot-agent"), "hidden", WORKER);
+    fleet.write("agents-hidden/hidden.md", "+++\nname = 'hidden'\n+++\nYou find things.\n");
+    let hidden = start(hidden).await;
+    let shown = fleet.run(&["agents", "show", "hidden"]).await;
+    shown.assert_code(1);
+    assert_contains(&shown.stderr, &["agent hidden runs", "lacks [a2a] expose = true"]);
+    hidden.send(Signal::TERM);
+    hidden.wait().await.assert_code(0);
 }

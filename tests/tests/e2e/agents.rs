@@ -2,15 +2,19 @@
 
 use std::{path::Path, time::Duration};
 
-use rockbot_bus::{Settlement, Subscription};
-use rockbot_contracts::{AgentName, QueueSpec, UserMessage, json::Limits, topology::user_message};
+use rockbot_bus::{Publication, Settlement, Subscription};
+use rockbot_contracts::{
+    AgentName, AgentReply, Envelope, QueueSpec, ReplyBody, UserMessage, json::Limits,
+    topology::user_message, user::TurnOutcome,
+};
 use rockbot_testkit::fixture::within_timeout;
 use rustix::process::{Signal, kill_process};
+use serde_json::Value;
 use tokio::process::Command;
 
 use crate::{
     fleet::{Fleet, assert_contains},
-    process::Running,
+    process::{Exit, Running},
 };
 
 /// Returns a fleet with the file that the demo script searches.
@@ -101,6 +105,58 @@ async fn chat_with_silent_agent_can_be_interrupted() {
     };
     exit.assert_code(75);
     assert_contains(&exit.stderr, &["no answer yet; the turn is being cancelled"]);
+}
+
+/// Replies to a message like an agent, of whose replies two do not arrive. Returns the chat.
+async fn chat_with_missing_replies(fleet: &Fleet, arguments: &[&str]) -> Exit {
+    let bus = fleet.bus(|_| {}).await;
+    let assistant = AgentName::new("assistant").expect("a name");
+    let queue = QueueSpec::work(&user_message(&assistant));
+    let mut agent = bus.consume(Subscription::new(queue, 16)).await.expect("a queue");
+    let chat = fleet.start(arguments);
+    let delivery = within_timeout("a message", agent.next()).await.expect("a delivery");
+    let message: UserMessage = delivery.envelope().decode(Limits::default()).expect("a message");
+    let reply_to = delivery.envelope().reply_to.clone().expect("a reply-to");
+    let answer = ReplyBody::Answer {
+        text: "Once upon a time, and an end.".to_owned(),
+        outcome: TurnOutcome::Completed,
+        usage: None,
+    };
+    let text = ReplyBody::TextDelta { text: "Once upon a time".to_owned() };
+    for (sequence, body) in [(1, text), (4, answer)] {
+        let reply = AgentReply {
+            session_id: message.session_id.clone(),
+            in_reply_to: delivery.envelope().message_id.clone(),
+            agent: assistant.clone(),
+            sequence,
+            is_final: sequence == 4,
+            body,
+        };
+        let envelope = Envelope::from_payload(&reply).with_source("assistant");
+        let publication = Publication::mandatory(reply_to.clone(), envelope);
+        within_timeout("publish", bus.publish(publication)).await.expect("confirmed");
+    }
+    delivery.settle(Settlement::Ack).await.expect("settled");
+    let chat = chat.wait().await;
+    agent.cancel().await;
+    chat
+}
+
+#[tokio::test]
+async fn chat_reports_missing_replies() {
+    let fleet = fleet();
+    let chat = chat_with_missing_replies(&fleet, &["chat", "Tell a tale."]).await;
+    chat.assert_code(0);
+    assert_contains(
+        &chat.stdout,
+        &["Once upon a time", "(2 progress messages lost: calls or text may be missing here)"],
+    );
+    let chat = chat_with_missing_replies(&fleet, &["--json", "chat", "Tell a tale."]).await;
+    chat.assert_code(0);
+    let lines: Vec<Value> =
+        chat.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lost = lines.iter().find(|line| line["kind"] == "replies_lost").expect("a report");
+    assert_eq!(lost["count"], 2);
 }
 
 #[tokio::test]

@@ -149,6 +149,27 @@ async fn unknown_fields_are_ignored_at_any_depth() {
     assert_serving(&fleet, &mut handler).await;
 }
 
+/// The contract has no difference between an absent field and `null`.
+#[tokio::test]
+async fn request_without_or_with_null_session_id_runs() {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "");
+    let mut handler = fleet.handler("handler-1").await;
+    let mut client = RawClient::connect(&fleet).await;
+    for session in [None, Some(Value::Null)] {
+        let mut body = json!(request("list_files", "{}"));
+        let fields = body.as_object_mut().expect("an object");
+        fields.remove("sessionId");
+        fields.extend(session.map(|session| ("sessionId".to_owned(), session)));
+        let envelope = Envelope::raw(ToolInvokeRequest::TYPE, body.to_string().into_bytes());
+        client.send(envelope.reply_to(client.address.tool_result())).await;
+        let reply = client.reply().await;
+        let response: ToolInvokeResponse = reply.decode(Limits::default()).expect("a result");
+        assert!(response.content.contains("notes.md"), "{response:?}");
+    }
+    assert_serving(&fleet, &mut handler).await;
+}
+
 #[tokio::test]
 async fn handler_validates_arguments() {
     let fleet = Fleet::new();
@@ -223,7 +244,7 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
     assert_serving(&fleet, &mut handler).await;
 }
 
-/// Returns a schema whose references unfold to 4^30 alternatives.
+/// Returns a schema whose references expand to 4^30 alternatives.
 fn exponential_schema() -> Value {
     let mut definitions = serde_json::Map::new();
     for number in 0..30 {
@@ -235,8 +256,12 @@ fn exponential_schema() -> Value {
     json!({"type": "object", "properties": parameters, "$defs": definitions})
 }
 
-/// Announces a tool on each request for announcements.
-async fn announce_on_request(bus: Arc<dyn Bus>, tool: ToolRegistration) -> JoinHandle<()> {
+/// Announces a tool on each request for announcements, with a clock that is ahead by these seconds.
+pub(crate) async fn announce_on_request(
+    bus: Arc<dyn Bus>,
+    tool: ToolRegistration,
+    ahead_seconds: u64,
+) -> JoinHandle<()> {
     let instance = InstanceId::generate();
     let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &instance);
     let mut requests = bus.consume(Subscription::on_receipt(queue, 16)).await.expect("subscribed");
@@ -254,11 +279,26 @@ async fn announce_on_request(bus: Arc<dyn Bus>, tool: ToolRegistration) -> JoinH
     };
     tokio::spawn(async move {
         while requests.next().await.is_some() {
-            let catalog = Envelope::from_payload(&catalog).with_trust(ContentTrust::System);
+            let mut catalog = Envelope::from_payload(&catalog).with_trust(ContentTrust::System);
+            catalog.timestamp += ahead_seconds;
             let catalog = Publication::announcement(tool_catalog_announce(), catalog);
             bus.publish(catalog).await.expect("announced");
         }
     })
+}
+
+/// Returns a tool with these parameters.
+pub(crate) fn tool(name: &str, parameters: Value) -> ToolRegistration {
+    ToolRegistration {
+        name: name.to_owned(),
+        label: None,
+        description: name.to_owned(),
+        tool_description: None,
+        parameters,
+        source: ToolSource::Files,
+        hints: ToolHints::default(),
+        timeout_ms: None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,27 +306,17 @@ async fn schema_of_exponential_size_costs_its_own_tool_only() {
     let fleet = Fleet::new();
     let mut handler = fleet.handler("handler-1").await;
     let bus = fleet.bus(|_| ()).await;
-    let tool = ToolRegistration {
-        name: "unfold".to_owned(),
-        label: None,
-        description: "Unfolds.".to_owned(),
-        tool_description: None,
-        parameters: exponential_schema(),
-        source: ToolSource::Files,
-        hints: ToolHints::default(),
-        timeout_ms: None,
-    };
-    let announcer = announce_on_request(bus, tool).await;
+    let announcer = announce_on_request(bus, tool("expand", exponential_schema()), 0).await;
 
     let listed = fleet.run(&["tools", "list"]).await;
     listed.assert_code(0);
     assert_contains(
         &listed.stdout,
-        &["list_files", "tool unfold is announced and cannot be called"],
+        &["list_files", "tool expand is announced and cannot be called"],
     );
-    let called = fleet.run(&["tools", "call", "unfold", r#"{"x": 1}"#]).await;
+    let called = fleet.run(&["tools", "call", "expand", r#"{"x": 1}"#]).await;
     called.assert_code(69);
-    assert_contains(&called.stderr, &["no handler is available for tool unfold"]);
+    assert_contains(&called.stderr, &["no handler is available for tool expand"]);
     assert_serving(&fleet, &mut handler).await;
     announcer.abort();
 }

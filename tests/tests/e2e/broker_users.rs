@@ -81,6 +81,10 @@ async fn doctor_and_dlq_list_show_every_work_queue() {
     let names =
         ["tool.invoke.mcp.quarantine", "script.invoke.quarantine", "user.message.assistant"];
     assert_contains(&list.stdout, &names);
+    assert_contains(
+        &list.stdout,
+        &["user.conversation.assistant", "agent.task.assistant", "agent.response.assistant"],
+    );
 }
 
 #[tokio::test]

@@ -278,3 +278,41 @@ async fn large_result_is_truncated_without_its_store() {
     assert!(running.is_alive());
     store.accept();
 }
+
+/// Script of a model whose tool returns 2 MB.
+const LISTS_LINES: &str = r#"
+[[turn]]
+[[turn.call]]
+name = "bash"
+arguments = { command = "cat report.md" }
+
+[[turn]]
+text = "{{result.bash}}"
+"#;
+
+#[tokio::test]
+async fn large_result_in_one_process_has_a_handle() {
+    let fleet = Fleet::new();
+    fleet.write(FILE, &"a line of forty characters, more or less\n".repeat(55_000));
+    let script = fleet.write("script.toml", LISTS_LINES);
+    let mut chat = fleet.program_without_bus("rockbot");
+    chat.args(["chat", "go"])
+        .env("HOME", fleet.path(""))
+        .env("ROCKBOT_FILES__MAX_OUTPUT_BYTES", "16777216")
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", script);
+    let chat = Running::start(chat).wait().await;
+    chat.assert_code(0);
+    assert_contains(&chat.stdout, &[r#""handle":"out-"#, r#""lines":55000"#, "tool_output(handle"]);
+}
+
+#[tokio::test]
+async fn long_file_read_through_a_handler_ends_with_its_next_offset() {
+    let fleet = Fleet::new();
+    fleet.write(FILE, &"a line of forty characters, more or less\n".repeat(55_000));
+    let _handler = fleet.handler("handler-1").await;
+    let read = fleet.run(&["tools", "call", "read_file", &format!("path={FILE}")]).await;
+    read.assert_code(0);
+    let last = read.stdout.lines().next_back().expect("a line");
+    assert!(last.starts_with("[lines 1 to ") && last.contains("continue with offset "), "{last}");
+}

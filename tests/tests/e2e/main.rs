@@ -31,6 +31,8 @@ mod calls;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]
+mod clock_differences;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod console;
@@ -61,6 +63,8 @@ mod identity;
 #[cfg(test)]
 mod isolation;
 #[cfg(test)]
+mod journal_file;
+#[cfg(test)]
 mod key_isolation;
 #[cfg(test)]
 mod large_outputs;
@@ -73,6 +77,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_programs;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
@@ -84,6 +90,8 @@ mod model_images;
 mod model_server;
 #[cfg(test)]
 mod openapi;
+#[cfg(test)]
+mod oversized_messages;
 #[cfg(test)]
 mod package_index;
 #[cfg(test)]
@@ -110,6 +118,8 @@ mod soak;
 mod stdio_server;
 #[cfg(test)]
 mod telemetry;
+#[cfg(test)]
+mod terminal_text;
 #[cfg(test)]
 mod unconsumed_queue;
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// Its first argument is an object with the result of each tool.
+/// Its first argument is an object with the result of each tool, its second one their description.
 const PROGRAM: &str = r#"
 import json, sys
-results = json.loads(sys.argv[1])
+results, description = json.loads(sys.argv[1]), sys.argv[2]
 for line in sys.stdin:
     message = json.loads(line)
     method, identity = message.get("method"), message.get("id")
@@ -15,7 +15,7 @@ for line in sys.stdin:
         reply = {"result": {"protocolVersion": message["params"]["protocolVersion"],
                             "capabilities": {"tools": {}}, "serverInfo": {"name": "test", "version": "1"}}}
     elif method == "tools/list":
-        tools = [{"name": name, "inputSchema": {"type": "object"},
+        tools = [{"name": name, "description": description, "inputSchema": {"type": "object"},
                   "annotations": {"readOnlyHint": True}} for name in results]
         reply = {"result": {"tools": tools}}
     elif method == "tools/call":
@@ -27,7 +27,13 @@ for line in sys.stdin:
 
 /// Returns the entry of a server in a servers file. `results` has the result of each of its tools.
 pub(crate) fn entry(results: &Value) -> Value {
-    json!({"command": "python3", "args": ["-c", PROGRAM, results.to_string()], "exposure": "eager"})
+    entry_with_description(results, "A tool of a test.")
+}
+
+/// Returns the entry of a server whose tools have this description.
+pub(crate) fn entry_with_description(results: &Value, description: &str) -> Value {
+    let arguments = json!(["-c", PROGRAM, results.to_string(), description]);
+    json!({"command": "python3", "args": arguments, "exposure": "eager"})
 }
 
 /// Returns the result with a text.

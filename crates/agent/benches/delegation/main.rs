@@ -251,7 +251,7 @@ fn agent(conversations: Conversations, model: Arc<dyn ChatModel>) -> Agent {
     };
     registry.register(Arc::new(Noop(registration))).expect("registered");
     let options =
-        DelegationOptions { most_tasks: CONVERSATIONS * EACH, ..DelegationOptions::default() };
+        DelegationOptions { max_tasks: CONVERSATIONS * EACH, ..DelegationOptions::default() };
     let delegation = Delegation::new(options);
     for tool in delegation.tools() {
         registry.register(tool).expect("registered");

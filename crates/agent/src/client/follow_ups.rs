@@ -1,4 +1,4 @@
-//! Replies that answer no waiting message: progress and results of handed over work.
+//! Replies that answer no waiting message: progress and results of delegated work.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -21,12 +21,18 @@ pub enum SendError {
         "too many pending messages: {MAX_PENDING} await their final reply; wait for one of them"
     )]
     TooManyPending,
-    /// The broker did not accept the message.
-    #[error("message was not sent: {0}")]
+    /// The broker did not accept the message, or did not confirm it.
+    #[error("message {}: {}", arrival(.0), .0)]
     Publish(#[source] PublishError),
 }
 
 impl SendError {
+    /// Returns whether the agent may have received the message: the broker did not confirm it.
+    #[must_use]
+    pub fn may_have_arrived(&self) -> bool {
+        matches!(self, Self::Publish(error) if is_unconfirmed(error))
+    }
+
     /// Returns the error of a failed publish to `agent`.
     pub(super) fn from_publish(agent: &AgentName, error: PublishError) -> Self {
         match error {
@@ -34,4 +40,13 @@ impl SendError {
             error => Self::Publish(error),
         }
     }
+}
+
+fn is_unconfirmed(error: &PublishError) -> bool {
+    matches!(error, PublishError::Unconfirmed { .. })
+}
+
+/// Returns the fate of the message, for the text of the error.
+fn arrival(error: &PublishError) -> &'static str {
+    if is_unconfirmed(error) { "may have arrived" } else { "was not sent" }
 }

@@ -1,5 +1,5 @@
-//! Calls of several tools in one call. Each has an id that depends on the outer call and its position, so that a repeated
-//! outer call makes the same calls again.
+//! Batches: one call that makes several calls. The id of each inner call is derived from the outer call and the position,
+//! so that a repeated batch makes the same calls.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::entry::CallEntry;
 use crate::derived_id::derived_id;
 
-/// Maximum number of calls in one.
+/// Maximum number of calls in a batch.
 pub(crate) const MAX_BATCH_CALLS: usize = 20;
 /// Longest id of a call within a batch, in bytes.
 const MAX_ID_BYTES: usize = 64;
@@ -25,7 +25,7 @@ pub(crate) struct BatchItem {
     pub(crate) call: CallEntry,
 }
 
-/// Problem of the arguments of a batch. No call of it was made.
+/// Error in the arguments of a batch. None of its calls was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BatchError {
     #[error("empty_batch: `calls` has no call; add 1 to {MAX_BATCH_CALLS}")]
@@ -70,11 +70,11 @@ pub(crate) fn batch_items(outer: &CallEntry) -> Result<Vec<BatchItem>, BatchErro
     let mut items = Vec::with_capacity(arguments.calls.len());
     for (position, BatchCall { id, tool, parameters }) in arguments.calls.into_iter().enumerate() {
         let is_id = id.is_u64() || id.is_i64() || id.is_string();
-        let written = id.as_str().map_or_else(|| id.to_string(), ToOwned::to_owned);
-        if !is_id || written.is_empty() || written.len() > MAX_ID_BYTES || tool.is_empty() {
+        let id_text = id.as_str().map_or_else(|| id.to_string(), ToOwned::to_owned);
+        if !is_id || id_text.is_empty() || id_text.len() > MAX_ID_BYTES || tool.is_empty() {
             return Err(BatchError::Invalid);
         }
-        if !seen.insert(written.clone()) {
+        if !seen.insert(id_text.clone()) {
             return Err(BatchError::DuplicateId);
         }
         let number = position.to_string();
@@ -83,7 +83,7 @@ pub(crate) fn batch_items(outer: &CallEntry) -> Result<Vec<BatchItem>, BatchErro
         let arguments = Value::Object(parameters).to_string();
         items.push(BatchItem {
             id,
-            call: CallEntry { call, id: written, name: tool, tool: None, arguments },
+            call: CallEntry { call, id: id_text, name: tool, tool: None, arguments },
         });
     }
     Ok(items)

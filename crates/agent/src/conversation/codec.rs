@@ -16,7 +16,7 @@ const CUT_NOTE: &str = "\n(truncated: too large to be recorded)";
 /// the caller uses the recorded entry.
 ///
 /// # Errors
-/// When another entry exceeds 1 MiB.
+/// [`EntryProblem::TooLarge`] if the entry exceeds 1 MiB all the same.
 pub(crate) fn encode(entry: &mut ConversationEntry) -> Result<Bytes, EntryProblem> {
     loop {
         let recorded = RecordedEntry::now(entry.clone());

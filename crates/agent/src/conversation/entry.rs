@@ -1,7 +1,7 @@
 //! Entries of a conversation's log.
 //!
-//! An entry is a JSON object with its format version, its time and its kind. Entries of older versions
-//! are read for ever; a reader refuses newer ones. Names are short, because an entry is written for each
+//! An entry is a JSON object with its format version, its time and its kind. Entries of all older versions
+//! stay readable; a reader rejects newer ones. Names are short, because an entry is written for each
 //! step of a turn.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,7 +83,7 @@ pub(crate) enum ConversationEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MessageEntry {
     pub(crate) id: MessageId,
-    /// User that the broker vouches for.
+    /// Broker user that sent the message, as validated by the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sender: Option<String>,
     /// Address of the replies; absent for a message within the process.
@@ -101,23 +101,23 @@ pub(crate) struct MessageEntry {
     /// W3C `traceparent` of the turn in the process that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) span: Option<String>,
-    /// The handed over work that the turn does.
+    /// The delegated work that the turn does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<TaskEntry>>,
-    /// The handed over work whose results the turn reads.
+    /// The delegated work whose results the turn reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fold: Option<Box<FoldEntry>>,
 }
 
-/// Limits of a turn that does handed over work.
+/// Limits of a turn that does delegated work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskEntry {
     pub(crate) task: TaskId,
-    /// The conversation that handed it over.
+    /// The conversation that delegated it.
     pub(crate) root: SessionId,
     /// Time limit in Unix milliseconds.
     pub(crate) deadline: u64,
-    /// Scope of the turn that handed it over.
+    /// Scope of the turn that delegated it.
     pub(crate) scope: RecordedScope,
     /// The share of the budget that was granted.
     pub(crate) grant: BudgetLimits,
@@ -182,7 +182,7 @@ pub(crate) struct CallEntry {
 pub(crate) struct CalledTool {
     /// Name in the registry of the agent.
     pub(crate) name: String,
-    /// Server in lower case and name of the tool there, of a tool of an MCP server.
+    /// For a tool of an MCP server: the server in lower case, and the name of the tool on that server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mcp: Option<McpTarget>,
 }
@@ -294,7 +294,7 @@ pub(crate) struct CancelEntry {
 pub(crate) struct QuestionEntry {
     pub(crate) approval: ApprovalId,
     pub(crate) call: ToolCallId,
-    /// Hash of the call, which the decision is for.
+    /// Hash of the call that the decision applies to.
     pub(crate) hash: String,
 }
 

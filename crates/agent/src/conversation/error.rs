@@ -5,7 +5,7 @@ use rockbot_store::StoreError;
 
 use super::entry::VERSION;
 
-/// Why an entry cannot be read or written.
+/// Reason why an entry cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryProblem {
     /// A newer version of the program wrote it.
@@ -30,7 +30,7 @@ pub enum EntryProblem {
     },
 }
 
-/// Why an operation on stored conversations failed. Other conversations are not affected.
+/// Error of an operation on a stored conversation. Other conversations are not affected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
     /// The conversation does not exist.

@@ -5,7 +5,7 @@
 //! - `Recorder`: records the steps of one conversation, and notices when another process continued it;
 //! - `Folded`: the state that a log adds up to.
 
-/// Starts of the session ids of handed over work: of sub-agents, of tasks that another agent does, and of tasks
+/// Starts of the session ids of delegated work: of sub-agents, of tasks that another agent does, and of tasks
 /// of other agents. Users cannot send messages to them.
 pub(crate) const SUBAGENT_PREFIX: &str = rockbot_contracts::TaskId::SESSION_PREFIX;
 pub(crate) const SENT_TASK_PREFIX: &str = "agent-request-";

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::history::History;
 
-/// Entries at the end of a log that a summary is made from, if they are enough.
+/// Number of the last entries of a log from which a summary is created, if they suffice.
 const SUMMARY_ENTRIES: u64 = 16;
 /// Maximum number of logs that [`Conversations::last_active`] compares.
 const MAX_COMPARED: usize = 20_000;
@@ -209,7 +209,7 @@ fn session_of(name: &LogName) -> Option<SessionId> {
     SessionId::new(name.segments().next_back()?).ok()
 }
 
-/// Returns `true` for the log of handed over work.
+/// Returns `true` for the log of delegated work.
 fn is_of_task(name: &LogName) -> bool {
     let is_task = |session: String| TASK_PREFIXES.iter().any(|prefix| session.starts_with(prefix));
     name.segments().nth(2).is_some_and(is_task)

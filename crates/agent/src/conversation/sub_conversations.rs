@@ -32,7 +32,7 @@ pub(crate) struct SubConversation {
 }
 
 impl SubConversation {
-    /// Names the conversation of an agent. `None` if the ids are too long.
+    /// Returns the conversation of an agent; `None` if the ids are too long for the store.
     pub(crate) fn new(agent: &AgentName, session: &SessionId) -> Option<Self> {
         let name = LogName::new([SPACE, agent.as_str(), session.as_str()]).ok()?;
         Some(Self { agent: agent.clone(), session: session.clone(), name })
@@ -55,8 +55,8 @@ impl AgentCall {
 }
 
 impl Conversations {
-    /// Returns the conversations with sub-agents that the entries below `before` started, and those that
-    /// these started, outer ones first. Entries that cannot be read are skipped. Conversations in memory
+    /// Returns the conversations with sub-agents that the entries below `before` started, and those that these
+    /// conversations started. Parents come before their sub-conversations. Entries that cannot be read are skipped. Conversations in memory
     /// end with their turns, and are not returned.
     ///
     /// # Errors
@@ -137,13 +137,13 @@ impl Conversations {
             }
         }
         if !ambiguous.is_empty() {
-            found.extend(self.of_any_agent(&ambiguous).await?);
+            found.extend(self.find_by_sessions(&ambiguous).await?);
         }
         Ok(found)
     }
 
-    /// Returns the conversations of all agents with these ids. Compares at most 20,000.
-    async fn of_any_agent(
+    /// Returns the conversations with these ids, of any agent. Compares at most 20,000 conversations.
+    async fn find_by_sessions(
         &self,
         sessions: &HashSet<SessionId>,
     ) -> Result<Vec<SubConversation>, ConversationError> {

@@ -17,8 +17,8 @@ pub(super) fn unreadable(session: SessionId, last_active: Timestamp) -> Conversa
     ConversationSummary { state, ..summary(session, Totals::default(), None, last_active) }
 }
 
-/// Returns the summary of a conversation from its last entries, if they are enough. `is_whole` is true if
-/// they are all.
+/// Returns the summary of a conversation from its last entries; `None` if they do not suffice. `is_whole`:
+/// `entries` are all entries of the conversation.
 pub(super) fn from_end(
     session: &SessionId,
     entries: &[RecordedEntry],

@@ -1,4 +1,4 @@
-//! Answers to requests about conversations.
+//! Responses to requests about conversations.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,24 +19,29 @@ use crate::{
     session_data::SessionData,
 };
 
-/// Number of conversations in a page when the one that was active last is not the user's.
+/// Page size of the search for the user's most recently active conversation.
 const SCAN_PAGE: usize = 100;
 
-/// Answers requests about the conversations of one agent.
-pub(super) struct Answerer {
+/// Responds to requests about the conversations of one agent.
+pub(super) struct Responder {
     pub(super) agent: AgentName,
     pub(super) conversations: Conversations,
-    /// The agent if it runs in this process. It deletes conversations with what it keeps for them.
+    /// The agent if it runs in this process. It deletes a conversation together with the data that it keeps
+    /// for it.
     pub(super) running: Option<Agent>,
     /// Data that is deleted with conversations, if the agent does not run in this process.
     pub(super) data: SessionData,
 }
 
-type Answer = Result<ConversationResponse, ConversationError>;
+type ResponseResult = Result<ConversationResponse, ConversationError>;
 
-impl Answerer {
-    /// Answers a request of the broker user `user`.
-    pub(super) async fn answer(&self, user: Option<&str>, request: ConversationRequest) -> Answer {
+impl Responder {
+    /// Responds to a request of the broker user `user`.
+    pub(super) async fn respond(
+        &self,
+        user: Option<&str>,
+        request: ConversationRequest,
+    ) -> ResponseResult {
         match request {
             ConversationRequest::List { after, limit } => self.list(user, after, limit).await,
             ConversationRequest::Summary { session_id: None } => self.last_active(user).await,
@@ -63,10 +68,7 @@ impl Answerer {
     async fn overview(&self) -> ConversationResponse {
         match &self.running {
             Some(agent) => ConversationResponse::Agent { agent: agent.overview().await },
-            None => failed(
-                ConversationErrorCode::Unavailable,
-                format!("agent {} does not run here; start it", self.agent),
-            ),
+            None => failed_response(ConversationErrorCode::Unavailable, self.not_running()),
         }
     }
 
@@ -75,10 +77,10 @@ impl Answerer {
         &self,
         user: Option<&str>,
         feedback: UserFeedback,
-    ) -> Answer {
+    ) -> ResponseResult {
         if feedback.comment.len() > MAX_COMMENT_BYTES {
             let text = format!("the comment exceeds {MAX_COMMENT_BYTES} bytes; shorten it");
-            return Ok(failed(ConversationErrorCode::InvalidRequest, text));
+            return Ok(failed_response(ConversationErrorCode::InvalidRequest, text));
         }
         if let Some(refusal) = self.refusal(user, &feedback.session_id).await? {
             return Ok(refusal);
@@ -87,7 +89,12 @@ impl Answerer {
         Ok(ConversationResponse::FeedbackRecorded {})
     }
 
-    async fn list(&self, user: Option<&str>, after: Option<SessionId>, limit: u32) -> Answer {
+    async fn list(
+        &self,
+        user: Option<&str>,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> ResponseResult {
         let limit = limit.clamp(1, MAX_PAGE_ITEMS) as usize;
         let mut conversations = self.conversations.list(after.as_ref(), limit).await?;
         let next = conversations.last().map(|last| last.session_id.clone());
@@ -96,10 +103,10 @@ impl Answerer {
         Ok(ConversationResponse::Conversations { conversations, next })
     }
 
-    async fn last_active(&self, user: Option<&str>) -> Answer {
+    async fn last_active(&self, user: Option<&str>) -> ResponseResult {
         let none = || {
             let text = format!("agent {} has no conversation to continue; start one", self.agent);
-            failed(ConversationErrorCode::NotFound, text)
+            failed_response(ConversationErrorCode::NotFound, text)
         };
         let Some(session) = self.conversations.last_active().await? else { return Ok(none()) };
         if let Ok(conversation) = self.find(user, &session).await? {
@@ -124,7 +131,7 @@ impl Answerer {
         session: &SessionId,
         from: u64,
         limit: u32,
-    ) -> Answer {
+    ) -> ResponseResult {
         if let Some(refusal) = self.refusal(user, session).await? {
             return Ok(refusal);
         }
@@ -140,24 +147,24 @@ impl Answerer {
         user: Option<&str>,
         session: &SessionId,
         message: &MessageId,
-    ) -> Answer {
+    ) -> ResponseResult {
         if let Some(refusal) = self.refusal(user, session).await? {
             return Ok(refusal);
         }
-        // A cancel has no text, and nothing is left to receive for it.
+        // A cancel is recorded without text; it cannot be resumed, so it counts as not found.
         let found = self.conversations.message(session, message).await?;
         Ok(match found.filter(|found| !found.text.is_empty()) {
             Some(found) => {
                 ConversationResponse::Message { text: found.text, is_answered: found.is_answered }
             }
-            None => failed(
+            None => failed_response(
                 ConversationErrorCode::NotFound,
                 format!("conversation {session} has no message {message}; send it as a new one"),
             ),
         })
     }
 
-    async fn delete(&self, user: Option<&str>, session: &SessionId) -> Answer {
+    async fn delete(&self, user: Option<&str>, session: &SessionId) -> ResponseResult {
         let conversation = match self.find(user, session).await? {
             Ok(conversation) => conversation,
             Err(refusal) => return Ok(refusal),
@@ -165,16 +172,18 @@ impl Answerer {
         match &self.running {
             Some(_) if conversation.state == ConversationState::Open => {
                 let text = format!(
-                    "a turn of conversation {session} is running; cancel it or wait, then delete it"
+                    "conversation {session} has a running turn; cancel the turn or wait for its end, \
+                     then delete the conversation"
                 );
-                return Ok(failed(ConversationErrorCode::Busy, text));
+                return Ok(failed_response(ConversationErrorCode::Busy, text));
             }
             Some(agent) => {
                 agent.delete_conversation(session).await?;
             }
             None => {
                 let started = self.conversations.sub_conversations(session, u64::MAX).await?;
-                // Inner ones first: the outer ones name them.
+                // Nested sub-conversations first: only their parents refer to them, so an interrupted
+                // deletion can be repeated.
                 for conversation in started.iter().rev() {
                     let SubConversation { agent, session, .. } = conversation;
                     self.data.delete(agent, session).await?;
@@ -187,9 +196,9 @@ impl Answerer {
         Ok(ConversationResponse::Deleted {})
     }
 
-    /// Lists the newest handed over work of the user's conversations.
-    async fn tasks(&self, user: Option<&str>) -> Answer {
-        let Some(delegation) = self.delegation() else { return Ok(no_tasks()) };
+    /// Lists the newest delegated tasks of the user's conversations.
+    async fn tasks(&self, user: Option<&str>) -> ResponseResult {
+        let Some(delegation) = self.delegation() else { return Ok(self.no_delegation()) };
         let mut visible = HashMap::new();
         let mut tasks = Vec::new();
         for task in delegation.list().await? {
@@ -206,11 +215,11 @@ impl Answerer {
         Ok(ConversationResponse::Tasks { tasks })
     }
 
-    async fn task(&self, user: Option<&str>, task: &TaskId) -> Answer {
-        let Some(delegation) = self.delegation() else { return Ok(no_tasks()) };
+    async fn task(&self, user: Option<&str>, task: &TaskId) -> ResponseResult {
+        let Some(delegation) = self.delegation() else { return Ok(self.no_delegation()) };
         let Some((task, result)) = delegation.show(task).await? else {
-            let text = format!("no work {task} is recorded; it expired, or its id is wrong");
-            return Ok(failed(ConversationErrorCode::NotFound, text));
+            let text = format!("no task {task} is recorded; it has expired, or its id is wrong");
+            return Ok(failed_response(ConversationErrorCode::NotFound, text));
         };
         if let Some(refusal) = self.refusal(user, &task.session_id).await? {
             return Ok(refusal);
@@ -218,7 +227,7 @@ impl Answerer {
         Ok(ConversationResponse::Task { task, result })
     }
 
-    async fn cancel_task(&self, user: Option<&str>, task: &TaskId) -> Answer {
+    async fn cancel_task(&self, user: Option<&str>, task: &TaskId) -> ResponseResult {
         let found = self.task(user, task).await?;
         if let (ConversationResponse::Task { .. }, Some(delegation)) = (&found, self.delegation()) {
             delegation.cancel_task(task).await?;
@@ -229,6 +238,21 @@ impl Answerer {
 
     fn delegation(&self) -> Option<&Arc<Delegation>> {
         self.running.as_ref()?.delegation()
+    }
+
+    /// Returns the response when delegation is unavailable.
+    fn no_delegation(&self) -> ConversationResponse {
+        let text = if self.running.is_some() {
+            format!("delegation is disabled for agent {}", self.agent)
+        } else {
+            self.not_running()
+        };
+        failed_response(ConversationErrorCode::InvalidRequest, text)
+    }
+
+    /// Returns the text of the error when the agent does not run in this process.
+    fn not_running(&self) -> String {
+        format!("agent {} is not running in this process; use --bus", self.agent)
     }
 
     /// Returns the summary of a conversation of `user`, or the refusal.
@@ -272,29 +296,23 @@ impl Answerer {
         }
         warn!(user, session_id = %session, "request about another user's conversation refused");
         let text = format!("conversation {session} belongs to another user");
-        Ok(Some(failed(ConversationErrorCode::NotPermitted, text)))
+        Ok(Some(failed_response(ConversationErrorCode::NotPermitted, text)))
     }
 }
 
-/// Returns whether `user` may see a conversation that `starter` started. Without a validated user on either
-/// side, users cannot be distinguished.
+/// Returns `true` if `user` may see a conversation that `starter` started. Also returns `true` if either
+/// user is unknown, since users cannot be distinguished then.
 fn may_see(user: Option<&str>, starter: Option<&str>) -> bool {
     user.zip(starter).is_none_or(|(user, starter)| user == starter)
 }
 
-/// Returns the refusal of an agent that hands no work over.
-fn no_tasks() -> ConversationResponse {
-    let text = "this agent hands no work over in this process; ask the running agent with --bus";
-    failed(ConversationErrorCode::InvalidRequest, text)
-}
-
 fn not_found(session: &SessionId) -> ConversationResponse {
     let error = ConversationError::NotFound { session: session.clone() };
-    failed(ConversationErrorCode::NotFound, error.to_string())
+    failed_response(ConversationErrorCode::NotFound, error.to_string())
 }
 
-/// Returns the response for a request that failed.
-pub(super) fn failed(
+/// Returns a response with an error code and a message.
+pub(super) fn failed_response(
     code: ConversationErrorCode,
     message: impl Into<String>,
 ) -> ConversationResponse {
@@ -302,7 +320,7 @@ pub(super) fn failed(
 }
 
 /// Returns the response for an error. The text of a store's error stays in the log.
-pub(super) fn failure(error: &ConversationError) -> ConversationResponse {
+pub(super) fn error_response(error: &ConversationError) -> ConversationResponse {
     let code = match error {
         ConversationError::NotFound { .. } => ConversationErrorCode::NotFound,
         ConversationError::Unreadable { .. } => ConversationErrorCode::Unreadable,
@@ -313,10 +331,10 @@ pub(super) fn failure(error: &ConversationError) -> ConversationResponse {
         ConversationError::Store(error) => {
             warn!(%error, "request about conversations failed");
             let text = "the store of the conversations is unavailable; try again";
-            return failed(ConversationErrorCode::Unavailable, text);
+            return failed_response(ConversationErrorCode::Unavailable, text);
         }
     };
-    failed(code, error.to_string())
+    failed_response(code, error.to_string())
 }
 
 /// Removes the oldest entries of a list in the order of time until `limit` are left.

@@ -1,4 +1,4 @@
-//! Cancels of handed over work. A cancel is recorded before it takes effect, so that a process that continues
+//! Cancels of delegated work. A cancel is recorded before it takes effect, so that a process that continues
 //! or starts the work later sees it.
 
 use std::{sync::Arc, time::Duration};
@@ -49,7 +49,7 @@ impl Delegation {
         let open = match attached.store.of_session(session).await {
             Ok(records) => records.into_iter().filter(|record| !record.state.is_terminal()),
             Err(error) => {
-                warn!(session_id = %session, %error, "handed over work not cancelled");
+                warn!(session_id = %session, %error, "delegated work not cancelled");
                 return Cancelled::default();
             }
         };
@@ -61,7 +61,7 @@ impl Delegation {
                 Ok(true) => recorded.push(task),
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(%task, %error, "handed over work not cancelled");
+                    warn!(%task, %error, "delegated work not cancelled");
                     cancelled.open += 1;
                 }
             }

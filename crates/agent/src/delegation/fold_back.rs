@@ -1,4 +1,4 @@
-//! Passes results on to the conversation that handed the work over: in a turn for all results of one model
+//! Passes results on to the conversation that delegated the work: in a turn for all results of one model
 //! response, or for those that have arrived after some time.
 
 use std::{iter, sync::Arc, time::Duration};
@@ -68,7 +68,7 @@ impl Delegation {
             let siblings = self.siblings(attached, record).await?;
             let all_ended = siblings.iter().all(|one| one.state.is_terminal());
             if all_ended || Instant::now() >= until {
-                // Also by the call that handed it over.
+                // Also by the call that delegated it.
                 let is_folded = |one: &TaskRecord| {
                     one.folded_by.is_some()
                         || folds.iter().any(|fold| fold.tasks.contains(&one.task))
@@ -199,7 +199,7 @@ impl Delegation {
         Ok(true)
     }
 
-    /// Records a turn on one message of handed over work, and returns it as it was recorded first: its text must
+    /// Records a turn on one message of delegated work, and returns it as it was recorded first: its text must
     /// not change when another process continues it.
     pub(super) async fn decide_once(
         &self,
@@ -215,7 +215,7 @@ impl Delegation {
         Ok(known.into_iter().next().unwrap_or(fold))
     }
 
-    /// Runs a turn on messages of handed over work, until it has a final answer. Returns `None` if another
+    /// Runs a turn on messages of delegated work, until it has a final answer. Returns `None` if another
     /// process must run it.
     pub(super) async fn run_turn_on(
         self: &Arc<Self>,

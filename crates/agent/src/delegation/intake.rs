@@ -265,7 +265,7 @@ impl TaskIntake {
         }
         let handovers = request.lineage.len().saturating_sub(1).max(request.depth as usize);
         if handovers >= MAX_HANDOVERS {
-            let text = "the request was handed over too often; do the work yourself";
+            let text = "the request was delegated too often; do the work yourself";
             return Err(Refusal::new(TooDeep, text));
         }
         if peers.card.skills.iter().all(|skill| skill.id != request.skill) {
@@ -349,7 +349,7 @@ impl TaskIntake {
 }
 
 impl Caller {
-    /// Returns the caller that the broker vouches for, and its address.
+    /// Returns the caller, as validated by the broker, and its address.
     fn of(envelope: &Envelope) -> Result<Self, String> {
         let name = CallerPolicy::Any.admit(envelope).map_err(|error| error.to_string())?;
         let name = name.ok_or("the message names no caller")?;
@@ -434,7 +434,7 @@ fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord
     let grant = grant(peers.limits, request);
     let mut lineage = request.lineage.clone();
     if lineage.last() != Some(&caller.name) {
-        // The broker vouches for the caller, and not for its lineage.
+        // The broker validates the caller, but not its lineage.
         lineage.push(caller.name.clone());
     }
     let session = session_of(TaskKind::Received, &task);

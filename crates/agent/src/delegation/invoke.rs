@@ -15,8 +15,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
+    delegating_turn::DelegatingTurn,
     frame::{self, awaited_failure, awaited_question, awaited_text, one_line},
-    handing_over::HandingOver,
     peers::Peers,
     record::{NewWork, PeerTask, TaskKind, TaskRecord},
     sent::unreachable_text,
@@ -70,7 +70,7 @@ impl InvokeArguments {
 
 impl Delegation {
     /// Hands a task to another agent, unless the call did so before; or sends the answer to its question. A turn
-    /// that is itself handed over work waits for the result.
+    /// that is itself delegated work waits for the result.
     pub(super) async fn invoke(
         self: &Arc<Self>,
         arguments: InvokeArguments,
@@ -199,7 +199,7 @@ impl Delegation {
         Ok(())
     }
 
-    /// Sends a new task. Nothing is handed over if nothing serves the tasks of the agent. While the bus is
+    /// Sends a new task. No task is sent if nothing serves the tasks of the agent. While the bus is
     /// unavailable, the task waits until its time limit.
     async fn send_first(
         self: &Arc<Self>,
@@ -326,7 +326,7 @@ fn new_record(
     agent: AgentName,
     arguments: InvokeArguments,
     context: &ToolContext,
-    turn: HandingOver,
+    turn: DelegatingTurn,
     grant: &BudgetGrant,
 ) -> TaskRecord {
     let own_message = MessageId::new(context.tool_call_id.as_str());

@@ -1,23 +1,24 @@
-//! Work that is handed over: sub-agents, which work beside a conversation and report back to it, and tasks that
-//! agents of the bus hand to each other.
+//! Delegated work: sub-agents, which work beside a conversation and report back to it, and tasks that agents
+//! delegate to each other over the bus.
 //!
 //! A sub-agent is a conversation `subagent-<task>` of the same agent, with one turn. It is recorded and
-//! continued like any other: see [`conversation`](crate::conversation). Added here:
+//! continued like any other: see [`conversation`](crate::conversation). This module adds:
 //!
-//! - `TaskRecord`: what was handed over by which conversation, and how it ended;
+//! - `TaskRecord`: what was delegated by which conversation, and how it ended;
 //! - `run`: the task that does the work, and then passes the result on;
 //! - `fold_back`: the turns of the conversation that read results;
 //! - `cancel`: cancels, which are recorded before they take effect;
-//! - `invoke`, `sent`, `responses`, `questions`: tasks that other agents of the bus do, which are records like
-//!   those of sub-agents and come back like them;
-//! - `intake`, `message_digest`, `received`: tasks of other agents, which are turns like those of sub-agents;
+//! - `invoke`, `sent`, `responses`, `questions`: tasks for other agents, recorded and reported like those of
+//!   sub-agents;
+//! - `intake`, `message_digest`, `received`: tasks from other agents, which run as turns like those of
+//!   sub-agents;
 //! - `unread`: the part of a budget that is kept for work whose result was not read yet;
-//! - `UserChannel`, `TaskHost`, `TaskLeases`: what it needs of the agent and of the bus.
+//! - `UserChannel`, `TaskHost`, `TaskLeases`: its ports to the agent and to the bus.
 
 mod cancel;
+mod delegating_turn;
 mod fold_back;
 mod frame;
-mod handing_over;
 mod intake;
 mod invoke;
 mod message_digest;
@@ -40,7 +41,7 @@ mod tools;
 mod unread;
 
 pub(crate) use self::{
-    handing_over::HandingOver,
+    delegating_turn::DelegatingTurn,
     intake::TaskIntake,
     peers::Peers,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},

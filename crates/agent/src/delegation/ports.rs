@@ -1,4 +1,4 @@
-//! What handed over work needs of the agent that does it, and of the bus.
+//! What delegated work needs of the agent that does it, and of the bus.
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::PublishError;

@@ -1,4 +1,4 @@
-//! The record of handed over work.
+//! The record of delegated work.
 
 use rockbot_contracts::{
     AgentName, Executed, MessageId, RoutingKey, SessionId, Spending, TaskId, TaskState,
@@ -7,7 +7,7 @@ use rockbot_contracts::{
 use rockbot_tools::{BudgetGrant, BudgetLimits, RecordedScope, ToolContext, scope::MAX_HANDOVERS};
 use serde::{Deserialize, Serialize};
 
-use super::handing_over::HandingOver;
+use super::delegating_turn::DelegatingTurn;
 use crate::{
     conversation::{RECEIVED_TASK_PREFIX, SENT_TASK_PREFIX, SUBAGENT_PREFIX, TaskEntry, unix_ms},
     derived_id::derived_id,
@@ -17,7 +17,7 @@ use crate::{
 const ID_CHARS: usize = 12;
 const MINUTE_MS: u64 = 60 * 1000;
 
-/// Returns `true` for the conversation of handed over work.
+/// Returns `true` for the conversation of delegated work.
 pub(crate) fn is_task_session(session: &SessionId) -> bool {
     task_of(session).is_some()
 }
@@ -32,7 +32,7 @@ pub(super) fn task_of(session: &SessionId) -> Option<(TaskKind, TaskId)> {
     found.next()
 }
 
-/// Kinds of handed over work.
+/// Kinds of delegated work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TaskKind {
@@ -161,7 +161,7 @@ pub(super) struct LateResult {
     pub(super) is_folded: bool,
 }
 
-/// The turn that handed the work over, and its user.
+/// The turn that delegated the work, and its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRoot {
@@ -170,20 +170,20 @@ pub(super) struct TaskRoot {
     /// Address of the user; absent if none takes part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reply_to: Option<RoutingKey>,
-    /// The broker user, if the broker vouches for it.
+    /// The broker user, if the broker validated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sender: Option<String>,
     /// Number of turns on results since the last message of a user.
     pub(super) generation: u32,
 }
 
-/// Handed over work, and how it ended. Changed only by conditional writes.
+/// Delegated work, and how it ended. Changed only by conditional writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRecord {
     pub(super) task: TaskId,
     pub(super) kind: TaskKind,
-    /// The call that handed it over.
+    /// The call that delegated it.
     pub(super) call: ToolCallId,
     pub(super) root: TaskRoot,
     /// The first call of the same model response: its results are read together.
@@ -199,7 +199,7 @@ pub(super) struct TaskRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<u64>,
     pub(super) scope: RecordedScope,
-    /// Trace of the call that handed it over, which its turns continue.
+    /// Trace of the call that delegated it, which its turns continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
     pub(super) grant: BudgetLimits,
@@ -218,7 +218,7 @@ pub(super) struct TaskRecord {
     pub(super) peer: Option<Box<PeerTask>>,
 }
 
-/// Work that a call hands over.
+/// Work that a call delegates.
 pub(super) struct NewWork {
     pub(super) kind: TaskKind,
     pub(super) task: TaskId,
@@ -229,15 +229,15 @@ pub(super) struct NewWork {
 }
 
 impl TaskRecord {
-    /// Creates the record of work that a call of `turn` hands over.
+    /// Creates the record of work that a call of `turn` delegates.
     pub(super) fn from_call(
         work: NewWork,
         context: &ToolContext,
-        turn: HandingOver,
+        turn: DelegatingTurn,
         grant: &BudgetGrant,
     ) -> Self {
         let NewWork { kind, task, description, text, timeout_minutes } = work;
-        let HandingOver { message, reply_to, sender, generation, .. } = turn;
+        let DelegatingTurn { message, reply_to, sender, generation, .. } = turn;
         let created = unix_ms();
         Self {
             task,
@@ -278,7 +278,7 @@ impl TaskRecord {
         TaskId::new(derived_id(&["received", caller.as_str(), task.as_str()], 32)).ok()
     }
 
-    /// Returns the place in the trace of the turn that handed it over.
+    /// Returns the place in the trace of the turn that delegated it.
     pub(super) fn trace(&self) -> TraceContext {
         TraceContext { parent: self.trace.as_deref().map(Into::into), state: None }
     }
@@ -381,7 +381,7 @@ pub(super) fn current_trace() -> Option<String> {
     trace::current().parent.as_deref().map(ToOwned::to_owned)
 }
 
-/// Returns the conversation of handed over work.
+/// Returns the conversation of delegated work.
 pub(super) fn session_of(kind: TaskKind, task: &TaskId) -> Option<SessionId> {
     SessionId::new(format!("{}{task}", kind.session_prefix())).ok()
 }

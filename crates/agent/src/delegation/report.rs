@@ -1,4 +1,4 @@
-//! Reports on handed over work to the user, or to the agent that asked for it: the last one counts, at most one
+//! Reports on delegated work to the user, or to the agent that asked for it: the last one counts, at most one
 //! per second for each.
 
 use std::{sync::Arc, time::Duration};

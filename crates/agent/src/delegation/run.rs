@@ -1,4 +1,4 @@
-//! The task that does handed over work: it runs the turn, or waits for another agent, and then passes the
+//! The task that does delegated work: it runs the turn, or waits for another agent, and then passes the
 //! result on.
 
 use std::{sync::Arc, time::Duration};
@@ -58,7 +58,7 @@ impl Delegation {
                     }
                     // That process does the work.
                     Ok(Claimed::Held) => return,
-                    Err(error) => warn!(%task, %error, "handed over work not claimed; retrying"),
+                    Err(error) => warn!(%task, %error, "delegated work not claimed; retrying"),
                 }
                 sleep(RETRY).await;
             }
@@ -76,7 +76,7 @@ impl Delegation {
         match self.try_run(attached, &running, grant).await {
             Ok(is_done) => is_done,
             Err(error) => {
-                warn!(task = %running.task, %error, "handed over work stopped; it continues later");
+                warn!(task = %running.task, %error, "delegated work stopped; it continues later");
                 false
             }
         }
@@ -117,7 +117,7 @@ impl Delegation {
         }
     }
 
-    /// Passes the result of ended work on: to the conversation that handed it over, or to the agent that asked
+    /// Passes the result of ended work on: to the conversation that delegated it, or to the agent that asked
     /// for it. Returns `false` if another process must do it.
     async fn pass_on(
         self: &Arc<Self>,
@@ -326,7 +326,7 @@ impl Delegation {
     /// Reports the end of work to its user.
     pub(super) async fn announce_end(&self, ended: &TaskRecord) {
         let (kind, state) = (ended.kind.as_str(), ended.state.as_str());
-        info!(task = %ended.task, kind, state, "handed over work ended");
+        info!(task = %ended.task, kind, state, "delegated work ended");
         counter!("rockbot_agent_delegations_ended_total", "kind" => kind, "state" => state)
             .increment(1);
         let tokens = ended.spent.prompt_tokens + ended.spent.completion_tokens;

@@ -8,8 +8,8 @@ use rockbot_tools::{Budget, ToolContext, ToolFailure, ToolResult};
 use serde::Deserialize;
 
 use super::{
+    delegating_turn::DelegatingTurn,
     frame,
-    handing_over::HandingOver,
     record::{NewWork, TaskKind, TaskRecord},
     tasks::{Attached, Delegation},
 };
@@ -51,7 +51,7 @@ impl SpawnArguments {
     }
 
     /// Returns the message to the sub-agent.
-    fn text(&self, task: &TaskId, turn: &HandingOver) -> String {
+    fn text(&self, task: &TaskId, turn: &DelegatingTurn) -> String {
         let mut text = ROLE.replace("{task}", task.as_str());
         text.push_str(&format!("\n# Your task\n\n{}\n", self.description));
         if !self.context.is_empty() {
@@ -59,7 +59,7 @@ impl SpawnArguments {
         }
         text.push_str(&format!(
             "\n# What the user wrote\n\nThis is background. Your task is above.\n\n{}\n",
-            turn.words
+            turn.user_text
         ));
         text
     }
@@ -92,15 +92,15 @@ impl Delegation {
         }
         let kind = TaskKind::Subagent;
         let open = self.open_tasks(attached, &context.session_id, kind).await?;
-        let most = self.options.most_subagents;
-        if open >= most {
+        let max = self.options.max_subagents;
+        if open >= max {
             return Ok(ToolResult::error(format!(
-                "Error: maximum concurrent subagents ({most}) already running. Use list_subagents to see \
+                "Error: maximum concurrent subagents ({max}) already running. Use list_subagents to see \
                  active tasks or cancel_subagent to free a slot."
             )));
         }
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
-        let grant = budget.grant_detached(most - open + 1)?;
+        let grant = budget.grant_detached(max - open + 1)?;
         let work = NewWork {
             kind,
             description: frame::description(&arguments.description),
@@ -147,7 +147,7 @@ impl Delegation {
         Ok(())
     }
 
-    /// Returns the number of open tasks of a kind that a conversation handed over.
+    /// Returns the number of open tasks of a kind that a conversation delegated.
     pub(super) async fn open_tasks(
         &self,
         attached: &Attached,

@@ -1,4 +1,4 @@
-//! The stored records of handed over work.
+//! The stored records of delegated work.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ const MAX_LISTED: usize = 500;
 /// Maximum number of records that are read for a list of all work. Their keys are not ordered by time.
 const MAX_SCANNED: usize = 2_000;
 
-/// Why a turn reads messages of handed over work.
+/// Why a turn reads messages of delegated work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FoldReason {
@@ -151,13 +151,13 @@ impl TaskStore {
         // Listed first: a listed task without a record is skipped.
         let listed = [record.root.session.as_str(), record.task.as_str()];
         let (entry, expected) = (Listed { kind: record.kind }, Expected::Anything);
-        self.lists.put(&listed, &entry, Some(KEEP_OPEN), expected).await.map_err(failed)?;
+        self.lists.put(&listed, &entry, Some(KEEP_OPEN), expected).await.map_err(store_error)?;
         // The last entry of the conversation is written later.
         let ttl = Some(self.retention.saturating_add(KEEP_OPEN));
-        self.conversations.put(&listed, &entry, ttl, expected).await.map_err(failed)?;
+        self.conversations.put(&listed, &entry, ttl, expected).await.map_err(store_error)?;
         let name = [record.task.as_str()];
         let put = self.records.put(&name, record, Some(KEEP_OPEN), Expected::Absent).await;
-        Ok(match put.map_err(failed)? {
+        Ok(match put.map_err(store_error)? {
             PutOutcome::Done(_) => None,
             PutOutcome::Conflict(found) => found.map(|found| found.value),
         })
@@ -168,7 +168,7 @@ impl TaskStore {
     }
 
     async fn document(&self, task: &TaskId) -> Stored<Option<Document<TaskRecord>>> {
-        self.records.get(&[task.as_str()]).await.map_err(failed)
+        self.records.get(&[task.as_str()]).await.map_err(store_error)
     }
 
     /// Changes a record. `change` returns `false` to leave it as it is. Returns the record afterwards.
@@ -187,7 +187,7 @@ impl TaskStore {
             let ttl = if value.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN };
             let (name, expected) = ([task.as_str()], Expected::Version(version));
             let put = self.records.put(&name, &value, Some(ttl), expected).await;
-            if let PutOutcome::Done(_) = put.map_err(failed)? {
+            if let PutOutcome::Done(_) = put.map_err(store_error)? {
                 return Ok(Some(value));
             }
         }
@@ -197,7 +197,7 @@ impl TaskStore {
 
     /// Returns the work of a conversation, the oldest first.
     pub(super) async fn of_session(&self, session: &SessionId) -> Stored<Vec<TaskRecord>> {
-        let listed = self.lists.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)?;
+        let listed = self.lists.list(&[session.as_str()], MAX_LISTED).await.map_err(store_error)?;
         let mut records = Vec::with_capacity(listed.len());
         for (name, _) in listed {
             let task = name.last().and_then(|task| TaskId::new(task.as_str()).ok());
@@ -212,7 +212,7 @@ impl TaskStore {
     /// Returns the work of all conversations, the oldest first; of more than 2,000 records, 2,000 of them.
     pub(super) async fn all(&self) -> Stored<Vec<TaskRecord>> {
         let none: [&str; 0] = [];
-        let found = self.records.list(&none, MAX_SCANNED).await.map_err(failed)?;
+        let found = self.records.list(&none, MAX_SCANNED).await.map_err(store_error)?;
         let mut records: Vec<_> = found.into_iter().map(|(_, found)| found.value).collect();
         records.sort_by_key(|record| record.created);
         Ok(records)
@@ -225,7 +225,7 @@ impl TaskStore {
         batch: &ToolCallId,
     ) -> Stored<Vec<FoldRecord>> {
         let below = [session.as_str(), batch.as_str()];
-        let found = self.folds.list(&below, MAX_LISTED).await.map_err(failed)?;
+        let found = self.folds.list(&below, MAX_LISTED).await.map_err(store_error)?;
         Ok(found.into_iter().map(|(_, found)| found.value).collect())
     }
 
@@ -240,20 +240,23 @@ impl TaskStore {
         let number = format!("{number:04}");
         let name = [session.as_str(), batch.as_str(), number.as_str()];
         let put = self.folds.put(&name, fold, Some(KEEP_OPEN), Expected::Absent).await;
-        Ok(matches!(put.map_err(failed)?, PutOutcome::Done(_)))
+        Ok(matches!(put.map_err(store_error)?, PutOutcome::Done(_)))
     }
 
     /// Keeps an answer until the user writes again.
     pub(super) async fn keep(&self, kept: &KeptReply) -> Stored<()> {
         let AgentReply { session_id, in_reply_to, .. } = &kept.reply;
         let name = [session_id.as_str(), in_reply_to.as_str()];
-        self.kept.put(&name, kept, Some(KEEP_OPEN), Expected::Anything).await.map_err(failed)?;
+        self.kept
+            .put(&name, kept, Some(KEEP_OPEN), Expected::Anything)
+            .await
+            .map_err(store_error)?;
         Ok(())
     }
 
     /// Returns the answers that are kept for the user of a conversation.
     pub(super) async fn kept(&self, session: &SessionId) -> Stored<Vec<KeptReply>> {
-        let found = self.kept.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)?;
+        let found = self.kept.list(&[session.as_str()], MAX_LISTED).await.map_err(store_error)?;
         Ok(found.into_iter().map(|(_, found)| found.value).collect())
     }
 
@@ -261,7 +264,7 @@ impl TaskStore {
     pub(super) async fn forget(&self, kept: &KeptReply) -> Stored<()> {
         let AgentReply { session_id, in_reply_to, .. } = &kept.reply;
         let name = [session_id.as_str(), in_reply_to.as_str()];
-        self.kept.remove(&name, Expected::Anything).await.map_err(failed)?;
+        self.kept.remove(&name, Expected::Anything).await.map_err(store_error)?;
         Ok(())
     }
 
@@ -271,9 +274,9 @@ impl TaskStore {
         session: &SessionId,
     ) -> Stored<Vec<(TaskKind, TaskId)>> {
         let below = [session.as_str()];
-        let mut found = self.conversations.list(&below, MAX_LISTED).await.map_err(failed)?;
+        let mut found = self.conversations.list(&below, MAX_LISTED).await.map_err(store_error)?;
         if found.is_empty() {
-            found = self.lists.list(&below, MAX_LISTED).await.map_err(failed)?;
+            found = self.lists.list(&below, MAX_LISTED).await.map_err(store_error)?;
         }
         let tasks = found.into_iter().filter_map(|(name, listed)| {
             Some((listed.value.kind, TaskId::new(name.into_iter().next_back()?).ok()?))
@@ -284,9 +287,9 @@ impl TaskStore {
     /// Removes the records of work of a conversation. Its own conversation was deleted before.
     pub(super) async fn delete_task(&self, session: &SessionId, task: &TaskId) -> Stored<()> {
         let (task, listed) = (task.as_str(), [session.as_str(), task.as_str()]);
-        self.records.remove(&[task], Expected::Anything).await.map_err(failed)?;
-        self.lists.remove(&listed, Expected::Anything).await.map_err(failed)?;
-        self.conversations.remove(&listed, Expected::Anything).await.map_err(failed)?;
+        self.records.remove(&[task], Expected::Anything).await.map_err(store_error)?;
+        self.lists.remove(&listed, Expected::Anything).await.map_err(store_error)?;
+        self.conversations.remove(&listed, Expected::Anything).await.map_err(store_error)?;
         Ok(())
     }
 
@@ -295,14 +298,16 @@ impl TaskStore {
         for kept in self.kept(session).await? {
             self.forget(&kept).await?;
         }
-        for (name, _) in self.folds.list(&[session.as_str()], MAX_LISTED).await.map_err(failed)? {
-            self.folds.remove(&name, Expected::Anything).await.map_err(failed)?;
+        for (name, _) in
+            self.folds.list(&[session.as_str()], MAX_LISTED).await.map_err(store_error)?
+        {
+            self.folds.remove(&name, Expected::Anything).await.map_err(store_error)?;
         }
         Ok(())
     }
 }
 
-fn failed(error: DocumentError) -> StoreError {
+fn store_error(error: DocumentError) -> StoreError {
     match error {
         DocumentError::Store(error) => error,
         DocumentError::Name(error) => StoreError::Unusable { reason: error.to_string() },

@@ -1,4 +1,4 @@
-//! The handed over work of an agent.
+//! The delegated work of an agent.
 
 use std::{
     array,
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
-    handing_over::HandingOver,
+    delegating_turn::DelegatingTurn,
     options::DelegationOptions,
     peers::Peers,
     ports::{Claimed, Delivered, TaskHost, TaskLeases, UserChannel},
@@ -33,8 +33,8 @@ use crate::conversation::{ConversationError, Conversations};
 /// Number of locks that the conversations share.
 const HANDOVER_LOCKS: usize = 64;
 
-/// Handed over work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
-/// work, lists and cancels it, and passes results on to the conversation or the agent that handed it over.
+/// Delegated work of one agent: its sub-agents, its tasks at other agents, and their tasks for it. Starts the
+/// work, lists and cancels it, and passes results on to the conversation or the agent that delegated it.
 ///
 /// Created before the agent, because its [`tools`](Self::tools) are registered with those of the agent, and
 /// passed to it in [`AgentParts::delegation`](crate::AgentParts::delegation).
@@ -47,7 +47,7 @@ pub struct Delegation {
     users: RwLock<Option<Arc<dyn UserChannel>>>,
     peers: RwLock<Option<Arc<Peers>>>,
     /// Turns that run in this process.
-    turns: Mutex<HashMap<SessionId, HandingOver>>,
+    turns: Mutex<HashMap<SessionId, DelegatingTurn>>,
     /// Work that this process does.
     running: Mutex<HashMap<TaskId, RunningState>>,
     pub(super) reports: Reports,
@@ -104,10 +104,10 @@ impl Drop for TurnGuard {
 }
 
 impl Delegation {
-    /// Creates the handed over work of an agent that is created later.
+    /// Creates the delegated work of an agent that is created later.
     #[must_use]
     pub fn new(options: DelegationOptions) -> Arc<Self> {
-        let permits = array::from_fn(|_| Semaphore::new(options.most_tasks));
+        let permits = array::from_fn(|_| Semaphore::new(options.max_tasks));
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             options,
@@ -166,13 +166,13 @@ impl Delegation {
     pub(crate) fn turn_started(
         self: &Arc<Self>,
         session: &SessionId,
-        turn: HandingOver,
+        turn: DelegatingTurn,
     ) -> TurnGuard {
         self.turns.lock().insert(session.clone(), turn);
         TurnGuard { delegation: self.clone(), session: session.clone() }
     }
 
-    /// Waits until no other call of the conversation hands work over.
+    /// Waits until no other call of the conversation delegates work.
     pub(super) async fn lock_handovers(&self, session: &SessionId) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         session.hash(&mut hasher);
@@ -180,7 +180,7 @@ impl Delegation {
         self.handovers[index].lock().await
     }
 
-    pub(super) fn turn(&self, session: &SessionId) -> Option<HandingOver> {
+    pub(super) fn turn(&self, session: &SessionId) -> Option<DelegatingTurn> {
         self.turns.lock().get(session).cloned()
     }
 
@@ -267,7 +267,7 @@ impl Delegation {
         let (delegation, session) = (self.clone(), session.clone());
         attached.host.spawn(Box::pin(async move {
             if let Err(error) = delegation.continue_session(&session, reply_to).await {
-                warn!(session_id = %session, %error, "handed over work not continued");
+                warn!(session_id = %session, %error, "delegated work not continued");
             }
         }));
     }
@@ -310,7 +310,7 @@ impl Delegation {
         self.run(running, None).await
     }
 
-    /// Returns the handed over work of all conversations, the oldest first, at most 2,000.
+    /// Returns the delegated work of all conversations, the oldest first, at most 2,000.
     ///
     /// # Errors
     /// When the store fails.
@@ -319,7 +319,7 @@ impl Delegation {
         Ok(store.all().await?.iter().map(TaskRecord::summary).collect())
     }
 
-    /// Returns handed over work and its result.
+    /// Returns delegated work and its result.
     ///
     /// # Errors
     /// When the store fails.
@@ -332,7 +332,7 @@ impl Delegation {
         Ok(found.map(|record| (record.summary(), record.result)))
     }
 
-    /// Returns handed over work of a conversation whose own conversation may still be stored, at most 500.
+    /// Returns delegated work of a conversation whose own conversation may still be stored, at most 500.
     ///
     /// # Errors
     /// When the store fails; repeat it then.

@@ -20,7 +20,7 @@ pub(crate) struct UnreadWork {
 /// The turn that the budget is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum UnreadBy<'a> {
-    /// A turn that another process began, on this message: the work that it handed over.
+    /// A turn that another process began, on this message: the work that it delegated.
     Resumed(&'a MessageId),
     /// A turn that reads these results: all other work of the conversation.
     FoldBack(&'a [TaskId]),

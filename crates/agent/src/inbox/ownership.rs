@@ -223,7 +223,7 @@ impl TaskLeases for UnsearchedLeases {
 impl From<Claim> for Claimed {
     fn from(claim: Claim) -> Self {
         match claim {
-            // Turns of handed over work are in no order.
+            // Turns of delegated work are in no order.
             Claim::Owned(hold, _order) => Self::Owned(Box::new(hold)),
             Claim::Held(_) => Self::Held,
         }

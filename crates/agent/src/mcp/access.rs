@@ -93,7 +93,7 @@ impl McpAccess {
         }
         let request =
             McpServerDetailsRequest { server_name: summary.name, tool_name: None, after: None };
-        let details = self.gateway.details(request).await.map_err(failure)?;
+        let details = self.gateway.details(request).await.map_err(tool_failure)?;
         Ok(self.cache.insert(details))
     }
 
@@ -293,8 +293,8 @@ impl McpAccess {
     }
 }
 
-/// Converts an error of a bridge.
-pub(super) fn failure(error: McpManageError) -> ToolFailure {
+/// Returns the failure of a call whose request a bridge refused.
+pub(super) fn tool_failure(error: McpManageError) -> ToolFailure {
     let McpManageError { code, message, .. } = error;
     match code {
         McpManageErrorCode::NotPermitted => ToolFailure::NotPermitted { reason: message },
@@ -321,5 +321,5 @@ pub(crate) async fn within_call<T>(
         reply = timeout(after, reply) => reply,
     };
     let timed_out = ToolFailure::TimedOut { after, executed: Executed::No, repeatable: true };
-    reply.map_err(|_| timed_out)?.map_err(failure)
+    reply.map_err(|_| timed_out)?.map_err(tool_failure)
 }

@@ -149,9 +149,12 @@ async fn list(
     let server_name = access.summary(&server_name)?.name;
     let request = McpListResourcesRequest { server_name, templates, after };
     let page = within_call(access.gateway.resources(request), context).await?;
-    let McpResourcePage { server_name, resources, next } = page;
+    let McpResourcePage { server_name, resources, left_out, next } = page;
     let kind = if templates { "templates" } else { "resources" };
     let mut shown = json!({"note": UNTRUSTED_NOTE, "server": server_name, kind: resources});
+    if left_out > 0 {
+        shown["leftOut"] = json!(format!("{left_out} of this page: unusable, or too many"));
+    }
     if let Some(next) = next {
         shown["next"] = json!(next);
     }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    access::{McpAccess, failure},
+    access::{McpAccess, tool_failure},
     content_tools,
     server_cache::CachedTool,
 };
@@ -226,6 +226,9 @@ fn list(access: &McpAccess) -> ToolResult {
             if !server.prompts.is_empty() {
                 shown["prompts"] = json!(server.prompts);
             }
+            if server.prompts_left_out > 0 {
+                shown["promptsLeftOut"] = json!(server.prompts_left_out);
+            }
             shown
         })
         .collect();
@@ -342,7 +345,7 @@ async fn register(access: &McpAccess, arguments: Arguments) -> Result<ToolResult
     }
     let arguments = arguments.map(parse_arguments).transpose()?.unwrap_or_default();
     let request = McpRegisterServerRequest { server_name, command, arguments, url };
-    let added = access.gateway.register(request).await.map_err(failure)?;
+    let added = access.gateway.register(request).await.map_err(tool_failure)?;
     let added = json!({"note": UNTRUSTED_NOTE, "added": added.name,
         "displayName": plain(&added.display_name, 128), "toolCount": added.tool_count});
     Ok(ToolResult::text(added.to_string()))
@@ -350,7 +353,7 @@ async fn register(access: &McpAccess, arguments: Arguments) -> Result<ToolResult
 
 async fn unregister(access: &McpAccess, server: &str) -> Result<ToolResult, ToolFailure> {
     permit(access, server)?;
-    access.gateway.unregister(server).await.map_err(failure)?;
+    access.gateway.unregister(server).await.map_err(tool_failure)?;
     Ok(ToolResult::text("The server is removed."))
 }
 

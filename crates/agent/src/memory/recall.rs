@@ -31,8 +31,8 @@ pub(super) trait Recallable: CollectionItem {
     fn line(&self, name: &str) -> String;
 }
 
-/// Adds the entries that match the message, unless the conversation that the model gets already contains
-/// them. A changed entry counts as new.
+/// Adds the entries that match the message, except those that are still in the model's history. A changed
+/// entry counts as new.
 pub(super) struct Recall<T> {
     part: ContextPart,
     collection: Arc<Collection<T>>,
@@ -47,7 +47,7 @@ impl<T: Recallable> Recall<T> {
         let entries = match self.collection.entries(request.agent).await {
             Ok(entries) => entries,
             Err(error) => {
-                debug!(%error, what = T::NAME, "recall failed");
+                debug!(%error, collection = T::NAME, "recall failed");
                 return None;
             }
         };

@@ -1,4 +1,4 @@
-//! Answers requests of users about scheduled tasks.
+//! Responses to requests of users about scheduled tasks.
 
 use rockbot_contracts::{
     ScheduleRequest, ScheduleResponse,
@@ -15,14 +15,14 @@ use super::{
 };
 
 impl Schedule {
-    /// Answers a request of the broker user `user`.
-    pub(crate) async fn answer(
+    /// Responds to a request of the broker user `user`.
+    pub(crate) async fn respond(
         &self,
         user: Option<&str>,
         request: ScheduleRequest,
     ) -> ScheduleResponse {
-        let answer = match request {
-            ScheduleRequest::List {} => self.answer_list(user).await,
+        let response = match request {
+            ScheduleRequest::List {} => self.respond_list(user).await,
             ScheduleRequest::Add { task } => {
                 let creator = Creator { session: None, user: user.map(str::to_owned) };
                 self.add(task, creator).await.map(done)
@@ -34,10 +34,10 @@ impl Schedule {
             },
             ScheduleRequest::RunNow { name } => self.run_now(&name, user).await.map(done),
         };
-        answer.unwrap_or_else(|error| failed(&error))
+        response.unwrap_or_else(|error| error_response(&error))
     }
 
-    async fn answer_list(&self, user: Option<&str>) -> Result<ScheduleResponse, ScheduleError> {
+    async fn respond_list(&self, user: Option<&str>) -> Result<ScheduleResponse, ScheduleError> {
         let (now, tasks) = self.list(user).await?;
         let agent_zone = self.agent_zone().await;
         let info = |task: ScheduledTask| {
@@ -87,7 +87,7 @@ fn unix_ms(at: Timestamp) -> u64 {
 }
 
 /// Returns the response for an error. The text of a store's error stays in the log.
-fn failed(error: &ScheduleError) -> ScheduleResponse {
+fn error_response(error: &ScheduleError) -> ScheduleResponse {
     let (code, message) = match error {
         ScheduleError::NotFound(_) => (ConversationErrorCode::NotFound, error.to_string()),
         ScheduleError::Edit(EditError::Contended) => {

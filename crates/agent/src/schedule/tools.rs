@@ -121,13 +121,13 @@ impl Schedule {
         };
         let user = self.user_of(context).await?;
         let creator = Creator { session: Some(context.session_id.clone()), user };
-        let added = self.add(task, creator).await.map_err(|error| failure(&error))?;
+        let added = self.add(task, creator).await.map_err(|error| tool_failure(&error))?;
         Ok(ToolResult::text(added))
     }
 
     async fn call_list(&self, context: &ToolContext) -> Result<ToolResult, ToolFailure> {
         let user = self.user_of(context).await?;
-        let listed = self.list(user.as_deref()).await.map_err(|error| failure(&error))?;
+        let listed = self.list(user.as_deref()).await.map_err(|error| tool_failure(&error))?;
         let zone = self.shown_zone().await;
         Ok(ToolResult::text(table::markdown(&listed.1, listed.0, &zone)))
     }
@@ -140,7 +140,7 @@ impl Schedule {
         let NameArguments { name } = parse_arguments(arguments)?;
         let user = self.user_of(context).await?;
         let cancelled = self.cancel(&name, user.as_deref()).await;
-        let cancelled = cancelled.map_err(|error| failure(&error))?;
+        let cancelled = cancelled.map_err(|error| tool_failure(&error))?;
         let text = cancelled.unwrap_or_else(|| format!("No scheduled task named '{name}'."));
         Ok(ToolResult::text(text))
     }
@@ -152,12 +152,12 @@ impl Schedule {
             return Err(ToolFailure::invalid(text));
         }
         let user = self.conversations.started_by(&context.session_id).await;
-        user.map_err(|error| failure(&error.into()))
+        user.map_err(|error| tool_failure(&error.into()))
     }
 }
 
 /// Returns the failure for the model. The text of a store's error stays in the log.
-fn failure(error: &ScheduleError) -> ToolFailure {
+fn tool_failure(error: &ScheduleError) -> ToolFailure {
     match error {
         ScheduleError::Edit(EditError::Store(_)) | ScheduleError::Conversation(_) => {
             debug!(%error, "scheduled tasks unavailable");

@@ -20,7 +20,7 @@ use crate::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
         OpenTurn, PutDownEntry, Recorder, retry,
     },
-    delegation::{HandingOver, UnreadBy, UnreadWork},
+    delegation::{DelegatingTurn, UnreadBy, UnreadWork},
     event::{TurnAnswer, TurnEnd, TurnEvent},
     message::{Inbound, PendingMessage, Rejection},
     origin::TurnOrigin,
@@ -154,7 +154,7 @@ impl Session {
     /// for the next turn.
     pub(super) async fn turn(&mut self, open: OpenTurn, request: TurnRequest, is_resumed: bool) {
         let TurnRequest { origin, progress, requester, span, done } = request;
-        // The marker of handed over work is removed when its result was passed on.
+        // The marker of delegated work is removed when its result was passed on.
         let is_internal = origin.reply_to.is_none() && origin.task().is_none();
         let facts = TurnFacts { ids: open.ids.clone(), attempt: open.attempt, is_internal };
         let shared = SharedProgress::new(self.setup.approvals.clone());
@@ -190,8 +190,8 @@ impl Session {
             cancellation.cancel();
         }
         let handover = self.shutdown.handover.child_token();
-        let _handing_over = self.setup.delegation.as_ref().map(|delegation| {
-            delegation.turn_started(&self.id, HandingOver::from_turn(&open.message, &origin))
+        let _registration = self.setup.delegation.as_ref().map(|delegation| {
+            delegation.turn_started(&self.id, DelegatingTurn::from_turn(&open.message, &origin))
         });
         let turn = Turn::new(TurnParts {
             setup: &self.setup,
@@ -280,8 +280,8 @@ impl Session {
         }
     }
 
-    /// Returns the handed over work that needs a part of the turn's budget. A turn that this process begins
-    /// has handed over none.
+    /// Returns the delegated work that needs a part of the turn's budget. A turn that this process begins
+    /// has delegated none.
     async fn unread_work(
         &self,
         origin: &TurnOrigin,
@@ -298,7 +298,7 @@ impl Session {
         retry(patience, || delegation.unread_work(&self.id, by)).await
     }
 
-    /// Cancels the work that the conversation handed over, and adds its number and spending to the answer.
+    /// Cancels the work that the conversation delegated, and adds its number and spending to the answer.
     async fn cancel_tasks(&self, answer: &mut TurnAnswer) {
         let Some(delegation) = &self.setup.delegation else { return };
         let cancelled = delegation.cancel_all(&self.id).await;

@@ -29,7 +29,7 @@ const MAX_CANCELS: usize = 256;
 struct ReceivedCancel {
     session: SessionId,
     id: MessageId,
-    /// User that the broker vouches for.
+    /// Sender, as validated by the broker.
     sender: Option<Arc<str>>,
 }
 

@@ -63,7 +63,7 @@ impl Session {
         false
     }
 
-    /// Cancels the work that the conversation handed over.
+    /// Cancels the work that the conversation delegated.
     async fn cancel_without_turn(&self, message: PendingMessage) {
         let cancelled = match &self.setup.delegation {
             Some(delegation) => delegation.cancel_all(&self.id).await.text(),

@@ -85,6 +85,7 @@ impl Turn<'_> {
     /// whole request.
     fn fit(&mut self, tools: &[ToolDefinition]) -> usize {
         let fixed = self.context_tokens + TokenBudget::estimate_tools(tools) + NOTE_TOKENS;
+        self.setup.report_narrow_window(self.setup.token_budget.narrow_window(fixed));
         self.history_budget = self.setup.token_budget.history_tokens(fixed);
         if let Some(most) = self.history_budget {
             self.history.fit_tokens(most);

@@ -1,9 +1,12 @@
 //! What all turns of an agent share.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Once},
+};
 
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_llm::{ChatModel, ModelCapabilities, ToolDefinition};
+use rockbot_llm::{ChatModel, ModelCapabilities, TokenCounter, ToolDefinition};
 use rockbot_memory::WorkingMemory;
 use rockbot_tools::{
     Approver, EntryPoint, LayerOptions, Tool, ToolExecutor, ToolPins, ToolRegistration,
@@ -11,7 +14,11 @@ use rockbot_tools::{
 };
 use tracing::warn;
 
-use super::{pin_check::PinCheck, token_budget::TokenBudget};
+use super::{
+    narrow_window::NarrowWindow,
+    pin_check::PinCheck,
+    token_budget::{TokenBudget, estimate_tool},
+};
 use crate::{
     approvals::Approvals,
     behavior::ModelBehavior,
@@ -60,6 +67,7 @@ pub(crate) struct TurnSetup {
     pub(crate) conversations: Conversations,
     pub(super) log: Option<Arc<ConversationLog>>,
     pub(super) token_budget: TokenBudget,
+    narrow_window_reported: Once,
     pub(super) large_results: LargeResults,
     pub(crate) approvals: Option<Arc<Approvals>>,
     pub(super) pins: Option<Arc<ToolPins>>,
@@ -147,6 +155,7 @@ impl TurnSetup {
             conversations,
             log,
             token_budget,
+            narrow_window_reported: Once::new(),
             session_data,
             large_results: LargeResults { memory },
             approvals,
@@ -190,7 +199,7 @@ impl TurnSetup {
 
     /// Returns `true` if the messages of turns with this origin are marked until their answer was published.
     /// Those of a called agent are not: the turn that called it calls it again. Nor are those with results of
-    /// handed over work, whose own message stays marked.
+    /// delegated work, whose own message stays marked.
     pub(crate) fn is_marked(&self, origin: &TurnOrigin) -> bool {
         let is_repeated = origin.parent.is_some() || origin.fold_back().is_some();
         self.conversations.is_durable() && !is_repeated
@@ -223,6 +232,38 @@ impl TurnSetup {
             parameters: tool.parameters,
         };
         (tools.into_iter().map(definition).collect(), names)
+    }
+
+    /// Returns a description of the context window if the prompts and the tools that are registered now leave
+    /// little of it for the conversation. Rules, memories and tools of MCP servers are not counted.
+    pub(crate) fn narrow_window(&self) -> Option<NarrowWindow> {
+        let scope = self.scope(&TurnOrigin::new(EntryPoint::UserTurn));
+        let window = self.behavior.context_window;
+        let prompts = [
+            (ContextPart::Profile, Some(&self.definition.system_prompt)),
+            (ContextPart::Model, self.behavior.prompt.as_ref()),
+        ];
+        let prompts = prompts.into_iter().filter_map(|(part, prompt)| {
+            let most = self.limits.context.max_bytes(part, window) / 4;
+            Some(TokenCounter::estimate(prompt?).min(most))
+        });
+        let shared = self.shared.all();
+        let shared = shared.iter().filter(|tool| scope.permits(tool.registration()));
+        let tools = self.internal.iter().chain(shared).take(self.limits.request_tools);
+        let tools = tools.map(|tool| {
+            let tool = tool.registration();
+            estimate_tool(&tool.name, tool.model_description(), &tool.parameters)
+        });
+        self.token_budget.narrow_window(prompts.chain(tools).sum())
+    }
+
+    /// Logs a narrow context window once.
+    pub(crate) fn report_narrow_window(&self, narrow: Option<NarrowWindow>) {
+        let Some(narrow) = narrow else { return };
+        self.narrow_window_reported.call_once(|| {
+            let (agent, model) = (&self.definition.name, self.model_name());
+            warn!(%agent, model, reason = %narrow, "context window leaves little for the conversation");
+        });
     }
 
     /// Returns all tools that a turn of a user may use, ordered by name.

@@ -1,7 +1,9 @@
 //! Token budget of a model's context window.
 
 use rockbot_llm::{ChatMessage, TokenCounter, ToolDefinition};
+use serde_json::Value;
 
+use super::narrow_window::NarrowWindow;
 use crate::{behavior::ModelBehavior, history::message_text};
 
 /// Replaces a result that does not fit.
@@ -46,10 +48,14 @@ impl TokenBudget {
 
     /// Estimates the tokens of tool definitions. There may be too many to count exactly.
     pub(super) fn estimate_tools(tools: &[ToolDefinition]) -> usize {
-        let size = |tool: &ToolDefinition| {
-            tool.name.len() + tool.description.len() + tool.parameters.to_string().len()
-        };
-        tools.iter().map(|tool| size(tool).div_ceil(4) + 8).sum()
+        let size =
+            |tool: &ToolDefinition| estimate_tool(&tool.name, &tool.description, &tool.parameters);
+        tools.iter().map(size).sum()
+    }
+
+    /// Returns a description of the window if `fixed` tokens and the answer leave little for the conversation.
+    pub(super) fn narrow_window(&self, fixed: usize) -> Option<NarrowWindow> {
+        NarrowWindow::detect(self.window?, fixed, self.answer)
     }
 
     /// Returns the tokens available for the conversation beside `fixed` others and the answer, in the units
@@ -73,6 +79,11 @@ impl TokenBudget {
     pub(super) fn record_overflow(&self) {
         self.counter.learn_overflow();
     }
+}
+
+/// Estimates the tokens of a tool definition.
+pub(super) fn estimate_tool(name: &str, description: &str, parameters: &Value) -> usize {
+    (name.len() + description.len() + parameters.to_string().len()).div_ceil(4) + 8
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Agents that hand tasks to each other over one bus, each with a store and a model of its own.
+//! Agents that delegate tasks to each other over one bus, each with a store and a model of its own.
 
 use std::{
     collections::BTreeMap,
@@ -217,7 +217,7 @@ impl Peers {
         let directory = Arc::new(AgentDirectory::new(agent.name().clone(), None));
         let service =
             PeerService::start(&agent, self.bus.clone(), directory.clone(), &instance).await;
-        let service = service.unwrap().expect("it hands work over");
+        let service = service.unwrap().expect("it delegates work");
         let (model, stores) = (model.clone(), stores.clone());
         Peer { agent, model, service, directory, stores, _inbox: inbox }
     }

@@ -1,4 +1,4 @@
-//! Tasks that agents hand to each other over the bus.
+//! Tasks that agents delegate to each other over the bus.
 
 use std::{sync::Arc, time::Duration};
 
@@ -315,7 +315,7 @@ async fn cancel_of_an_unknown_task_is_answered() {
 async fn cancelled_task_reports_whether_it_ran() {
     let gate = Arc::new(Semaphore::new(0));
     let plan = move |_: &Asked| gated(&gate, "Done.");
-    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let options = DelegationOptions { max_tasks: 1, ..DelegationOptions::default() };
     let peers = Peers::start().await.with_options(options).with("worker", plan).await;
     let mut responses = peers.responses().await;
     let worker = peers.agent("worker");
@@ -340,7 +340,7 @@ async fn cancelled_task_reports_whether_it_ran() {
 
 #[tokio::test]
 async fn agents_that_wait_for_each_other_make_progress() {
-    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let options = DelegationOptions { max_tasks: 1, ..DelegationOptions::default() };
     let gate = Arc::new(Semaphore::new(0));
     let plan = |other: &'static str| {
         let gate = gate.clone();

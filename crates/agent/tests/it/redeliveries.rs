@@ -1,4 +1,4 @@
-//! Messages that are delivered several times, because their processes stop or cannot reach the store.
+//! Redeliveries of messages whose processes stop or cannot reach the store.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
     stored_harness::{CrashingLog, Fault, Storage},
 };
 
-/// Longer than a process tries to claim a conversation, and to record a step.
+/// Exceeds the time for which a process tries to claim a conversation or to record a step.
 const OUTAGE: Duration = Duration::from_secs(70);
 
 fn with_lease_outage(fleet: &Fleet) -> Sharing {
@@ -44,7 +44,7 @@ async fn redelivered_message_waits_for_the_store_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_message_is_answered_as_not_processed_if_its_conversation_cannot_be_claimed() {
+async fn new_message_is_overloaded_while_its_conversation_cannot_be_claimed() {
     let fleet = Fleet::new();
     let client = fleet.client().await.with_idle_timeout(2 * OUTAGE);
     let replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
@@ -58,7 +58,7 @@ async fn new_message_is_answered_as_not_processed_if_its_conversation_cannot_be_
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_that_was_sent_before_waits_for_the_store_without_an_answer() {
+async fn resent_message_waits_for_the_store_without_an_answer() {
     let fleet = Fleet::new();
     let mut replies = fleet.replies().await;
     let _replica = fleet.start_with(with_lease_outage(&fleet), 4, [say("Hello.")]).await;
@@ -71,7 +71,7 @@ async fn message_that_was_sent_before_waits_for_the_store_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_whose_record_is_unconfirmed_waits_for_the_store_without_an_answer() {
+async fn message_with_unconfirmed_record_waits_for_the_store() {
     let mut fleet = Fleet::new();
     let storage = Storage { stores: fleet.stores.clone(), ..Storage::new() };
     let fault = Fault::UnconfirmedOutage(Instant::now() + OUTAGE);
@@ -86,16 +86,16 @@ async fn message_whose_record_is_unconfirmed_waits_for_the_store_without_an_answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_of_often_stopped_processes_is_no_dead_letter() {
+async fn turn_survives_more_restarts_than_deliveries() {
     let fleet = Fleet::new();
     let client = fleet.client().await;
     let work = QueueSpec::work(&user_message(&tester()));
     let dead_letters = Subscription::on_receipt(work.dead_letters(), 4);
     let mut dead_letters = fleet.bus.consume(dead_letters).await.unwrap();
-    let mut answers = vec![call_wait()];
+    let mut model_turns = vec![call_wait()];
     let mut turn = None;
     for number in 0..MAX_DELIVERIES + 2 {
-        let replica = fleet.start(&format!("process-{number}"), 4, answers.drain(..)).await;
+        let replica = fleet.start(&format!("process-{number}"), 4, model_turns.drain(..)).await;
         if number == 0 {
             turn = Some(client.send(&tester(), &message("s", "go")).await.unwrap());
         }

@@ -103,7 +103,7 @@ async fn results_are_read_when_the_rest_of_the_budget_is_used_up() {
     }
 }
 
-/// The calls of a model that hands over whatever it can.
+/// The calls of a model that delegates whatever it can.
 fn every_mechanism() -> [(&'static str, Value); 4] {
     let step = json!({"id": "a", "mode": "Llm", "prompt": "Think."});
     let plans = json!({"definitions": [{"description": "A plan", "steps": [step]}]});

@@ -94,7 +94,7 @@ async fn results_of_two_responses_are_read_in_two_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_sub_agent_is_cancelled_at_once() {
-    let options = DelegationOptions { most_tasks: 1, ..DelegationOptions::default() };
+    let options = DelegationOptions { max_tasks: 1, ..DelegationOptions::default() };
     let (fleet, gate) = (Fleet { options, ..Fleet::new() }, Arc::new(Semaphore::new(0)));
     let model = FunctionModel::gated(2, &gate);
     let _served = fleet.serve(fleet.agent(&model, &[])).await;

@@ -1,4 +1,4 @@
-//! Turns whose store is unavailable for longer than a step waits, among processes that share it.
+//! Suspended turns: the store that the processes share is unavailable for longer than a step waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     stored_harness::{CrashingLog, Fault, Storage},
 };
 
-/// Longer than a step waits for the store, which is 60 s.
+/// Exceeds the 60 s for which a step waits for the store.
 const OUTAGE: Duration = Duration::from_secs(100);
 
 /// Returns a fleet whose log fails appends from the third entry on, until `end`.
@@ -79,7 +79,7 @@ async fn suspended_turn_has_one_final_reply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_that_joined_a_suspended_turn_is_answered_once() {
+async fn message_queued_in_suspended_turn_is_answered_once() {
     let end = Instant::now() + OUTAGE;
     let fleet = fleet_with_outage(end);
     let mut replies = fleet.replies().await;

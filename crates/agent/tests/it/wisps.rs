@@ -1,4 +1,4 @@
-//! Plans of tool calls that a model writes: steps, templates, failures, and questions to the model.
+//! Plans of tool calls that a model writes: steps, templates, failures, and model requests of steps.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 const WISPS: &str = "spawn_wisps";
-/// Start of the message of a step that asks the model.
+/// Start of the message in the model request of a step.
 const STEP: &str = "You do one step of a plan";
 
 fn fixture() -> AgentFixture {
@@ -42,7 +42,7 @@ fn plan(steps: Vec<Value>) -> Value {
     json!({"description": "A plan", "steps": steps})
 }
 
-/// Returns a model that runs these plans, and plays `steps` for questions of steps.
+/// Returns a model that runs these plans, and plays `steps` for the model requests of steps.
 fn model(plans: &Value, steps: Vec<ScriptedTurn>) -> Arc<RecordingModel> {
     let mut script = vec![
         ScriptedTurn {
@@ -53,13 +53,13 @@ fn model(plans: &Value, steps: Vec<ScriptedTurn>) -> Arc<RecordingModel> {
     ];
     let mut steps = steps.into_iter();
     let first = steps.next().map(|turn| ScriptedTurn { when: Some(STEP.to_owned()), ..turn });
-    // Questions may contain the text of the user.
-    let asked: Vec<_> = first.into_iter().chain(steps).collect();
-    script.splice(0..0, asked);
+    // These come first: the request of a step may contain the user's text, and match "go".
+    let step_turns: Vec<_> = first.into_iter().chain(steps).collect();
+    script.splice(0..0, step_turns);
     RecordingModel::script(script)
 }
 
-/// Returns the result of the plans. Requests of steps have no results of plans.
+/// Returns the last tool result that reports on plans.
 fn result(model: &RecordingModel) -> String {
     let requests = model.requests.lock().unwrap();
     let messages = requests.iter().flat_map(|request| &request.messages);
@@ -99,7 +99,7 @@ async fn ten_plans_run_at_once_and_eleven_are_refused() {
 }
 
 #[tokio::test]
-async fn value_of_a_template_stays_text() {
+async fn template_value_stays_text() {
     let hostile = r#""}},{{steps.a.result}},{"n": 1}"#;
     let echo = ProbeTool::new("echo", Behavior::Echo);
     let steps = vec![
@@ -154,15 +154,15 @@ async fn failed_step_ends_or_skips() {
 }
 
 #[tokio::test]
-async fn question_to_the_model_has_the_listed_tools_only() {
+async fn model_step_has_only_the_listed_tools() {
     let tools = [ProbeTool::new("echo", Behavior::Echo), ProbeTool::new("other", Behavior::Echo)];
     let steps = vec![
         direct("a", "echo", json!({"n": 1})),
         json!({"id": "b", "mode": "Llm", "prompt": "Repeat {{steps.a.result}}"}),
     ];
     let plans = json!([{"description": "Asks", "tools": ["echo", WISPS], "steps": steps}]);
-    let asked = ScriptedTurn::default().call("echo", json!({"n": 2})).call("other", json!({}));
-    let model = model(&plans, vec![asked, ScriptedTurn::text("It says 1.")]);
+    let calls = ScriptedTurn::default().call("echo", json!({"n": 2})).call("other", json!({}));
+    let model = model(&plans, vec![calls, ScriptedTurn::text("It says 1.")]);
     let fixture = tools.iter().fold(fixture(), AgentFixture::with);
     let answer = send(&fixture.agent(&model), "go").await;
     let text = result(&model);
@@ -180,7 +180,7 @@ async fn question_to_the_model_has_the_listed_tools_only() {
 }
 
 #[tokio::test]
-async fn failed_question_is_a_failure_of_judgment() {
+async fn failed_model_step_is_a_judgment_error() {
     let plans = json!([plan(vec![json!({"id": "a", "mode": "Llm", "prompt": "Think."})])]);
     let model = model(&plans, vec![ScriptedTurn::failing(ScriptedFailure::Rejected)]);
     send(&fixture().agent(&model), "go").await;
@@ -205,7 +205,7 @@ async fn cancel_ends_running_plans() {
 }
 
 #[tokio::test]
-async fn continued_plans_make_the_same_calls_and_are_deleted_with_the_conversation() {
+async fn continued_plan_repeats_its_calls_and_is_deleted_with_conversation() {
     let (storage, gate) = (Storage::new(), Arc::new(Semaphore::new(0)));
     let stalled = ProbeTool::new("work", Behavior::Gated(gate));
     let working = ProbeTool::new("work", Behavior::Echo);
@@ -216,7 +216,7 @@ async fn continued_plans_make_the_same_calls_and_are_deleted_with_the_conversati
     let plans = json!([plan(steps)]);
     let script = || model(&plans, vec![ScriptedTurn::text("A thought.")]);
     let (first, second) = (script(), script());
-    // Message and response with the plans, and message and answer of the question.
+    // Message and response with the plans, and message and answer of the model step.
     let log = CrashingLog::new(&storage, 4);
     let conversations = Some(storage.conversations_on(log));
     let agent = AgentFixture { conversations, ..fixture() }.with(&stalled).agent(&first);
@@ -231,8 +231,8 @@ async fn continued_plans_make_the_same_calls_and_are_deleted_with_the_conversati
     let (_, answer) = resume(&agent, &EventLog::default()).await.unwrap();
     assert_eq!(answer.text, "Done.");
     assert_eq!(stalled.ids(), working.ids(), "the call is made again under its id");
-    let asked = second.requests.lock().unwrap().len();
-    assert_eq!(asked, 1, "the answer of the question is recorded");
+    let requests = second.requests.lock().unwrap().len();
+    assert_eq!(requests, 1, "the answer of the model step is recorded");
     assert!(result(&second).contains("1 succeeded"), "{}", result(&second));
     assert!(agent.delete_conversation(&session()).await.unwrap());
     let prefix = rockbot_store::Prefix::new(["conversation"]).unwrap();

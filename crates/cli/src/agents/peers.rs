@@ -12,6 +12,7 @@ use rockbot_contracts::{
     json::Limits,
     topology::{
         agent_response_at, agent_task, agent_task_cancel, discovery_announce, discovery_refresh,
+        user_message,
     },
 };
 use rockbot_service::{Interrupts, exit};
@@ -80,12 +81,17 @@ pub(super) async fn discover(bus: &Arc<dyn Bus>) -> Result<Vec<AgentCard>, Failu
 /// Prints what an agent announces.
 pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> Outcome {
     let fleet = connect(settings).await?;
-    let cards = discover(&fleet.bus).await;
+    let card = discover(&fleet.bus).await.map(|cards| {
+        let mut cards = cards.into_iter();
+        cards.find(|card| card.agent_name == *agent)
+    });
+    let unannounced = match &card {
+        Ok(None) => Some(why_unannounced(agent, fleet.consumers(&user_message(agent)).await)),
+        _ => None,
+    };
     fleet.close().await;
-    let Some(card) = cards?.into_iter().find(|card| card.agent_name == *agent) else {
-        note!(
-            "agent {agent} announces nothing; it does not run, or its definition lacks [a2a] expose = true"
-        );
+    let Some(card) = card? else {
+        note!("{}", unannounced.unwrap_or_default());
         return Ok(exit::ANSWERED_WITH_ERROR);
     };
     if json {
@@ -110,6 +116,23 @@ pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> 
     });
     outln!("{}", render::table(&["skill", "description", "tags", "examples"], rows))?;
     Ok(exit::OK)
+}
+
+/// Explains why an agent announces nothing, from the number of processes that receive its messages.
+fn why_unannounced(agent: &AgentName, consumers: Result<Option<u32>, Failure>) -> String {
+    match consumers {
+        Ok(Some(0)) => format!(
+            "agent {agent} does not run: no process receives its messages; `rockbot agents` lists the agents"
+        ),
+        Ok(Some(_)) => format!(
+            "agent {agent} runs, and does not announce itself to other agents: its definition lacks [a2a] \
+             expose = true; `rockbot tools list --agent {agent}` lists its tools"
+        ),
+        Ok(None) | Err(_) => format!(
+            "agent {agent} announces nothing: it does not run, or its definition lacks [a2a] expose = true; \
+             this user may not inspect its queue"
+        ),
+    }
 }
 
 /// Hands a task to an agent, and prints its result.

@@ -62,6 +62,21 @@ pub(super) fn ask(expires: Instant, is_closed: &dyn Fn() -> bool) -> Typed {
     }
 }
 
+/// Prompts until the user typed yes or no. Returns `false` also for an interrupt, for the end of the input and
+/// after `expires`. `long` and `short` are the question. Blocks the thread.
+pub(super) fn confirm(long: &str, short: &str, expires: Instant) -> bool {
+    let Ok(_raw) = RawMode::enter() else { return false };
+    let prompt = |left, typed: &str, columns| line_prompt(long, short, left, typed, columns);
+    loop {
+        let Line::Text(line) = read_line(expires, &|| false, &prompt) else { return false };
+        match line.trim().to_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "n" | "no" => return false,
+            _ => {}
+        }
+    }
+}
+
 /// Reads a line after the prompt that `prompt` formats from the time that is left, what was typed, and the
 /// width of the terminal. The terminal sends single keys: see [`RawMode`].
 pub(super) fn read_line(

@@ -18,7 +18,7 @@ pub(crate) enum Agents {
     #[command(after_help = "Examples:
   rockbot --bus amqp://… agents show researcher
 
-Exit codes: 0 shown, 1 the agent announces nothing")]
+Exit codes: 0 shown, 1 the agent announces nothing: it does not run, or runs and is not exposed")]
     Show {
         /// Name of the agent
         #[arg(value_name = "AGENT", value_parser = agent_name)]

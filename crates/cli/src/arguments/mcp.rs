@@ -129,8 +129,8 @@ pub(crate) enum Mcp {
     #[command(after_help = "Examples:
   rockbot mcp check mcp.json
 
-Exit codes: 0 all servers connected, 1 a server failed or an entry is invalid, 64 the file cannot be
-used")]
+Exit codes: 0 all servers connected, 1 a server failed, 64 the file cannot be used, or an entry or a
+setting of it is invalid")]
     Check {
         /// Server file, such as mcp.json
         #[arg(value_hint = ValueHint::FilePath)]

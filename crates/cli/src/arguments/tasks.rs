@@ -7,7 +7,7 @@ use super::sessions::AgentOption;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tasks {
-    /// List the work that your conversations handed over: sub-agents, and tasks at other agents
+    /// List the work that your conversations delegated: sub-agents, and tasks at other agents
     #[command(after_help = "Examples:
   rockbot --bus amqp://… tasks list
   rockbot --bus amqp://… tasks list --agent researcher --json")]

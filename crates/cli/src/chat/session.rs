@@ -19,6 +19,7 @@ use super::{
     input::{self, Input, InputReader},
 };
 use crate::{
+    approval,
     contexts::SelectedContext,
     conversation::Conversation,
     failure::{Failure, Outcome},
@@ -175,7 +176,7 @@ impl<'a> Session<'a> {
                 Err(problem) => self.report(Failure::usage(problem)),
             },
             Some(Ok(SlashCommand::Prompt)) => match self.prompts.read(line).await {
-                prompts::Input::Message(text) => self.send_new(&text, interrupts).await,
+                prompts::Input::Message(text) => self.send_prompt(&text, interrupts).await,
                 prompts::Input::Notice(text) => {
                     note!("{text}");
                     Ok(Next::Continue)
@@ -201,6 +202,21 @@ impl<'a> Session<'a> {
             None if line.is_empty() => Ok(Next::Continue),
             None => self.send_new(line, interrupts).await,
         }
+    }
+
+    /// Shows the text of a server's prompt, and sends it if the user at the terminal confirms it. Piped input has
+    /// no one to ask: the line that names the prompt is sent on.
+    async fn send_prompt(
+        &mut self,
+        text: &str,
+        interrupts: &mut Interrupts,
+    ) -> Result<Next, Failure> {
+        note!("{}", prompts::shown(text));
+        if std::io::stdin().is_terminal() && !approval::confirm_message().await {
+            note!("  not sent");
+            return Ok(Next::Continue);
+        }
+        self.send_new(text, interrupts).await
     }
 
     /// Sends a message with the images that were added for it.

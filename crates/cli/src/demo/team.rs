@@ -30,7 +30,7 @@ use crate::{
 };
 
 const SCRIPT: &str = include_str!("../../../../examples/demo-team.toml");
-const FIRST: &str = "Review this folder, in parts that you hand over.";
+const FIRST: &str = "Review this folder, in parts that you delegate.";
 const SECOND: &str = "Meanwhile, check the notes with two plans.";
 /// The part whose process is killed.
 const HELD_TASK: &str = "Read the open work";

@@ -20,9 +20,12 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     let read = ServersFile::read(file, |name| std::env::var(name).ok());
     let servers =
         read.map_err(|problem| Failure::usage(format!("{}: {problem}", render::path(file))))?;
-    let (mut problems, warnings) = (servers.errors.clone(), servers.warnings.clone());
+    let warnings = servers.warnings.clone();
     let queues = settings.handler.queues();
-    problems.extend(servers.queue_problems(|name| queues.contains_key(name)));
+    let queue_problems = servers.queue_problems(|name| queues.contains_key(name));
+    let problems = servers.errors.iter().chain(&queue_problems);
+    let problems: Vec<_> =
+        problems.map(|problem| format!("{}: {problem}", file.display())).collect();
     let mut interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let bridge = Bridge::new(BridgeOptions { queues, ..settings.mcp.options() });
     if !json {
@@ -36,8 +39,13 @@ pub(super) async fn run(settings: &Settings, file: &Path, json: bool) -> Outcome
     let servers = bridge.servers();
     bridge.stop().await;
     print_report(&servers, &problems, &warnings, json)?;
-    let passed = problems.is_empty() && servers.iter().all(|server| server.ready);
-    Ok(if passed { exit::OK } else { exit::ANSWERED_WITH_ERROR })
+    Ok(if !problems.is_empty() {
+        exit::USAGE
+    } else if servers.iter().all(|server| server.ready) {
+        exit::OK
+    } else {
+        exit::ANSWERED_WITH_ERROR
+    })
 }
 
 fn print_report(

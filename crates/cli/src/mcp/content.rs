@@ -28,7 +28,7 @@ pub(super) async fn list_resources(
     json: bool,
 ) -> Outcome {
     let mut resources: Vec<McpResource> = Vec::new();
-    let mut after = None;
+    let (mut after, mut left_out) = (None, 0_u32);
     for _ in 0..MAX_PAGES {
         let request = McpListResourcesRequest { server_name: server.clone(), templates, after };
         let page = servers
@@ -37,6 +37,7 @@ pub(super) async fn list_resources(
             .await
             .map_err(|error| rejected_by(servers, &error))?;
         resources.extend(page.resources);
+        left_out = left_out.saturating_add(page.left_out);
         after = page.next;
         if after.is_none() {
             break;
@@ -57,6 +58,10 @@ pub(super) async fn list_resources(
         ]
     });
     outln!("{}", render::table(&["uri", "name", "type", "size", "description"], rows))?;
+    if left_out > 0 {
+        let entries = if left_out == 1 { "1 entry is" } else { &format!("{left_out} entries are") };
+        note!("{entries} left out: unusable, or beyond the limit of a page");
+    }
     if after.is_some() {
         note!("the server has more; these are the first {}", resources.len());
     }
@@ -133,6 +138,9 @@ pub(super) async fn prompt(
         }
         let rows = server.prompts.iter().map(prompts::row);
         outln!("{}", render::table(&["prompt", "arguments", "description"], rows))?;
+        if let Some(left_out) = prompts::left_out(server) {
+            note!("{left_out}");
+        }
         return Ok(exit::OK);
     };
     let request = prompts::request(server, &prompt, arguments).map_err(Failure::usage)?;

@@ -50,10 +50,11 @@ async fn log_in(bridge: &Bridge, server: &str, scopes: &[String], json: bool) ->
     bridge.wait_until_settled(CONNECT_TIMEOUT).await;
     let Some(login) = bridge.log_in(server, scopes).await.map_err(Failure::unavailable)? else {
         let status = bridge.servers().into_iter().next();
-        if let Some(why) = status.filter(|status| !status.ready).and_then(|status| status.reason) {
+        if let Some(reason) = status.filter(|status| !status.ready).and_then(|status| status.reason)
+        {
             return Err(Failure::unavailable(format!(
                 "the server did not request a login: {}",
-                render::clean(&why)
+                render::clean(&reason)
             )));
         }
         report(json, "not needed", "the server is connected and requires no login")?;

@@ -8,12 +8,15 @@ use std::{
 };
 
 use rockbot_mcp_bridge::ServersFile;
+use rockbot_service::watch::{FileError, read_bounded};
 use serde_json::{Map, Value, json};
 
 use crate::{failure::Failure, render, settings::Settings};
 
 /// The servers file of a user who configured none.
 const DEFAULT_FILE: &str = "mcp.json";
+/// The largest servers file, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const SERVERS: &str = "mcpServers";
 /// Keys with servers in other forms of the file.
 const OTHER_KEYS: [&str; 5] = ["Mcp", "mcp", "servers", "context_servers", "mcp_servers"];
@@ -35,9 +38,11 @@ pub(super) fn lock(path: &Path) -> io::Result<fs::File> {
 /// Reads the servers file that is added to; it may be absent.
 pub(super) fn read_target(path: &Path) -> Result<Map<String, Value>, Failure> {
     let shown = render::path(path);
-    let text = match fs::read(path) {
+    let text = match read_bounded(path, MAX_FILE_BYTES) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Map::new()),
+        Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Map::new());
+        }
         Err(error) => return Err(Failure::usage(format!("{shown}: {error}"))),
     };
     match serde_json::from_slice(&text) {

@@ -1,4 +1,5 @@
-//! Access to the conversations of an agent: in the store of the embedded agent, or over the bus of a fleet.
+//! Access to the conversations and the schedule of an agent, in the store of the embedded agent or over the
+//! bus of a fleet.
 
 use std::io;
 
@@ -21,21 +22,21 @@ use crate::{
 /// Number of conversations in one page.
 const PAGE: u32 = 100;
 
-/// The conversations of one agent.
-pub(crate) struct Conversations {
+/// Client for the conversations and the schedule of one agent.
+pub(crate) struct ConversationAccess {
     client: AgentClient,
     agent: AgentName,
     backend: Backend,
 }
 
 enum Backend {
-    /// The store of the embedded agent, without the agent.
+    /// The store of the embedded agent, which is not running.
     Store(StoredConversations),
     /// A running fleet.
     Fleet(Fleet),
 }
 
-impl Conversations {
+impl ConversationAccess {
     /// Opens the store of the embedded agent, or connects to a running fleet.
     pub(crate) async fn open(settings: &Settings, purpose: Purpose) -> Result<Self, Failure> {
         let agent = AgentName::new(settings.agent.name.as_str()).or_exit(exit::USAGE)?;
@@ -85,7 +86,7 @@ impl Conversations {
         conversation_summary::request(&self.client, &self.agent, Some(session.clone())).await
     }
 
-    /// Reads a conversation.
+    /// Calls `read` for each item of a conversation.
     pub(crate) async fn for_each_item(
         &self,
         session: &SessionId,
@@ -94,7 +95,7 @@ impl Conversations {
         conversation_history::for_each_item(&self.client, &self.agent, session, read).await
     }
 
-    /// Reads a conversation as lines of JSON.
+    /// Calls `read` for each JSON line of a conversation.
     pub(crate) async fn for_each_line(
         &self,
         session: &SessionId,
@@ -103,7 +104,7 @@ impl Conversations {
         conversation_history::for_each_line(&self.client, &self.agent, session, read).await
     }
 
-    /// Returns the conversations after `after`, and where the next page starts, if there is one.
+    /// Returns the conversations after `after`, and the `after` of the next page, if there is one.
     pub(crate) async fn page(
         &self,
         after: Option<SessionId>,

@@ -7,7 +7,7 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 use serde_json::json;
 
-use super::access::Conversations;
+use super::access::ConversationAccess;
 use crate::{
     failure::{Failure, Outcome},
     print::outln,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Records a rating of the answer to `message`, or of the last answer.
 pub(super) async fn record(
-    conversations: &Conversations,
+    conversations: &ConversationAccess,
     session: SessionId,
     message: Option<MessageId>,
     rating: FeedbackRating,
@@ -40,7 +40,7 @@ pub(super) async fn record(
 
 /// Returns the last message that has an answer.
 async fn last_answered(
-    conversations: &Conversations,
+    conversations: &ConversationAccess,
     session: &SessionId,
 ) -> Result<MessageId, Failure> {
     let (mut asked, mut answered) = (None, None);

@@ -10,14 +10,14 @@ use rockbot_contracts::{
 use rockbot_service::exit;
 use serde_json::json;
 
-use super::access::Conversations;
+use super::access::ConversationAccess;
 use crate::{failure::Outcome, print::outln, render};
 
 /// Longest shown line of arguments or of a result, in characters.
 const MAX_LINE_CHARS: usize = 200;
 
 /// Prints a conversation for people.
-pub(super) async fn show(conversations: &Conversations, session: &SessionId) -> Outcome {
+pub(super) async fn show(conversations: &ConversationAccess, session: &SessionId) -> Outcome {
     let summary = conversations.summary(session).await?;
     outln!("{}", render::dim(&render::clean(summary.title.trim())))?;
     let mut printer = Printer::default();
@@ -26,7 +26,7 @@ pub(super) async fn show(conversations: &Conversations, session: &SessionId) -> 
 }
 
 /// Prints the summary of a conversation and each of its items as one line of JSON.
-pub(super) async fn export(conversations: &Conversations, session: &SessionId) -> Outcome {
+pub(super) async fn export(conversations: &ConversationAccess, session: &SessionId) -> Outcome {
     conversations.for_each_line(session, |line| outln!("{line}")).await?;
     Ok(exit::OK)
 }

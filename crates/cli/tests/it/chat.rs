@@ -90,6 +90,24 @@ fn answer_contains_tool_results() {
 }
 
 #[test]
+fn small_context_window_is_reported_at_the_start() {
+    let (sandbox, script) = scripted(SCRIPT);
+    let warning = "the context window is small: of 4096 tokens";
+    sandbox.write("small.toml", "[models.\"\"]\ncontext_window = 4096\n");
+    let chat = |config: &str| {
+        let mut command = sandbox.command(&["--config", config, "chat", "read my notes"]);
+        command.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", &script);
+        CommandOutput::new(command.timeout(crate::sandbox::TIMEOUT).output().expect("it runs"))
+    };
+    let small = chat("small.toml");
+    assert_contains(&small.err, &[warning, "set context_window of [models]"]);
+    sandbox.write("large.toml", "[models.\"\"]\ncontext_window = 64000\n");
+    let large = chat("large.toml");
+    large.assert_code(0, &["chat"]);
+    assert!(!large.err.contains("context window"), "{}", large.err);
+}
+
+#[test]
 fn chat_waits_for_mcp_servers() {
     let script = r#"
 [[turn]]

@@ -75,6 +75,36 @@ fn embedded_fleet_settings_are_validated() {
 }
 
 #[test]
+fn invalid_entries_of_servers_file_are_reported() {
+    let sandbox = Sandbox::new();
+    let file = r#"{"queues": {"slow": {"concurrency": 0}}, "toolTimeout": -1, "mcpServers": {
+        "good": {"command": "true"},
+        "odd": {"command": "true", "exposure": "sometimes"},
+        "queued": {"command": "true", "queue": "absent"}}}"#;
+    sandbox.write("mcp.json", file);
+    let parts = [
+        r#"mcp.json: server "odd": exposure must be one of"#,
+        "mcp.json: toolTimeout: ",
+        r#"mcp.json: queue "slow": "#,
+        r#"mcp.json: server "queued": queue "absent" is unknown"#,
+    ];
+    let bus: [&[&str]; 2] = [&[], &["--bus", "amqp://127.0.0.1:1/%2f"]];
+    for bus in bus {
+        let arguments = [bus, &["--mcp", "mcp.json", "--check-config"]].concat();
+        let output = sandbox.check(&arguments, 64);
+        assert_contains(&output.err, &parts);
+        assert_eq!(output.err.matches("\n  - ").count(), parts.len(), "{}", output.err);
+    }
+    let output = sandbox.check(&["mcp", "check", "mcp.json"], 64);
+    assert_contains(&output.out, &parts);
+    let output = sandbox.check(&["--mcp", "none.json", "--check-config"], 64);
+    assert_contains(&output.err, &["mcp.config: none.json: cannot read it"]);
+    let valid = r#"{"toolTimeout": 0, "mcpServers": {"good": {"command": "true"}}}"#;
+    sandbox.write("mcp.json", valid);
+    sandbox.check(&["--mcp", "mcp.json", "--check-config"], 0);
+}
+
+#[test]
 fn malformed_file_is_named() {
     let sandbox = Sandbox::new();
     sandbox.write("broken.toml", "[bus\n");

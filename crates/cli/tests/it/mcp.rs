@@ -1,12 +1,17 @@
 //! `rockbot mcp` and `/prompt` with servers of one process.
 
+use std::process::Command;
+
 use rockbot_testkit::{
     broker::free_port,
     mcp_servers::{HttpPeer, RunningHttpPeer},
 };
 use serde_json::{Value, json};
 
-use crate::sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains};
+use crate::{
+    pseudo_terminal::Terminal,
+    sandbox::{CommandOutput, Sandbox, TIMEOUT, assert_contains},
+};
 
 /// A model that repeats its first message.
 const SCRIPT: &str = "[[turn]]\nwhen = \"Write about Emma\"\ntext = \"A review of Emma.\"\n";
@@ -87,6 +92,27 @@ fn server_on_this_machine_needs_no_permission() {
 }
 
 #[test]
+fn pipe_or_device_is_no_servers_file() {
+    let sandbox = Sandbox::new();
+    let pipe = sandbox.root().join("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    for file in ["pipe.json", "/dev/zero"] {
+        for arguments in [
+            &["mcp", "check", file][..],
+            &["--mcp", file, "mcp", "list"],
+            &["--mcp", file, "--check-config"],
+            &["mcp", "add", "one", "--into", file, "--yes", "--", "true"],
+            &["mcp", "import", file, "--into", "new.json"],
+        ] {
+            let output = sandbox.run(arguments);
+            assert_ne!(output.code, Some(0), "{arguments:?}: {output:?}");
+            let shown = format!("{}{}", output.out, output.err);
+            assert!(shown.contains("it is not a regular file"), "{arguments:?}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn refused_server_is_reported_in_words() {
     let sandbox = Sandbox::new();
     let port = free_port().expect("a free port");
@@ -116,6 +142,21 @@ fn resources_and_prompts_are_shown() {
 }
 
 #[test]
+fn entries_that_are_left_out_are_counted() {
+    let sandbox = Sandbox::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/library.py");
+    let servers =
+        json!({"mcpServers": {"Library": {"command": "python3", "args": [script, "odd"]}}});
+    sandbox.write("mcp.json", &servers.to_string());
+    let prompts = check(&sandbox, &["mcp", "prompt", "library"]);
+    assert_contains(&prompts.out, &["review", "prompt0"]);
+    assert_contains(&prompts.err, &["of Library, 16 prompts are left out"]);
+    let resources = check(&sandbox, &["mcp", "resources", "library"]);
+    assert_contains(&resources.out, &["books://0", "books://2"]);
+    assert_contains(&resources.err, &["1 entry is left out"]);
+}
+
+#[test]
 fn prompt_is_sent_as_a_message() {
     let sandbox = library();
     let script = sandbox.write("script.toml", SCRIPT).display().to_string();
@@ -126,5 +167,32 @@ fn prompt_is_sent_as_a_message() {
     let output = CommandOutput::new(output);
     output.assert_code(0, &["chat"]);
     assert_contains(&output.err, &["Reviews a book.", "/prompt SERVER PROMPT", "NAME=VALUE"]);
+    assert_contains(&output.err, &["the server wrote this message", "  │ Write about Emma."]);
     assert_contains(&output.out, &["A review of Emma."]);
+}
+
+#[test]
+fn prompt_is_sent_only_when_confirmed_at_the_terminal() {
+    let sandbox = library();
+    let script = sandbox.write("script.toml", SCRIPT).display().to_string();
+    let mut command = sandbox.std_command(&["--mcp", "mcp.json", "chat"]);
+    command
+        .env("ROCKBOT_LLM__PROVIDER", "scripted")
+        .env("ROCKBOT_LLM__SCRIPT", script)
+        .env("HOME", sandbox.temporary());
+    let mut terminal = Terminal::start(command);
+    for (typed, expected) in [("n", "not sent"), ("what?\ry", "A review of Emma.")] {
+        terminal.wait_for("you ");
+        // Hidden characters of an argument, which the server repeats, are not sent.
+        terminal.type_text("/prompt library review title=Em\u{200b}ma\r");
+        terminal.wait_for("│ Write about Emma.");
+        terminal.wait_for("send it?");
+        terminal.type_text(&format!("{typed}\r"));
+        terminal.wait_for(expected);
+    }
+    terminal.wait_for("you ");
+    terminal.type_text("\u{4}");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(shown.matches("A review of Emma.").count(), 1, "{shown}");
 }

@@ -128,8 +128,8 @@ impl InputField {
     /// Maximum size of a text value in bytes.
     pub const MAX_VALUE_BYTES: usize = 4096;
 
-    /// Returns whether its name or title says that the value is a secret: a password, a key, a token, the
-    /// number of a card.
+    /// Returns whether its name, title or format says that the value is a secret: a password, a key, a token, the
+    /// number of a card. Names and titles are recognized in English.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         let is_secret = |text: &str| {
@@ -138,7 +138,11 @@ impl InputField {
             SECRET_NAMES.contains(&text.as_str())
                 || SECRET_WORDS.iter().any(|word| text.contains(word))
         };
-        is_secret(&self.name) || is_secret(&self.title)
+        let has_secret_format = match &self.kind {
+            InputKind::Text { format: Some(format), .. } => format.eq_ignore_ascii_case("password"),
+            _ => false,
+        };
+        has_secret_format || is_secret(&self.name) || is_secret(&self.title)
     }
 
     /// Returns the size of its texts in bytes.

@@ -38,6 +38,9 @@ pub struct McpResourcePage {
     /// Resources or templates, at most [`McpResource::MAX_LISTED`].
     #[serde(default, deserialize_with = "null_is_default")]
     pub resources: Vec<McpResource>,
+    /// Number of entries of the server's page that are left out: unusable ones, and those beyond the limit.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "super::is_zero")]
+    pub left_out: u32,
     /// Value of `after` for the next page; absent in the last one. Untrusted text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

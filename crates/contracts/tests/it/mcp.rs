@@ -32,6 +32,7 @@ fn server() -> McpServerSummary {
         has_instructions: false,
         has_resources: false,
         prompts: Vec::new(),
+        prompts_left_out: 0,
         exposure: None,
         fingerprint: "00c0ffee00c0ffee".to_owned(),
     }
@@ -181,6 +182,7 @@ fn resource_messages_match_golden_json() {
                 mime_type: Some("text/markdown".to_owned()),
                 size: Some(2048),
             }],
+            left_out: 0,
             next: Some("page-3".to_owned()),
         },
     );

@@ -48,6 +48,11 @@ impl Caller {
         self.ids.id("record", [task.as_bytes()])
     }
 
+    /// Returns the name of the list of its tasks.
+    pub(super) fn list(&self) -> String {
+        self.ids.id("list", [])
+    }
+
     /// Returns the digest of a message's content.
     pub(super) fn digest<'a>(&self, values: impl IntoIterator<Item = &'a [u8]>) -> String {
         self.ids.id("content", values)

@@ -61,15 +61,14 @@ fn card(agent: &AgentName, description: Option<&str>, origin: &str) -> Value {
     let description = description.map_or_else(|| format!("The agent {agent}."), str::to_owned);
     let mut input_types = vec![OUTPUT_TYPE, "application/json"];
     input_types.extend(MEDIA_TYPES);
+    let url = format!("{origin}/agents/{agent}");
+    let interface =
+        |binding: &str| json!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
     json!({
         "name": agent,
         "description": description,
         "version": env!("CARGO_PKG_VERSION"),
-        "supportedInterfaces": [{
-            "url": format!("{origin}/agents/{agent}"),
-            "protocolBinding": "JSONRPC",
-            "protocolVersion": "1.0",
-        }],
+        "supportedInterfaces": [interface("JSONRPC"), interface("HTTP+JSON")],
         "capabilities": {
             "streaming": true,
             "pushNotifications": false,

@@ -1,19 +1,24 @@
-//! The A2A protocol 1.0 over JSON-RPC: the agents of the fleet for agents outside of it.
+//! The A2A protocol 1.0 over JSON-RPC and HTTP+JSON: the agents of the fleet for agents outside of it.
 //!
 //! A task is one turn of an agent, and a context is a conversation. The turn runs where the agent runs: a client
 //! that disconnects does not end it, and any gateway with the same store finds it again.
 
+mod body;
 mod caller;
 mod card;
+mod envelope;
 mod error;
 mod followed_task;
+mod list;
 mod message;
 mod operations;
 mod records;
+mod rest;
 mod rpc;
 mod rpc_id;
 mod state;
 mod stream;
+mod task_index;
 mod tasks;
 mod view;
 
@@ -27,7 +32,7 @@ use axum::{
     response::Response,
 };
 
-use self::{records::Records, tasks::Tasks};
+use self::{caller::Caller, records::Records, tasks::Tasks};
 use crate::{
     face::{Access, Route, RouteLimits},
     guard::{Guard, Refusal},
@@ -40,6 +45,8 @@ use crate::{
 const BODY_BYTES: usize = 2 * 1024 * 1024;
 /// Time limit for a response that waits for the end of a task. A turn that is silent ends it earlier.
 const TASK_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// Time limit for the head of a response that does not wait for the end of a task.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of open responses of one identity that wait for a task or stream it.
 const MAX_OPEN: usize = 256;
 
@@ -50,6 +57,13 @@ struct A2a {
     records: Records,
     tasks: Tasks,
     open: OpenCounts,
+    /// Open lists of tasks.
+    lists: OpenCounts,
+}
+
+/// Returns the limits of requests with a message.
+fn message_limits() -> RouteLimits {
+    RouteLimits { body_bytes: BODY_BYTES, response: TASK_TIMEOUT, ..RouteLimits::default() }
 }
 
 /// Returns the routes of the face.
@@ -61,10 +75,10 @@ pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
         tasks: Tasks::new(parts.client.clone(), records.clone()),
         records,
         open: OpenCounts::default(),
+        lists: OpenCounts::default(),
     });
     let talk = Access::Right(Right::Talk);
-    let limits =
-        RouteLimits { body_bytes: BODY_BYTES, response: TASK_TIMEOUT, ..RouteLimits::default() };
+    let rest = rest::routes(&a2a);
     let state = a2a.clone();
     let show = async move |Extension(identity): Extension<Identity>,
                            Path(name): Path<String>,
@@ -84,13 +98,15 @@ pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
         let Some(agent) = a2a.parts.agent_for(&identity, &name).cloned() else {
             return unknown_agent();
         };
-        let version = rpc::version(&headers, query.as_deref());
-        rpc::serve(&a2a, identity, agent, version.as_deref(), &body).await
+        let version = body::check_version(&headers, query.as_deref());
+        rpc::serve(&a2a, &Caller::new(identity, agent), version, &body).await
     };
-    vec![
+    let mut routes = vec![
         Route::get("/agents/{agent}/.well-known/agent-card.json", talk, show),
-        Route::post("/agents/{agent}", talk, call).with_limits(limits),
-    ]
+        Route::post("/agents/{agent}", talk, call).with_limits(message_limits()),
+    ];
+    routes.extend(rest);
+    routes
 }
 
 /// Answers for an agent that does not exist, or that the identity may not use.

@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use super::{
     A2a, MAX_OPEN,
     caller::Caller,
+    envelope::Envelope,
     error::A2aError,
     followed_task::FollowedTask,
     message::NewMessage,
     records::Record,
-    rpc_id::RpcId,
     state::{TaskEnd, TaskState},
     stream::TaskStream,
     tasks::Found,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::now_ms,
-    guard::{AuditAction, Refusal, audit},
+    guard::{AuditAction, Refusal, audit, sent_outcome},
     open_counts::OpenPermit,
 };
 
@@ -81,11 +81,11 @@ pub(super) async fn send_streaming(
     a2a: &A2a,
     caller: &Caller,
     message: NewMessage,
-    id: RpcId,
+    envelope: Envelope,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let task = begin(a2a, caller, message).await?;
-    Ok(TaskStream::new(task, id, open)?)
+    Ok(TaskStream::new(task, envelope, open)?)
 }
 
 /// Returns a task.
@@ -106,7 +106,7 @@ pub(super) async fn subscribe(
     a2a: &A2a,
     caller: &Caller,
     id: &str,
-    request: RpcId,
+    envelope: Envelope,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let (task, _) = recorded(a2a, caller, id).await?;
@@ -118,7 +118,7 @@ pub(super) async fn subscribe(
             A2aError::unsupported("the agent has not received the message yet; try again").into()
         );
     }
-    Ok(TaskStream::new(task, request, open)?)
+    Ok(TaskStream::new(task, envelope, open)?)
 }
 
 /// Cancels the turn of a task, and returns the task. Other open tasks of its context end with it.
@@ -138,7 +138,7 @@ pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value
     let cancel = UserMessage::cancelling(caller.session(&record.context));
     // The final reply comes to the message of the task.
     let sent = a2a.parts.client.send(&caller.agent, &cancel).await;
-    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    let outcome = sent_outcome(&sent, "sent");
     audit(&caller.identity, AuditAction::Cancel, id, outcome);
     sent.map_err(A2aError::from)?;
     let ended = timeout(CANCEL_TIMEOUT, task.until(|view| view.state().is_terminal())).await;
@@ -150,7 +150,7 @@ pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value
 }
 
 /// Counts an open response of the caller.
-fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
+pub(super) fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
     let open = a2a.open.admit(caller.subject(), MAX_OPEN, usize::MAX);
     open.map_err(|_| A2aError::overloaded())
 }
@@ -179,7 +179,11 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let mut message = UserMessage::new(caller.session(&record.context), text);
     message.media = media;
     let sent = a2a.tasks.send(caller, &task, &record, message).await;
-    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    let outcome = match &sent {
+        Ok(_) => "sent",
+        Err(error) if error.may_have_arrived() => "unknown",
+        Err(_) => "not sent",
+    };
     audit(&caller.identity, AuditAction::Message, task.as_str(), outcome);
     let follower = sent?;
     let repeated = if is_new { "false" } else { "true" };
@@ -229,7 +233,7 @@ async fn decide(
         reason: None,
     };
     let sent = a2a.parts.client.answer_approval(&caller.agent, &answer).await;
-    let outcome = if sent.is_ok() { decision.name() } else { "not sent" };
+    let outcome = sent_outcome(&sent, decision.name());
     audit(&caller.identity, AuditAction::Approval, answer.approval_id.as_str(), outcome);
     sent?;
     let closed = task.until(|view| view.approval(&decision.approval_id).is_none());
@@ -238,14 +242,14 @@ async fn decide(
         Err(_) => {
             let message =
                 "the agent did not confirm the decision in time; send GetTask for the state";
-            return Err(A2aError::internal(message));
+            return Err(A2aError::internal(message).maybe_executed());
         }
     }
     Ok(task)
 }
 
 /// Returns a task of the caller, and its record.
-async fn recorded(
+pub(super) async fn recorded(
     a2a: &A2a,
     caller: &Caller,
     id: &str,

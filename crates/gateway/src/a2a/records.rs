@@ -8,7 +8,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::{caller::Caller, error::A2aError, state::TaskEnd};
+use super::{
+    caller::Caller,
+    error::A2aError,
+    state::TaskEnd,
+    task_index::{ListedTask, TaskIndex},
+};
 
 /// Time for which a task and its message are recognized.
 const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -33,11 +38,15 @@ pub(super) struct Record {
 
 /// The recorded tasks. Clones share the store.
 #[derive(Debug, Clone)]
-pub(super) struct Records(Arc<DocumentStore<Record>>);
+pub(super) struct Records {
+    tasks: Arc<DocumentStore<Record>>,
+    index: TaskIndex,
+}
 
 impl Records {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self(Arc::new(DocumentStore::new(store, ["gateway", "a2a-tasks"])))
+        let index = TaskIndex::new(store.clone());
+        Self { tasks: Arc::new(DocumentStore::new(store, ["gateway", "a2a-tasks"])), index }
     }
 
     /// Records a new task, and returns it; the recorded one, if there is one. The flag is set for a new one.
@@ -51,18 +60,25 @@ impl Records {
         new: Record,
     ) -> Result<(Record, bool), A2aError> {
         let name = [caller.record(task.as_str())];
-        let put = self.0.put(&name, &new, Some(TTL), Expected::Absent);
+        let put = self.tasks.put(&name, &new, Some(TTL), Expected::Absent);
         match within_limit(put).await? {
-            PutOutcome::Done(_) => Ok((new, true)),
+            PutOutcome::Done(_) => {
+                within_limit(self.list(caller, task, &new, new.sent_ms)).await?;
+                Ok((new, true))
+            }
             PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
                 if found.value.end.is_some() {
                     return Ok((found.value, false));
                 }
                 // Its message is sent again, so the time in which the agent may receive it begins again.
+                let previous_ms = found.value.sent_ms;
                 let again = Record { sent_ms: new.sent_ms, ..found.value };
                 let expected = Expected::Version(found.version);
-                match within_limit(self.0.put(&name, &again, Some(TTL), expected)).await? {
-                    PutOutcome::Done(_) => Ok((again, false)),
+                match within_limit(self.tasks.put(&name, &again, Some(TTL), expected)).await? {
+                    PutOutcome::Done(_) => {
+                        within_limit(self.list(caller, task, &again, previous_ms)).await?;
+                        Ok((again, false))
+                    }
                     // It was sent or ended at another gateway meanwhile.
                     PutOutcome::Conflict(_) => Ok((self.get(caller, task.as_str()).await?, false)),
                 }
@@ -79,8 +95,34 @@ impl Records {
     /// # Errors
     /// When the caller has no such task, or the store does not respond.
     pub(super) async fn get(&self, caller: &Caller, task: &str) -> Result<Record, A2aError> {
-        let found = within_limit(self.0.get(&[caller.record(task)])).await?;
+        let found = within_limit(self.tasks.get(&[caller.record(task)])).await?;
         found.map(|found| found.value).ok_or_else(A2aError::unknown_task)
+    }
+
+    /// Returns up to `limit` tasks of the caller, the last updated first.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub(super) async fn newest(
+        &self,
+        caller: &Caller,
+        limit: usize,
+    ) -> Result<Vec<ListedTask>, A2aError> {
+        within_limit(self.index.newest(caller, limit)).await
+    }
+
+    /// Lists a task as its record has it, instead of its entry with the time `previous_ms`.
+    async fn list(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        record: &Record,
+        previous_ms: u64,
+    ) -> Result<(), DocumentError> {
+        let Record { context, sent_ms, end, .. } = record.clone();
+        let updated_ms = end.as_ref().map_or(sent_ms, |end| end.at_ms);
+        let listed = ListedTask { id: task.clone(), context, updated_ms, end };
+        self.index.put(caller, listed, previous_ms, TTL).await
     }
 
     /// Records that the agent will not receive the message of a task, unless it was sent again or its end is recorded
@@ -96,13 +138,18 @@ impl Records {
         end: &TaskEnd,
     ) -> Result<bool, A2aError> {
         let name = [caller.record(task.as_str())];
-        let found = within_limit(self.0.get(&name)).await?.ok_or_else(A2aError::unknown_task)?;
+        let found =
+            within_limit(self.tasks.get(&name)).await?.ok_or_else(A2aError::unknown_task)?;
         if found.value != *record {
             return Ok(false);
         }
         let ended = Record { end: Some(end.clone()), ..found.value };
-        let put = self.0.put(&name, &ended, Some(TTL), Expected::Version(found.version));
-        Ok(matches!(within_limit(put).await?, PutOutcome::Done(_)))
+        let put = self.tasks.put(&name, &ended, Some(TTL), Expected::Version(found.version));
+        let is_done = matches!(within_limit(put).await?, PutOutcome::Done(_));
+        if is_done {
+            within_limit(self.list(caller, task, &ended, ended.sent_ms)).await?;
+        }
+        Ok(is_done)
     }
 
     /// Records the end of a task, unless one is recorded. Without it, the agent is queried for it.
@@ -112,7 +159,7 @@ impl Records {
         }
         let name = caller.record(task.as_str());
         let write = async {
-            let Some(Document { value, version, .. }) = self.0.get(&[&name]).await? else {
+            let Some(Document { value, version, .. }) = self.tasks.get(&[&name]).await? else {
                 return Ok(());
             };
             if value.end.is_some() {
@@ -121,8 +168,12 @@ impl Records {
             let record = Record { end: Some(end), ..value };
             // Another gateway that wrote it meanwhile saw the same end.
             let written =
-                self.0.put(&[&name], &record, Some(TTL), Expected::Version(version)).await?;
-            debug!(task_id = %task, conflict = matches!(written, PutOutcome::Conflict(_)), "task ended");
+                self.tasks.put(&[&name], &record, Some(TTL), Expected::Version(version)).await?;
+            let is_done = matches!(written, PutOutcome::Done(_));
+            debug!(task_id = %task, conflict = !is_done, "task ended");
+            if is_done {
+                self.list(caller, task, &record, record.sent_ms).await?;
+            }
             Ok::<_, DocumentError>(())
         };
         match timeout(STORE_TIMEOUT, write).await {

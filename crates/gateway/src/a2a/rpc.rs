@@ -2,28 +2,22 @@
 
 use axum::{
     Json,
-    http::{HeaderMap, HeaderValue},
     response::{IntoResponse, Response},
 };
-use rockbot_contracts::AgentName;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    A2a,
+    A2a, body,
     caller::Caller,
+    envelope::Envelope,
     error::A2aError,
+    list::{self, TaskFilter},
     message::NewMessage,
     operations::{self, Failure},
     rpc_id::RpcId,
 };
-use crate::identity::{FaceName, Identity};
-
-/// Header and parameter with the version of the protocol.
-const VERSION: &str = "a2a-version";
-/// Maximum number of opening brackets in a request, those in its texts included. An object takes about 600 bytes of
-/// memory.
-const MAX_BRACKETS: usize = 50_000;
+use crate::identity::FaceName;
 
 #[derive(Debug, Deserialize)]
 struct Request {
@@ -40,26 +34,14 @@ struct TaskParams {
     id: String,
 }
 
-/// Returns the version of the protocol that a request names, in its header or its query.
-pub(super) fn version(headers: &HeaderMap, query: Option<&str>) -> Option<String> {
-    let header = headers.get(VERSION).and_then(|version: &HeaderValue| version.to_str().ok());
-    if let Some(version) = header.filter(|version| !version.is_empty()) {
-        return Some(version.to_owned());
-    }
-    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let mut named = pairs.filter(|(name, _)| name.eq_ignore_ascii_case(VERSION));
-    named.next().map(|(_, version)| version.into_owned())
-}
-
-/// Serves a request to an agent. `version` is that of the protocol that the client uses.
+/// Serves a request to an agent. `version` is the check of the protocol's version.
 ///
 /// # Cancellation
 /// Dropping the future, or the body of a stream, leaves the task running.
 pub(super) async fn serve(
     a2a: &A2a,
-    identity: Identity,
-    agent: AgentName,
-    version: Option<&str>,
+    caller: &Caller,
+    version: Result<(), A2aError>,
     body: &[u8],
 ) -> Response {
     let request = match Request::parse(body) {
@@ -71,10 +53,10 @@ pub(super) async fn serve(
         }
     };
     let id = request.id.clone();
-    if !version.is_some_and(is_supported) {
-        return Json(id.error(&A2aError::version())).into_response();
+    if let Err(error) = version {
+        return Json(id.error(&error)).into_response();
     }
-    match request.run(a2a, &Caller::new(identity, agent)).await {
+    match request.run(a2a, caller).await {
         Ok(Reply::Whole(result)) => Json(id.result(&result)).into_response(),
         Ok(Reply::Stream(events)) => events,
         Err(Failure::Error(error)) => Json(id.error(&error)).into_response(),
@@ -90,13 +72,7 @@ enum Reply {
 
 impl Request {
     fn parse(body: &[u8]) -> Result<Self, (Option<RpcId>, A2aError)> {
-        if body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > MAX_BRACKETS {
-            let error = format!("the request has more than {MAX_BRACKETS} opening brackets");
-            return Err((None, A2aError::invalid_request(error)));
-        }
-        let body: Value = serde_json::from_slice(body).map_err(|error| {
-            (None, A2aError::parse_error(format!("the body is no JSON: {error}")))
-        })?;
+        let body = body::parse(body).map_err(|error| (None, error))?;
         let id = body.get("id").and_then(|id| RpcId::deserialize(id).ok()).filter(RpcId::is_valid);
         let request = Self::deserialize(body)
             .map_err(|error| (id.clone(), A2aError::invalid_request(error.to_string())))?;
@@ -121,63 +97,40 @@ impl Request {
             }
             "SendStreamingMessage" => {
                 let message = NewMessage::parse(params)?;
-                let stream = operations::send_streaming(a2a, caller, message, id).await?;
+                let stream =
+                    operations::send_streaming(a2a, caller, message, Envelope::Rpc(id)).await?;
                 Ok(Reply::Stream(stream.into_response()))
             }
             "GetTask" => {
-                let TaskParams { id } = parsed(params)?;
+                let TaskParams { id } = body::params(params)?;
                 Ok(Reply::Whole(operations::get(a2a, caller, &id).await?))
             }
+            "ListTasks" => {
+                let filter = TaskFilter::parse(params)?;
+                Ok(Reply::Whole(list::list(a2a, caller, &filter).await?))
+            }
             "CancelTask" => {
-                let TaskParams { id } = parsed(params)?;
+                let TaskParams { id } = body::params(params)?;
                 Ok(Reply::Whole(operations::cancel(a2a, caller, &id).await?))
             }
             "SubscribeToTask" => {
-                let TaskParams { id: task } = parsed(params)?;
-                let stream = operations::subscribe(a2a, caller, &task, id).await?;
+                let TaskParams { id: task } = body::params(params)?;
+                let stream = operations::subscribe(a2a, caller, &task, Envelope::Rpc(id)).await?;
                 Ok(Reply::Stream(stream.into_response()))
             }
             "CreateTaskPushNotificationConfig"
             | "GetTaskPushNotificationConfig"
             | "ListTaskPushNotificationConfigs"
             | "DeleteTaskPushNotificationConfig" => Err(A2aError::no_push_notifications().into()),
-            "GetExtendedAgentCard" => {
-                Err(A2aError::unsupported("the agent has one card; see its well-known address")
-                    .into())
-            }
+            "GetExtendedAgentCard" => Err(A2aError::no_extended_card().into()),
             _ => Err(A2aError::unknown_method().into()),
         }
     }
 }
 
-fn parsed<T: DeserializeOwned>(params: Value) -> Result<T, A2aError> {
-    serde_json::from_value(params).map_err(|error| A2aError::invalid(error.to_string()))
-}
-
-/// Returns whether a version is 1.0. The number of a patch has no meaning.
-fn is_supported(version: &str) -> bool {
-    let mut numbers = version.trim().split('.');
-    (numbers.next(), numbers.next()) == (Some("1"), Some("0"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn version_is_read_from_header_and_query() {
-        let none = HeaderMap::new();
-        let headers =
-            HeaderMap::from_iter([(VERSION.parse().unwrap(), HeaderValue::from_static("1.0"))]);
-        assert_eq!(version(&headers, None).as_deref(), Some("1.0"));
-        assert_eq!(version(&none, Some("a=b&A2A-Version=1.0")).as_deref(), Some("1.0"));
-        assert_eq!(version(&none, None), None);
-        for (version, expected) in
-            [("1.0", true), ("1.0.1", true), ("0.3", false), ("1", false), ("10.0", false)]
-        {
-            assert_eq!(is_supported(version), expected, "{version}");
-        }
-    }
+    use super::{super::body::MAX_BRACKETS, *};
 
     #[test]
     fn malformed_request_is_refused() {

@@ -8,16 +8,16 @@ use futures_util::stream;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{error::A2aError, followed_task::FollowedTask, rpc_id::RpcId};
+use super::{envelope::Envelope, error::A2aError, followed_task::FollowedTask};
 use crate::{
-    event_stream::{KEEP_ALIVE, KEEP_ALIVE_INTERVAL, event, response},
+    event_stream::{KEEP_ALIVE, KEEP_ALIVE_INTERVAL, response},
     open_counts::OpenPermit,
 };
 
 /// A stream of a task.
 pub(super) struct TaskStream {
     task: FollowedTask,
-    id: RpcId,
+    envelope: Envelope,
     ready: VecDeque<Bytes>,
     is_done: bool,
     _open: OpenPermit,
@@ -30,14 +30,14 @@ impl TaskStream {
     /// When no final reply will come.
     pub(super) fn new(
         mut task: FollowedTask,
-        id: RpcId,
+        envelope: Envelope,
         open: OpenPermit,
     ) -> Result<Self, A2aError> {
         task.catch_up()?;
         let is_done = task.view.state().is_terminal();
         let first = json!({"task": task.view.to_json()});
-        let ready = VecDeque::from([event(&id.result(&first))]);
-        Ok(Self { task, id, ready, is_done, _open: open })
+        let ready = VecDeque::from([envelope.result(&first)]);
+        Ok(Self { task, envelope, ready, is_done, _open: open })
     }
 
     /// Returns the next event, or a comment after a while without one.
@@ -52,11 +52,11 @@ impl TaskStream {
             match timeout(KEEP_ALIVE_INTERVAL, self.task.next()).await {
                 Ok(Some(Ok(events))) => {
                     self.is_done = self.task.view.state().is_terminal();
-                    self.ready.extend(events.iter().map(|result| event(&self.id.result(result))));
+                    self.ready.extend(events.iter().map(|result| self.envelope.result(result)));
                 }
                 Ok(Some(Err(error))) => {
                     self.is_done = true;
-                    self.ready.push_back(event(&self.id.error(&error)));
+                    self.ready.push_back(self.envelope.error(&error));
                 }
                 Ok(None) => self.is_done = true,
                 Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),

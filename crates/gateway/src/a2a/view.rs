@@ -96,9 +96,14 @@ impl TaskView {
         Some(TaskEnd { state: self.state, at_ms, detail: self.detail.clone() })
     }
 
+    /// Returns the task without its artifacts.
+    pub(super) fn summary(&self) -> Value {
+        json!({"id": self.task, "contextId": self.context, "status": self.status()})
+    }
+
     /// Returns the task.
     pub(super) fn to_json(&self) -> Value {
-        let mut task = json!({"id": self.task, "contextId": self.context, "status": self.status()});
+        let mut task = self.summary();
         if !self.step.is_empty() {
             let artifact = artifact(&self.step);
             task["artifacts"] = json!([artifact]);
@@ -304,6 +309,7 @@ fn artifact(text: &str) -> Value {
     json!({"artifactId": ANSWER, "name": ANSWER, "parts": [{"text": text}]})
 }
 
+/// Returns a time in the form of the protocol.
 fn timestamp(unix_ms: u64) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;
     Some(format!("{at:.3}"))

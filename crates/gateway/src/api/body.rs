@@ -21,17 +21,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            return Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                "send the body as application/json",
-            ));
+            let detail = "send the body as application/json";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Problem::new(status, "unsupported_media_type", detail).not_executed());
         }
         let body = Bytes::from_request(request, state).await.map_err(|error| {
-            Problem::new(error.status(), "too_large", format!("{error}; send a smaller body"))
+            let detail = format!("{error}; send a smaller body");
+            Problem::new(error.status(), "too_large", detail).not_executed()
         })?;
-        let value = serde_json::from_slice(&body)
-            .map_err(|error| Problem::invalid(format!("the body is invalid: {error}")))?;
+        let value = serde_json::from_slice(&body).map_err(|error| {
+            Problem::invalid(format!("the body is invalid: {error}")).not_executed()
+        })?;
         Ok(Self(value))
     }
 }

@@ -97,6 +97,11 @@ impl Problem {
         self.status == StatusCode::NOT_FOUND
     }
 
+    /// Returns the outcome for an audit record: `unknown` if it may have taken effect, else `failed`.
+    pub(crate) fn audited<'a>(&self, failed: &'a str) -> &'a str {
+        if self.executed == Some("unknown") { "unknown" } else { failed }
+    }
+
     /// States that nothing took effect.
     pub(crate) fn not_executed(self) -> Self {
         Self { executed: Some("no"), ..self }

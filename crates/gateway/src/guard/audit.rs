@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use rockbot_agent::SendError;
 use serde::Serialize;
 use tracing::info;
 
@@ -56,6 +57,16 @@ struct Record<'a> {
 pub fn audit(identity: &Identity, action: AuditAction, detail: &str, outcome: &str) {
     let Identity { subject, credential, address, .. } = identity;
     write(Some((subject, *credential)), *address, action, detail, outcome);
+}
+
+/// Returns the outcome of a message or decision for its record: `sent`, `not sent`, or `unknown` if it may have
+/// arrived.
+pub(crate) fn sent_outcome<'a, T>(result: &Result<T, SendError>, sent: &'a str) -> &'a str {
+    match result {
+        Ok(_) => sent,
+        Err(error) if error.may_have_arrived() => "unknown",
+        Err(_) => "not sent",
+    }
 }
 
 /// Writes the record of a login, whose sender has no identity yet.

@@ -26,16 +26,16 @@ use std::{
 use axum::http::{HeaderMap, HeaderValue, header};
 use tokio::task::JoinHandle;
 
-pub(crate) use self::{
-    audit::audit_login,
-    refusal::Refusal,
-    request::{admit, refuse_method, refuse_path},
-    route::{ClientAddress, GuardedRoute, check, is_json},
-};
 pub use self::{
     audit::{AuditAction, audit},
     secret::NoRandomness,
     tokens::{Token, TokenError, TokenFile},
+};
+pub(crate) use self::{
+    audit::{audit_login, sent_outcome},
+    refusal::Refusal,
+    request::{admit, refuse_method, refuse_path},
+    route::{ClientAddress, GuardedRoute, check, is_json},
 };
 use self::{
     cookie::SessionCookie, hosts::AllowedHosts, proxy::TrustedProxy, rates::Rates,

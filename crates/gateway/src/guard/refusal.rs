@@ -91,7 +91,7 @@ impl Refusal {
         }
     }
 
-    fn detail(self) -> String {
+    pub(crate) fn detail(self) -> String {
         let text = match self {
             Self::Host => {
                 "the host name of the request is not allowed; add it to gateway.allowed_hosts"
@@ -138,6 +138,11 @@ impl Refusal {
         text.to_owned()
     }
 
+    /// Returns whether the request took effect: only one that was passed on may have.
+    fn executed(self) -> &'static str {
+        if self == Self::ResponseTimeout { "unknown" } else { "no" }
+    }
+
     /// Returns the response in the form of the face.
     pub(crate) fn into_response(self, face: Option<FaceName>) -> Response {
         let (status, code, detail) = (self.status(), self.code(), self.detail());
@@ -149,7 +154,8 @@ impl Refusal {
                 status if status.is_server_error() => "server_error",
                 _ => "invalid_request_error",
             };
-            let error = json!({"message": detail, "type": kind, "param": null, "code": code});
+            let error = json!({"message": detail, "type": kind, "param": null, "code": code,
+                "executed": self.executed()});
             (status, Json(json!({"error": error}))).into_response()
         } else {
             let title = status.canonical_reason().unwrap_or_default();
@@ -159,6 +165,7 @@ impl Refusal {
                 "status": status.as_u16(),
                 "code": code,
                 "detail": detail,
+                "executed": self.executed(),
             });
             let kind = HeaderValue::from_static("application/problem+json");
             let mut response = (status, Json(problem)).into_response();

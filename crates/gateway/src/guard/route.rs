@@ -136,5 +136,9 @@ fn is_safe(method: &Method) -> bool {
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
-    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    kind.is_some_and(|kind| {
+        let kind = kind.trim();
+        kind.eq_ignore_ascii_case("application/json")
+            || kind.eq_ignore_ascii_case("application/a2a+json")
+    })
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use crate::{
     decision::parse_decision,
-    guard::{AuditAction, audit},
+    guard::{AuditAction, audit, sent_outcome},
     identity::Identity,
     parts::GatewayParts,
     turns::Followed,
@@ -71,7 +71,7 @@ impl OpenApprovals {
             reason: None,
         };
         let sent = parts.client.answer_approval(&agent, &answer).await;
-        let outcome = if sent.is_ok() { name.as_str() } else { "not sent" };
+        let outcome = sent_outcome(&sent, &name);
         audit(identity, AuditAction::Approval, id.as_str(), outcome);
         sent?;
         Ok(StatusCode::NO_CONTENT.into_response())

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     event_stream::{self, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
-    guard::{AuditAction, audit},
+    guard::{AuditAction, audit, sent_outcome},
     identity::Identity,
     open_counts::OpenPermit,
     turns::{Follower, WhenAbandoned},
@@ -62,7 +62,7 @@ pub(super) async fn complete(
     let is_repeated = sending != new;
     let follower = follow(openai, &agent, &request, &sending, repetition);
     let sent = follower.sent().await;
-    let outcome = if sent.is_ok() { "sent" } else { "not sent" };
+    let outcome = sent_outcome(&sent, "sent");
     audit(identity, AuditAction::Message, sending.message.as_str(), outcome);
     sent?;
     let repeated = if is_repeated { "true" } else { "false" };

@@ -21,11 +21,20 @@ pub(super) struct ApiError {
     param: Option<&'static str>,
     /// Set if clients may repeat the request by themselves, or must not. `None` leaves it to the status.
     retry: Option<bool>,
+    /// Effect of the message or decision: `no` or `unknown`; `None` after a turn.
+    executed: Option<&'static str>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), param: None, retry: None }
+        Self {
+            status,
+            code,
+            message: message.into(),
+            param: None,
+            retry: None,
+            executed: Some("no"),
+        }
     }
 
     /// A request that is invalid because of one parameter.
@@ -74,7 +83,7 @@ impl ApiError {
     /// A model that failed. The outcome is recorded, so a repeated request would only return it again.
     pub(super) fn model_failed(message: &str) -> Self {
         let error = Self::new(StatusCode::BAD_GATEWAY, "model_failed", message);
-        Self { retry: Some(false), ..error }
+        Self { retry: Some(false), executed: None, ..error }
     }
 
     /// An agent that took no message.
@@ -89,8 +98,12 @@ impl ApiError {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        let Self { code, message, param, .. } = self;
-        json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+        let Self { code, message, param, executed, .. } = self;
+        let mut error = json!({"message": message, "type": kind, "param": param, "code": code});
+        if let Some(executed) = executed {
+            error["executed"] = json!(executed);
+        }
+        json!({"error": error})
     }
 }
 
@@ -103,7 +116,9 @@ impl From<SendError> for ApiError {
             SendError::TooManyPending => (StatusCode::TOO_MANY_REQUESTS, "overloaded"),
             SendError::Publish(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
-        Self::new(status, code, error.to_string())
+        let executed = if error.may_have_arrived() { "unknown" } else { "no" };
+        let failed = Self::new(status, code, error.to_string());
+        Self { executed: Some(executed), ..failed }
     }
 }
 
@@ -113,7 +128,8 @@ impl From<ReplyError> for ApiError {
             ReplyError::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "agent_silent"),
             ReplyError::Closed => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
-        Self::new(status, code, error.to_string())
+        // The message was sent, and its turn may go on.
+        Self { executed: Some("unknown"), ..Self::new(status, code, error.to_string()) }
     }
 }
 

@@ -272,6 +272,7 @@ mod tests {
         for body in ["", "{}", "[]", "{\"model\": 1, \"messages\": []}", &deep] {
             let error = ChatRequest::parse(body.as_bytes()).unwrap_err().to_json();
             assert_eq!(error["error"]["code"], "invalid_request", "{body}");
+            assert_eq!(error["error"]["executed"], "no", "{body}");
         }
     }
 }

@@ -20,12 +20,14 @@ async fn card_has_address_and_abilities() {
     assert_eq!(response.status, 200, "{}", response.body);
     let card = response.json();
     assert_eq!(card["name"], "assistant");
-    let interface = json!({
-        "url": format!("http://{}/agents/assistant", gateway.address),
-        "protocolBinding": "JSONRPC",
-        "protocolVersion": "1.0",
+    let interfaces = ["JSONRPC", "HTTP+JSON"].map(|binding| {
+        json!({
+            "url": format!("http://{}/agents/assistant", gateway.address),
+            "protocolBinding": binding,
+            "protocolVersion": "1.0",
+        })
     });
-    assert_eq!(card["supportedInterfaces"], json!([interface]));
+    assert_eq!(card["supportedInterfaces"], json!(interfaces));
     assert_eq!(card["capabilities"]["streaming"], true);
     assert_eq!(card["capabilities"]["pushNotifications"], false);
     assert_eq!(card["skills"][0]["id"], "assistant");
@@ -143,6 +145,7 @@ async fn errors_have_the_codes_of_the_protocol() {
     let error = client.call("GetTask", &id).await.unwrap_err();
     assert_eq!(error["data"][0]["reason"], "TASK_NOT_FOUND");
     assert_eq!(error["data"][0]["domain"], "a2a-protocol.org");
+    assert_eq!(error["data"][0]["metadata"]["executed"], "no");
     let get = json!({"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": id});
     for version in [None, Some("0.3"), Some("")] {
         let mut request = Request::post("/agents/assistant", &get);
@@ -155,6 +158,8 @@ async fn errors_have_the_codes_of_the_protocol() {
     let query = Request::post("/agents/assistant?A2A-Version=1.0", &get);
     assert_eq!(client.send_raw(query).await.json()["error"]["code"], -32001);
     let broken = Request::new("POST", "/agents/assistant").body("{");
-    assert_eq!(client.send_raw(broken).await.json()["error"]["code"], -32700);
+    let error = client.send_raw(broken).await.json()["error"].clone();
+    assert_eq!(error["code"], -32700);
+    assert_eq!(error["data"][0]["metadata"]["executed"], "no");
     assert_eq!(fleet.model.request_count(), 0);
 }

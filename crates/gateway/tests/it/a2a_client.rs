@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct A2aClient {
     address: SocketAddr,
-    token: String,
+    pub(crate) token: String,
 }
 
 impl A2aClient {
@@ -87,6 +87,46 @@ impl A2aClient {
         .await
     }
 
+    /// Creates a request over HTTP+JSON. `path` follows the address of the agent.
+    pub(crate) fn rest(&self, method: &str, path: &str) -> Request {
+        let request = Request::new(method, &format!("/agents/assistant{path}"));
+        request.token(&self.token).header("a2a-version", "1.0")
+    }
+
+    /// Creates a request with a body over HTTP+JSON.
+    pub(crate) fn rest_post(&self, path: &str, body: &Value) -> Request {
+        let request = self.rest("POST", path).header("content-type", "application/a2a+json");
+        request.body(body.to_string())
+    }
+
+    /// Returns the result of a request over HTTP+JSON, or its status and error.
+    pub(crate) async fn rest_call(&self, request: Request) -> Result<Value, (u16, Value)> {
+        let response = request.send(self.address).await;
+        assert_eq!(
+            response.header("content-type"),
+            Some("application/a2a+json"),
+            "{}",
+            response.body
+        );
+        let body = response.json();
+        if response.status == 200 {
+            return Ok(body);
+        }
+        let error = body["error"].clone();
+        assert_eq!(error["code"], response.status, "{error}");
+        Err((response.status, error))
+    }
+
+    /// Opens the stream of a request over HTTP+JSON.
+    pub(crate) async fn rest_open(&self, request: Request) -> Stream {
+        request.open(self.address).await
+    }
+
+    /// Lists tasks over JSON-RPC.
+    pub(crate) async fn list(&self, params: &Value) -> Value {
+        self.call("ListTasks", params).await.expect("a page")
+    }
+
     /// Opens the stream of a request.
     pub(crate) async fn open(&self, method: &str, params: &Value) -> Stream {
         self.request(method, params).open(self.address).await
@@ -99,13 +139,18 @@ pub(crate) fn message(id: &str, text: &str) -> Value {
 }
 
 /// Reads a stream to its end, and returns the results of its events.
-pub(crate) async fn results(mut stream: Stream) -> Vec<Value> {
+pub(crate) async fn results(stream: Stream) -> Vec<Value> {
+    let events = rest_results(stream).await.into_iter();
+    events.map(|event| event["result"].clone()).collect()
+}
+
+/// Reads a stream over HTTP+JSON to its end, and returns its events.
+pub(crate) async fn rest_results(mut stream: Stream) -> Vec<Value> {
     within_timeout("the end of the stream", stream.read_to_end()).await;
     let response = stream.into_response();
     assert_eq!(response.header("content-type"), Some("text/event-stream"), "{}", response.body);
     let events = response.events().into_iter();
-    let parsed = events.map(|event| serde_json::from_str::<Value>(event).unwrap());
-    parsed.map(|event| event["result"].clone()).collect()
+    events.map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
 /// Returns the text of the artifact after the events of a stream.

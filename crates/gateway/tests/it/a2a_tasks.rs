@@ -5,7 +5,7 @@ use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
-    a2a_client::{A2aClient, artifact_after, message, results},
+    a2a_client::{A2aClient, artifact_after, message, rest_results, results},
     fleet::Fleet,
     http::Request,
 };
@@ -13,10 +13,11 @@ use crate::{
 #[tokio::test]
 async fn repeated_message_is_one_task_at_every_gateway() {
     let fleet = Fleet::start().await;
-    let gateways = [fleet.gateway().await, fleet.gateway().await];
+    let rate = "messages_per_minute = 6000";
+    let gateways = [fleet.gateway_with(rate).await, fleet.gateway_with(rate).await];
     let clients =
         [A2aClient::new(&gateways[0], "peer").await, A2aClient::new(&gateways[1], "peer").await];
-    let sending: Vec<_> = (0..20)
+    let sending: Vec<_> = (0..100)
         .map(|number| {
             let client = clients[number % 2].clone();
             tokio::spawn(async move { client.say(&message("m1", "wait for me")).await })
@@ -67,6 +68,45 @@ async fn task_outlives_its_client_and_its_gateway() {
     assert_eq!(task["artifacts"][0]["parts"][0]["text"], "You said wait for me.");
     assert_eq!(client.refused("SubscribeToTask", &json!({"id": id})).await, -32004);
     assert_eq!(fleet.model.request_count(), 1);
+}
+
+#[tokio::test]
+async fn subscription_at_another_gateway_has_each_event_once_and_in_order() {
+    for binding in ["JSONRPC", "HTTP+JSON"] {
+        let fleet = Fleet::start().await;
+        let first = fleet.gateway().await;
+        let client = A2aClient::new(&first, "peer").await;
+        let id = client.start(&message("m1", "wait for me")).await["id"].clone();
+        let mut stream = client.open("SubscribeToTask", &json!({"id": id})).await;
+        stream.read_until("You said").await;
+        first.kill();
+        let second = fleet.gateway().await;
+        let client = A2aClient::new(&second, "peer").await;
+        let path = format!("/tasks/{}:subscribe", id.as_str().unwrap());
+        let mut rest = if binding == "JSONRPC" {
+            client.open("SubscribeToTask", &json!({"id": id})).await
+        } else {
+            client.rest_open(client.rest("GET", &path)).await
+        };
+        rest.read_until("\"task\"").await;
+        fleet.model.gate.add_permits(1);
+        let events =
+            if binding == "JSONRPC" { results(rest).await } else { rest_results(rest).await };
+        // The task as it is, the rest of the answer or all of it, and one end.
+        assert_eq!(events[0]["task"]["status"]["state"], "TASK_STATE_WORKING", "{events:?}");
+        let kinds: Vec<_> =
+            events.iter().flat_map(|event| event.as_object().unwrap().keys()).collect();
+        let (task, end) = (kinds[0].as_str(), kinds[kinds.len() - 1].as_str());
+        assert_eq!((task, end), ("task", "statusUpdate"), "{events:?}");
+        let chunks = &events[1..events.len() - 1];
+        assert!(chunks.iter().all(|event| event.get("artifactUpdate").is_some()), "{events:?}");
+        let last_chunks = chunks.iter().map(|event| event["artifactUpdate"]["lastChunk"] == true);
+        assert_eq!(last_chunks.filter(|is_last| *is_last).count(), 1, "{events:?}");
+        assert_eq!(artifact_after(&events), "You said wait for me.", "{binding}");
+        let state = &events[events.len() - 1]["statusUpdate"]["status"]["state"];
+        assert_eq!(state, "TASK_STATE_COMPLETED");
+        assert_eq!(fleet.model.request_count(), 1);
+    }
 }
 
 #[tokio::test]

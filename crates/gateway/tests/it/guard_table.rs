@@ -61,6 +61,26 @@ const ROUTES: &[(FaceName, &str, &str, Access)] = &[
     (FaceName::Openai, "POST", "/v1/approvals/{approval}", Access::Right(Right::Talk)),
     (FaceName::A2a, "GET", "/agents/{agent}/.well-known/agent-card.json", TALK),
     (FaceName::A2a, "POST", "/agents/{agent}", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/message:send", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/message:stream", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks/{task}", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/tasks/{task}", TALK),
+    (FaceName::A2a, "GET", "/agents/{agent}/tasks/{task}/pushNotificationConfigs", TALK),
+    (FaceName::A2a, "POST", "/agents/{agent}/tasks/{task}/pushNotificationConfigs", TALK),
+    (
+        FaceName::A2a,
+        "GET",
+        "/agents/{agent}/tasks/{task}/pushNotificationConfigs/{configuration}",
+        TALK,
+    ),
+    (
+        FaceName::A2a,
+        "DELETE",
+        "/agents/{agent}/tasks/{task}/pushNotificationConfigs/{configuration}",
+        TALK,
+    ),
+    (FaceName::A2a, "GET", "/agents/{agent}/extendedAgentCard", TALK),
 ];
 
 /// Returns the routes of a gateway with all faces, except those of files.
@@ -161,17 +181,19 @@ impl Row<'_> {
         let response = request.send(self.address).await;
         let Self { method, path, .. } = self;
         assert_eq!(response.status, status, "{what}: {method} {path}: {}", response.body);
-        let code = if self.face == FaceName::Openai
+        let body = response.json();
+        let error = if self.face == FaceName::Openai
             && status != 421
             && status != 431
             && status != 405
         {
-            response.json()["error"]["code"].clone()
+            &body["error"]
         } else {
             assert_eq!(response.header("content-type"), Some("application/problem+json"), "{what}");
-            response.json()["code"].clone()
+            &body
         };
-        assert!(code.is_string(), "{what}: {method} {path}: {}", response.body);
+        assert_eq!(error["executed"], "no", "{what}: {method} {path}: {}", response.body);
+        assert!(error["code"].is_string(), "{what}: {method} {path}: {}", response.body);
         assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{what}");
         assert!(response.header("content-security-policy").is_some(), "{what}");
     }

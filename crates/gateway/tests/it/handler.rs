@@ -61,7 +61,7 @@ impl Tool for TestTool {
     }
 }
 
-/// A handler of the tools `read`, which only reads, `write`, `fail` and `hang`.
+/// A handler with the tools `read`, `write`, `fail` and `hang`; all but `write` are read-only.
 pub(crate) struct Handler {
     /// Runs of `read` and `write`.
     runs: Arc<AtomicU32>,

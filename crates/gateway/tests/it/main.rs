@@ -4,6 +4,8 @@
 
 mod a2a;
 mod a2a_client;
+mod a2a_list;
+mod a2a_rest;
 mod a2a_sdk;
 mod a2a_tasks;
 mod api_approvals;
@@ -12,6 +14,8 @@ mod api_description;
 mod api_harness;
 mod api_inputs;
 mod api_operations;
+mod audit_outcomes;
+mod audit_records;
 mod connections;
 mod fleet;
 mod guard_table;
@@ -19,6 +23,7 @@ mod handler;
 mod http;
 mod login;
 mod mcp;
+mod open_webui;
 mod openai;
 mod openai_approvals;
 mod openai_conversations;

@@ -1,15 +1,22 @@
 //! The MCP face behind the guard.
 
 use rockbot_gateway::{FaceName, NamePatterns, Right, Token};
+use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
+    audit_records::AuditRecords,
     fleet::{Fleet, TestGateway},
     http::Request,
 };
 
-/// Creates a request of revision 2026-07-28.
-fn request(token: &str, method: &str, mut params: Value) -> Request {
+/// Creates a request of a program, of revision 2026-07-28.
+fn request(token: &str, method: &str, params: Value) -> Request {
+    unsigned(method, params).token(token)
+}
+
+/// Creates a request without a credential.
+fn unsigned(method: &str, mut params: Value) -> Request {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -18,7 +25,6 @@ fn request(token: &str, method: &str, mut params: Value) -> Request {
     let name = params["name"].as_str().map(str::to_owned);
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     let request = Request::post("/mcp", &body)
-        .token(token)
         .header("accept", "application/json, text/event-stream")
         .header("mcp-protocol-version", "2026-07-28")
         .header("mcp-method", method);
@@ -80,6 +86,7 @@ async fn token_limits_agents() {
     for token in [limited, silent] {
         let refused = result(&gateway, ask(&token, "hello")).await;
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert_eq!(refused["error"]["data"]["executed"], "no", "{refused}");
     }
     assert_eq!(fleet.model.request_count(), 0);
 }
@@ -98,4 +105,73 @@ async fn repeated_call_is_one_turn_over_two_gateways() {
         assert_eq!(answer["result"]["content"][0]["text"], "You said hello.", "{answer}");
     }
     assert_eq!(fleet.model.request_count(), 1);
+}
+
+/// Asks an agent as a person in a browser.
+async fn ask_as_person(gateway: &TestGateway, cookie: &str) -> Value {
+    let arguments = json!({"message": "hello"});
+    let request =
+        unsigned("tools/call", json!({"name": "agent__assistant", "arguments": arguments}));
+    let origin = format!("http://{}", gateway.address);
+    result(gateway, request.header("cookie", cookie).header("origin", &origin)).await
+}
+
+#[tokio::test]
+async fn calls_of_a_person_count_as_messages() {
+    let records = AuditRecords::capture();
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway_with("messages_per_minute = 2").await;
+    let cookie = gateway.log_in().await;
+    for _ in 0..2 {
+        let answer = ask_as_person(&gateway, &cookie).await;
+        assert_eq!(answer["result"]["content"][0]["text"], "You said hello.", "{answer}");
+    }
+    let refused = ask_as_person(&gateway, &cookie).await;
+    let error = &refused["result"]["structuredContent"]["error"];
+    assert_eq!((&error["code"], &error["executed"]), (&json!("overloaded"), &json!("no")));
+    assert_eq!(records.outcomes("tool_call").last().unwrap(), "rate_limited");
+    assert_eq!(fleet.model.request_count(), 2);
+    // A token has a rate of its own, or none.
+    let token = gateway.token("editor", FaceName::Mcp, &[Right::Talk]).await;
+    for _ in 0..3 {
+        let answer = result(&gateway, ask(&token, "hello")).await;
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn call_has_two_audit_records_without_content() {
+    let records = AuditRecords::capture();
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let token = gateway.token("editor", FaceName::Mcp, &[Right::Talk]).await;
+    let answer = result(&gateway, ask(&token, "a secret")).await;
+    let absent = json!({"name": "agent__absent", "arguments": {"message": "a secret"}});
+    result(&gateway, request(&token, "tools/call", absent)).await;
+    let outcomes = records.outcomes("tool_call");
+    assert_eq!(outcomes, ["sent", "ok, executed: yes", "sent", "unavailable, executed: no"]);
+    let found = records.of("tool_call");
+    let id = answer["result"]["_meta"]["rockbot/toolCallId"].as_str().unwrap();
+    for record in &found[..2] {
+        assert_eq!(record["detail"], format!("agent__assistant {id}"));
+        assert_eq!(
+            (&record["subject"], &record["credential"]),
+            (&json!("token:editor"), &json!("token"))
+        );
+    }
+    assert!(!format!("{found:?}").contains("secret"), "{found:?}");
+}
+
+#[tokio::test]
+async fn abandoned_call_is_recorded_as_such() {
+    let records = AuditRecords::capture();
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let token = gateway.token("editor", FaceName::Mcp, &[Right::Talk]).await;
+    let stream = ask(&token, "wait for me").open(gateway.address).await;
+    wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+    drop(stream);
+    wait_until("the end is recorded", || records.of("tool_call").len() == 2).await;
+    let outcome = records.outcomes("tool_call").pop().unwrap();
+    assert!(["abandoned", "cancelled, executed: unknown"].contains(&outcome.as_str()), "{outcome}");
 }

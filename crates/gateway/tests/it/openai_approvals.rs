@@ -42,7 +42,7 @@ async fn program_decides_on_an_approval() {
 }
 
 /// Returns the details of the approval request in a stream.
-fn approval_in(received: &str) -> Value {
+pub(crate) fn approval_in(received: &str) -> Value {
     let chunk = received.split("data: ").find(|chunk| chunk.contains("\"approval\":{")).unwrap();
     let mut values = serde_json::Deserializer::from_str(chunk).into_iter::<Value>();
     values.next().unwrap().unwrap()["rockbot"]["approval"].clone()

@@ -120,6 +120,8 @@ async fn destructive_call_needs_a_confirmation_of_the_shown_tool() {
         (json!({"confirm": "write", "fingerprint": "0"}), 409, "changed"),
         (json!({"confirm": "write", "timeoutMs": 0}), 400, "invalid_request"),
         (json!({"confirm": "write", "timeoutMs": 600_001}), 400, "invalid_request"),
+        (json!({"arguments": 1}), 400, "invalid_request"),
+        (json!({"unknown": 1}), 400, "invalid_request"),
     ] {
         let refused = program.refused("write", Some("some-key"), &body).await;
         assert_eq!(refused, (status, code.to_owned()), "{body}");

@@ -1,6 +1,6 @@
 //! Calls written as JSON objects.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::tool_set::ToolSet;
 use crate::assemble::MAX_NAME_BYTES;
@@ -9,6 +9,11 @@ use crate::assemble::MAX_NAME_BYTES;
 const NAME_KEYS: [&str; 3] = ["name", "tool_name", "tool"];
 /// Keys for the arguments.
 const ARGUMENT_KEYS: [&str; 4] = ["arguments", "parameters", "args", "input"];
+/// The name of a call that stands for an unreadable one after others. There is no such tool, so the call fails,
+/// and the model finds the reason in its arguments.
+const UNREADABLE: &str = "unreadable_tool_call";
+/// The longest part of an unreadable call that the model is shown, in characters.
+const MAX_UNREADABLE_CHARS: usize = 200;
 
 /// A call found in a text. The name is valid; the arguments may be invalid JSON.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +32,19 @@ impl ParsedCall {
                 .chars()
                 .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/'));
         is_name.then(|| Self { name: name.to_owned(), arguments })
+    }
+
+    /// Creates the call that stands for an unreadable one. A prose text that only mentions the marks of calls is
+    /// none.
+    pub(super) fn unreadable(text: &str) -> Option<Self> {
+        let text = text.trim();
+        text.contains(['{', '[', '<']).then(|| {
+            let shown: String = text.chars().take(MAX_UNREADABLE_CHARS).collect();
+            let reason = "this call could not be read and did not run; write it again in the form of a tool \
+                          call, with the name of a tool and valid JSON";
+            let arguments = json!({"error": reason, "text": shown}).to_string();
+            Self { name: UNREADABLE.to_owned(), arguments }
+        })
     }
 
     /// Makes the arguments invalid JSON, because the model did not complete them.
@@ -51,7 +69,7 @@ fn argument_text(arguments: &Value) -> String {
 
 /// Returns the calls of a marked text: JSON objects or arrays, one after the other, separated by nothing,
 /// white space, commas or semicolons. A single object with a syntax error is a call with raw arguments if
-/// its name is readable, so that the model learns of the error.
+/// its name is readable, so that the model learns of the error. So is an unreadable rest after other calls.
 pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | ';');
     let mut rest = text.trim_matches(is_separator);
@@ -61,16 +79,54 @@ pub(super) fn marked_calls(text: &str) -> Vec<ParsedCall> {
         match values.next() {
             Some(Ok(value)) => match calls_in(&value) {
                 Some(found) => calls.extend(found),
-                None => return calls,
+                None => {
+                    calls.extend(unreadable_after(&calls, rest));
+                    return calls;
+                }
             },
             _ => {
-                calls.extend(broken_call(rest));
+                calls.extend(broken_call(rest).or_else(|| unreadable_after(&calls, rest)));
                 return calls;
             }
         }
         rest = rest[values.byte_offset()..].trim_start_matches(is_separator);
     }
     calls
+}
+
+fn unreadable_after(calls: &[ParsedCall], rest: &str) -> Option<ParsedCall> {
+    if calls.is_empty() { None } else { ParsedCall::unreadable(rest) }
+}
+
+/// Returns the calls of texts that have at least one each. If any of them is readable, the unreadable ones are calls too.
+pub(super) fn with_unreadable<'a>(
+    found: impl Iterator<Item = (&'a str, Vec<ParsedCall>)>,
+) -> Vec<ParsedCall> {
+    let found: Vec<_> = found.collect();
+    if found.iter().all(|(_, calls)| calls.is_empty()) {
+        return Vec::new();
+    }
+    let calls = found.into_iter().flat_map(|(text, mut calls)| {
+        if calls.is_empty() {
+            calls.extend(ParsedCall::unreadable(text));
+        }
+        calls
+    });
+    calls.collect()
+}
+
+/// Returns the calls of an unmarked text that follows other calls. Other text is dropped there, so that calls of
+/// unknown tools and a call of a known tool with a syntax error are calls, from which the model learns of them.
+pub(super) fn further_unmarked_calls(text: &str, tools: &ToolSet) -> Option<Vec<ParsedCall>> {
+    match serde_json::from_str::<Value>(text.trim()) {
+        Ok(value) => {
+            let has_arguments = |object| find_call(object).is_some_and(|(_, args)| args.is_some());
+            has_arguments(&value).then(|| calls_in(&value)).flatten()
+        }
+        Err(_) => {
+            broken_call(text).filter(|call| tools.contains(&call.name)).map(|call| vec![call])
+        }
+    }
 }
 
 /// Returns the calls of an unmarked value: only calls of known tools, with arguments. Everything else is
@@ -143,8 +199,6 @@ fn value_after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::chat::ToolDefinition;
 
@@ -181,6 +235,11 @@ mod tests {
         let cut = r#"{"name": "write", "arguments": {"text": "cut"#;
         assert_eq!(marked(cut), one("write", r#"{"text": "cut"#));
         assert_eq!(marked("{nonsense"), []);
+        let further = marked(r#"{"name": "now"}, {nonsense"#);
+        assert_eq!(further.len(), 2, "{further:?}");
+        assert_eq!(further[1].0, UNREADABLE);
+        assert!(further[1].1.contains("{nonsense"), "{further:?}");
+        assert_eq!(marked(r#"{"name": "now"}, and that is all"#), one("now", "{}"));
         assert_eq!(marked("[1, 2]"), []);
         assert_eq!(marked(&"[".repeat(100_000)), []);
     }

@@ -2,7 +2,7 @@
 
 use super::{
     block_end::BlockEnd,
-    json_call::{ParsedCall, marked_calls},
+    json_call::{ParsedCall, marked_calls, with_unreadable},
 };
 use crate::json_depth::JsonDepth;
 
@@ -16,7 +16,7 @@ const DEEPSEEK_SEPARATOR: &str = "<｜tool▁sep｜>";
 /// Returns the calls after `[TOOL_CALLS]`: a JSON array, or a name and a JSON object, which are separated by
 /// `[ARGS]` and sometimes a `[CALL_ID]`. Later models repeat the mark before each call.
 pub(super) fn mistral_calls(text: &str) -> Vec<ParsedCall> {
-    let mut calls = Vec::new();
+    let mut parts = Vec::new();
     let mut rest = Some(text);
     while let Some(text) = rest {
         // A mark in JSON is a part of its text.
@@ -25,10 +25,10 @@ pub(super) fn mistral_calls(text: &str) -> Vec<ParsedCall> {
             mark.map_or((text, None), |(at, length)| (&text[..at], Some(&text[at + length..])));
         let part = part.trim();
         let is_json = part.starts_with(['[', '{']);
-        calls.extend(if is_json { marked_calls(part) } else { named_calls(part) });
+        parts.push((part, if is_json { marked_calls(part) } else { named_calls(part) }));
         rest = next;
     }
-    calls
+    with_unreadable(parts.into_iter())
 }
 
 /// Returns calls of the form `NAME{…}`, one after the other.
@@ -49,9 +49,10 @@ fn named_calls(text: &str) -> Vec<ParsedCall> {
 /// the arguments are a fenced block; later the name comes first and the arguments follow it.
 pub(super) fn deepseek_calls(text: &str) -> Vec<ParsedCall> {
     let calls = text.split(DEEPSEEK_CALL).skip(1);
-    calls
-        .flat_map(|call| deepseek_call(call.split(DEEPSEEK_CALL_END).next().unwrap_or(call)))
-        .collect()
+    with_unreadable(calls.map(|call| {
+        let call = call.split(DEEPSEEK_CALL_END).next().unwrap_or(call);
+        (call, deepseek_call(call))
+    }))
 }
 
 fn deepseek_call(text: &str) -> Vec<ParsedCall> {

@@ -3,7 +3,7 @@
 use super::{
     block_end::BlockEnd,
     candidate::{self, Candidate},
-    json_call::{ParsedCall, unmarked_calls},
+    json_call::{ParsedCall, further_unmarked_calls, unmarked_calls},
     syntax::{RESULT_MARKS, SYNTAXES, Syntax},
     tool_set::ToolSet,
 };
@@ -37,7 +37,8 @@ pub(super) enum Piece {
 ///   the reasoning themselves, so that its end is the only mark: calls are returned at the end of the answer,
 ///   and dropped if an end of reasoning without a beginning follows them.
 /// - JSON without marks counts as a call only if it begins a line and calls known tools.
-/// - A block without a readable call is text.
+/// - A block without a readable call is text. After other calls, it is a call that fails with the reason, because
+///   the model would otherwise believe that it ran.
 /// - Text after a call is dropped: the model wrote it without the result. After a mark of results,
 ///   everything is dropped.
 #[derive(Debug)]
@@ -305,6 +306,9 @@ impl CallScanner {
         let is_mention = self.may_be_reasoning && ends_reasoning_first(&content[..end]);
         let mut calls =
             if is_mention { Vec::new() } else { syntax.calls(&content[..end], &self.tools) };
+        if calls.is_empty() && self.calls > 0 && !is_mention {
+            calls.extend(ParsedCall::unreadable(&content[..end]));
+        }
         if is_cut && let Some(last) = calls.last_mut() {
             last.invalidate_arguments();
         }
@@ -353,7 +357,11 @@ impl CallScanner {
             Some(end) => end,
         };
         let json = &rest[content..end];
-        let calls = unmarked_calls(json.strip_suffix(FENCE_END).unwrap_or(json), &self.tools);
+        let json = json.strip_suffix(FENCE_END).unwrap_or(json);
+        let mut calls = unmarked_calls(json, &self.tools);
+        if calls.is_none() && self.calls > 0 {
+            calls = further_unmarked_calls(json, &self.tools);
+        }
         self.state = State::Text;
         match calls {
             None => self.emit_no_calls(end),

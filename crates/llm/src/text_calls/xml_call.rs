@@ -2,13 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::{json_call::ParsedCall, tool_set::ToolSet};
+use super::{
+    json_call::{ParsedCall, with_unreadable},
+    tool_set::ToolSet,
+};
 
 /// Returns the calls of `<function=NAME>`: with tags `<parameter=KEY>` (Qwen Coder), or with a JSON object
 /// (Llama).
 pub(super) fn function_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
-    elements(text, "<function=", "</function>")
-        .filter_map(|element| {
+    let calls = elements(text, "<function=", "</function>").map(|element| {
+        let read = || {
             let (name, body) = element.split_once('>')?;
             let name = name.trim().trim_matches('"');
             let body = body.trim();
@@ -20,14 +23,16 @@ pub(super) fn function_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
                 Some((key.trim().trim_matches('"'), value))
             });
             call(name, pairs, tools)
-        })
-        .collect()
+        };
+        (element, read().into_iter().collect())
+    });
+    with_unreadable(calls)
 }
 
 /// Returns the calls of `<invoke name="NAME">` with tags `<parameter name="KEY">` (Anthropic's text format).
 pub(super) fn invoke_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
-    elements(text, "<invoke name=", "</invoke>")
-        .filter_map(|element| {
+    let calls = elements(text, "<invoke name=", "</invoke>").map(|element| {
+        let read = || {
             let (name, body) = element.split_once('>')?;
             let pairs =
                 elements(body, "<parameter name=", "</parameter>").filter_map(|parameter| {
@@ -35,8 +40,10 @@ pub(super) fn invoke_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
                     Some((unquoted(key), value))
                 });
             call(unquoted(name), pairs, tools)
-        })
-        .collect()
+        };
+        (element, read().into_iter().collect())
+    });
+    with_unreadable(calls)
 }
 
 /// Returns the call of a name that is followed by pairs of `<arg_key>` and `<arg_value>` (GLM).

@@ -82,6 +82,39 @@ fn bern() -> Value {
 }
 
 #[tokio::test]
+async fn unreadable_call_after_another_is_reported() {
+    let first = "<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n";
+    let unreadable = [
+        "<tool_call>\n{get_weather(Bern)}\n</tool_call>",
+        "<tool_call>\n{get_weather",
+        "<invoke name=>\n<parameter name=\"city\">Bern</parameter>\n</invoke>",
+        "<tool_call>[1, 2]</tool_call>",
+    ];
+    for second in unreadable {
+        let answer = read(&format!("{first}{second}"), 5).await.unwrap();
+        let names: Vec<_> = answer.tool_calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, ["now", "unreadable_tool_call"], "{second}");
+        let arguments: Value = serde_json::from_str(&answer.tool_calls[1].arguments).unwrap();
+        let error = arguments["error"].as_str().unwrap();
+        assert!(error.contains("did not run"), "{second}: {arguments}");
+    }
+    let broken = r#"{"name": "search", "arguments": {"query": Bern}}"#;
+    let answer = read(&format!("{first}{broken}"), 5).await.unwrap();
+    assert_eq!(answer.tool_calls[1].name, "search");
+    assert_eq!(answer.tool_calls[1].arguments, r#"{"query": Bern}"#);
+    let unknown = r#"{"name": "find", "arguments": {"query": "Bern"}}"#;
+    check(
+        &format!("{first}{unknown}"),
+        "",
+        &[("now", json!({})), ("find", json!({"query": "Bern"}))],
+    )
+    .await;
+    for text in ["That <tool_call> is all.", "{\"answer\": 42}", "{\"name\": \"Ada\"}"] {
+        check(&format!("{first}{text}"), "", &[("now", json!({}))]).await;
+    }
+}
+
+#[tokio::test]
 async fn hermes_calls_are_found() {
     let one = r#"<tool_call>
 {"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}

@@ -1,6 +1,7 @@
 //! Requests of servers for input from the user of a call (elicitation).
 
 mod form;
+pub(crate) mod raw_form;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -70,7 +71,7 @@ impl Elicitor {
 
     /// Reports to the user a request that is declined because it cannot be read.
     pub(crate) fn report_unreadable(&self) {
-        self.report_declined("its form is not one that can be shown");
+        self.report_declined(raw_form::UNREADABLE_REASON);
     }
 
     fn report_declined(&self, reason: &str) {
@@ -124,6 +125,9 @@ fn count(outcome: &'static str) {
 fn request(server: &str, params: &ElicitRequestParams) -> Result<InputRequest, &'static str> {
     let (message, body) = match params {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+            if let Some(reason) = raw_form::refused(requested_schema) {
+                return Err(reason);
+            }
             let schema = serde_json::to_value(requested_schema);
             let schema = schema.map_err(|_| "its schema is invalid")?;
             (message, InputBody::Form { fields: form::fields(&schema)? })

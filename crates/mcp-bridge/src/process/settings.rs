@@ -33,7 +33,12 @@ impl Settings {
         };
         let llm = settings.llm.validate().into_iter().map(|problem| format!("llm: {problem}"));
         let queues = &settings.common.handler.queues;
-        let queues = settings.mcp.validate_queues(|name| queues.contains_key(name));
+        let is_queue = |name: &str| queues.contains_key(name);
+        let queues = if configuration.is_check() {
+            settings.mcp.validate_file(is_queue)
+        } else {
+            settings.mcp.validate_queues(is_queue)
+        };
         let outputs = settings.outputs.validate();
         let problems = settings.mcp.validate().into_iter().chain(queues).chain(outputs);
         for problem in problems.chain(llm) {

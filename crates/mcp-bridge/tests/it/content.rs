@@ -108,6 +108,32 @@ async fn prompts_are_announced_and_requested() {
 }
 
 #[tokio::test]
+async fn unusable_entries_of_lists_cost_only_themselves() {
+    let mut odd = library();
+    odd["args"].as_array_mut().expect("arguments").push(json!("odd"));
+    let fixture = GatewayFixture::new(BridgeOptions::default(), json!({"Library": odd})).await;
+    for (label, gateway) in &fixture.gateways {
+        let server = gateway.index().borrow().get("library").expect("a server").clone();
+        let names: Vec<_> = server.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+        assert_eq!(names[..3], ["summary", "review", "prompt0"], "{label}");
+        // Four are unusable, and 12 are beyond the limit.
+        assert_eq!((names.len(), server.prompts_left_out), (50, 16), "{label}");
+        let list = async |templates, after| {
+            let request = McpListResourcesRequest { server_name: server_name(), templates, after };
+            gateway.resources(request).await.expect("a page")
+        };
+        let first = list(false, None).await;
+        let uris: Vec<_> = first.resources.iter().map(|one| one.uri.as_str()).collect();
+        assert_eq!((uris.as_slice(), first.left_out), (&["books://0"][..], 1), "{label}");
+        let second = list(false, first.next).await;
+        assert_eq!((second.resources.len(), second.left_out), (1, 0), "{label}");
+        let templates = list(true, None).await;
+        assert_eq!((templates.resources.len(), templates.left_out), (1, 1), "{label}");
+    }
+    fixture.shut_down().await;
+}
+
+#[tokio::test]
 async fn changed_prompts_are_announced() {
     let bridge = bridge(json!({"library": library()})).await;
     let mut index = bridge.index();

@@ -26,7 +26,7 @@ async fn unusable_definition_costs_only_its_tool() {
         let [exploding, external] = summary.rejected_tools.as_slice() else {
             panic!("{name}: {:?}", summary.rejected_tools)
         };
-        assert!(exploding.name == "exploding" && exploding.reason.contains("unfolds"), "{name}");
+        assert!(exploding.name == "exploding" && exploding.reason.contains("expands"), "{name}");
         assert!(external.reason.contains("https://example.com/x.json"), "{name}");
         assert_eq!(summary.rejected_tools, status.rejected_tools);
     }
@@ -36,13 +36,14 @@ async fn unusable_definition_costs_only_its_tool() {
 #[tokio::test]
 async fn unreadable_definition_costs_only_its_tool() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/servers/definitions.py");
-    let unreadable: [&[(&str, &str)]; 6] = [
+    let unreadable: [&[(&str, &str)]; 7] = [
         &[("missing", "inputSchema is missing")],
         &[("null", "inputSchema is missing or null")],
         &[("boolean", "inputSchema is not an object")],
         &[("5", "name is missing or not a string")],
         &[("huge", "number out of range")],
-        &[("missing", ""), ("null", ""), ("boolean", ""), ("5", ""), ("huge", "")],
+        &[("deep", "nests deeper than 127 levels of JSON")],
+        &[("missing", ""), ("null", ""), ("boolean", ""), ("5", ""), ("huge", ""), ("deep", "")],
     ];
     for (case, expected) in unreadable.iter().enumerate() {
         let server = json!({"command": "python3", "args": [script, case.to_string()]});

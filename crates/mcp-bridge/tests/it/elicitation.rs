@@ -159,11 +159,13 @@ async fn unsafe_requests_never_reach_the_user() {
     let requests = [
         property("password", json!({"type": "string"})),
         property("x", json!({"type": "string", "title": "API key token"})),
+        property("code", json!({"type": "string", "format": "password"})),
+        property("Kennwort", json!({"type": "string", "writeOnly": true})),
         property("a\u{202e}b", json!({"type": "string"})),
         url("javascript:alert(1)"),
         url("https://good.example@evil.example/"),
     ];
-    // Not in a form of the protocol. In a result, such a request makes the result unreadable.
+    // Not in a form of the protocol.
     let unreadable = [
         property("nested", json!({"type": "object", "properties": {}})),
         property("list", json!({"type": "array", "items": {"type": "string"}})),
@@ -172,8 +174,7 @@ async fn unsafe_requests_never_reach_the_user() {
     ];
     for (label, gateway) in &fixture.gateways {
         for era in ERAS {
-            let unreadable = unreadable.iter().filter(|_| era == ERAS[0]);
-            for request in requests.iter().chain(unreadable) {
+            for request in requests.iter().chain(&unreadable) {
                 let user = User::new(json!({"action": "accept"}));
                 let context = with_user(user.clone());
                 let response = ask(gateway.as_ref(), era, request.clone(), &context).await;
@@ -181,6 +182,24 @@ async fn unsafe_requests_never_reach_the_user() {
                 assert!(user.shown.lock().is_empty(), "{label}, {era}: {request}");
             }
         }
+    }
+    fixture.shut_down().await;
+}
+
+#[tokio::test]
+async fn unreadable_request_is_declined_beside_a_readable_one() {
+    let fixture = fixture(true).await;
+    let nested = json!({"mode": "form", "message": "m", "requestedSchema": {"type": "object",
+        "properties": {"x": {"type": "object", "properties": {}}}}});
+    let mut request = form();
+    request["also"] = nested;
+    for (label, gateway) in &fixture.gateways {
+        let accepted = json!({"action": "accept", "content": {"color": "red"}});
+        let user = User::new(accepted.clone());
+        let call = with_user(user.clone());
+        let response = ask(gateway.as_ref(), "stateless", request.clone(), &call).await;
+        assert_eq!(response, json!({"q": accepted, "also": {"action": "decline"}}), "{label}");
+        assert_eq!(user.shown.lock().len(), 1, "{label}");
     }
     fixture.shut_down().await;
 }

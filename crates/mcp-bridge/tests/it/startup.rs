@@ -1,6 +1,6 @@
 //! Servers that start in unusual ways.
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use axum::{
     Router,
@@ -43,6 +43,37 @@ async fn handshake_follows_unusual_reply_to_probe() {
         assert_eq!(call_text(&bridge, "clock", "now", json!({})).await, "noon", "{mode}");
         bridge.stop().await;
     }
+}
+
+#[test]
+fn check_of_configuration_reports_servers_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mcp.json");
+    let check = || {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_rockbot-mcp-bridge"));
+        program.arg("--check-config").env_clear();
+        program.env("ROCKBOT_STORE__URL", "memory:").env("ROCKBOT_MCP__CONFIG", &file);
+        let output = program.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, missing) = check();
+    assert_eq!(code, Some(64), "{missing}");
+    assert!(missing.contains("mcp.json: cannot read it"), "{missing}");
+    let entries = json!({"toolTimeout": "soon", "queues": {"one": {"waiting": -1}},
+        "mcpServers": {"odd": {"command": "x", "exposure": "some"}, "unset": {"command": "${NONE}"}}});
+    std::fs::write(&file, entries.to_string()).unwrap();
+    let (code, invalid) = check();
+    assert_eq!(code, Some(64), "{invalid}");
+    for part in [
+        r#"mcp.json: server "odd": exposure must be one of"#,
+        r#"mcp.json: server "unset": "#,
+        "mcp.json: toolTimeout: ",
+        r#"mcp.json: queue "one": "#,
+    ] {
+        assert!(invalid.contains(part), "{part}: {invalid}");
+    }
+    std::fs::write(&file, json!({"mcpServers": {"good": {"command": "x"}}}).to_string()).unwrap();
+    assert_eq!(check(), (Some(0), String::new()));
 }
 
 #[tokio::test]

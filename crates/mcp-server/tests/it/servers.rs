@@ -66,6 +66,7 @@ impl Servers {
             has_instructions: false,
             has_resources: false,
             prompts: Vec::new(),
+            prompts_left_out: 0,
             exposure: None,
             fingerprint: format!("{}{description}", tools.join(",")),
         };

@@ -1,4 +1,4 @@
-//! APIs: their documents, and the tools that are made of them.
+//! Configured APIs: their OpenAPI documents, and the tools that are created from them.
 
 mod document;
 mod import;

@@ -59,15 +59,23 @@ struct FailedAttempt {
     reply: Option<Reply>,
 }
 
+/// Error of an attempt.
+enum AttemptError {
+    /// The attempt failed; another one may succeed.
+    Failed(FailedAttempt),
+    /// The request cannot be sent, now or later.
+    Final(ToolFailure),
+}
+
 impl Execution<'_> {
-    /// Sends the request, again where that does no harm, and returns what the model reads.
+    /// Sends the request, with retries where they are safe, and returns the result for the model.
     ///
     /// # Errors
     /// See [`ToolFailure`]. A response that reports an error is a result.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection. On cancellation and at the deadline it returns by
-    /// itself.
+    /// Dropping the future closes the connection. On cancellation and at the deadline it completes with a
+    /// failure.
     pub(crate) async fn run(&self, parts: &RequestParts) -> Result<ToolResult, ToolFailure> {
         let state =
             CallState { exposure: Exposure::default(), redaction: Redaction::new(self.secrets) };
@@ -107,7 +115,7 @@ impl Execution<'_> {
         let CallState { exposure, redaction } = state;
         let mut headers = default_headers(parts, self.settings.stream.is_some());
         if let Some(name) = &self.settings.idempotency_key {
-            // The same for every delivery of the call, so the server can recognize it.
+            // Every delivery of the call sends the same key, so the server can recognize a repetition.
             let key = HeaderValue::from_str(self.context.tool_call_id.as_str());
             headers.insert(
                 name.clone(),
@@ -128,8 +136,8 @@ impl Execution<'_> {
             let attempt = self.attempt(parts, &headers, &signal, redaction).await;
             let FailedAttempt { failure, reply } = match attempt {
                 Ok(result) => return Ok(result),
-                Err(Ok(failed)) => failed,
-                Err(Err(failure)) => {
+                Err(AttemptError::Failed(failed)) => failed,
+                Err(AttemptError::Final(failure)) => {
                     exposure.end(false);
                     return Err(failure);
                 }
@@ -172,14 +180,14 @@ impl Execution<'_> {
         Ok(Some(token))
     }
 
-    /// Sends the request once. The outer error is a failed attempt, the inner one the failure of the call.
+    /// Sends the request once.
     async fn attempt(
         &self,
         parts: &RequestParts,
         headers: &HeaderMap,
         signal: &ConnectionSignal,
         redaction: &Redaction<'_>,
-    ) -> Result<ToolResult, Result<FailedAttempt, ToolFailure>> {
+    ) -> Result<ToolResult, AttemptError> {
         let client = self.client.sender(self.settings.is_repeatable);
         let sent = send(client, parts, headers, signal).await;
         let host = parts.url.host_str().unwrap_or_default();
@@ -188,10 +196,13 @@ impl Execution<'_> {
             Err(error) => {
                 debug!(tool_set = &**self.tool_set, host, error = %error.error, "request failed");
                 metrics::count_request(self.tool_set, error.failure().outcome());
-                return Err(self.refused(&error).map_or_else(
-                    || Ok(FailedAttempt { failure: error.failure(), reply: None }),
-                    Err,
-                ));
+                return Err(match self.final_failure(&error) {
+                    Some(failure) => AttemptError::Final(failure),
+                    None => {
+                        let failure = error.failure();
+                        AttemptError::Failed(FailedAttempt { failure, reply: None })
+                    }
+                });
             }
         };
         let status = reply.response.status();
@@ -200,7 +211,7 @@ impl Execution<'_> {
             let wait = retry_after(reply.response.headers(), SystemTime::now());
             let failure = RequestFailure::Status(status.as_u16(), wait);
             metrics::count_request(self.tool_set, failure.outcome());
-            return Err(Ok(FailedAttempt { failure, reply: Some(reply) }));
+            return Err(AttemptError::Failed(FailedAttempt { failure, reply: Some(reply) }));
         }
         let read = match &self.settings.stream {
             Some(config) if stream::is_stream(config, &reply.response) => {
@@ -211,7 +222,7 @@ impl Execution<'_> {
         let outcome =
             read.as_ref().map_or_else(|failure| failure.outcome(), |_| metrics::Outcome::Ok);
         metrics::count_request(self.tool_set, outcome);
-        read.map_err(|failure| Ok(FailedAttempt { failure, reply: None }))
+        read.map_err(|failure| AttemptError::Failed(FailedAttempt { failure, reply: None }))
     }
 
     async fn read_body(
@@ -222,8 +233,9 @@ impl Execution<'_> {
     ) -> Result<ToolResult, RequestFailure> {
         let Reply { response, url } = reply;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body =
-            read_prefix(response, max_bytes, None).await.map_err(|error| failure_of(&error))?;
+        let body = read_prefix(response, max_bytes, None)
+            .await
+            .map_err(|error| request_failure(&error))?;
         let received = ReceivedResponse {
             status,
             headers: &headers,
@@ -250,16 +262,16 @@ impl Execution<'_> {
         let updates = stream::Updates::new(self.context, &secrets);
         let max_bytes = self.settings.max_response_bytes;
         let read = stream::read(config, reply.response, max_bytes, updates).await;
-        let mut result = read.map_err(|error| failure_of(&error))?;
-        // A text with a note, or with an error before it, may end anywhere.
+        let mut result = read.map_err(|error| request_failure(&error))?;
+        // Text that is followed by a note, or ends with an error, may be cut within a secret.
         if result.is_error || result.content.len() > 1 {
             redaction.trim_cut(&mut result);
         }
         Ok(result)
     }
 
-    /// Returns the failure of a request that must not be sent, now or later.
-    fn refused(&self, error: &SendError) -> Option<ToolFailure> {
+    /// Returns the failure of the call if the request cannot be sent, now or later.
+    fn final_failure(&self, error: &SendError) -> Option<ToolFailure> {
         match &error.error {
             EgressError::Refused(reason) => {
                 warn!(tool_set = &**self.tool_set, %reason, "request not permitted");
@@ -281,7 +293,7 @@ impl Execution<'_> {
         reply: Option<Reply>,
         redaction: &Redaction<'_>,
     ) -> Result<ToolResult, ToolFailure> {
-        let what = describe(failure);
+        let description = describe(failure);
         Err(match verdict {
             Verdict::Report | Verdict::CredentialsRefused | Verdict::Retry(_) => {
                 return Ok(self.report(verdict, reply, redaction).await);
@@ -291,18 +303,22 @@ impl Execution<'_> {
                 executed: Executed::No,
             },
             Verdict::Unavailable => ToolFailure::Unavailable {
-                message: format!("{what}; the call may be repeated"),
+                message: format!("{description}; the call may be repeated"),
                 executed: Executed::Unknown,
             },
             Verdict::TimedOut => self.timed_out(self.settings.timeout, Executed::Unknown),
             Verdict::Overloaded(wait) => ToolFailure::Overloaded {
                 message: match wait {
-                    Some(wait) => format!("{what}; call again in {} s", wait.as_secs().max(1)),
-                    None => format!("{what}; call again later"),
+                    Some(wait) => {
+                        format!("{description}; call again in {} s", wait.as_secs().max(1))
+                    }
+                    None => format!("{description}; call again later"),
                 },
             },
             Verdict::OutcomeUnknown => ToolFailure::OutcomeUnknown {
-                message: format!("{what}; check whether it took effect before calling again"),
+                message: format!(
+                    "{description}; check whether it took effect before calling again"
+                ),
             },
         })
     }
@@ -339,7 +355,7 @@ impl Execution<'_> {
     }
 }
 
-fn failure_of(error: &EgressError) -> RequestFailure {
+fn request_failure(error: &EgressError) -> RequestFailure {
     match error {
         EgressError::TimedOut => RequestFailure::Silent,
         _ => RequestFailure::Broken,

@@ -21,8 +21,8 @@ use super::{
 const MAX_INLINED_BYTES: u64 = 16 * 1024;
 /// Maximum size of a schema, in bytes.
 pub(super) const MAX_SCHEMA_BYTES: usize = 48 * 1024;
-/// Maximum number of subschemas with references unfolded.
-const MAX_UNFOLDED: u64 = 10_000;
+/// Maximum number of subschemas with references expanded.
+const MAX_EXPANDED: u64 = 10_000;
 /// Depths below which optional properties accept anything, tried in this order.
 const DEPTHS: [u32; 4] = [4, 3, 2, 1];
 /// Size of definitions that may fit without their descriptions, in bytes.
@@ -36,7 +36,7 @@ pub(super) enum AssemblyError {
     #[error(transparent)]
     Problem(#[from] SchemaProblem),
     #[error(
-        "its arguments need a schema above {MAX_SCHEMA_BYTES} bytes or {MAX_UNFOLDED} subschemas"
+        "its arguments need a schema above {MAX_SCHEMA_BYTES} bytes or {MAX_EXPANDED} subschemas"
     )]
     TooLarge,
     #[error("its arguments cannot be validated: {0}")]
@@ -66,7 +66,7 @@ pub(super) fn assemble(
         Ok(_) | Err(SchemaProblem::TooNested) => None,
         Err(problem) => return Err(problem.into()),
     };
-    let size = size.filter(|size| size.nodes <= MAX_UNFOLDED);
+    let size = size.filter(|size| size.nodes <= MAX_EXPANDED);
     if let Some(size) = size
         && let Some(schema) = unshortened(schemas, arguments, size)?
     {
@@ -184,7 +184,7 @@ struct Assembly<'s, 'a> {
 
 impl<'s, 'a> Assembly<'s, 'a> {
     fn new(schemas: &'s mut Schemas<'a>, form: Form, descriptions: bool) -> Self {
-        Self { schemas, form, descriptions, rest: MAX_UNFOLDED, open: Vec::new() }
+        Self { schemas, form, descriptions, rest: MAX_EXPANDED, open: Vec::new() }
     }
 
     fn written(&mut self, schema: &Value) -> Result<Option<Value>, SchemaProblem> {

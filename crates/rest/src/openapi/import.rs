@@ -74,7 +74,7 @@ pub struct Imported {
 pub fn import(document: &Document, options: &ImportOptions) -> Imported {
     let root = document.root();
     let resolver = Resolver::new(root);
-    let has_siblings = document.version() >= Version::V31;
+    let applies_ref_siblings = document.version() >= Version::V31;
     let mut imported = Imported::default();
     let found = gather(document, &resolver, &mut imported.skipped);
     let names = assign_names(&found, options);
@@ -85,7 +85,7 @@ pub fn import(document: &Document, options: &ImportOptions) -> Imported {
     let mut importer = Importer {
         root,
         options,
-        schemas: Schemas::new(resolver, has_siblings),
+        schemas: Schemas::new(resolver, applies_ref_siblings),
         read_only,
         not_read_only,
         bytes: document.limits().imported_bytes(),

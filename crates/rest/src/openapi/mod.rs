@@ -5,7 +5,7 @@
 //! requests, or as a [`SkippedOperation`] with a reason. Nothing here does I/O.
 //!
 //! A document is untrusted. Its size, nesting and references are bounded, the schema of a tool is
-//! bounded by its size with all references unfolded, and an import by the amount of its work. The
+//! bounded by its size with all references expanded, and an import by the amount of its work. The
 //! origin, the number of path segments and the names of headers of a request are fixed when the document
 //! is imported and do not depend on the arguments.
 

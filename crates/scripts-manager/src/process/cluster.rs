@@ -1,4 +1,4 @@
-//! The cluster of the scripts.
+//! The Kubernetes cluster that runs the scripts.
 
 use std::{fmt::Display, net::SocketAddr};
 
@@ -8,17 +8,18 @@ use rockbot_service::ServeError;
 
 use super::configuration_error;
 
-/// The most addresses of the API server that a probe tries.
+/// Maximum number of addresses of the API server that the network probe tries.
 const MAX_PROBE_ADDRESSES: usize = 4;
 
+/// Access to the cluster.
 pub(crate) struct Cluster {
     pub(super) client: Client,
-    /// The addresses that a probe script tries to reach.
+    /// Addresses of the API server that the network probe tries to reach.
     pub(super) probe_addresses: Vec<SocketAddr>,
 }
 
 impl Cluster {
-    /// Finds the cluster of this process: that of its service account, or of a kubeconfig.
+    /// Finds the cluster: that of a kubeconfig, or else that of the pod's service account.
     pub(crate) async fn find(section: &PodsSection) -> Result<Self, ServeError> {
         let config = Config::infer().await.map_err(unavailable)?;
         let probe_addresses =
@@ -34,7 +35,7 @@ fn unavailable(error: impl Display) -> ServeError {
     ))
 }
 
-/// Returns the addresses of the API server, for the probe script.
+/// Returns the addresses of the API server, for the network probe.
 async fn api_server_addresses(cluster: &Config) -> Vec<SocketAddr> {
     let url = &cluster.cluster_url;
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });

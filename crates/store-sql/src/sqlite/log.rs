@@ -9,7 +9,7 @@ use rockbot_store::{
     StoreError,
 };
 
-use super::{SqliteStore, failure::explain, with_timeout};
+use super::{SqliteStore, failure::explain};
 use crate::{
     append::Append,
     row::{self, LogEntryRow, LogRow, signed},
@@ -47,7 +47,7 @@ impl SqliteStore {
             .bind(signed(from))
             .bind(signed(limit.min(MAX_PAGE_ENTRIES) as u64))
             .fetch(&self.readers);
-        with_timeout(row::log_page(rows, explain)).await
+        self.checked_read(row::log_page(rows, explain)).await
     }
 
     async fn log_state(&self, name: &LogName) -> Result<Option<LogState>, StoreError> {
@@ -57,7 +57,7 @@ impl SqliteStore {
             .bind(name.as_str())
             .bind(self.clock.now().as_millis())
             .fetch_optional(&self.readers);
-        let row: Option<LogRow> = with_timeout(row.map(|row| row.map_err(explain))).await?;
+        let row: Option<LogRow> = self.checked_read(row.map(|row| row.map_err(explain))).await?;
         row.map(row::log_state).transpose()
     }
 
@@ -76,7 +76,7 @@ impl SqliteStore {
             .bind(self.clock.now().as_millis())
             .bind(signed(limit.min(MAX_PAGE_ENTRIES) as u64))
             .fetch_all(&self.readers);
-        let rows: Vec<LogRow> = with_timeout(rows.map(|rows| rows.map_err(explain))).await?;
+        let rows: Vec<LogRow> = self.checked_read(rows.map(|rows| rows.map_err(explain))).await?;
         rows.into_iter().map(row::log_state).collect()
     }
 }

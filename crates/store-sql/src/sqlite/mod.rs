@@ -22,7 +22,7 @@ use rockbot_store::{
 use sqlx::{SqlitePool, sqlite::SqlitePoolOptions};
 use tokio::time::timeout;
 
-use self::{failure::explain, writer::Writer};
+use self::{failure::explain, presence::Presence, writer::Writer};
 use crate::row::{self, EntryRow, KeyedRow};
 
 /// The maximum number of read connections.
@@ -35,12 +35,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// A store in a SQLite file on a local disk. Several processes of one machine may open the same file.
 ///
 /// One connection writes. It commits all queued changes together, so that concurrent writers share one
-/// disk flush. When the file was removed or replaced, changes fail as [`StoreError::Unavailable`] until the store is
-/// opened again.
+/// disk flush. When the file was removed or replaced, changes and reads fail as [`StoreError::Unavailable`] until the
+/// store is opened again.
 #[derive(Debug)]
 pub struct SqliteStore {
     clock: Clock,
     readers: SqlitePool,
+    presence: Presence,
     writer: Writer,
 }
 
@@ -59,8 +60,8 @@ impl SqliteStore {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
-        let writer = Writer::start(options, presence, clock.clone());
-        Ok(Self { clock, readers, writer })
+        let writer = Writer::start(options, presence.clone(), clock.clone());
+        Ok(Self { clock, readers, presence, writer })
     }
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
@@ -70,7 +71,7 @@ impl SqliteStore {
             .bind(key.as_str())
             .bind(self.clock.now().as_millis())
             .fetch_optional(&self.readers);
-        let row: Option<EntryRow> = with_timeout(row.map(|row| row.map_err(explain))).await?;
+        let row: Option<EntryRow> = self.checked_read(row.map(|row| row.map_err(explain))).await?;
         Ok(row.map(row::entry))
     }
 
@@ -89,7 +90,21 @@ impl SqliteStore {
             .bind(self.clock.now().as_millis())
             .bind(i64::try_from(limit.min(MAX_PAGE_ENTRIES)).unwrap_or(0))
             .fetch(&self.readers);
-        with_timeout(row::page(rows, explain)).await
+        self.checked_read(row::page(rows, explain)).await
+    }
+
+    /// Awaits a read of the file, which must still be at its path.
+    async fn checked_read<T>(
+        &self,
+        read: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.presence.check().await?;
+        let outcome = with_timeout(read).await;
+        if outcome.is_err() {
+            // SQLite says only that it cannot open a file that is gone.
+            self.presence.check_now().await?;
+        }
+        outcome
     }
 }
 

@@ -97,6 +97,8 @@ async fn store_without_its_file_is_unavailable() {
         let new = if replaced { Some(open(&path).await.expect("created")) } else { None };
         let reason = write_until_unavailable(&store).await;
         assert!(reason.contains("restart the process"), "{reason}");
+        let read = store.get(&key("a")).await;
+        assert_eq!(read, Err(StoreError::Unavailable { reason }), "an entry of the removed file");
         if let Some(new) = new {
             expect_written(new.write(Write::new(key("b"), "")).await);
             store.close().await;

@@ -254,7 +254,7 @@ impl ToolInvokeHandler {
             }
         };
         let mut caller = Caller { agent, reply_to, correlation_id };
-        let request = match self.protocol.read(envelope) {
+        let request = match self.protocol.decode_request(envelope) {
             Ok(request) => request,
             Err(error) => {
                 return Box::pin(self.reject_unreadable(inbound, &caller, &error)).await;

@@ -1,4 +1,4 @@
-//! Message types of a request and its result.
+//! Encoding and reply addresses of tool requests and results.
 
 use rockbot_contracts::{
     Envelope, RoutingKey, ToolInvokeRequest, ToolInvokeResponse,
@@ -7,19 +7,19 @@ use rockbot_contracts::{
     topology::{is_tool_reply, tool_result_default},
 };
 
-/// Encoding and addresses of requests and results. In every protocol, a failure is a
+/// Encoding and reply addresses of requests and results. In every protocol, a failure is a
 /// [`ToolError`](rockbot_contracts::ToolError).
 pub trait CallProtocol: Send + Sync {
     /// Decodes a request. Must not block.
     ///
     /// # Errors
     /// When the message is not a request of this protocol.
-    fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError>;
+    fn decode_request(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError>;
 
     /// Encodes a result.
-    fn write(&self, result: ToolInvokeResponse) -> Envelope;
+    fn encode_result(&self, result: ToolInvokeResponse) -> Envelope;
 
-    /// Returns whether replies may go to `key`. Any other key would let a caller make this process
+    /// Returns `true` if replies may be sent to `key`. Any other key would let a caller make this process
     /// publish requests.
     fn accepts_reply_key(&self, key: &RoutingKey) -> bool;
 
@@ -32,11 +32,11 @@ pub trait CallProtocol: Send + Sync {
 pub(super) struct ToolCallProtocol;
 
 impl CallProtocol for ToolCallProtocol {
-    fn read(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
+    fn decode_request(&self, request: &Envelope) -> Result<ToolInvokeRequest, DecodeError> {
         request.decode(Limits::default())
     }
 
-    fn write(&self, result: ToolInvokeResponse) -> Envelope {
+    fn encode_result(&self, result: ToolInvokeResponse) -> Envelope {
         Envelope::from_payload(&result)
     }
 

@@ -149,7 +149,7 @@ impl ReplyPublisher<'_> {
             return Settlement::Ack;
         }
         let reply = response(request, ToolResult::text("here"), 0);
-        let envelope = self.protocol.write(reply).transient();
+        let envelope = self.protocol.encode_result(reply).transient();
         // Probes are frequent; a lost reply needs no retry.
         let _ = self.publish(caller, envelope).await;
         Settlement::Ack
@@ -203,7 +203,7 @@ impl ReplyPublisher<'_> {
             Ok(result) => {
                 let (chars_out, is_error) = (result.bytes(), result.is_error);
                 info!(elapsed_ms, chars_in, chars_out, is_error, "call finished");
-                self.protocol.write(response(request, result, elapsed_ms))
+                self.protocol.encode_result(response(request, result, elapsed_ms))
             }
             Err(failure) => {
                 let (code, executed) = (failure.code(), failure.executed());

@@ -241,6 +241,8 @@ impl IndexPublisher {
         if announcement.servers.iter().map(name_bytes).sum::<usize>() > MAX_NAME_BYTES {
             for server in &mut announcement.servers {
                 server.tool_names.clear();
+                let prompts = u32::try_from(server.prompts.len()).unwrap_or(u32::MAX);
+                server.prompts_left_out = server.prompts_left_out.saturating_add(prompts);
                 server.prompts.clear();
             }
         }

@@ -168,8 +168,11 @@ fn sanitize(mut server: McpServerSummary) -> McpServerSummary {
         tool.name = plain(&tool.name, MAX_NAME_CHARS);
         tool.reason = plain(&tool.reason, MAX_SUMMARY_CHARS);
     }
+    let announced = server.prompts.len();
     server.prompts.retain(|prompt| is_name(&prompt.name));
     server.prompts.truncate(McpPrompt::MAX_LISTED);
+    let removed = u32::try_from(announced - server.prompts.len()).unwrap_or(u32::MAX);
+    server.prompts_left_out = server.prompts_left_out.saturating_add(removed);
     server.prompts.iter_mut().for_each(sanitize_prompt);
     server
 }

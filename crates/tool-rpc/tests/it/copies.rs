@@ -114,7 +114,7 @@ async fn delivery_with_lost_channel_does_not_start() {
         fixture.result().await;
     }
     let is_idle = || here.handler.in_progress() + there.handler.in_progress() == 0;
-    wait_until("the end", is_idle).await;
+    wait_until("no call is in progress", is_idle).await;
     // A read-only call that was running runs twice; the waiting one left its run to the redelivery.
     let ran = (here.handler.stats().ok(), there.handler.stats().ok());
     assert_eq!(ran, (RUNNING, RUNNING + 1));
@@ -145,7 +145,7 @@ async fn copy_replies_after_unconfirmed_reply() {
     assert_never("a reply before the end", fixture.replies.next()).await;
     fixture.gate.add_permits(1);
     assert_eq!(fixture.result().await, "done, run 1");
-    wait_until("the end", || here.handler.in_progress() == 0).await;
+    wait_until("no call is in progress", || here.handler.in_progress() == 0).await;
     assert_eq!((fixture.runs(), connection.retries()), (1, 1), "only the first delivery returned");
 }
 

@@ -261,7 +261,7 @@ async fn unreadable_copy_does_not_deny_a_run() {
         }
         fixture.gate.add_permits(1);
         fixture.result().await;
-        wait_until("the end", || here.handler.in_progress() == 0).await;
+        wait_until("no call is in progress", || here.handler.in_progress() == 0).await;
         if tool == "write" {
             send_unreadable(&fixture, &elsewhere(), &running).await;
             assert_eq!(fixture.error().await, UNKNOWN, "{tool} ran elsewhere");

@@ -75,6 +75,8 @@ where
 #[derive(Default)]
 pub(crate) struct ToolEvents {
     pub(crate) started: Notify,
+    /// The caller has received all progress of `progress`.
+    pub(crate) progress_received: Notify,
     pub(crate) dropped: AtomicU32,
     pub(crate) runs: AtomicU32,
 }
@@ -90,6 +92,7 @@ impl Drop for CountOnDrop {
 pub(crate) fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
     let hanging = events.clone();
     let counting = events.clone();
+    let reporting = events.clone();
     vec![
         tool(registration("echo"), async |arguments: Value, _| {
             Ok(ToolResult::text(arguments["text"].as_str().unwrap_or_default()))
@@ -104,7 +107,7 @@ pub(crate) fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
                 "/dev/sda1 on host db-7 is full",
             ))
         }),
-        tool(registration("sad"), async |_, _| Ok(ToolResult::error("exit code 1"))),
+        tool(registration("tool_error"), async |_, _| Ok(ToolResult::error("exit code 1"))),
         tool(registration("panic"), async |_, _| panic!("on purpose")),
         tool(registration("hang"), move |_, _| {
             let events = hanging.clone();
@@ -115,12 +118,17 @@ pub(crate) fn tools(events: &Arc<ToolEvents>) -> Vec<Arc<dyn Tool>> {
             }
         }),
         tool(registration("huge"), async |_, _| Ok(ToolResult::text("x".repeat(1_000_000_000)))),
-        tool(registration("chatty"), async |_, context: ToolContext| {
-            for number in 1..=3 {
-                context.progress(format!("step {number}"));
+        tool(registration("progress"), move |_, context: ToolContext| {
+            let events = reporting.clone();
+            async move {
+                for number in 1..=3 {
+                    context.progress(format!("step {number}"));
+                }
+                context.partial(ToolResult::text("half"));
+                // Progress that arrives after the reply is dropped.
+                events.progress_received.notified().await;
+                Ok(ToolResult::text("whole").with_details(json!({"steps": 3})))
             }
-            context.partial(ToolResult::text("half"));
-            Ok(ToolResult::text("whole").with_details(json!({"steps": 3})))
         }),
     ]
 }

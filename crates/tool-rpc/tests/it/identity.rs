@@ -64,7 +64,7 @@ async fn check_at(key: &RoutingKey, callers: CallerPolicy, user: Option<&str>, a
         let letter = next_delivery(&mut letters).await;
         assert!(letter.envelope().dead_letter_reason.is_some());
         letter.settle(Settlement::Ack).await.expect("settled");
-        wait_until("the count", || handler.stats().unreadable() == 1).await;
+        wait_until("the message is counted", || handler.stats().unreadable() == 1).await;
         assert_eq!(handler.stats().ok(), 0, "the tool ran");
     }
 }

@@ -151,7 +151,7 @@ async fn end_of_a_consumer_is_reported() {
     assert_never("an end", here.workers.ended()).await;
     // Its consumers end, although nothing stopped their workers.
     fixture.bus.remote.close().await;
-    within_timeout("the end", here.workers.ended()).await;
+    within_timeout("the workers end", here.workers.ended()).await;
 }
 
 #[tokio::test]

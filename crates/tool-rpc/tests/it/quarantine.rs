@@ -325,7 +325,7 @@ async fn quarantined_calls_run_one_at_a_time() {
     let drained = tokio::spawn(workers.drain(Duration::from_secs(10)));
     fixture.release(1);
     fixture.expect_result("first").await;
-    assert!(within_timeout("the end", drained).await.expect("no panic"));
+    assert!(within_timeout("the drain ends", drained).await.expect("no panic"));
     // The next handler processes the rest.
     let _next = fixture.handler().await;
     fixture.expect_result("second").await;

@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::fleet::{Fleet, registration};
 
 #[tokio::test]
-async fn result_names_its_handler() {
+async fn result_contains_its_handler() {
     let fleet = Fleet::start().await;
     let result = fleet.call("echo", r#"{"text": "hello"}"#).await.expect("a result");
     assert_eq!(result.to_text(), "hello");
@@ -33,13 +33,13 @@ async fn result_names_its_handler() {
 #[tokio::test]
 async fn tool_error_is_a_result() {
     let fleet = Fleet::start().await;
-    let result = fleet.call("sad", "{}").await.expect("a result");
+    let result = fleet.call("tool_error", "{}").await.expect("a result");
     assert!(result.is_error);
     assert_eq!(fleet.handler.stats().tool_errors(), 1);
 }
 
 #[tokio::test]
-async fn failed_tool_hides_its_cause() {
+async fn failed_tool_hides_cause_from_model() {
     let fleet = Fleet::start().await;
     let failure = fleet.call("fail", "{}").await.expect_err("a failure");
     assert_eq!(failure.code(), ToolErrorCode::ExecutionFailed);
@@ -48,28 +48,26 @@ async fn failed_tool_hides_its_cause() {
 }
 
 #[tokio::test]
-async fn progress_details_and_partials_cross_the_bus() {
+async fn progress_partial_results_and_details_cross_the_bus() {
     let fleet = Fleet::start().await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let sink = seen.clone();
-    let mut context = fleet.context("chatty");
-    context.updates = Some(Arc::new(move |update| sink.lock().unwrap().push(update)));
+    let updates = Arc::new(Mutex::new(Vec::new()));
+    let (sink, events) = (updates.clone(), fleet.events.clone());
+    let mut context = fleet.context("progress");
+    context.updates = Some(Arc::new(move |update| {
+        let is_last = matches!(update, ToolUpdate::Partial(_));
+        sink.lock().unwrap().push(match update {
+            ToolUpdate::Progress(text) => format!("progress: {text}"),
+            ToolUpdate::Partial(result) => format!("partial: {}", result.to_text()),
+        });
+        if is_last {
+            events.progress_received.notify_one();
+        }
+    }));
     let call = ToolCall { context, arguments: "{}".into() };
-    let result = fleet.agent.execute(call).await.expect("a result");
-    assert_eq!(result.details, Some(json!({"steps": 3})));
-    // Progress after the reply is dropped; earlier progress is in order.
-    let seen = seen.lock().unwrap();
-    let lines: Vec<_> = seen
-        .iter()
-        .filter_map(|update| match update {
-            ToolUpdate::Progress(text) => Some(text.clone()),
-            ToolUpdate::Partial(_) => None,
-        })
-        .collect();
-    assert!(
-        ["step 1", "step 2", "step 3"]
-            .starts_with(&lines.iter().map(String::as_str).collect::<Vec<_>>())
-    );
+    let result = within_timeout("the call ends", fleet.agent.execute(call)).await;
+    assert_eq!(result.expect("a result").details, Some(json!({"steps": 3})));
+    let expected = ["progress: step 1", "progress: step 2", "progress: step 3", "partial: half"];
+    assert_eq!(*updates.lock().unwrap(), expected);
 }
 
 #[tokio::test]
@@ -83,7 +81,8 @@ async fn cancelled_call_stops_its_tool_and_reports_the_run() {
     });
     within_timeout("the tool starts", fleet.events.started.notified()).await;
     cancellation.cancel();
-    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("cancelled");
+    let failure =
+        within_timeout("the call ends", call).await.expect("no panic").expect_err("cancelled");
     assert_eq!(failure.code(), ToolErrorCode::Cancelled);
     assert_eq!(failure.executed(), Executed::Yes);
     wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
@@ -97,11 +96,11 @@ async fn dropped_call_stops_its_tool() {
     within_timeout("the tool starts", fleet.events.started.notified()).await;
     call.abort();
     wait_until("the tool is dropped", || fleet.events.dropped.load(Ordering::SeqCst) == 1).await;
-    wait_until("no running call", || fleet.handler.in_progress() == 0).await;
+    wait_until("no call is running", || fleet.handler.in_progress() == 0).await;
 }
 
 #[tokio::test]
-async fn call_that_another_process_continues_is_not_stopped() {
+async fn handed_over_call_is_not_cancelled() {
     let fleet = Arc::new(Fleet::start().await);
     let (caller, context) = (fleet.clone(), fleet.context("hang"));
     let handover = context.handover.clone();
@@ -111,7 +110,7 @@ async fn call_that_another_process_continues_is_not_stopped() {
     within_timeout("the tool starts", fleet.events.started.notified()).await;
     handover.cancel();
     call.abort();
-    assert!(within_timeout("the end", call).await.expect_err("aborted").is_cancelled());
+    assert!(within_timeout("the call ends", call).await.expect_err("aborted").is_cancelled());
     // A cancel would arrive before the reply of a later call.
     fleet.call("echo", "{}").await.expect("a reply");
     assert_eq!(fleet.handler.in_progress(), 1);
@@ -176,7 +175,8 @@ async fn drain_finishes_running_calls() {
         );
     within_timeout("the tool starts", events.started.notified()).await;
     assert!(workers.drain(Duration::from_secs(10)).await, "drained in time");
-    let failure = within_timeout("the end", call).await.expect("no panic").expect_err("a timeout");
+    let failure =
+        within_timeout("the call ends", call).await.expect("no panic").expect_err("a timeout");
     assert_eq!(failure.executed(), Executed::Yes);
 }
 
@@ -214,9 +214,9 @@ async fn call_waits_for_reply_of_its_own_pool() {
         let context = ToolContext::new("echo", SessionId::generate(), agent);
         let call = tokio::spawn(async move { tool.call(json!({}), &context).await });
         let request = next_delivery(&mut requests).await;
-        let asked = request.envelope();
-        let id = asked.correlation_id.as_deref().expect("a call id").to_owned();
-        let to = asked.reply_to.clone().expect("a reply address");
+        let request_envelope = request.envelope();
+        let id = request_envelope.correlation_id.as_deref().expect("a call id").to_owned();
+        let reply_to = request_envelope.reply_to.clone().expect("a reply address");
         let send = async |user: Option<&str>, text: &str| {
             let mut reply = Envelope::from_payload(&ToolInvokeResponse {
                 tool_call_id: ToolCallId::new(id.as_str()).expect("an id"),
@@ -230,14 +230,17 @@ async fn call_waits_for_reply_of_its_own_pool() {
             })
             .with_correlation_id(id.as_str());
             reply.user_id = user.map(Into::into);
-            bus.remote.publish(Publication::mandatory(to.clone(), reply)).await.expect("published");
+            bus.remote
+                .publish(Publication::mandatory(reply_to.clone(), reply))
+                .await
+                .expect("published");
         };
         send(user, "first").await;
         if !expected {
-            wait_until("the count", || stats.foreign() == 1).await;
+            wait_until("the foreign reply is counted", || stats.foreign() == 1).await;
             send(Some("rockbot.tool-handler.web"), "second").await;
         }
-        let result = within_timeout("the end of the call", call).await.expect("no panic");
+        let result = within_timeout("the call ends", call).await.expect("no panic");
         let text = if expected { "first" } else { "second" };
         assert_eq!(result.expect("a result").to_text(), text, "{user:?}");
     }

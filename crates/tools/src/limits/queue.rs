@@ -1,6 +1,7 @@
 //! Named FIFO queues of calls.
 
 use std::{
+    num::NonZeroU16,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -26,12 +27,20 @@ pub struct QueueRules {
     /// Maximum time that a call waits before it is rejected as overloaded. Its deadline applies as
     /// well. Default 60 s.
     pub wait: Duration,
+    /// Weight when a tool handler divides its capacity among queues and tools; the queue itself ignores it.
+    /// Default: that of the MCP server of the tool, or 1.
+    pub weight: Option<NonZeroU16>,
 }
 
 impl Default for QueueRules {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { running: (cores * 2).min(64), waiting: 1024, wait: Duration::from_secs(60) }
+        Self {
+            running: (cores * 2).min(64),
+            waiting: 1024,
+            wait: Duration::from_secs(60),
+            weight: None,
+        }
     }
 }
 
@@ -141,7 +150,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn queue(waiting: usize, wait: Duration) -> Arc<Queue> {
-        Queue::new("slow", QueueRules { running: 1, waiting, wait })
+        Queue::new("slow", QueueRules { running: 1, waiting, wait, weight: None })
     }
 
     fn rejection(result: Result<QueuePermit, ToolFailure>) -> (ToolErrorCode, Executed) {

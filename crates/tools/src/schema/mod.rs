@@ -3,7 +3,7 @@
 //! A schema may come from an untrusted server, and its evaluation can take time that grows exponentially
 //! with its size. Two limits apply:
 //!
-//! - A schema that unfolds to too many subschemas, or nests too deeply, is rejected when its tool is
+//! - A schema that expands to too many subschemas, or nests too deeply, is rejected when its tool is
 //!   registered.
 //! - Every access of the evaluator to the arguments is a step. An evaluation ends when it has used up its
 //!   steps, its time or its stack, so recursive schemas are limited as well. A small number of steps runs
@@ -32,10 +32,10 @@ pub enum SchemaError {
     /// It is not a schema for an object.
     #[error("its type must be \"object\"")]
     NotObject,
-    /// It unfolds to too many subschemas.
+    /// It expands to too many subschemas.
     #[error(
-        "its schema unfolds to more than {} subschemas; use fewer alternatives or references",
-        shape::MAX_UNFOLDED
+        "its schema expands to more than {} subschemas; use fewer alternatives or references",
+        shape::MAX_EXPANDED
     )]
     TooLarge,
     /// It nests too deeply.

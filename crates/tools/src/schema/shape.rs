@@ -1,4 +1,4 @@
-//! The size of a schema with its references unfolded.
+//! The size of a schema with its references expanded.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,19 +6,19 @@ use serde_json::{Map, Value};
 
 use super::{SchemaError, subschemas};
 
-/// Maximum number of subschemas, with references unfolded and recursion counted once.
-pub(super) const MAX_UNFOLDED: u64 = 100_000;
-/// Maximum nesting of subschemas, with references unfolded and recursion counted once.
+/// Maximum number of subschemas, with references expanded and recursion counted once.
+pub(super) const MAX_EXPANDED: u64 = 100_000;
+/// Maximum nesting of subschemas, with references expanded and recursion counted once.
 pub(super) const MAX_NESTING: u32 = 64;
 
-/// The size of an unfolded schema.
+/// The size of an expanded schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     subschemas: u64,
     nesting: u32,
 }
 
-/// Checks that an unfolded schema stays within [`MAX_UNFOLDED`] and [`MAX_NESTING`], and that every
+/// Checks that an expanded schema stays within [`MAX_EXPANDED`] and [`MAX_NESTING`], and that every
 /// reference leads to a place in the schema itself.
 ///
 /// The size of each subschema is computed once, so that the check takes linear time.
@@ -104,7 +104,7 @@ impl<'a> Shape<'a> {
         }
         self.open.remove(&address);
         total.nesting += 1;
-        if total.subschemas > MAX_UNFOLDED {
+        if total.subschemas > MAX_EXPANDED {
             return Err(SchemaError::TooLarge);
         }
         self.known.insert(address, total);

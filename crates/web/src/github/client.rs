@@ -167,8 +167,12 @@ impl Session<'_> {
             let key = format!("{} {url}", media.name());
             let stored = self.client.cache.lock().get(&key);
             let request = self.request(url.clone(), media, max_bytes, stored.as_ref());
-            let response =
-                self.client.transport.send(request).await.map_err(|error| failed(&error))?;
+            let response = self
+                .client
+                .transport
+                .send(request)
+                .await
+                .map_err(|error| transport_failure(&error))?;
             match response.status.as_u16() {
                 304 => {
                     let Some(stored) = stored else { return Err(GithubFailure::Malformed) };
@@ -287,7 +291,7 @@ pub(super) fn parsed<T: DeserializeOwned>(response: &AcceptedResponse) -> Result
     })
 }
 
-fn failed(error: &ApiError) -> GithubFailure {
+fn transport_failure(error: &ApiError) -> GithubFailure {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     warn!(%error, cause, "request to GitHub failed");
     match error {

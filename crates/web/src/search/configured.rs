@@ -1,4 +1,4 @@
-//! The providers that the configuration describes.
+//! Creation of the configured search providers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     secret::header,
 };
 
-/// The order of providers when the configuration has none.
+/// Order of the providers if the configuration states none.
 const ORDER: [ProviderName; 3] = [ProviderName::Brave, ProviderName::Tavily, ProviderName::Searxng];
 
 /// Creates the configured providers in their order. Invalid ones, which [`SearchSection::validate`]

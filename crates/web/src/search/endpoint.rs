@@ -1,4 +1,4 @@
-//! Requests to one provider: paced, retried where it helps, and counted.
+//! Requests to one provider, with pacing, retries and counters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 use super::{
     failure::SearchFailure,
-    pacer::{Pacer, Turn},
+    pacer::{Pacer, SendPermit},
     provider::Budget,
     rate_limits::RateLimits,
 };
@@ -23,30 +23,30 @@ pub(super) const MAX_RESULTS: usize = 100;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of requests for one search.
 const MAX_REQUESTS: u32 = 16;
-/// Delay after a refused request that names none.
+/// Delay after a rate-limited response that states none.
 const DEFAULT_DELAY: Duration = Duration::from_secs(1);
-/// Shortest delay after a refused request.
+/// Minimum delay after a rate-limited response.
 const MIN_DELAY: Duration = Duration::from_millis(200);
-/// Longest additional random delay: replicas that share a key must not stay in step.
+/// Maximum random addition to a delay, in milliseconds: it spreads the requests of replicas that share a key.
 const MAX_JITTER_MS: u64 = 250;
-/// Longest time for which a refusal delays later searches.
+/// Maximum delay of later searches after a rejection.
 const MAX_HOLD: Duration = Duration::from_secs(60);
-/// Duration of an exhausted quota whose end is unknown.
-const UNKNOWN_QUOTA: Duration = Duration::from_secs(3_600);
+/// Assumed time until an exhausted quota resets, if the provider states none.
+const DEFAULT_QUOTA_RESET: Duration = Duration::from_secs(3_600);
 
 /// Reason why a provider rejected a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rejection {
     /// Too many requests at once, with the requested delay.
     Limited(Option<Duration>),
-    /// The quota of a longer period is used up, with the time until its end.
+    /// The quota of a longer period is used up, with the time until it resets.
     Quota(Option<Duration>),
-    /// The key is refused. With `intermittent`, the same request may succeed.
+    /// The provider rejects the key.
     Credentials {
-        /// Seen for valid keys.
+        /// `true` if the provider also rejects valid keys with this response now and then.
         intermittent: bool,
     },
-    /// The query is refused.
+    /// The provider rejects the query.
     Refused,
     /// The provider failed.
     Failed,
@@ -79,8 +79,8 @@ impl Endpoint {
         self.name
     }
 
-    /// Sends `request` until it is accepted, within the budget. `read` returns the result in a response,
-    /// or why it is a rejection.
+    /// Sends `request`; resends it while it is rate-limited, and once after an intermittent credentials
+    /// error, within the budget. `read` returns the result in a response, or the reason of its rejection.
     ///
     /// # Errors
     /// See [`SearchFailure`].
@@ -91,8 +91,8 @@ impl Endpoint {
         read: impl Fn(&ApiResponse) -> Result<T, Rejection>,
     ) -> Result<T, SearchFailure> {
         self.check_quota()?;
-        let turn = self.turn(budget).await?;
-        let mut trusts_key = true;
+        let permit = self.acquire_permit(budget).await?;
+        let mut may_retry_credentials = true;
         for _ in 0..MAX_REQUESTS {
             // Another search may have used up the quota while this one waited.
             self.check_quota()?;
@@ -112,10 +112,10 @@ impl Endpoint {
             };
             let failure = self.reject(rejection, &response);
             match rejection {
-                Rejection::Limited(_) => self.retry(&turn, budget, failure).await?,
-                Rejection::Credentials { intermittent: true } if trusts_key => {
-                    trusts_key = false;
-                    self.retry(&turn, budget, failure).await?;
+                Rejection::Limited(_) => self.wait_for_retry(&permit, budget, failure).await?,
+                Rejection::Credentials { intermittent: true } if may_retry_credentials => {
+                    may_retry_credentials = false;
+                    self.wait_for_retry(&permit, budget, failure).await?;
                 }
                 _ => return Err(failure),
             }
@@ -123,16 +123,16 @@ impl Endpoint {
         Err(SearchFailure::Limited { after: DEFAULT_DELAY })
     }
 
-    async fn turn(&self, budget: Budget) -> Result<Turn<'_>, SearchFailure> {
+    async fn acquire_permit(&self, budget: Budget) -> Result<SendPermit<'_>, SearchFailure> {
         let start = Instant::now();
         let left = budget.deadline.saturating_duration_since(start);
-        let turn = self.pacer.turn(budget.max_wait.min(left));
-        let turn = tokio::time::timeout_at(budget.deadline, turn).await;
+        let acquire = self.pacer.acquire(budget.max_wait.min(left));
+        let acquired = tokio::time::timeout_at(budget.deadline, acquire).await;
         histogram!("rockbot_web_search_wait_seconds", "provider" => self.name)
             .record(start.elapsed().as_secs_f64());
-        match turn {
-            Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(refused)) => Err(SearchFailure::Limited { after: refused.expected }),
+        match acquired {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(too_long)) => Err(SearchFailure::Limited { after: too_long.expected }),
             Err(_) => Err(SearchFailure::Limited { after: DEFAULT_DELAY }),
         }
     }
@@ -144,10 +144,10 @@ impl Endpoint {
     ) -> Result<ApiResponse, SearchFailure> {
         let deadline = deadline.min(Instant::now() + REQUEST_TIMEOUT);
         let request = ApiRequest { deadline, ..request.clone() };
-        self.transport.send(request).await.map_err(|error| self.failed(&error))
+        self.transport.send(request).await.map_err(|error| self.transport_failure(&error))
     }
 
-    fn failed(&self, error: &ApiError) -> SearchFailure {
+    fn transport_failure(&self, error: &ApiError) -> SearchFailure {
         let cause = std::error::Error::source(error).map(ToString::to_string);
         warn!(provider = self.name, %error, cause, "search request failed");
         let (outcome, failure) = match error {
@@ -189,7 +189,7 @@ impl Endpoint {
         }
     }
 
-    /// Counts a rejection, and returns the failure of the search if it is not sent again.
+    /// Counts a rejection, and returns the failure to report unless the request is resent.
     fn reject(&self, rejection: Rejection, response: &ApiResponse) -> SearchFailure {
         let status = response.status.as_u16();
         let (outcome, failure) = match rejection {
@@ -199,7 +199,7 @@ impl Endpoint {
             }
             Rejection::Quota(left) => {
                 gauge!("rockbot_web_search_quota_remaining", "provider" => self.name).set(0.0);
-                let until = self.exhaust(left.unwrap_or(UNKNOWN_QUOTA));
+                let until = self.exhaust(left.unwrap_or(DEFAULT_QUOTA_RESET));
                 ("quota", SearchFailure::Quota { until })
             }
             Rejection::Credentials { .. } => {
@@ -217,10 +217,10 @@ impl Endpoint {
         failure
     }
 
-    /// Waits for another request of the same search, or returns `failure` if there is no time for one.
-    async fn retry(
+    /// Waits until the request may be resent, or returns `failure` if the budget does not allow it.
+    async fn wait_for_retry(
         &self,
-        turn: &Turn<'_>,
+        permit: &SendPermit<'_>,
         budget: Budget,
         failure: SearchFailure,
     ) -> Result<(), SearchFailure> {
@@ -233,8 +233,8 @@ impl Endpoint {
         if Instant::now() + delay >= budget.deadline {
             return Err(failure);
         }
-        debug!(provider = self.name, ?delay, "search request is sent again");
-        let next = tokio::time::timeout_at(budget.deadline, turn.next_request()).await;
+        debug!(provider = self.name, ?delay, "search request rejected; retrying after a delay");
+        let next = tokio::time::timeout_at(budget.deadline, permit.next_request()).await;
         next.map_err(|_| failure)
     }
 

@@ -1,8 +1,8 @@
 //! Pacing of requests: at most the announced rate, first come, first served.
 //!
-//! A search holds a permit while it waits for its first request, and not while the provider works on it: a
-//! slow provider does not lower the rate. There are as many permits as requests in a second, so at one
-//! request per second at most one search is ahead of another that is refused and sends again.
+//! A search holds a queue permit while it waits for its first request, and not while the provider processes
+//! it: a slow provider does not lower the rate. There are as many queue permits as requests in a second, so
+//! at one request per second at most one search is ahead of another whose request is rejected and resent.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use tokio::{
 
 use super::rate_limits::Window;
 
-/// Maximum number of searches that wait for their time at once.
-const MAX_PERMITS: usize = 64;
-/// Requests are spaced by this much more than the rate requires, in percent: requests that are sent a
-/// second apart may arrive less than a second apart.
+/// Maximum number of searches in the queue.
+const MAX_QUEUE_PERMITS: usize = 64;
+/// Margin on the interval that the rate requires, in percent: requests that are sent a second apart may
+/// arrive less than a second apart.
 const MARGIN_PERCENT: u32 = 5;
-/// Longest interval that is learned.
+/// Maximum interval between requests, whatever rate the provider announces.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Paces the requests of one provider in one process.
 pub(super) struct Pacer {
     pace: Mutex<Pace>,
-    /// One for each search that may wait for its time.
-    permits: Semaphore,
-    /// Serves the holders of permits in the order in which they wait.
-    line: AsyncMutex<()>,
+    /// One permit for each search that may be in the queue.
+    queue_permits: Semaphore,
+    /// Serves searches with a queue permit, and those that resend a request, in order of arrival.
+    queue: AsyncMutex<()>,
 }
 
 struct Pace {
@@ -37,11 +37,11 @@ struct Pace {
     next: Instant,
     /// Searches that wait for their first request.
     waiting: u32,
-    /// Number of permits that exist.
-    permits: usize,
+    /// Number of queue permits, held or not.
+    queue_permits: usize,
 }
 
-/// The wait would be longer than permitted.
+/// Error when the expected wait exceeds the permitted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WaitTooLong {
     /// The expected wait.
@@ -49,16 +49,20 @@ pub(super) struct WaitTooLong {
 }
 
 /// Permission to send the requests of one search, one after the other.
-pub(super) struct Turn<'a> {
+pub(super) struct SendPermit<'a> {
     pacer: &'a Pacer,
 }
 
 impl Pacer {
     /// Creates a pacer that permits `limit` requests in each `window`.
     pub(super) fn new(limit: u32, window: Duration) -> Self {
-        let (interval, permits) = spacing(limit, window);
-        let pace = Pace { interval, next: Instant::now(), waiting: 0, permits };
-        Self { pace: Mutex::new(pace), permits: Semaphore::new(permits), line: AsyncMutex::new(()) }
+        let (interval, queue_permits) = spacing(limit, window);
+        let pace = Pace { interval, next: Instant::now(), waiting: 0, queue_permits };
+        Self {
+            pace: Mutex::new(pace),
+            queue_permits: Semaphore::new(queue_permits),
+            queue: AsyncMutex::new(()),
+        }
     }
 
     /// Waits until a request may be sent.
@@ -67,15 +71,15 @@ impl Pacer {
     /// [`WaitTooLong`] if the expected wait exceeds `max_wait`, immediately.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the line.
-    pub(super) async fn turn(&self, max_wait: Duration) -> Result<Turn<'_>, WaitTooLong> {
+    /// Dropping the future leaves the queue.
+    pub(super) async fn acquire(&self, max_wait: Duration) -> Result<SendPermit<'_>, WaitTooLong> {
         let waiting = self.enter(max_wait)?;
         // The semaphore is never closed.
-        let permit = self.permits.acquire().await.ok();
-        let turn = Turn { pacer: self };
-        turn.next_request().await;
-        drop((permit, waiting));
-        Ok(turn)
+        let queue_permit = self.queue_permits.acquire().await.ok();
+        let permit = SendPermit { pacer: self };
+        permit.next_request().await;
+        drop((queue_permit, waiting));
+        Ok(permit)
     }
 
     fn enter(&self, max_wait: Duration) -> Result<Waiting<'_>, WaitTooLong> {
@@ -91,18 +95,19 @@ impl Pacer {
 
     /// Adapts to a rate that the provider announced.
     pub(super) fn learn(&self, rate: &Window) {
-        let (interval, permits) = spacing(rate.limit, rate.length);
+        let (interval, queue_permits) = spacing(rate.limit, rate.length);
         let mut pace = self.pace.lock();
         if interval < pace.interval {
             // The next request was scheduled at the lower rate.
             pace.next = pace.next.min(Instant::now() + interval);
         }
         pace.interval = interval;
-        if permits > pace.permits {
-            self.permits.add_permits(permits - pace.permits);
-            pace.permits = permits;
+        if queue_permits > pace.queue_permits {
+            self.queue_permits.add_permits(queue_permits - pace.queue_permits);
+            pace.queue_permits = queue_permits;
         } else {
-            pace.permits -= self.permits.forget_permits(pace.permits - permits);
+            pace.queue_permits -=
+                self.queue_permits.forget_permits(pace.queue_permits - queue_permits);
         }
     }
 
@@ -113,10 +118,10 @@ impl Pacer {
     }
 }
 
-impl Turn<'_> {
+impl SendPermit<'_> {
     /// Waits until another request of the search may be sent.
     pub(super) async fn next_request(&self) {
-        let _first = self.pacer.line.lock().await;
+        let _first = self.pacer.queue.lock().await;
         loop {
             let next = {
                 let mut pace = self.pacer.pace.lock();
@@ -141,13 +146,13 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Returns the interval between requests, and the number of permits.
+/// Returns the interval between requests, and the number of queue permits.
 fn spacing(limit: u32, window: Duration) -> (Duration, usize) {
     let interval = window / limit.max(1);
     let interval = interval.saturating_add(interval.saturating_mul(MARGIN_PERCENT) / 100);
-    let a_second = window.as_secs().max(1);
-    let permits = usize::try_from(u64::from(limit) / a_second).unwrap_or(MAX_PERMITS);
-    (interval.min(MAX_INTERVAL), permits.clamp(1, MAX_PERMITS))
+    let seconds = window.as_secs().max(1);
+    let queue_permits = usize::try_from(u64::from(limit) / seconds).unwrap_or(MAX_QUEUE_PERMITS);
+    (interval.min(MAX_INTERVAL), queue_permits.clamp(1, MAX_QUEUE_PERMITS))
 }
 
 #[cfg(test)]
@@ -172,7 +177,7 @@ mod tests {
         for number in 0..4_u32 {
             let (pacer, sent) = (pacer.clone(), sent.clone());
             tasks.spawn(async move {
-                let _turn = pacer.turn(LONG).await.expect("a turn");
+                let _permit = pacer.acquire(LONG).await.expect("a permit");
                 sent.lock().push((number, start.elapsed().as_millis()));
             });
             tokio::task::yield_now().await;
@@ -185,51 +190,54 @@ mod tests {
     async fn slow_requests_do_not_lower_the_rate() {
         let pacer = Pacer::new(1, SECOND);
         let start = Instant::now();
-        let mut turns = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..4 {
-            // The requests of the earlier turns have no response yet.
-            let turn = tokio::time::timeout(SECOND * 2, pacer.turn(LONG)).await;
-            turns.push(turn.expect("within two seconds").expect("a turn"));
+            // The requests of the earlier searches have no response yet.
+            let permit = tokio::time::timeout(SECOND * 2, pacer.acquire(LONG)).await;
+            permits.push(permit.expect("within two seconds").expect("a permit"));
         }
         assert_eq!(start.elapsed().as_millis(), 3_150);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_line_is_refused_with_expected_wait() {
+    async fn long_queue_is_refused_with_expected_wait() {
         let pacer = Pacer::new(1, SECOND);
-        let first = pacer.turn(Duration::ZERO).await;
+        let first = pacer.acquire(Duration::ZERO).await;
         assert!(first.is_ok());
         pacer.hold(Duration::from_secs(6));
-        let refused = pacer.turn(Duration::from_secs(5)).await.err().expect("refused");
+        let refused = pacer.acquire(Duration::from_secs(5)).await.err().expect("refused");
         assert_eq!(refused.expected, Duration::from_secs(6));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn abandoned_wait_leaves_the_line() {
+    async fn abandoned_wait_leaves_the_queue() {
         let pacer = Pacer::new(1, SECOND);
-        pacer.turn(LONG).await.expect("a turn");
+        pacer.acquire(LONG).await.expect("a permit");
         for _ in 0..100 {
             tokio::select! {
                 biased;
-                _ = pacer.turn(LONG) => panic!("a turn before its time"),
+                _ = pacer.acquire(LONG) => panic!("a permit before its time"),
                 () = std::future::ready(()) => {}
             }
         }
         assert_eq!(pacer.pace.lock().waiting, 0);
-        assert!(pacer.turn(SECOND * 2).await.is_ok());
+        assert!(pacer.acquire(SECOND * 2).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn higher_rate_takes_effect_at_once() {
         let pacer = Pacer::new(1, SECOND);
-        pacer.turn(LONG).await.expect("a turn");
+        pacer.acquire(LONG).await.expect("a permit");
         pacer.learn(&window(50));
         let start = Instant::now();
         for _ in 0..3 {
-            pacer.turn(LONG).await.expect("a turn");
+            pacer.acquire(LONG).await.expect("a permit");
         }
         assert!(start.elapsed() < Duration::from_millis(70), "{:?}", start.elapsed());
         pacer.learn(&window(1));
-        assert_eq!((pacer.permits.available_permits(), pacer.pace.lock().permits), (1, 1));
+        assert_eq!(
+            (pacer.queue_permits.available_permits(), pacer.pace.lock().queue_permits),
+            (1, 1)
+        );
     }
 }

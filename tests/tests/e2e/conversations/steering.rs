@@ -1,4 +1,4 @@
-//! Messages to a running turn that another replica receives.
+//! Messages that a replica receives for a turn running in another one.
 
 use rockbot_contracts::{ReplyBody, SessionId, user::TurnOutcome};
 
@@ -11,8 +11,8 @@ use crate::{fleet::ProcessGroup, process::Running};
 const JOB: &str = "the job";
 const STEERING: &str = "change of plan";
 
-/// Starts a turn, and then a second replica. The process that runs the turn has no permit for another message,
-/// so that the second one receives all later messages.
+/// Starts a turn, and then a second replica. The first process has no permit left, so the second process
+/// receives all later messages.
 async fn running_turn(replicas: &Replicas) -> (Vec<Running>, User, SessionId) {
     let first = replicas.start_with("agent-1", &[("ROCKBOT_AGENT__CONCURRENCY", "1")]).await;
     let (mut user, session) = (replicas.user().await, SessionId::generate());
@@ -23,7 +23,7 @@ async fn running_turn(replicas: &Replicas) -> (Vec<Running>, User, SessionId) {
 }
 
 fn script() -> String {
-    // A turn is steered between two steps. The message arrives during one of them.
+    // Steering takes effect between steps. Eight short steps leave the message time to arrive.
     let mut steps = vec![GATED];
     steps.extend(["sleep 0.3"; 8]);
     format!("{}{}", scene(JOB, &steps), scene(STEERING, &["echo steered >> lines"]))

@@ -143,7 +143,8 @@ pub(crate) async fn remove(
     let (conversation, record) = api.conversation(&identity, &id).await?;
     let (owner, session) = (&conversation.owner, &conversation.session);
     if api.turns.is_running(session) {
-        let detail = "a turn of the conversation is running; cancel it or wait, then delete it";
+        let detail = "the conversation has a running turn; cancel the turn or wait for its end, then \
+                      delete the conversation";
         return Err(Problem::conflict("busy", detail).not_executed());
     }
     let request = ConversationRequest::Delete { session_id: session.clone() };

@@ -110,7 +110,7 @@ pub(crate) async fn send(
     let outcome = match &sent {
         Ok(sent) if sent.repeated => "repeated",
         Ok(_) => "accepted",
-        Err(_) => "failed",
+        Err(problem) => problem.audited("failed"),
     };
     audit(&identity, AuditAction::Message, &id, outcome);
     let sent = sent?;
@@ -142,7 +142,8 @@ pub(crate) async fn cancel(
 ) -> Result<(StatusCode, Json<SentState>), Problem> {
     let (conversation, _) = api.conversation(&identity, &id).await?;
     let sent = api.turns.cancel(&conversation).await;
-    audit(&identity, AuditAction::Cancel, &id, if sent.is_ok() { "sent" } else { "failed" });
+    let outcome = sent.as_ref().map_or_else(|problem| problem.audited("failed"), |()| "sent");
+    audit(&identity, AuditAction::Cancel, &id, outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }
@@ -177,7 +178,8 @@ pub(crate) async fn decide(
     let session_id = conversation.session.clone();
     let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason };
     let sent = api.turns.decide(&conversation, &identity.subject, answer).await;
-    audit(&identity, AuditAction::Approval, &detail, if sent.is_ok() { "sent" } else { "refused" });
+    let outcome = sent.as_ref().map_or_else(|problem| problem.audited("refused"), |()| "sent");
+    audit(&identity, AuditAction::Approval, &detail, outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }
@@ -210,7 +212,8 @@ pub(crate) async fn answer_input(
     let response = InputResponse { action, content: new.content };
     let answer = InputAnswer { session_id: conversation.session.clone(), input_id, response };
     let sent = api.turns.answer_input(&conversation, &identity.subject, answer).await;
-    audit(&identity, AuditAction::Input, &detail, if sent.is_ok() { "sent" } else { "refused" });
+    let outcome = sent.as_ref().map_or_else(|problem| problem.audited("refused"), |()| "sent");
+    audit(&identity, AuditAction::Input, &detail, outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }

@@ -158,7 +158,7 @@ impl Turns {
             let body =
                 EventBody::Failed { code: "agent_unavailable".into(), text: error.to_string() };
             self.hub.publish(session, Some(&id), body);
-            if is_new && is_certainly_unsent(&error) {
+            if is_new && !error.may_have_arrived() {
                 self.records.forget(owner, key).await?;
             }
             return Err(problem);
@@ -387,12 +387,6 @@ impl Turns {
             self.hub.publish(&conversation.session, Some(message), body);
         }
     }
-}
-
-/// Returns whether the agent has certainly not received the message.
-fn is_certainly_unsent(error: &SendError) -> bool {
-    use rockbot_bus::PublishError::Unconfirmed;
-    !matches!(error, SendError::Publish(Unconfirmed { .. }))
 }
 
 fn failed(error: &ReplyError) -> EventBody {

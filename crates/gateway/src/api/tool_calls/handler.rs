@@ -21,6 +21,7 @@ use crate::{
         body::{JsonBody, idempotency_key},
         problem::{Problem, ProblemBody},
     },
+    call_record::CallRecord,
     guard::{AuditAction, audit},
     identity::Identity,
     mcp::client,
@@ -89,36 +90,20 @@ async fn make(
     }
     let tool = calls.fleet().tool(&client, name).await.ok_or_else(unknown)?;
     check_shown(&tool, fingerprint.as_deref(), confirm.as_deref())?;
-    let mut record = CallRecord::sent(identity, format!("{name} {}", call.id(&client)));
-    let completed = calls.fleet().call(&client, call).await.map_err(|error| match error {
-        DirectCallError::UnknownTool { .. } => unknown(),
-        DirectCallError::Key => Problem::invalid(error.to_string()),
-    });
-    let view = completed.map(|completed| ToolCallView::new(name, &completed, started.elapsed()));
-    record.outcome =
-        view.as_ref().map_or_else(|problem| problem.code().to_owned(), ToolCallView::audited);
-    view
-}
-
-/// The audit records of a call: the first is written when it is sent, the second with the outcome when this is dropped.
-struct CallRecord<'a> {
-    identity: &'a Identity,
-    /// The tool and the id of the call.
-    call: String,
-    outcome: String,
-}
-
-impl<'a> CallRecord<'a> {
-    /// Writes the record that remains of a process that dies during the call.
-    fn sent(identity: &'a Identity, call: String) -> Self {
-        audit(identity, AuditAction::ToolCall, &call, "sent");
-        Self { identity, call, outcome: "abandoned".to_owned() }
-    }
-}
-
-impl Drop for CallRecord<'_> {
-    fn drop(&mut self) {
-        audit(self.identity, AuditAction::ToolCall, &self.call, &self.outcome);
+    let record = CallRecord::sent(identity, name, &call.id(&client));
+    match calls.fleet().call(&client, call).await {
+        Ok(completed) => {
+            record.ended(&completed.outcome);
+            Ok(ToolCallView::new(name, &completed, started.elapsed()))
+        }
+        Err(error) => {
+            let problem = match error {
+                DirectCallError::UnknownTool { .. } => unknown(),
+                DirectCallError::Key => Problem::invalid(error.to_string()),
+            };
+            record.refused(problem.code());
+            Err(problem)
+        }
     }
 }
 

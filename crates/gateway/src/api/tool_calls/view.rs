@@ -114,11 +114,6 @@ impl ToolCallView {
             elapsed_ms: millis(elapsed),
         }
     }
-
-    /// Returns the outcome for an audit record.
-    pub(super) fn audited(&self) -> String {
-        format!("{}, executed: {}", self.outcome, self.executed)
-    }
 }
 
 impl ContentView {

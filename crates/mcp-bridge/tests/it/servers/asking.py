@@ -44,11 +44,16 @@ def call(request_id, params):
             open(until).read()
             reply(asked.pop("ask-%s" % request_id), "withdrawn")
     elif "inputResponses" in params:
-        reply(request_id, params["inputResponses"]["q"])
+        responses = params["inputResponses"]
+        reply(request_id, responses if "also" in responses else responses["q"])
     else:
+        requests = {"q": arguments}
+        if "also" in arguments:
+            requests["also"] = arguments.pop("also")
+        requests = {key: {"method": "elicitation/create", "params": request}
+                    for key, request in requests.items()}
         send({"id": request_id, "result": {
-            "resultType": "input_required",
-            "inputRequests": {"q": {"method": "elicitation/create", "params": arguments}}}})
+            "resultType": "input_required", "inputRequests": requests}})
 
 
 for line in sys.stdin:

@@ -22,12 +22,17 @@ SCHEMAS = {
         "anyOf": [{"properties": {"x": {"$ref": "#/$defs/d"}}, "required": ["y"]}] * 3}}},
 }
 
+DEEP = {"type": "string"}
+for _ in range(70):
+    DEEP = {"type": "object", "properties": {"x": DEEP}}
+
 UNREADABLE = [
     {"name": "missing"},
     {"name": "null", "inputSchema": None},
     {"name": "boolean", "inputSchema": True},
     {"name": 5, "inputSchema": {"type": "object"}},
     {"name": "huge", "inputSchema": {"type": "object", "properties": {"n": {"maximum": 10**400}}}},
+    {"name": "deep", "inputSchema": DEEP},
 ]
 
 LISTS = [

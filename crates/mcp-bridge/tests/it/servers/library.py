@@ -8,6 +8,10 @@ PROMPTS = [
     {"name": "review", "description": "Reviews a book.", "arguments": [{"name": "title", "required": True}]},
     {"name": "bad\u001b[2J"},
 ]
+if "odd" in sys.argv:
+    # Entries that do not follow the protocol, and more prompts than are announced.
+    PROMPTS += [{"description": "no name"}, {"name": 7}, "text"]
+    PROMPTS += [{"name": f"prompt{number}"} for number in range(60)]
 COUNT = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 TOOLS = [
     {"name": "count", "inputSchema": {"type": "object"}, "outputSchema": COUNT},
@@ -15,6 +19,11 @@ TOOLS = [
     {"name": "grow", "inputSchema": {"type": "object"}},
 ]
 RESOURCES = [{"uri": f"books://{number}", "name": f"book {number}", "size": 7} for number in range(3)]
+
+TEMPLATES = [{"uriTemplate": "books://{number}", "name": "a book"}]
+if "odd" in sys.argv:
+    RESOURCES[1] = {"name": "no URI"}
+    TEMPLATES.append({"uriTemplate": None, "name": "none"})
 
 
 def send(message):
@@ -80,7 +89,7 @@ def respond(method, params):
     if method == "resources/list":
         return resources(params)
     if method == "resources/templates/list":
-        return {"resourceTemplates": [{"uriTemplate": "books://{number}", "name": "a book"}]}
+        return {"resourceTemplates": TEMPLATES}
     if method == "resources/read":
         return read(params)
     if method == "prompts/list":

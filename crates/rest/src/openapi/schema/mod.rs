@@ -1,8 +1,8 @@
-//! Translation of schemas to JSON Schema 2020-12, and their size with references unfolded.
+//! Translation of schemas to JSON Schema 2020-12, and their size with references expanded.
 //!
-//! Each schema of the document that a reference leads to is translated once, when it is first needed.
-//! A reference in a translated schema is the JSON pointer of its target in the document; what becomes of
-//! it is decided when the schema of a tool is assembled.
+//! Each schema of the document that a reference targets is translated once, on first use. A reference in a
+//! translated schema is the JSON pointer of its target in the document; `assemble` either inlines the target
+//! or turns the reference into one to `$defs`.
 
 mod properties;
 mod size;
@@ -19,9 +19,9 @@ use serde_json::Value;
 pub(super) use self::{size::Size, translated::Translated};
 use super::references::{ReferenceError, Resolver};
 
-/// Maximum nesting of subschemas with references unfolded. Tools accept 64.
+/// Maximum nesting of subschemas with references expanded. Tools accept 64.
 pub(super) const MAX_NESTING: u32 = 56;
-/// Maximum work of one import, in translated, measured and written subschemas.
+/// Maximum work of one import: number of subschemas that are translated, measured and written.
 const MAX_WORK: u64 = 100_000_000;
 
 /// Reason why a schema cannot be used.
@@ -38,33 +38,34 @@ pub(super) enum SchemaProblem {
 /// Translates the schemas of a document.
 pub(super) struct Schemas<'a> {
     pub(super) resolver: Resolver<'a>,
-    /// Keywords beside a reference apply, as in JSON Schema since 2019-09.
-    has_siblings: bool,
+    /// `true` if keywords next to `$ref` apply, as in JSON Schema since 2019-09.
+    applies_ref_siblings: bool,
     definitions: HashMap<String, Rc<Translated>>,
     sizes: HashMap<String, Size>,
-    /// Pointers that are known not to lead back to themselves through combinators only.
+    /// Pointers known to reach no cycle that consists only of combinators such as `allOf`.
     finite: BTreeSet<String>,
-    work: u64,
+    remaining_work: u64,
 }
 
 impl<'a> Schemas<'a> {
-    pub(super) fn new(resolver: Resolver<'a>, has_siblings: bool) -> Self {
+    pub(super) fn new(resolver: Resolver<'a>, applies_ref_siblings: bool) -> Self {
         Self {
             resolver,
-            has_siblings,
+            applies_ref_siblings,
             definitions: HashMap::new(),
             sizes: HashMap::new(),
             finite: BTreeSet::new(),
-            work: MAX_WORK,
+            remaining_work: MAX_WORK,
         }
     }
 
-    /// Counts work.
+    /// Subtracts `work` from the remaining work of the import.
     ///
     /// # Errors
-    /// [`SchemaProblem::TooMuchWork`] when all work of the import is used up.
+    /// [`SchemaProblem::TooMuchWork`] when the import exceeds [`MAX_WORK`].
     pub(super) fn spend(&mut self, work: u64) -> Result<(), SchemaProblem> {
-        self.work = self.work.checked_sub(work).ok_or(SchemaProblem::TooMuchWork)?;
+        let remaining = self.remaining_work.checked_sub(work);
+        self.remaining_work = remaining.ok_or(SchemaProblem::TooMuchWork)?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Size of schemas with their references unfolded.
+//! Size of schemas with their references expanded.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -7,20 +7,20 @@ use super::{
     translated::{Reference, Translated},
 };
 
-/// Size of a schema with its references unfolded. Recursion counts once.
+/// Size of a schema with its references expanded. Recursion counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in super::super) struct Size {
     pub(in super::super) nodes: u64,
     pub(in super::super) bytes: u64,
     nesting: u32,
-    /// A reference leads to itself through combinators such as `allOf` only: validation would not end.
+    /// A reference reaches a cycle that consists only of combinators such as `allOf`: validation would not end.
     pub(in super::super) is_endless: bool,
     pub(in super::super) is_recursive: bool,
 }
 
 impl Schemas<'_> {
-    /// Returns all definitions that a schema needs, by pointer; `None` when they have more than
-    /// `max_bytes` together.
+    /// Returns all definitions that a schema references, directly or not, by pointer; `None` when they
+    /// exceed `max_bytes` together.
     ///
     /// # Errors
     /// See [`SchemaProblem`].
@@ -49,15 +49,15 @@ impl Schemas<'_> {
         Ok(Some(found))
     }
 
-    /// Returns the size of a schema with its references unfolded.
+    /// Returns the size of a schema with its references expanded.
     ///
     /// # Errors
     /// See [`SchemaProblem`].
     pub(in super::super) fn size(&mut self, schema: &Translated) -> Result<Size, SchemaProblem> {
-        self.unfolded(schema, &mut Vec::new(), 0)
+        self.expanded_size(schema, &mut Vec::new(), 0)
     }
 
-    fn unfolded(
+    fn expanded_size(
         &mut self,
         schema: &Translated,
         open: &mut Vec<String>,
@@ -83,7 +83,7 @@ impl Schemas<'_> {
                 None => {
                     let definition = self.definition(pointer)?;
                     open.push(pointer.clone());
-                    let mut inner = self.unfolded(&definition, open, outer + nesting + 1)?;
+                    let mut inner = self.expanded_size(&definition, open, outer + nesting + 1)?;
                     open.pop();
                     inner.is_endless |= self.is_endless(pointer, &mut Vec::new())?;
                     self.sizes.insert(pointer.clone(), inner);
@@ -102,8 +102,8 @@ impl Schemas<'_> {
         Ok(size)
     }
 
-    /// Returns whether a reference leads back to itself through combinators such as `allOf` only, rather
-    /// than through a property or an item.
+    /// Returns `true` if a reference reaches a cycle that consists only of combinators such as `allOf`, without
+    /// a property or an item.
     fn is_endless(&mut self, pointer: &str, open: &mut Vec<String>) -> Result<bool, SchemaProblem> {
         if self.finite.contains(pointer) {
             return Ok(false);

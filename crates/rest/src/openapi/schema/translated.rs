@@ -1,4 +1,4 @@
-//! Translated schemas, before their references are unfolded.
+//! Translated schemas, before their references are expanded.
 
 use serde_json::{Map, Value, json};
 

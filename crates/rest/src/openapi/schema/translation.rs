@@ -51,7 +51,7 @@ impl<'a> Translation<'_, 'a> {
             return self.members(members, nesting, in_place).map(Value::Object);
         };
         let pointer = self.schemas.resolver.pointer(reference)?;
-        let mut translated = if self.schemas.has_siblings && members.len() > 1 {
+        let mut translated = if self.schemas.applies_ref_siblings && members.len() > 1 {
             self.members(members, nesting, in_place)?
         } else {
             let mut only = Map::new();

@@ -44,7 +44,7 @@ fn recursive_schema_is_kept_once() {
 }
 
 #[test]
-fn unfolding_is_bounded() {
+fn expansion_is_bounded() {
     let mut schemas = Map::new();
     for level in 0..30 {
         let next = json!({"$ref": format!("#/components/schemas/L{}", level + 1)});

@@ -16,7 +16,7 @@ pub struct QueueLimits {
 }
 
 impl From<QueueRules> for QueueLimits {
-    fn from(QueueRules { running, waiting, wait }: QueueRules) -> Self {
+    fn from(QueueRules { running, waiting, wait, .. }: QueueRules) -> Self {
         Self { running: running.max(1), waiting, wait: Some(wait) }
     }
 }

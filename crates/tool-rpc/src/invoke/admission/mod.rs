@@ -68,6 +68,8 @@ struct State {
 #[derive(Debug)]
 struct Queue {
     limits: QueueLimits,
+    /// Weight that the policy of its tools had last.
+    weight: Option<NonZeroU16>,
     share: usize,
     running: usize,
     waiting: usize,
@@ -95,7 +97,8 @@ impl Admission {
         for (queue, (names, bounds)) in limits.queues.iter().enumerate() {
             let weight = names.iter().find_map(|name| limits.weights.get(name));
             let share = state.add_share(&shared_share(queue), weight.copied());
-            state.queues.push(Queue { limits: *bounds, share, running: 0, waiting: 0 });
+            let limits = *bounds;
+            state.queues.push(Queue { limits, weight: None, share, running: 0, waiting: 0 });
             shared.extend(names.iter().map(|name| (name.clone(), queue)));
         }
         let has_servers = shared.keys().any(|name| name.starts_with(SERVER_PREFIX));
@@ -130,10 +133,17 @@ impl Admission {
             Some(queue) => (policy_queue_key(queue.name()), QueueLimits::from(queue.rules())),
             None => (tool.registration().name.clone(), self.limits.per_tool),
         };
+        let weight = own.as_ref().and_then(|queue| queue.rules().weight);
         let mut state = self.lock();
         if let Some(queue) = state.by_name.get(&*key).copied() {
             // A configuration that was read again may have other rules.
-            state.queues[queue].limits = limits;
+            let known = &mut state.queues[queue];
+            known.limits = limits;
+            if std::mem::replace(&mut known.weight, weight) != weight {
+                let share = known.share;
+                state.weights[share] = self.weight(tool, &self.share_key(tool)).get();
+                state.divide();
+            }
             return QueueId(queue);
         }
         let share_key = self.share_key(tool);
@@ -141,7 +151,7 @@ impl Admission {
             Some(share) => *share,
             None => state.add_share(&share_key, Some(self.weight(tool, &share_key))),
         };
-        state.queues.push(Queue { limits, share, running: 0, waiting: 0 });
+        state.queues.push(Queue { limits, weight, share, running: 0, waiting: 0 });
         let queue = state.queues.len() - 1;
         state.by_name.insert(key.into(), queue);
         QueueId(queue)
@@ -227,15 +237,17 @@ impl Admission {
     /// Returns the weight of a tool's share.
     fn weight(&self, tool: &RegisteredTool, share: &str) -> NonZeroU16 {
         let weights = &self.limits.weights;
+        let own = tool.tool().policy().and_then(|policy| policy.queue?.rules().weight);
         if weights.is_empty() {
-            return NonZeroU16::MIN;
+            return own.unwrap_or(NonZeroU16::MIN);
         }
         let of_queue = self.shared_queue(tool).and_then(|queue| {
             self.limits.queues[queue].0.iter().find_map(|name| weights.get(name))
         });
         let source = || server_queue_key(&server_name(&tool.registration().source));
-        let weight = of_queue.or_else(|| weights.get(share)).or_else(|| weights.get(&source()));
-        weight.copied().unwrap_or(NonZeroU16::MIN)
+        let weight = of_queue.or_else(|| weights.get(share)).copied().or(own);
+        let weight = weight.or_else(|| weights.get(&source()).copied());
+        weight.unwrap_or(NonZeroU16::MIN)
     }
 
     fn permit(self: &Arc<Self>, state: &mut State, queue: usize) -> Permit {

@@ -229,6 +229,35 @@ fn queue_of_own_policy_needs_no_section() {
     admission.try_admit(limited("two", 2)).expect("the file was read again, with another rule");
 }
 
+#[test]
+fn queue_of_own_policy_has_its_own_weight() {
+    let admission = Admission::new(AdmissionLimits::new(16));
+    let weighted = |weight| {
+        let tool = registered("search", ToolSource::Mcp("github".to_owned()), None);
+        let rules =
+            QueueRules { running: 16, weight: NonZeroU16::new(weight), ..QueueRules::default() };
+        let policy =
+            CallPolicy { queue: Some(PolicyQueue::new("github", rules)), ..CallPolicy::default() };
+        let registry = ToolRegistry::new();
+        registry
+            .register(Arc::new(OwnPolicy(tool.registration().clone(), policy)))
+            .expect("registered");
+        registry.get("search").expect("a tool")
+    };
+    let read = registered("read", ToolSource::Files, None);
+    let free_beside = |tool: &Arc<RegisteredTool>| {
+        let _hung = permits(&admission, admission.queue_of(tool));
+        permits(&admission, admission.queue_of(&read)).len()
+    };
+    admission.set_tools(&[weighted(1), read.clone()]);
+    let equal = free_beside(&weighted(1));
+    let read_again = free_beside(&weighted(5));
+    assert!(read_again < equal, "{read_again} < {equal}: the heavier queue reserves more");
+    admission.set_tools(&[weighted(5), read.clone()]);
+    assert_eq!(free_beside(&weighted(5)), read_again);
+    assert_eq!(free_beside(&weighted(1)), equal);
+}
+
 #[tokio::test]
 async fn hung_tools_leave_permits_and_positions_for_others() {
     for hung in [2, 5, 20] {

@@ -142,7 +142,7 @@ impl Team {
         .await
     }
 
-    /// Returns the work that the agent handed over.
+    /// Returns the work that the agent delegated.
     pub(super) async fn tasks(&self) -> Vec<TaskSummary> {
         let request = ConversationRequest::Tasks {};
         let response = self.client.request(&self.replicas.agent, &request).await;

@@ -1,0 +1,195 @@
+//! Forms as servers write them.
+//!
+//! rmcp reads the schema of a form by the types of the protocol, and drops every other keyword. One form with
+//! another schema makes a result with requests for input unreadable. Here each request is read for itself: a form
+//! that asks for a secret by a keyword, and a request that cannot be read, are replaced by forms that are always
+//! declined.
+
+use std::collections::BTreeMap;
+
+use rmcp::model::{ElicitationSchema, InputRequest, RequestId, ServerJsonRpcMessage};
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+/// The method of a request for input.
+pub(crate) const METHOD: &str = "elicitation/create";
+
+/// Why an unreadable form is declined.
+pub(super) const UNREADABLE_REASON: &str = "its form is not one that can be shown";
+/// The key of a result with its requests.
+const REQUESTS: &str = "inputRequests";
+/// The only field of a form that replaces one that asks for a secret. A server that sends it itself is declined.
+const SECRET: &str = "rockbot/secret";
+/// The only field of a form that replaces an unreadable one.
+const UNREADABLE: &str = "rockbot/unreadable";
+
+/// A response that may require input, or the state of a task.
+#[derive(Deserialize)]
+struct RawResponse<'a> {
+    id: RequestId,
+    #[serde(borrow)]
+    result: BTreeMap<String, &'a RawValue>,
+}
+
+/// A request of a server.
+#[derive(Deserialize)]
+struct RawRequest<'a> {
+    id: RequestId,
+    method: String,
+    #[serde(borrow)]
+    params: &'a RawValue,
+}
+
+/// Reads a message with requests for input, whose forms may ask for secrets. Returns `None` for any other message.
+pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    request(bytes).or_else(|| response(bytes))
+}
+
+fn request(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let RawRequest { id, method, params } = serde_json::from_slice(bytes).ok()?;
+    if method != METHOD {
+        return None;
+    }
+    let mut params = serde_json::from_str(params.get()).unwrap_or_else(|_| unreadable());
+    replace_secret_form(&mut params);
+    let request = json!({"jsonrpc": "2.0", "id": id, "method": METHOD, "params": params});
+    serde_json::from_value(request).ok()
+}
+
+fn response(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
+    let requests = result.get(REQUESTS)?.get();
+    let requests: BTreeMap<String, &RawValue> = serde_json::from_str(requests).ok()?;
+    let requests: Map<String, Value> =
+        requests.into_iter().map(|(key, raw)| (key, input_request(raw))).collect();
+    let mut read = Map::from_iter([(REQUESTS.to_owned(), Value::Object(requests))]);
+    for (key, value) in result.into_iter().filter(|(key, _)| key != REQUESTS) {
+        read.insert(key, serde_json::from_str(value.get()).ok()?);
+    }
+    serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "result": read})).ok()
+}
+
+/// Returns a readable request of a result.
+fn input_request(raw: &RawValue) -> Value {
+    let mut request: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    if let Some(params) = request.get_mut("params") {
+        replace_secret_form(params);
+    }
+    if InputRequest::deserialize(&request).is_ok() {
+        return request;
+    }
+    json!({"method": METHOD, "params": unreadable()})
+}
+
+/// Returns the parameters of a request that replaces an unreadable one.
+fn unreadable() -> Value {
+    json!({"mode": "form", "message": "", "requestedSchema": form(UNREADABLE)})
+}
+
+/// Returns why a form that replaces another is declined.
+pub(super) fn refused(schema: &ElicitationSchema) -> Option<&'static str> {
+    if schema.properties.contains_key(SECRET) {
+        Some("it asks for a secret, which must not pass through agents")
+    } else if schema.properties.contains_key(UNREADABLE) {
+        Some(UNREADABLE_REASON)
+    } else {
+        None
+    }
+}
+
+/// Replaces the form if a field is declared to be a secret: by `"format": "password"` or `"writeOnly": true`.
+fn replace_secret_form(params: &mut Value) {
+    let Some(schema) = params.get_mut("requestedSchema") else { return };
+    let is_secret = |field: &Value| {
+        let format = field.get("format").and_then(Value::as_str).unwrap_or_default();
+        format.eq_ignore_ascii_case("password") || field.get("writeOnly") == Some(&json!(true))
+    };
+    let fields = schema.get("properties").and_then(Value::as_object);
+    if fields.is_some_and(|fields| fields.values().any(is_secret)) {
+        *schema = form(SECRET);
+    }
+}
+
+/// Returns the schema of a form with one field.
+fn form(field: &str) -> Value {
+    json!({"type": "object", "properties": {field: {"type": "boolean"}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{ElicitRequestParams, ServerRequest, ServerResult};
+
+    use super::*;
+    use crate::frame;
+
+    #[test]
+    fn unreadable_request_of_a_result_is_replaced() {
+        let form = |property: &str| {
+            format!(
+                r#"{{"method":"elicitation/create","params":{{"mode":"form","message":"m",
+                    "requestedSchema":{{"type":"object","properties":{{"x":{property}}}}}}}}}"#
+            )
+        };
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let requests = [
+            ("good", form(r#"{"type":"boolean"}"#)),
+            ("nested", form(r#"{"type":"object","properties":{}}"#)),
+            ("deep", form(&deep)),
+            ("huge", form(&format!(r#"{{"type":"number","maximum":1{}}}"#, "0".repeat(400)))),
+            ("text", r#""text""#.to_owned()),
+            ("roots", r#"{"method":"roots/list"}"#.to_owned()),
+        ];
+        let requests = requests.map(|(key, request)| format!("{key:?}:{request}")).join(",");
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"resultType":"input_required",
+                "requestState":"state","inputRequests":{{{requests}}}}}}}"#
+        );
+        let message = frame::read(text.as_bytes()).unwrap();
+        let ServerJsonRpcMessage::Response(response) = message else { panic!("{message:?}") };
+        let ServerResult::InputRequiredResult(result) = response.result else {
+            panic!("{response:?}")
+        };
+        assert_eq!(result.request_state.as_deref(), Some("state"));
+        let requests = result.input_requests.unwrap();
+        assert_eq!(requests.len(), 6);
+        for (key, request) in requests {
+            let reason = match &request {
+                InputRequest::Elicitation(request) => match &request.params {
+                    ElicitRequestParams::FormElicitationParams { requested_schema, .. } => {
+                        refused(requested_schema)
+                    }
+                    other => panic!("{other:?}"),
+                },
+                _ => None,
+            };
+            let is_readable = matches!(key.as_str(), "good" | "roots");
+            assert_eq!(reason, (!is_readable).then_some(UNREADABLE_REASON), "{key}");
+        }
+    }
+
+    #[test]
+    fn declared_secret_replaces_the_form() {
+        let declared = [
+            json!({"type": "string", "format": "password"}),
+            json!({"type": "string", "writeOnly": true}),
+        ];
+        for field in declared {
+            let params = json!({"mode": "form", "message": "m", "requestedSchema":
+                {"type": "object", "properties": {"x": field, "y": {"type": "integer"}}}});
+            let request = json!({"jsonrpc": "2.0", "id": 1, "method": METHOD, "params": params});
+            let message = frame::read(request.to_string().as_bytes()).unwrap();
+            let ServerJsonRpcMessage::Request(request) = message else { panic!("{message:?}") };
+            let ServerRequest::ElicitRequest(request) = request.request else {
+                panic!("{request:?}")
+            };
+            let ElicitRequestParams::FormElicitationParams { requested_schema, .. } =
+                request.params
+            else {
+                panic!("{field}")
+            };
+            assert!(refused(&requested_schema).unwrap().contains("secret"), "{field}");
+        }
+        let other = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+        assert!(read(other.to_string().as_bytes()).is_none());
+    }
+}

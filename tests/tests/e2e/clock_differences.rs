@@ -1,0 +1,106 @@
+//! Processes whose clocks differ: a caller behind its handler, and a handler ahead of `rockbot doctor`.
+
+use std::{sync::Arc, time::Duration};
+
+use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
+use rockbot_contracts::{
+    Envelope, Message, SessionId, ToolCallId, ToolInvokeRequest, ToolInvokeResponse,
+    topology::{ReplyAddress, tool_invoke},
+};
+use rockbot_testkit::fixture::{next_delivery, reply_address, within_timeout};
+use serde_json::json;
+
+use crate::{
+    bad_input::{announce_on_request, tool},
+    fleet::{Fleet, assert_contains},
+};
+
+/// Difference between the clocks.
+const BEHIND_MS: u64 = 90_000;
+/// Time limit of a call, which is less.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of the calls. A handler that has waited for a second knows that a call was sent just now.
+const INTERVAL: Duration = Duration::from_millis(1500);
+/// Log line of a handler.
+const WARNING: &str = "clock differs from that of a sender";
+
+/// A caller whose clock is behind.
+struct SlowCaller {
+    bus: Arc<dyn Bus>,
+    address: ReplyAddress,
+    replies: Consumer,
+}
+
+impl SlowCaller {
+    /// Calls a tool, and returns whether it ran.
+    async fn call(&mut self) -> bool {
+        let request = ToolInvokeRequest {
+            tool_call_id: ToolCallId::generate(),
+            tool_name: "list_files".to_owned(),
+            arguments: "{}".to_owned(),
+            session_id: SessionId::generate(),
+        };
+        let mut envelope = Envelope::from_payload(&request)
+            .with_correlation_id(request.tool_call_id.as_str())
+            .with_source("stranger")
+            .reply_to(self.address.tool_result())
+            .within(TIMEOUT);
+        envelope.budget.as_mut().expect("a budget").deadline_unix_ms -= BEHIND_MS;
+        let publication = Publication::mandatory(tool_invoke(), envelope);
+        within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
+        let reply = next_delivery(&mut self.replies).await;
+        let ran = reply.envelope().message_type() == ToolInvokeResponse::TYPE;
+        within_timeout("an ack", reply.settle(Settlement::Ack)).await.expect("acked");
+        ran
+    }
+}
+
+#[tokio::test]
+async fn handler_ahead_of_caller_warns_once_and_runs_calls() {
+    let fleet = Fleet::new();
+    let handler = fleet.handler("handler-1").await;
+    let bus = fleet.bus(|_| {}).await;
+    let address = reply_address("stranger", "1");
+    let replies = bus.consume(Subscription::new(address.queue(), 16)).await.expect("subscribed");
+    let mut caller = SlowCaller { bus, address, replies };
+    let mut ticks = tokio::time::interval(INTERVAL);
+    // Directly after its start, a handler takes a call for one that waited in its queue.
+    while !handler.log().contains(WARNING) {
+        ticks.tick().await;
+        caller.call().await;
+    }
+    for _ in 0..4 {
+        ticks.tick().await;
+        assert!(caller.call().await, "a call expired: {}", handler.log());
+    }
+    let warnings = handler.log().matches(WARNING).count();
+    assert_eq!(warnings, 1, "{}", handler.log());
+    assert_contains(&handler.log(), &["ahead_seconds=90"]);
+}
+
+#[tokio::test]
+async fn doctor_shows_handler_with_other_clock() {
+    let fleet = Fleet::new();
+    let _handler = fleet.handler("handler-1").await;
+    let bus = fleet.bus(|_| {}).await;
+    let registration = tool("now", json!({"type": "object"}));
+    let announcer = announce_on_request(bus, registration, BEHIND_MS / 1000).await;
+    let doctor = fleet.run(&["--json", "doctor"]).await;
+    announcer.abort();
+    let findings = doctor.json()["findings"].clone();
+    let findings = findings.as_array().expect("findings");
+    let clocks: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding["message"].as_str().is_some_and(|text| text.contains("clock")))
+        .collect();
+    let [finding] = clocks.as_slice() else { panic!("{findings:?}") };
+    let message = finding["message"].as_str().unwrap_or_default();
+    // Seconds are cut, and the announcement takes a moment.
+    let is_right = ["89", "90"].iter().any(|seconds| {
+        message.starts_with("the clock of hostile/")
+            && message
+                .ends_with(&format!(" is {seconds} s ahead of this one; synchronize all clocks"))
+    });
+    assert!(is_right, "{message}");
+    assert_eq!(finding["severity"], "warning");
+}

@@ -1,0 +1,67 @@
+//! A request beyond `max_message_size` of the broker.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
+use rockbot_contracts::{Executed, ToolErrorCode, json::Limits, topology::tool_invoke};
+use rockbot_testkit::{broker::PrivateBroker, fixture::TEST_TIMEOUT};
+use rockbot_tool_rpc::RemoteTool;
+use rockbot_tools::Tool;
+use rustix::process::Pid;
+use serde_json::json;
+
+use crate::{
+    bad_input::tool,
+    caller::Caller,
+    fleet::{Fleet, assert_contains},
+};
+
+/// Size of the arguments.
+const BYTES: usize = 60 * 1024 * 1024;
+/// Growth of a handler's memory that does not depend on the size of the request.
+const TOLERATED_KIB: u64 = 16 * 1024;
+/// Time limit of a call.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns the largest resident memory of a process so far, in KiB.
+fn peak_memory(process: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
+    let status = status.expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches("kB").trim().parse().expect("a number")
+}
+
+/// The sender has neither the limit of the shipped programs for arguments nor that for messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn broker_refuses_oversized_request_before_a_handler_has_it() {
+    let fleet = Fleet::new();
+    fleet.write("notes.md", "");
+    let broker = tokio::task::spawn_blocking(PrivateBroker::start).await.expect("no panic");
+    let broker = broker.expect("a broker");
+    let url = broker.amqp_url();
+    let handler = fleet.handler_with("handler-1", &[("ROCKBOT_BUS__URL", url.as_str())]).await;
+    let config = RabbitConfig {
+        limits: Limits { bytes: 2 * BYTES },
+        ..RabbitConfig::new(&url, "an e2e test").with_namespace(&fleet.namespace)
+    };
+    let bus = RabbitBus::start(&config).expect("a usable URL");
+    bus.connected(TEST_TIMEOUT).await.expect("connected");
+    let caller = Caller::new(Arc::new(bus), TIMEOUT);
+    caller.call("read_file", json!({"path": "notes.md"})).await.expect("a result");
+
+    let before = peak_memory(handler.pid());
+    let arguments = json!({"path": "large.txt", "content": "x".repeat(BYTES)});
+    let tool = tool("write_file", json!({"type": "object"}));
+    let tool = RemoteTool::new(tool, caller.requester.clone(), tool_invoke());
+    let context = caller.context("write_file", TIMEOUT);
+    let failure = tool.call(arguments, &context).await.expect_err("the broker refuses it");
+    let outcome = (failure.code(), failure.executed());
+    assert_eq!(outcome, (ToolErrorCode::InvalidArguments, Executed::No), "{failure}");
+    assert_contains(&failure.to_string(), &["over the limit of 4194304"]);
+    caller.call("read_file", json!({"path": "notes.md"})).await.expect("the bus recovers");
+    let grown = peak_memory(handler.pid()) - before;
+    assert!(grown < TOLERATED_KIB, "{grown} KiB");
+    assert!(!fleet.path("large.txt").exists());
+    assert!(!handler.log().contains("broker connection lost"), "{}", handler.log());
+    tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
+}
