@@ -27,7 +27,9 @@ export default defineConfig({
       testDir: "tests/program",
       dependencies: ["sign-in"],
       use: { storageState: STATE },
-      expect: { timeout: 20_000 },
+      // Other tests run beside these ones.
+      timeout: 150_000,
+      expect: { timeout: 60_000 },
     },
   ],
 });

@@ -86,7 +86,10 @@ pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> 
         cards.find(|card| card.agent_name == *agent)
     });
     let unannounced = match &card {
-        Ok(None) => Some(why_unannounced(agent, fleet.consumers(&user_message(agent)).await)),
+        Ok(None) => {
+            let consumers = fleet.consumers(&user_message(agent)).await;
+            Some(why_unannounced(agent, consumers.ok().flatten()))
+        }
         _ => None,
     };
     fleet.close().await;
@@ -118,17 +121,18 @@ pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> 
     Ok(exit::OK)
 }
 
-/// Explains why an agent announces nothing, from the number of processes that receive its messages.
-fn why_unannounced(agent: &AgentName, consumers: Result<Option<u32>, Failure>) -> String {
+/// Explains why an agent announces nothing, from the number of processes that receive its messages; `None` if it is
+/// unknown.
+fn why_unannounced(agent: &AgentName, consumers: Option<u32>) -> String {
     match consumers {
-        Ok(Some(0)) => format!(
+        Some(0) => format!(
             "agent {agent} does not run: no process receives its messages; `rockbot agents` lists the agents"
         ),
-        Ok(Some(_)) => format!(
+        Some(_) => format!(
             "agent {agent} runs, and does not announce itself to other agents: its definition lacks [a2a] \
              expose = true; `rockbot tools list --agent {agent}` lists its tools"
         ),
-        Ok(None) | Err(_) => format!(
+        None => format!(
             "agent {agent} announces nothing: it does not run, or its definition lacks [a2a] expose = true; \
              this user may not inspect its queue"
         ),

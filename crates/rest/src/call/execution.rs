@@ -56,7 +56,7 @@ struct CallState<'a> {
 /// A failed attempt, with the response if there was one.
 struct FailedAttempt {
     failure: RequestFailure,
-    reply: Option<Reply>,
+    reply: Option<Box<Reply>>,
 }
 
 /// Error of an attempt.
@@ -162,7 +162,7 @@ impl Execution<'_> {
                 }
                 verdict = judge_last(failure, self.settings.is_repeatable);
             }
-            return self.conclude(verdict, failure, reply, redaction).await;
+            return self.conclude(verdict, failure, reply.map(|reply| *reply), redaction).await;
         }
     }
 
@@ -211,7 +211,10 @@ impl Execution<'_> {
             let wait = retry_after(reply.response.headers(), SystemTime::now());
             let failure = RequestFailure::Status(status.as_u16(), wait);
             metrics::count_request(self.tool_set, failure.outcome());
-            return Err(AttemptError::Failed(FailedAttempt { failure, reply: Some(reply) }));
+            return Err(AttemptError::Failed(FailedAttempt {
+                failure,
+                reply: Some(Box::new(reply)),
+            }));
         }
         let read = match &self.settings.stream {
             Some(config) if stream::is_stream(config, &reply.response) => {
