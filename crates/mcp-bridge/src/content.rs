@@ -105,7 +105,7 @@ pub(crate) async fn list_resources(
         let resources = listed.resources.into_iter().map(resource).collect();
         (resources, left_out(listed.meta.as_ref()), listed.next_cursor)
     };
-    let listed = resources.len() + unreadable;
+    let listed = resources.len().saturating_add(unreadable);
     let usable = resources.into_iter().flatten();
     let resources: Vec<_> = usable.take(McpResource::MAX_LISTED).collect();
     let next = next.filter(|next| next.len() <= MAX_CURSOR_BYTES);
@@ -137,7 +137,7 @@ pub(crate) async fn read_resource(
 /// # Errors
 /// A message for the operator.
 pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<PromptList, String> {
-    let (mut prompts, mut left_out) = (Vec::new(), 0);
+    let (mut prompts, mut left_out) = (Vec::new(), 0_usize);
     let (mut cursor, mut bytes) = (None, 0);
     for _ in 0..MAX_PROMPT_PAGES {
         let mut page = PaginatedRequestParams::default();
@@ -145,15 +145,15 @@ pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<PromptList, 
         let listed = timeout(REQUEST_TIMEOUT, peer.list_prompts(Some(page))).await;
         let listed = listed.map_err(|_| "the server did not reply in time".to_owned())?;
         let page = listed.map_err(|error| describe_request(&error))?;
-        left_out += entry_page::left_out(page.meta.as_ref());
+        left_out = left_out.saturating_add(entry_page::left_out(page.meta.as_ref()));
         for prompt in page.prompts.into_iter().map(announced) {
             let Some(prompt) = prompt else {
-                left_out += 1;
+                left_out = left_out.saturating_add(1);
                 continue;
             };
             bytes += serde_json::to_vec(&prompt).map_or(MAX_PROMPTS_BYTES, |json| json.len());
             if bytes > MAX_PROMPTS_BYTES || prompts.len() >= McpPrompt::MAX_LISTED {
-                left_out += 1;
+                left_out = left_out.saturating_add(1);
             } else {
                 prompts.push(prompt);
             }
@@ -164,7 +164,7 @@ pub(crate) async fn list_prompts(peer: &Peer<RoleClient>) -> Result<PromptList, 
         }
     }
     // The pages that are not requested have at least one.
-    left_out += usize::from(cursor.is_some());
+    left_out = left_out.saturating_add(usize::from(cursor.is_some()));
     Ok(PromptList { prompts, left_out })
 }
 

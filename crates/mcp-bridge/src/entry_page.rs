@@ -11,7 +11,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::raw_list::RawList;
 
-/// Key in the metadata of a page with the number of its entries that are left out.
+/// Key in the metadata of a page with the number of its entries that are left out. One that a server sets itself is
+/// removed.
 const LEFT_OUT: &str = "rockbot/leftOut";
 
 /// A response that lists prompts, resources or templates.
@@ -60,6 +61,22 @@ pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         _ => return None,
     };
     Some(ServerJsonRpcMessage::response(result, id))
+}
+
+/// Removes the number from the metadata of a page that was not read entry by entry: it is the server's.
+pub(crate) fn without_left_out(mut message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+    if let ServerJsonRpcMessage::Response(response) = &mut message {
+        let meta = match &mut response.result {
+            ServerResult::ListPromptsResult(page) => page.meta.as_mut(),
+            ServerResult::ListResourcesResult(page) => page.meta.as_mut(),
+            ServerResult::ListResourceTemplatesResult(page) => page.meta.as_mut(),
+            _ => None,
+        };
+        if let Some(meta) = meta {
+            meta.remove(LEFT_OUT);
+        }
+    }
+    message
 }
 
 /// Returns the number of entries that were left out when the page was read.
@@ -114,6 +131,38 @@ mod tests {
             panic!("{templates}")
         };
         assert_eq!((page.resource_templates.len(), left_out(page.meta.as_ref())), (1, 1));
+    }
+
+    #[test]
+    fn number_in_the_metadata_of_the_server_is_ignored() {
+        let meta = format!(r#""_meta":{{"rockbot/leftOut":{},"own":1}}"#, u64::MAX);
+        let has_own = |meta: Option<MetaObject>| meta.is_some_and(|meta| meta.contains_key("own"));
+
+        let prompts = format!(r#"{{"prompts":[{{"name":"good"}}],{meta}}}"#);
+        let ServerResult::ListPromptsResult(page) = result(&prompts) else { panic!("{prompts}") };
+        assert_eq!((page.prompts.len(), left_out(page.meta.as_ref())), (1, 0));
+        assert!(has_own(page.meta));
+
+        let resources = format!(r#"{{"resources":[{{"uri":"a:1","name":"one"}}],{meta}}}"#);
+        let ServerResult::ListResourcesResult(page) = result(&resources) else {
+            panic!("{resources}")
+        };
+        assert_eq!((page.resources.len(), left_out(page.meta.as_ref())), (1, 0));
+        assert!(has_own(page.meta));
+
+        let templates =
+            format!(r#"{{"resourceTemplates":[{{"uriTemplate":"a:{{b}}","name":"a"}}],{meta}}}"#);
+        let ServerResult::ListResourceTemplatesResult(page) = result(&templates) else {
+            panic!("{templates}")
+        };
+        assert_eq!((page.resource_templates.len(), left_out(page.meta.as_ref())), (1, 0));
+        assert!(has_own(page.meta));
+
+        let unreadable = format!(r#"{{"prompts":[{{"name":"good"}},7],{meta}}}"#);
+        let ServerResult::ListPromptsResult(page) = result(&unreadable) else {
+            panic!("{unreadable}")
+        };
+        assert_eq!((page.prompts.len(), left_out(page.meta.as_ref())), (1, 1));
     }
 
     #[test]

@@ -12,7 +12,10 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{elicitation::raw_form, entry_page, tool_page};
+use crate::{
+    elicitation::raw_form::{self, MAX_REQUESTS, TooManyRequests},
+    entry_page, tool_page,
+};
 
 /// The largest message that is accepted from a server, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
@@ -29,6 +32,9 @@ pub(crate) enum Unreadable {
     /// It is not a protocol message.
     #[error("the server's response is not valid JSON-RPC")]
     Invalid,
+    /// It has more than [`MAX_REQUESTS`] requests for input.
+    #[error("the server's response has more than {MAX_REQUESTS} requests for input")]
+    TooManyRequests,
 }
 
 /// Key in the metadata of a listed tool that can only be called as a task. A server that sets it itself
@@ -46,17 +52,30 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         return Err(Unreadable::TooLarge);
     }
     let mut message = match serde_json::from_slice(bytes) {
-        Ok(message) if may_have_form(&message) => {
-            raw_form::read(bytes).ok_or(Unreadable::Invalid)?
-        }
-        Ok(message) if is_unexpected(&message) => read_by_entry(bytes).unwrap_or(message),
-        Ok(message) => message,
-        Err(_) => read_by_entry(bytes).ok_or(Unreadable::Invalid)?,
+        Ok(message) if may_have_form(&message) => read_forms(bytes)?.ok_or(Unreadable::Invalid)?,
+        Ok(message) if is_unexpected(&message) => read_by_entry(bytes)?.unwrap_or(message),
+        Ok(message) => entry_page::without_left_out(message),
+        Err(_) => read_by_entry(bytes)?.ok_or(Unreadable::Invalid)?,
     };
     if let Some(tools) = listed_tools(&mut message) {
         mark_task_tools(bytes, tools);
     }
     Ok(message)
+}
+
+/// Returns whether a message may differ from the one that rmcp reads from the same bytes.
+pub(crate) fn may_be_rewritten(message: &ServerJsonRpcMessage) -> bool {
+    let is_page = match message {
+        ServerJsonRpcMessage::Response(response) => matches!(
+            response.result,
+            ServerResult::ListToolsResult(_)
+                | ServerResult::ListPromptsResult(_)
+                | ServerResult::ListResourcesResult(_)
+                | ServerResult::ListResourceTemplatesResult(_)
+        ),
+        _ => false,
+    };
+    is_page || may_have_form(message)
 }
 
 /// Returns whether a message is or has a request for input.
@@ -68,7 +87,7 @@ fn may_have_form(message: &ServerJsonRpcMessage) -> bool {
             _ => false,
         },
         ServerJsonRpcMessage::Response(response) => match &response.result {
-            ServerResult::InputRequiredResult(_) => true,
+            ServerResult::InputRequiredResult(result) => result.input_requests.is_some(),
             ServerResult::GetTaskResult(task) => {
                 matches!(task.task.payload, TaskPayload::InputRequired { .. })
             }
@@ -80,8 +99,17 @@ fn may_have_form(message: &ServerJsonRpcMessage) -> bool {
 
 /// Reads a page of a list, or a result with requests for input, entry by entry. Returns `None` for any other
 /// message.
-fn read_by_entry(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    tool_page::read(bytes).or_else(|| entry_page::read(bytes)).or_else(|| raw_form::read(bytes))
+fn read_by_entry(bytes: &[u8]) -> Result<Option<ServerJsonRpcMessage>, Unreadable> {
+    match tool_page::read(bytes).or_else(|| entry_page::read(bytes)) {
+        Some(page) => Ok(Some(page)),
+        None => read_forms(bytes),
+    }
+}
+
+/// Reads a message with requests for input. Returns `None` for any other message.
+fn read_forms(bytes: &[u8]) -> Result<Option<ServerJsonRpcMessage>, Unreadable> {
+    let message = raw_form::read(bytes).map_err(|TooManyRequests| Unreadable::TooManyRequests)?;
+    Ok(message.filter(may_have_form))
 }
 
 /// Returns whether a response has none of the shapes that rmcp expects.
@@ -237,6 +265,30 @@ mod tests {
         let names: Vec<_> = marked.map(|tool| tool.name.as_ref()).collect();
         assert_eq!(names, ["a"]);
         assert_eq!(tools.len(), 3);
+    }
+
+    #[test]
+    fn required_input_with_a_state_alone_is_readable() {
+        for requests in ["", r#","inputRequests":null"#] {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"result":{{"resultType":"input_required",
+                    "requestState":"state"{requests}}}}}"#
+            );
+            let message = read(text.as_bytes()).unwrap();
+            let ServerJsonRpcMessage::Response(response) = message else { panic!("{message:?}") };
+            let ServerResult::InputRequiredResult(result) = response.result else {
+                panic!("{response:?}")
+            };
+            assert_eq!(result.request_state.as_deref(), Some("state"), "{text}");
+            assert!(result.input_requests.is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_for_input_do_not_make_a_page_readable() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"result":{"prompts":[7],"resources":[],
+            "inputRequests":{"a":1e999},"_meta":{"rockbot/leftOut":7}}}"#;
+        assert_eq!(read(text.as_bytes()).unwrap_err(), Unreadable::Invalid);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! rmcp reads a page as a whole: one definition without a schema makes the response another message, and one
 //! number beyond the range of a double, or one schema that nests too deeply for the parser, makes it invalid JSON.
-//! Here each definition is read for itself. An
-//! unreadable one stays in the list under its name, marked with the reason.
+//! Here each definition is read for itself. An unreadable one stays in the list under its name, marked with the
+//! reason.
 
 use std::sync::Arc;
 

@@ -5,14 +5,21 @@
 //! that asks for a secret by a keyword, and a request that cannot be read, are replaced by forms that are always
 //! declined.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use rmcp::model::{ElicitationSchema, InputRequest, RequestId, ServerJsonRpcMessage};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::{Map, Value, json, value::RawValue};
 
 /// The method of a request for input.
 pub(crate) const METHOD: &str = "elicitation/create";
+
+/// The maximum number of requests for input in a result: more than a user is asked for in a round or in a task. The
+/// form that replaces an unreadable request is many times larger than that request.
+pub(crate) const MAX_REQUESTS: usize = 64;
 
 /// Why an unreadable form is declined.
 pub(super) const UNREADABLE_REASON: &str = "its form is not one that can be shown";
@@ -40,9 +47,64 @@ struct RawRequest<'a> {
     params: &'a RawValue,
 }
 
+/// The requests of a result, by their keys.
+struct RawRequests<'a> {
+    first: BTreeMap<String, &'a RawValue>,
+    /// The result has more than [`MAX_REQUESTS`].
+    has_more: bool,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawRequests<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Requests;
+
+        impl<'de> Visitor<'de> for Requests {
+            type Value = RawRequests<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut requests: A,
+            ) -> Result<Self::Value, A::Error> {
+                let mut first = BTreeMap::new();
+                for _ in 0..MAX_REQUESTS {
+                    let Some((key, request)) = requests.next_entry()? else {
+                        return Ok(RawRequests { first, has_more: false });
+                    };
+                    first.insert(key, request);
+                }
+                let mut has_more = false;
+                while requests.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    has_more = true;
+                }
+                Ok(RawRequests { first, has_more })
+            }
+        }
+
+        deserializer.deserialize_map(Requests)
+    }
+}
+
+/// A result has more than [`MAX_REQUESTS`] requests for input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyRequests;
+
 /// Reads a message with requests for input, whose forms may ask for secrets. Returns `None` for any other message.
-pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    request(bytes).or_else(|| response(bytes))
+///
+/// # Errors
+/// When a result has more than [`MAX_REQUESTS`].
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<ServerJsonRpcMessage>, TooManyRequests> {
+    if let Some(request) = request(bytes) {
+        return Ok(Some(request));
+    }
+    match raw_response(bytes) {
+        Some((_, requests)) if requests.has_more => Err(TooManyRequests),
+        Some((raw, requests)) => Ok(response(raw, requests.first)),
+        None => Ok(None),
+    }
 }
 
 fn request(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
@@ -56,10 +118,19 @@ fn request(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
     serde_json::from_value(request).ok()
 }
 
-fn response(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
-    let requests = result.get(REQUESTS)?.get();
-    let requests: BTreeMap<String, &RawValue> = serde_json::from_str(requests).ok()?;
+/// Returns a response and its requests for input.
+fn raw_response(bytes: &[u8]) -> Option<(RawResponse<'_>, RawRequests<'_>)> {
+    let raw: RawResponse<'_> = serde_json::from_slice(bytes).ok()?;
+    let requests = raw.result.get(REQUESTS).copied()?;
+    let requests = serde_json::from_str(requests.get()).ok()?;
+    Some((raw, requests))
+}
+
+fn response(
+    raw: RawResponse<'_>,
+    requests: BTreeMap<String, &RawValue>,
+) -> Option<ServerJsonRpcMessage> {
+    let RawResponse { id, result } = raw;
     let requests: Map<String, Value> =
         requests.into_iter().map(|(key, raw)| (key, input_request(raw))).collect();
     let mut read = Map::from_iter([(REQUESTS.to_owned(), Value::Object(requests))]);
@@ -117,10 +188,10 @@ fn form(field: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use rmcp::model::{ElicitRequestParams, ServerRequest, ServerResult};
+    use rmcp::model::{ElicitRequestParams, ServerRequest, ServerResult, TaskPayload};
 
     use super::*;
-    use crate::frame;
+    use crate::frame::{self, Unreadable};
 
     #[test]
     fn unreadable_request_of_a_result_is_replaced() {
@@ -190,6 +261,44 @@ mod tests {
             assert!(refused(&requested_schema).unwrap().contains("secret"), "{field}");
         }
         let other = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-        assert!(read(other.to_string().as_bytes()).is_none());
+        assert!(matches!(read(other.to_string().as_bytes()), Ok(None)));
+    }
+
+    #[test]
+    fn number_of_requests_in_a_result_is_bounded() {
+        let read = |head: &str, request: &str, count: usize| {
+            let requests: Vec<_> = (0..count).map(|key| format!(r#""{key}":{request}"#)).collect();
+            let requests = requests.join(",");
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"result":{{{head},"inputRequests":{{{requests}}}}}}}"#
+            );
+            frame::read(text.as_bytes())
+        };
+        let heads = [
+            r#""resultType":"input_required""#,
+            r#""resultType":"complete","taskId":"t","status":"input_required","createdAt":"",
+                "lastUpdatedAt":"","ttlMs":null"#,
+        ];
+        for head in heads {
+            for request in ["1", r#"{"method":"roots/list"}"#] {
+                let message = read(head, request, MAX_REQUESTS).unwrap();
+                let ServerJsonRpcMessage::Response(response) = message else {
+                    panic!("{message:?}")
+                };
+                let requests = match response.result {
+                    ServerResult::InputRequiredResult(result) => result.input_requests.unwrap(),
+                    ServerResult::GetTaskResult(result) => match result.task.payload {
+                        TaskPayload::InputRequired { input_requests } => input_requests,
+                        other => panic!("{other:?}"),
+                    },
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(requests.len(), MAX_REQUESTS, "{head}: {request}");
+                for count in [MAX_REQUESTS + 1, 5000] {
+                    let error = read(head, request, count).unwrap_err();
+                    assert_eq!(error, Unreadable::TooManyRequests, "{head}: {request}");
+                }
+            }
+        }
     }
 }

@@ -245,7 +245,7 @@ pub fn failure_class(error: &ClientInitializeError) -> FailureClass {
 }
 
 fn is_unreadable(error: &ErrorData) -> bool {
-    [Unreadable::TooLarge, Unreadable::Invalid]
+    [Unreadable::TooLarge, Unreadable::Invalid, Unreadable::TooManyRequests]
         .iter()
         .any(|reason| error.message == reason.to_string())
 }

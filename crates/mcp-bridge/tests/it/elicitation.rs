@@ -9,7 +9,7 @@ use rockbot_mcp_bridge::BridgeOptions;
 use rockbot_testkit::fixture::within_timeout;
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::{ToolContext, UserInput};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 
 use crate::fixture::{GatewayFixture, context};
@@ -200,6 +200,43 @@ async fn unreadable_request_is_declined_beside_a_readable_one() {
         let response = ask(gateway.as_ref(), "stateless", request.clone(), &call).await;
         assert_eq!(response, json!({"q": accepted, "also": {"action": "decline"}}), "{label}");
         assert_eq!(user.shown.lock().len(), 1, "{label}");
+    }
+    fixture.shut_down().await;
+}
+
+#[tokio::test]
+async fn state_without_requests_repeats_the_call() {
+    let fixture = fixture(true).await;
+    let results =
+        [json!({"requestState": "s"}), json!({"requestState": "s", "inputRequests": null})];
+    for (label, gateway) in &fixture.gateways {
+        for result in &results {
+            let user = User::new(json!({"action": "accept"}));
+            let (request, call) = (json!({"result": result}), with_user(user.clone()));
+            let response = ask(gateway.as_ref(), "stateless", request, &call).await;
+            assert_eq!(response, json!({"requestState": "s"}), "{label}: {result}");
+            assert!(user.shown.lock().is_empty(), "{label}: {result}");
+        }
+    }
+    fixture.shut_down().await;
+}
+
+#[tokio::test]
+async fn result_with_too_many_requests_fails_only_its_call() {
+    let fixture = fixture(true).await;
+    let requests: Map<String, Value> = (0..1000).map(|key| (key.to_string(), json!(1))).collect();
+    let request = json!({"result": {"inputRequests": requests}});
+    for (label, gateway) in &fixture.gateways {
+        let accepted = json!({"action": "accept", "content": {"color": "red"}});
+        let user = User::new(accepted.clone());
+        let call = with_user(user.clone());
+        let result = gateway.call("stateless", "ask", request.clone(), &call);
+        let failure = within_timeout("the failure", result).await.unwrap_err();
+        let text = failure.to_string();
+        assert!(text.contains("more than 64 requests for input"), "{label}: {text}");
+        assert!(user.shown.lock().is_empty(), "{label}");
+        let response = ask(gateway.as_ref(), "stateless", form(), &with_user(user)).await;
+        assert_eq!(response, accepted, "{label}");
     }
     fixture.shut_down().await;
 }

@@ -54,6 +54,7 @@ pub(super) fn unreadable(reason: Unreadable) -> ConnectError {
     ConnectError::Malformed(match reason {
         Unreadable::TooLarge => "its response is too large",
         Unreadable::Invalid => "its response is not valid JSON-RPC",
+        Unreadable::TooManyRequests => "its response has too many requests for input",
     })
 }
 
@@ -116,18 +117,18 @@ impl ResponseStream {
 
     /// Returns the text for rmcp.
     fn accept(&mut self, text: &str) -> Result<String, Unreadable> {
-        let mut message = frame::read(text.as_bytes())?;
+        let message = frame::read(text.as_bytes())?;
         match self.request.as_ref().and_then(|request| answers(request, &message)) {
             // rmcp takes any response for the end of the stream: this one would leave the request pending.
             Some(false) => return Err(Unreadable::Invalid),
             Some(true) => self.request = None,
             None => {}
         }
-        match frame::listed_tools(&mut message) {
-            // Some tools may be removed.
-            Some(_) => serde_json::to_string(&message).map_err(|_| Unreadable::Invalid),
-            None => Ok(text.to_owned()),
+        // rmcp reads the text itself.
+        if frame::may_be_rewritten(&message) {
+            return serde_json::to_string(&message).map_err(|_| Unreadable::Invalid);
         }
+        Ok(text.to_owned())
     }
 
     fn error_reply(&mut self, prefix: &[u8], reason: Unreadable) -> Option<String> {
@@ -143,5 +144,49 @@ impl ResponseStream {
         let request = self.request.take().filter(|_| !self.resumable)?;
         let data = serde_json::to_string(&error_reply_to(&request, INCOMPLETE)).ok()?;
         Some(Sse::default().data(data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const RESULT: &str = r#""result""#;
+
+    /// Returns the text for rmcp of an event with a result, or with another message.
+    fn accepted(key: &str, value: &str) -> String {
+        let events = EventStream::new(http::Response::new(Vec::<u8>::new()).into());
+        let request = Some(RequestId::Number(3));
+        let mut stream = ResponseStream { events, request, resumable: false };
+        stream.accept(&format!(r#"{{"jsonrpc":"2.0","id":3,{key}:{value}}}"#)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn event_has_the_message_as_it_was_rewritten() {
+        let left_out = |result: &str| {
+            let message: Value = serde_json::from_str(&accepted(RESULT, result)).unwrap();
+            message["result"]["_meta"]["rockbot/leftOut"].clone()
+        };
+        let own = r#"{"resources":[],"_meta":{"rockbot/leftOut":7}}"#;
+        assert_eq!(left_out(own), Value::Null);
+        assert_eq!(left_out(r#"{"resources":[{"name":"no URI"}]}"#), json!(1));
+
+        let form = json!({"mode": "form", "message": "m", "requestedSchema":
+            {"type": "object", "properties": {"x": {"type": "string", "writeOnly": true}}}});
+        let requests = json!({"a": {"method": "elicitation/create", "params": form}});
+        let required = json!({"resultType": "input_required", "inputRequests": requests});
+        let request = r#""method":"elicitation/create","params""#;
+        for text in [accepted(RESULT, &required.to_string()), accepted(request, &form.to_string())]
+        {
+            assert!(text.contains("rockbot/secret") && !text.contains("writeOnly"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn event_with_another_message_is_unchanged() {
+        let text = accepted(RESULT, r#"{ "content": [], "other": 1 }"#);
+        assert!(text.contains(r#"{ "content": [], "other": 1 }"#), "{text}");
     }
 }

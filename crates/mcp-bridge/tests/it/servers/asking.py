@@ -43,6 +43,12 @@ def call(request_id, params):
             # A pipe: ends the call, without an answer, when somebody has written to it.
             open(until).read()
             reply(asked.pop("ask-%s" % request_id), "withdrawn")
+    elif "requestState" in params:
+        repeated = ("requestState", "inputResponses")
+        reply(request_id, {key: params[key] for key in repeated if key in params})
+    elif "result" in arguments:
+        send({"id": request_id, "result": {
+            "resultType": "input_required", **arguments["result"]}})
     elif "inputResponses" in params:
         responses = params["inputResponses"]
         reply(request_id, responses if "also" in responses else responses["q"])

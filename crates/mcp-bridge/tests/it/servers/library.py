@@ -51,6 +51,9 @@ def call(params):
 def resources(params):
     start = int((params or {}).get("cursor") or 0)
     page = {"resources": RESOURCES[start : start + 2]}
+    if "odd" in sys.argv:
+        # The key of the bridge itself.
+        page["_meta"] = {"rockbot/leftOut": 2**64 - 1}
     if start + 2 < len(RESOURCES):
         page["nextCursor"] = str(start + 2)
     return page
