@@ -134,10 +134,16 @@ struct CallsOf {
 }
 
 impl CallObserver for CallsOf {
-    /// Counts a call of a person as a message, and records it. The requests of a token count for its own rate.
-    fn begin(&self, tool: &str, id: &ToolCallId) -> Result<Box<dyn ObservedCall>, ToolFailure> {
+    /// Counts a new call of a person as a message, and records it. The requests of a token count for its own rate.
+    fn begin(
+        &self,
+        tool: &str,
+        id: &ToolCallId,
+        is_repeated: bool,
+    ) -> Result<Box<dyn ObservedCall>, ToolFailure> {
         let Self { identity, guard } = self;
-        if identity.credential != Credential::Token
+        if !is_repeated
+            && identity.credential != Credential::Token
             && let Err(refusal) = guard.count_message(identity)
         {
             audit(identity, AuditAction::ToolCall, &format!("{tool} {id}"), refusal.code());

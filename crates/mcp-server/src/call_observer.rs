@@ -9,11 +9,18 @@ use crate::shared_calls::CallOutcome;
 
 /// Admits the calls of one request, and learns how they end.
 pub trait CallObserver: Send + Sync + 'static {
-    /// Admits a call of a tool or an agent, whether it is made or joined.
+    /// Admits a call of a tool or an agent. `is_repeated` is set for a call that this process makes or made under this
+    /// id: the request joins it.
     ///
     /// # Errors
-    /// Refuses the call: it is not made, and the client reads the failure, which must have `executed: no`.
-    fn begin(&self, tool: &str, id: &ToolCallId) -> Result<Box<dyn ObservedCall>, ToolFailure>;
+    /// Refuses the call: it is not made, and the client reads the failure, which must have `executed: no`. A repeated
+    /// call may have run, and must not be refused.
+    fn begin(
+        &self,
+        tool: &str,
+        id: &ToolCallId,
+        is_repeated: bool,
+    ) -> Result<Box<dyn ObservedCall>, ToolFailure>;
 }
 
 /// A call that was admitted. Dropped without an outcome, the request has ended before the call.
@@ -37,8 +44,9 @@ impl RequestObserver {
         &self,
         tool: &str,
         id: &ToolCallId,
+        is_repeated: bool,
     ) -> Result<Box<dyn ObservedCall>, ToolFailure> {
-        self.0.begin(tool, id)
+        self.0.begin(tool, id, is_repeated)
     }
 }
 

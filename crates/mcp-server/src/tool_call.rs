@@ -131,16 +131,25 @@ impl CallAttempt {
         let id = self.identity.call_id(client.name(), &content);
         let mut facts =
             CallFacts { id: id.clone(), source: registration.source.clone(), output: None };
-        let observer = self.observer.as_ref();
-        let observed = observer.map(|observer| observer.begin(&registration.name, &id)).transpose();
-        let observed = match observed {
+        let call = CallRequest {
+            id: id.clone(),
+            client: client.name().clone(),
+            content,
+            may_repeat: self.identity.is_known(),
+            grace: if self.may_reconnect { RECONNECT_TIME } else { Duration::ZERO },
+        };
+        let existing = fleet.calls.join_existing(&call);
+        let begin = |observer: &RequestObserver| {
+            observer.begin(&registration.name, &id, existing.is_some())
+        };
+        let observed = match self.observer.as_ref().map(begin).transpose() {
             Ok(observed) => observed,
             Err(failure) => return call_result::failed(&failure, &facts),
         };
         let is_agent = matches!(registration.source, ToolSource::Agent(_));
         let time = fleet.section.timeout(self.timeout, is_agent);
         let mut context = fleet.context(client, &registration.name);
-        context.tool_call_id = id.clone();
+        context.tool_call_id = id;
         context.deadline = Instant::now() + time;
         if is_agent {
             // The filter of tools does not apply to agents.
@@ -148,16 +157,7 @@ impl CallAttempt {
         }
         let tool_name = context.tool_name.clone();
         let start = |control| execute(fleet, context, arguments, control);
-        let joined = fleet.calls.join(
-            CallRequest {
-                id,
-                client: client.name().clone(),
-                content,
-                may_repeat: self.identity.is_known(),
-                grace: if self.may_reconnect { RECONNECT_TIME } else { Duration::ZERO },
-            },
-            start,
-        );
+        let joined = existing.unwrap_or_else(|| fleet.calls.join(call, start));
         let outcome = match joined {
             Ok(mut joined) => self.wait(&mut joined, request).await,
             Err(failure) => Arc::new(Err(failure)),

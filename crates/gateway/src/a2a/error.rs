@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use rockbot_agent::{ConversationRequestError, ReplyError, SendError};
+use rockbot_bus::PublishError;
 use rockbot_contracts::conversation::ConversationErrorCode;
 use serde_json::{Value, json};
 
@@ -65,14 +66,13 @@ impl A2aError {
 
     /// A store that cannot be used.
     pub(super) fn store() -> Self {
-        let message = "the gateway's store is unavailable; nothing was sent; try again";
+        let message = "the gateway's store is unavailable; this request sent nothing; try again";
         Self::failed(StatusCode::SERVICE_UNAVAILABLE, message).not_executed()
     }
 
     /// An identity with too many open responses or running tasks.
     pub(super) fn overloaded() -> Self {
-        let message =
-            "too many running tasks of this identity; nothing was sent; wait for one to end";
+        let message = "too many running tasks; this request sent nothing; wait for one to end";
         Self::failed(StatusCode::TOO_MANY_REQUESTS, message).not_executed()
     }
 
@@ -204,6 +204,9 @@ impl From<SendError> for A2aError {
     fn from(error: SendError) -> Self {
         let status = match &error {
             SendError::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
+            SendError::Publish(PublishError::TooLarge { .. }) => {
+                return Self::invalid(format!("{error}; send less"));
+            }
             SendError::AgentUnavailable { .. } | SendError::Publish(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -228,6 +231,7 @@ impl From<ReplyError> for A2aError {
 pub(super) fn unless_not_found(error: ConversationRequestError) -> Option<A2aError> {
     match error {
         ConversationRequestError::Refused { code: ConversationErrorCode::NotFound, .. } => None,
+        ConversationRequestError::Send(error) => Some(error.into()),
         error => Some(A2aError::internal(error.to_string())),
     }
 }

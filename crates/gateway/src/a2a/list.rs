@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::MessageId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use tracing::debug;
 
 use super::{
     A2a, body,
@@ -171,9 +172,9 @@ impl TaskFilter {
         Ok(Self { context, status, updated_from_ms, page_size, after, with_artifacts })
     }
 
-    fn permits(&self, found: &FoundTask) -> bool {
-        self.status.as_ref().is_none_or(|status| found.state.name() == status)
-            && self.updated_from_ms.is_none_or(|from| found.position.updated_ms >= from)
+    fn permits(&self, state: TaskState, updated_ms: u64) -> bool {
+        self.status.as_ref().is_none_or(|status| state.name() == status)
+            && self.updated_from_ms.is_none_or(|from| updated_ms >= from)
     }
 }
 
@@ -216,7 +217,7 @@ struct FoundTask {
 /// Returns a page of the tasks of the caller.
 ///
 /// # Errors
-/// When the store or the agent does not respond, or the caller has too many open lists.
+/// When the store does not respond, the agent responds too late, or the caller has too many open lists.
 pub(super) async fn list(
     a2a: &A2a,
     caller: &Caller,
@@ -246,9 +247,9 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
         reads.push(read(a2a, caller, task));
     }
     let found = stream::iter(reads).buffered(CONCURRENT_READS);
-    let found: Vec<_> = found.try_collect().await?;
-    let mut found: Vec<_> =
-        found.into_iter().flatten().filter(|found| filter.permits(found)).collect();
+    let found: Vec<_> = found.collect().await;
+    let is_permitted = |found: &FoundTask| filter.permits(found.state, found.position.updated_ms);
+    let mut found: Vec<_> = found.into_iter().flatten().filter(is_permitted).collect();
     found.sort_by(|one, other| other.position.cmp(&one.position));
     let total = found.len();
     let is_next =
@@ -259,10 +260,11 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
         let Some(found) = rest.next() else { break };
         last = Some(found.position.clone());
         let task = if filter.with_artifacts {
-            with_artifacts(a2a, caller, found).await?
+            with_artifacts(a2a, caller, filter, found).await
         } else {
-            found.summary
+            Some(found.summary)
         };
+        let Some(task) = task else { continue };
         bytes += task.to_string().len();
         tasks.push(task);
     }
@@ -275,39 +277,60 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
     }))
 }
 
-/// Returns the present state of a listed task; `None` if it has expired.
-async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Result<Option<FoundTask>, A2aError> {
+/// Returns the present state of a listed task, or the recorded one if the agent does not respond; `None` if the task
+/// has expired.
+async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Option<FoundTask> {
     let ListedTask { id, context, updated_ms, end } = task;
     let view = match end {
         Some(end) => TaskView::new(id.clone(), context).ended(end),
         None => match operations::recorded(a2a, caller, id.as_str()).await {
             Ok((task, _)) => task.view,
-            Err(error) if error == A2aError::unknown_task() => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) if error == A2aError::unknown_task() => return None,
+            Err(error) => {
+                debug!(task_id = %id, ?error, "state of a listed task not read");
+                TaskView::new(id.clone(), context)
+            }
         },
     };
     let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
     let state = view.state();
-    Ok(Some(FoundTask {
+    Some(FoundTask {
         position: Position { updated_ms, id },
         state,
         summary: view.summary(),
         has_artifact: state == TaskState::Completed || !state.is_terminal(),
-    }))
+    })
 }
 
-/// Returns a task with its artifacts, which the agent has.
-async fn with_artifacts(a2a: &A2a, caller: &Caller, found: FoundTask) -> Result<Value, A2aError> {
-    let mut task = if found.has_artifact {
-        let (task, _) = operations::recorded(a2a, caller, found.position.id.as_str()).await?;
-        task.view.to_json()
-    } else {
-        found.summary
-    };
+/// Returns a task with its artifacts, which the agent has; without the field if the agent does not respond. `None` if
+/// the task has expired, or changed so that the filter does not permit it.
+async fn with_artifacts(
+    a2a: &A2a,
+    caller: &Caller,
+    filter: &TaskFilter,
+    found: FoundTask,
+) -> Option<Value> {
+    let FoundTask { position: Position { updated_ms, id }, summary, has_artifact, .. } = found;
+    let mut task = summary;
+    if has_artifact {
+        let view = match operations::recorded(a2a, caller, id.as_str()).await {
+            Ok((task, _)) => task.view,
+            Err(error) if error == A2aError::unknown_task() => return None,
+            Err(error) => {
+                debug!(task_id = %id, ?error, "artifacts of a listed task not read");
+                return Some(task);
+            }
+        };
+        let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
+        if !filter.permits(view.state(), updated_ms) {
+            return None;
+        }
+        task = view.to_json();
+    }
     if task.get("artifacts").is_none() {
         task["artifacts"] = json!([]);
     }
-    Ok(task)
+    Some(task)
 }
 
 #[cfg(test)]

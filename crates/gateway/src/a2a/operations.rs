@@ -14,7 +14,7 @@ use super::{
     error::A2aError,
     followed_task::FollowedTask,
     message::NewMessage,
-    records::Record,
+    records::{BegunTask, Record},
     state::{TaskEnd, TaskState},
     stream::TaskStream,
     tasks::Found,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::now_ms,
-    guard::{AuditAction, Refusal, audit, sent_outcome},
+    guard::{AuditAction, OpenRecord, Refusal, sent_outcome},
     open_counts::OpenPermit,
 };
 
@@ -127,7 +127,9 @@ pub(super) async fn subscribe(
 /// When the caller has no such task, it has ended, or its agent does not respond.
 pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
     let _open = open(a2a, caller)?;
-    let (mut task, record) = recorded(a2a, caller, id).await?;
+    let found = recorded(a2a, caller, id).await;
+    // Nothing is cancelled before the cancel is sent.
+    let (mut task, record) = found.map_err(A2aError::not_executed)?;
     if task.view.state().is_terminal() {
         return Err(A2aError::not_cancelable("the task has ended").into());
     }
@@ -137,9 +139,9 @@ pub(super) async fn cancel(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value
     }
     let cancel = UserMessage::cancelling(caller.session(&record.context));
     // The final reply comes to the message of the task.
+    let audited = OpenRecord::new(&caller.identity, AuditAction::Cancel, id);
     let sent = a2a.parts.client.send(&caller.agent, &cancel).await;
-    let outcome = sent_outcome(&sent, "sent");
-    audit(&caller.identity, AuditAction::Cancel, id, outcome);
+    audited.end(sent_outcome(&sent, "sent"));
     sent.map_err(A2aError::from)?;
     let ended = timeout(CANCEL_TIMEOUT, task.until(|view| view.state().is_terminal())).await;
     // Without its end, the task is returned as it is.
@@ -172,21 +174,32 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let media_json = serde_json::to_vec(&media).unwrap_or_default();
     let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
     let new = Record { digest, context, sent_ms: now_ms(), end: None };
-    let (record, is_new) = a2a.records.begin(caller, &task, new).await?;
+    let BegunTask { record, new_version } = a2a.records.begin(caller, &task, new).await?;
     if record.end.is_some() {
-        return Ok(find(a2a, caller, &task, &record).await?);
+        let found = find(a2a, caller, &task, &record).await;
+        return Ok(found.map_err(A2aError::maybe_executed)?);
     }
     let mut message = UserMessage::new(caller.session(&record.context), text);
     message.media = media;
+    let audited = OpenRecord::new(&caller.identity, AuditAction::Message, task.as_str());
     let sent = a2a.tasks.send(caller, &task, &record, message).await;
-    let outcome = match &sent {
+    audited.end(match &sent {
         Ok(_) => "sent",
         Err(error) if error.may_have_arrived() => "unknown",
         Err(_) => "not sent",
+    });
+    let follower = match (sent, new_version) {
+        (Ok(follower), _) => follower,
+        // The message may have arrived when it was sent before.
+        (Err(error), None) => return Err(error.maybe_executed().into()),
+        (Err(error), Some(version)) => {
+            if !error.may_have_arrived() {
+                a2a.records.forget(caller, &task, &record, version).await;
+            }
+            return Err(error.into());
+        }
     };
-    audit(&caller.identity, AuditAction::Message, task.as_str(), outcome);
-    let follower = sent?;
-    let repeated = if is_new { "false" } else { "true" };
+    let repeated = if new_version.is_some() { "false" } else { "true" };
     counter!("rockbot_gateway_turns_total", "face" => "a2a", "repeated" => repeated).increment(1);
     Ok(FollowedTask::new(TaskView::new(task, record.context), follower))
 }
@@ -202,10 +215,11 @@ async fn decide(
     if message.context.as_ref().is_some_and(|context| *context != record.context) {
         return Err(A2aError::invalid("message.contextId is not that of the task; leave it out"));
     }
-    let mut task = find(a2a, caller, &known_id(id)?, &record).await?;
+    let found = find(a2a, caller, &known_id(id)?, &record).await;
+    let mut task = found.map_err(A2aError::not_executed)?;
     // The agent repeats open requests to a process that follows the task from now on.
     if let Ok(reached) = timeout(REQUEST_TIMEOUT, task.until(TaskView::is_interrupted)).await {
-        reached?;
+        reached.map_err(A2aError::not_executed)?;
     }
     if task.view.state().is_terminal() {
         let message = "the task has ended; send a message with its contextId and without a taskId";
@@ -232,9 +246,10 @@ async fn decide(
         decision: parsed,
         reason: None,
     };
+    let id = answer.approval_id.as_str();
+    let audited = OpenRecord::new(&caller.identity, AuditAction::Approval, id);
     let sent = a2a.parts.client.answer_approval(&caller.agent, &answer).await;
-    let outcome = sent_outcome(&sent, decision.name());
-    audit(&caller.identity, AuditAction::Approval, answer.approval_id.as_str(), outcome);
+    audited.end(sent_outcome(&sent, decision.name()));
     sent?;
     let closed = task.until(|view| view.approval(&decision.approval_id).is_none());
     match timeout(ANSWER_TIMEOUT, closed).await {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::MessageId;
-use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store};
+use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, Version};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -21,6 +21,8 @@ const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest detail of an end, in bytes.
 const MAX_DETAIL_BYTES: usize = 1024;
+/// Attempts to record an end while the message is sent again.
+const END_ATTEMPTS: usize = 2;
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,14 @@ pub(super) struct Record {
     pub(super) end: Option<TaskEnd>,
 }
 
+/// A task whose message is to be sent, unless it has ended.
+#[derive(Debug)]
+pub(super) struct BegunTask {
+    pub(super) record: Record,
+    /// Version of the record of a new task; `None` if its message was sent before.
+    pub(super) new_version: Option<Version>,
+}
+
 /// The recorded tasks. Clones share the store.
 #[derive(Debug, Clone)]
 pub(super) struct Records {
@@ -49,38 +59,44 @@ impl Records {
         Self { tasks: Arc::new(DocumentStore::new(store, ["gateway", "a2a-tasks"])), index }
     }
 
-    /// Records a new task, and returns it; the recorded one, if there is one. The flag is set for a new one.
+    /// Records a new task, and returns it; the recorded one, if there is one.
     ///
     /// # Errors
-    /// When its message was sent with another content, or the store does not respond.
+    /// When its message was sent with another content, or the store does not respond. The error for a task that is
+    /// recorded says that its message may have arrived.
     pub(super) async fn begin(
         &self,
         caller: &Caller,
         task: &MessageId,
         new: Record,
-    ) -> Result<(Record, bool), A2aError> {
+    ) -> Result<BegunTask, A2aError> {
+        let repeated = |record| BegunTask { record, new_version: None };
         let name = [caller.record(task.as_str())];
         let put = self.tasks.put(&name, &new, Some(TTL), Expected::Absent);
         match within_limit(put).await? {
-            PutOutcome::Done(_) => {
+            PutOutcome::Done(version) => {
                 within_limit(self.list(caller, task, &new, new.sent_ms)).await?;
-                Ok((new, true))
+                Ok(BegunTask { record: new, new_version: Some(version) })
             }
             PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
                 if found.value.end.is_some() {
-                    return Ok((found.value, false));
+                    return Ok(repeated(found.value));
                 }
                 // Its message is sent again, so the time in which the agent may receive it begins again.
                 let previous_ms = found.value.sent_ms;
                 let again = Record { sent_ms: new.sent_ms, ..found.value };
                 let expected = Expected::Version(found.version);
-                match within_limit(self.tasks.put(&name, &again, Some(TTL), expected)).await? {
+                let put = self.tasks.put(&name, &again, Some(TTL), expected);
+                match within_limit(put).await.map_err(A2aError::maybe_executed)? {
                     PutOutcome::Done(_) => {
-                        within_limit(self.list(caller, task, &again, previous_ms)).await?;
-                        Ok((again, false))
+                        let listed = within_limit(self.list(caller, task, &again, previous_ms));
+                        listed.await.map_err(A2aError::maybe_executed)?;
+                        Ok(repeated(again))
                     }
-                    // It was sent or ended at another gateway meanwhile.
-                    PutOutcome::Conflict(_) => Ok((self.get(caller, task.as_str()).await?, false)),
+                    // It was sent or ended by another request meanwhile.
+                    PutOutcome::Conflict(Some(changed)) => Ok(repeated(changed.value)),
+                    // It was not sent, and forgotten, or it has expired.
+                    PutOutcome::Conflict(None) => Err(A2aError::store().maybe_executed()),
                 }
             }
             PutOutcome::Conflict(Some(_)) => Err(A2aError::invalid(
@@ -152,6 +168,29 @@ impl Records {
         Ok(is_done)
     }
 
+    /// Removes a new task whose message did not arrive, unless its message was sent again since its record got this
+    /// version. A task that remains is rejected later.
+    pub(super) async fn forget(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        record: &Record,
+        version: Version,
+    ) {
+        let name = [caller.record(task.as_str())];
+        let remove = async {
+            if self.tasks.remove(&name, Expected::Version(version)).await? {
+                self.index.remove(caller, task, record.sent_ms).await?;
+            }
+            Ok::<_, DocumentError>(())
+        };
+        match timeout(STORE_TIMEOUT, remove).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(task_id = %task, %error, "task without a message not removed"),
+            Err(_) => warn!(task_id = %task, "task without a message not removed in time"),
+        }
+    }
+
     /// Records the end of a task, unless one is recorded. Without it, the agent is queried for it.
     pub(super) async fn end(&self, caller: &Caller, task: &MessageId, mut end: TaskEnd) {
         if let Some(detail) = &mut end.detail {
@@ -159,20 +198,22 @@ impl Records {
         }
         let name = caller.record(task.as_str());
         let write = async {
-            let Some(Document { value, version, .. }) = self.tasks.get(&[&name]).await? else {
-                return Ok(());
-            };
-            if value.end.is_some() {
-                return Ok(());
-            }
-            let record = Record { end: Some(end), ..value };
-            // Another gateway that wrote it meanwhile saw the same end.
-            let written =
-                self.tasks.put(&[&name], &record, Some(TTL), Expected::Version(version)).await?;
-            let is_done = matches!(written, PutOutcome::Done(_));
-            debug!(task_id = %task, conflict = !is_done, "task ended");
-            if is_done {
-                self.list(caller, task, &record, record.sent_ms).await?;
+            for _ in 0..END_ATTEMPTS {
+                let Some(Document { value, version, .. }) = self.tasks.get(&[&name]).await? else {
+                    return Ok(());
+                };
+                if value.end.is_some() {
+                    return Ok(());
+                }
+                let record = Record { end: Some(end.clone()), ..value };
+                // A request that sends the message again changes the record too.
+                let expected = Expected::Version(version);
+                let written = self.tasks.put(&[&name], &record, Some(TTL), expected).await?;
+                let is_done = matches!(written, PutOutcome::Done(_));
+                debug!(task_id = %task, conflict = !is_done, "task ended");
+                if is_done {
+                    return self.list(caller, task, &record, record.sent_ms).await;
+                }
             }
             Ok::<_, DocumentError>(())
         };
@@ -194,5 +235,88 @@ async fn within_limit<T>(
             Err(A2aError::store())
         }
         Err(_) => Err(A2aError::store()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use futures_util::{FutureExt, future::BoxFuture};
+    use rockbot_contracts::AgentName;
+    use rockbot_store::{Clock, MemoryStore, StoreError, Write, Written};
+    use rockbot_testkit::{InterceptedStore, StoreInterceptor};
+
+    use super::{super::state::TaskState, *};
+    use crate::identity::{Credential, Identity, NamePatterns};
+
+    /// Writes an entry before the first write that expects a version of it.
+    struct WriteBefore(AtomicBool);
+
+    impl StoreInterceptor for WriteBefore {
+        fn write<'a>(
+            &'a self,
+            store: &'a dyn Store,
+            write: Write,
+        ) -> BoxFuture<'a, Result<Written, StoreError>> {
+            async move {
+                let expects_version = matches!(write.expected, Expected::Version(_));
+                if expects_version && self.0.swap(false, Ordering::SeqCst) {
+                    let entry = store.get(&write.key).await?.unwrap();
+                    store.write(Write::new(write.key.clone(), entry.value)).await?;
+                }
+                store.write(write).await
+            }
+            .boxed()
+        }
+    }
+
+    fn caller() -> Caller {
+        let identity = Identity {
+            subject: Arc::from("peer"),
+            credential: Credential::Token,
+            rights: BTreeSet::new(),
+            faces: BTreeSet::new(),
+            agents: NamePatterns::all(),
+            tools: NamePatterns::all(),
+            requests_per_minute: None,
+            address: None,
+        };
+        Caller::new(identity, AgentName::new("assistant").unwrap())
+    }
+
+    fn record() -> Record {
+        Record { digest: "d".to_owned(), context: "c".to_owned(), sent_ms: 1, end: None }
+    }
+
+    fn memory() -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(Clock::System))
+    }
+
+    #[tokio::test]
+    async fn end_is_recorded_after_a_conflict() {
+        let store = InterceptedStore::wrap(memory(), WriteBefore(AtomicBool::new(true)));
+        let (records, caller) = (Records::new(store), caller());
+        let task = MessageId::new("t").unwrap();
+        records.begin(&caller, &task, record()).await.unwrap();
+        let end = TaskEnd { state: TaskState::Completed, at_ms: 2, detail: None };
+        records.end(&caller, &task, end.clone()).await;
+        assert_eq!(records.get(&caller, "t").await.unwrap().end, Some(end));
+    }
+
+    #[tokio::test]
+    async fn task_whose_message_was_sent_again_is_not_forgotten() {
+        let (records, caller) = (Records::new(memory()), caller());
+        let task = MessageId::new("t").unwrap();
+        let begun = records.begin(&caller, &task, record()).await.unwrap();
+        let repeated = records.begin(&caller, &task, record()).await.unwrap();
+        assert_eq!(repeated.new_version, None);
+        let version = begun.new_version.unwrap();
+        records.forget(&caller, &task, &begun.record, version).await;
+        assert_eq!(records.get(&caller, "t").await.unwrap(), record());
+        assert_eq!(records.newest(&caller, 10).await.unwrap().len(), 1);
     }
 }

@@ -63,6 +63,20 @@ impl TaskIndex {
         Ok(())
     }
 
+    /// Removes the entry of a task with the time `updated_ms`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) async fn remove(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        updated_ms: u64,
+    ) -> Result<(), DocumentError> {
+        let name = [caller.list(), entry_name(updated_ms, task)];
+        self.0.remove(&name, Expected::Anything).await.map(drop)
+    }
+
     /// Returns up to `limit` tasks of the caller, the last updated first.
     ///
     /// # Errors

@@ -125,6 +125,10 @@ impl Problem {
                 let detail = format!("{detail}; send it again with the same Idempotency-Key");
                 Self::unavailable(detail).maybe_executed()
             }
+            SendError::Publish(PublishError::TooLarge { .. }) => {
+                let detail = format!("{detail}; send less");
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail).not_executed()
+            }
             SendError::Publish(_) => Self::unavailable(detail).not_executed(),
         }
     }

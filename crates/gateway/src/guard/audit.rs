@@ -59,6 +59,41 @@ pub fn audit(identity: &Identity, action: AuditAction, detail: &str, outcome: &s
     write(Some((subject, *credential)), *address, action, detail, outcome);
 }
 
+/// The audit record of an action that may take effect before its outcome is known. It is written when it is dropped:
+/// without an outcome, such as when the client disconnects, as `unknown`.
+#[derive(Debug)]
+pub(crate) struct OpenRecord {
+    identity: Identity,
+    action: AuditAction,
+    detail: String,
+    outcome: String,
+}
+
+impl OpenRecord {
+    /// Starts the record of an action. `detail` is as for [`audit`].
+    pub(crate) fn new(identity: &Identity, action: AuditAction, detail: impl Into<String>) -> Self {
+        let (identity, detail) = (identity.clone(), detail.into());
+        Self { identity, action, detail, outcome: "unknown".to_owned() }
+    }
+
+    /// Sets the outcome of a record that is dropped without one.
+    pub(crate) fn with_default(mut self, outcome: &str) -> Self {
+        outcome.clone_into(&mut self.outcome);
+        self
+    }
+
+    /// Writes the record with this outcome.
+    pub(crate) fn end(self, outcome: &str) {
+        drop(self.with_default(outcome));
+    }
+}
+
+impl Drop for OpenRecord {
+    fn drop(&mut self) {
+        audit(&self.identity, self.action, &self.detail, &self.outcome);
+    }
+}
+
 /// Returns the outcome of a message or decision for its record: `sent`, `not sent`, or `unknown` if it may have
 /// arrived.
 pub(crate) fn sent_outcome<'a, T>(result: &Result<T, SendError>, sent: &'a str) -> &'a str {

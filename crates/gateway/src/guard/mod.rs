@@ -32,7 +32,7 @@ pub use self::{
     tokens::{Token, TokenError, TokenFile},
 };
 pub(crate) use self::{
-    audit::{audit_login, sent_outcome},
+    audit::{OpenRecord, audit_login, sent_outcome},
     refusal::Refusal,
     request::{admit, refuse_method, refuse_path},
     route::{ClientAddress, GuardedRoute, check, is_json},

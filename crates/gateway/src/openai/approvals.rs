@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use crate::{
     decision::parse_decision,
-    guard::{AuditAction, audit, sent_outcome},
+    guard::{AuditAction, OpenRecord, sent_outcome},
     identity::Identity,
     parts::GatewayParts,
     turns::Followed,
@@ -70,9 +70,9 @@ impl OpenApprovals {
             decision,
             reason: None,
         };
+        let record = OpenRecord::new(identity, AuditAction::Approval, id.as_str());
         let sent = parts.client.answer_approval(&agent, &answer).await;
-        let outcome = sent_outcome(&sent, &name);
-        audit(identity, AuditAction::Approval, id.as_str(), outcome);
+        record.end(sent_outcome(&sent, &name));
         sent?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }

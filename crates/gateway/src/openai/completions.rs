@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     event_stream::{self, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
-    guard::{AuditAction, audit, sent_outcome},
+    guard::{AuditAction, OpenRecord, sent_outcome},
     identity::Identity,
     open_counts::OpenPermit,
     turns::{Follower, WhenAbandoned},
@@ -60,10 +60,10 @@ pub(super) async fn complete(
     let digest = scope.id("body", [body.as_ref()]);
     let sending = openai.requests.begin(&repetition, &digest, new.clone()).await?;
     let is_repeated = sending != new;
+    let record = OpenRecord::new(identity, AuditAction::Message, sending.message.as_str());
     let follower = follow(openai, &agent, &request, &sending, repetition);
     let sent = follower.sent().await;
-    let outcome = sent_outcome(&sent, "sent");
-    audit(identity, AuditAction::Message, sending.message.as_str(), outcome);
+    record.end(sent_outcome(&sent, "sent"));
     sent?;
     let repeated = if is_repeated { "true" } else { "false" };
     counter!("rockbot_gateway_turns_total", "face" => "openai", "repeated" => repeated)

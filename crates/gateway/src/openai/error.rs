@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rockbot_agent::{ReplyError, SendError};
+use rockbot_bus::PublishError;
 use serde_json::{Value, json};
 
 /// Header by which OpenAI's clients decide whether to repeat a request by themselves.
@@ -91,6 +92,12 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message)
     }
 
+    /// A message that is too large for the broker, however often it is sent.
+    fn too_large(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message);
+        Self { retry: Some(false), ..error }
+    }
+
     /// Returns the error for the form of errors in a body or a stream.
     pub(super) fn to_json(&self) -> Value {
         let kind = match self.status {
@@ -114,6 +121,9 @@ impl From<SendError> for ApiError {
                 (StatusCode::SERVICE_UNAVAILABLE, "agent_unavailable")
             }
             SendError::TooManyPending => (StatusCode::TOO_MANY_REQUESTS, "overloaded"),
+            SendError::Publish(PublishError::TooLarge { .. }) => {
+                return Self::too_large(format!("{error}; send less"));
+            }
             SendError::Publish(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         };
         let executed = if error.may_have_arrived() { "unknown" } else { "no" };

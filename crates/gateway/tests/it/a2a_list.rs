@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     a2a_client::{A2aClient, message},
+    failed_sends::{Fate, Sends},
     fleet::Fleet,
     http::Request,
 };
@@ -82,9 +83,10 @@ async fn filters_select_by_context_state_and_time() {
     let client = A2aClient::new(&gateway, "peer").await;
     let done = client.say(&message("m1", "hello")).await;
     until_ended(&fleet, 1).await;
+    let params = json!({"message": message("m2", "wait for me")});
+    let mut stream = client.open("SendStreamingMessage", &params).await;
+    stream.read_until("You said").await;
     let running = client.start(&message("m2", "wait for me")).await;
-    wait_until("the model is asked", || fleet.model.request_count() > 1).await;
-    client.until(&running["id"], "TASK_STATE_WORKING").await;
     for (params, expected) in [
         (json!({"status": "TASK_STATE_WORKING"}), vec![&running]),
         (json!({"status": "TASK_STATE_COMPLETED"}), vec![&done]),
@@ -104,6 +106,35 @@ async fn filters_select_by_context_state_and_time() {
     assert_eq!(whole["tasks"][1]["artifacts"], done["artifacts"]);
     fleet.model.gate.add_permits(1);
     client.until(&running["id"], "TASK_STATE_COMPLETED").await;
+}
+
+#[tokio::test]
+async fn list_without_the_agent_has_recorded_states() {
+    let mut fleet = Fleet::start().await;
+    let sends = Sends::intercept(&mut fleet);
+    let first = fleet.gateway().await;
+    let client = A2aClient::new(&first, "peer").await;
+    let ids_of = |task: &Value| task["id"].as_str().unwrap().to_owned();
+    let done = ids_of(&client.say(&message("m1", "hello")).await);
+    until_ended(&fleet, 1).await;
+    let running = ids_of(&client.start(&message("m2", "wait for me")).await);
+    wait_until("the model is asked", || fleet.model.request_count() == 2).await;
+    first.kill();
+    let second = fleet.gateway().await;
+    let client = A2aClient::new(&second, "peer").await;
+    sends.set(Fate::NoAgent);
+    let page = client.list(&json!({"includeArtifacts": true})).await;
+    assert_eq!(ids(&page), [running.clone(), done]);
+    let tasks = page["tasks"].as_array().unwrap();
+    let states = [0, 1].map(|at| tasks[at]["status"]["state"].clone());
+    assert_eq!(states, ["TASK_STATE_SUBMITTED", "TASK_STATE_COMPLETED"]);
+    assert!(tasks.iter().all(|task| task.get("artifacts").is_none()), "{page}");
+    let request = client.rest("GET", &format!("/tasks/{running}"));
+    let (status, error) = client.rest_call(request).await.unwrap_err();
+    assert_eq!((status, &error["status"]), (503, &json!("UNAVAILABLE")));
+    sends.set(Fate::Arrives);
+    fleet.model.gate.add_permits(1);
+    client.until(&json!(running), "TASK_STATE_COMPLETED").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tasks of the A2A face: repeated, cut off, cancelled, failed, and waiting for approval.
 
 use rockbot_llm::ChatError;
+use rockbot_store::Prefix;
 use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
@@ -145,7 +146,7 @@ async fn failed_task_says_why() {
 }
 
 #[tokio::test]
-async fn message_without_an_agent_is_not_sent() {
+async fn message_without_an_agent_is_no_task() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;
     let client = A2aClient::new(&gateway, "peer").await;
@@ -155,6 +156,12 @@ async fn message_without_an_agent_is_not_sent() {
     let error = client.send_raw(request).await.json()["error"].clone();
     assert_eq!(error["code"], -32603);
     assert!(error["message"].as_str().unwrap().contains("absent"), "{error}");
+    assert_eq!(error["data"][0]["metadata"]["executed"], "no");
+    let body = json!({"jsonrpc": "2.0", "id": 2, "method": "ListTasks", "params": {}});
+    let request = Request::post("/agents/absent", &body).header("a2a-version", "1.0");
+    assert_eq!(client.send_raw(request).await.json()["result"]["totalSize"], 0);
+    let prefix = Prefix::new(["gateway", "a2a-tasks"]).unwrap();
+    assert!(fleet.store.list(&prefix, None, 1).await.unwrap().is_empty());
 }
 
 #[tokio::test]

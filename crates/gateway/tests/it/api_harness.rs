@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     fleet::Fleet,
-    http::{Request, Response},
+    http::{Request, Response, Stream},
 };
 
 /// A gateway whose people are named by a proxy.
@@ -75,6 +75,11 @@ impl Person {
 
     pub(crate) async fn send(&self, request: Request) -> Response {
         self.sign(request).send(self.address).await
+    }
+
+    /// Sends a request and returns the open connection.
+    pub(crate) async fn open(&self, request: Request) -> Stream {
+        self.sign(request).open(self.address).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {

@@ -138,6 +138,20 @@ async fn unconfirmed_decision_may_have_arrived() {
 }
 
 #[tokio::test]
+async fn refused_call_has_one_record() {
+    let records = AuditRecords::capture();
+    let fleet = Fleet::start().await;
+    let _handler = Handler::start(&fleet).await;
+    let gateway = fleet.gateway_with("call_tools = true").await;
+    let token = gateway.token("program", FaceName::Console, &[Right::Call]).await;
+    let body = json!({"arguments": {"text": "a"}});
+    let call = Request::post("/api/v1/tools/write/calls", &body).token(&token);
+    let refused = call.header("idempotency-key", "key-00001").send(gateway.address).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert_eq!(records.outcomes("tool_call"), ["unconfirmed"]);
+}
+
+#[tokio::test]
 async fn unconfirmed_call_may_have_run() {
     let records = AuditRecords::capture();
     let mut fleet = Fleet::start().await;

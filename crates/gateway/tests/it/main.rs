@@ -17,6 +17,7 @@ mod api_operations;
 mod audit_outcomes;
 mod audit_records;
 mod connections;
+mod failed_sends;
 mod fleet;
 mod guard_table;
 mod handler;

@@ -1,5 +1,7 @@
 //! The MCP face behind the guard.
 
+use std::time::Instant;
+
 use rockbot_gateway::{FaceName, NamePatterns, Right, Token};
 use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
@@ -107,13 +109,26 @@ async fn repeated_call_is_one_turn_over_two_gateways() {
     assert_eq!(fleet.model.request_count(), 1);
 }
 
-/// Asks an agent as a person in a browser.
-async fn ask_as_person(gateway: &TestGateway, cookie: &str) -> Value {
+/// Creates a request of a person in a browser to an agent.
+fn ask_as_person(gateway: &TestGateway, cookie: &str) -> Request {
     let arguments = json!({"message": "hello"});
     let request =
         unsigned("tools/call", json!({"name": "agent__assistant", "arguments": arguments}));
     let origin = format!("http://{}", gateway.address);
-    result(gateway, request.header("cookie", cookie).header("origin", &origin)).await
+    request.header("cookie", cookie).header("origin", &origin)
+}
+
+/// Asks an agent until a request is refused. Returns the refusal and the number of answers.
+async fn ask_until_refused(gateway: &TestGateway, cookie: &str) -> (Value, usize) {
+    let mut answers = 0;
+    loop {
+        let answer = result(gateway, ask_as_person(gateway, cookie)).await;
+        if answer["result"]["isError"] == true {
+            return (answer, answers);
+        }
+        assert_eq!(answer["result"]["content"][0]["text"], "You said hello.", "{answer}");
+        answers += 1;
+    }
 }
 
 #[tokio::test]
@@ -122,21 +137,36 @@ async fn calls_of_a_person_count_as_messages() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway_with("messages_per_minute = 2").await;
     let cookie = gateway.log_in().await;
-    for _ in 0..2 {
-        let answer = ask_as_person(&gateway, &cookie).await;
-        assert_eq!(answer["result"]["content"][0]["text"], "You said hello.", "{answer}");
-    }
-    let refused = ask_as_person(&gateway, &cookie).await;
+    let started = Instant::now();
+    let (refused, answers) = ask_until_refused(&gateway, &cookie).await;
+    // Half a minute adds one call.
+    let added = usize::try_from(started.elapsed().as_secs() / 30).unwrap();
+    assert!((2..=2 + added).contains(&answers), "{answers}");
     let error = &refused["result"]["structuredContent"]["error"];
     assert_eq!((&error["code"], &error["executed"]), (&json!("overloaded"), &json!("no")));
     assert_eq!(records.outcomes("tool_call").last().unwrap(), "rate_limited");
-    assert_eq!(fleet.model.request_count(), 2);
+    assert_eq!(fleet.model.request_count(), answers);
     // A token has a rate of its own, or none.
     let token = gateway.token("editor", FaceName::Mcp, &[Right::Talk]).await;
     for _ in 0..3 {
         let answer = result(&gateway, ask(&token, "hello")).await;
         assert_eq!(answer["result"]["isError"], false, "{answer}");
     }
+}
+
+#[tokio::test]
+async fn repeated_call_of_a_person_is_not_refused_by_the_rate() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway_with("messages_per_minute = 2").await;
+    let cookie = gateway.log_in().await;
+    let ask = || ask_as_person(&gateway, &cookie).header("idempotency-key", "one");
+    let first = result(&gateway, ask()).await;
+    assert_eq!(first["result"]["content"][0]["text"], "You said hello.", "{first}");
+    ask_until_refused(&gateway, &cookie).await;
+    let turns = fleet.model.request_count();
+    let repeated = result(&gateway, ask()).await;
+    assert_eq!(repeated["result"]["content"], first["result"]["content"], "{repeated}");
+    assert_eq!(fleet.model.request_count(), turns);
 }
 
 #[tokio::test]

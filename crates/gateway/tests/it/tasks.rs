@@ -28,10 +28,9 @@ async fn tasks_of_own_conversations_are_shown_with_their_spending() {
     let gateway = ApiGateway::start(&fleet, "g1").await;
     let (ada, bob) = (gateway.person("ada"), gateway.member("bob", "talkers"));
     let none = ada.read("/tasks").await;
-    assert_eq!(
-        none,
-        json!({"agents": [{"agent": "assistant", "state": "running", "conversations": []}]})
-    );
+    let agent =
+        json!({"agent": "assistant", "state": "running", "limited": false, "conversations": []});
+    assert_eq!(none, json!({"agents": [agent]}));
     fleet.call_next("spawn_subagent", &json!({"description": "wait for it"}).to_string());
     let conversation = ada.converse().await;
     assert_eq!(ada.say(&conversation, "some-key", "go").await.status, 202);

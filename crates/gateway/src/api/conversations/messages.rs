@@ -24,7 +24,7 @@ use crate::{
     },
     clock::now_ms,
     decision::parse_decision,
-    guard::{AuditAction, audit},
+    guard::{AuditAction, OpenRecord},
     identity::Identity,
 };
 
@@ -106,13 +106,14 @@ pub(crate) async fn send(
     let (conversation, _) = api.conversation(&identity, &id).await?;
     let title = derived_title(&new.text);
     let text = NewText { text: new.text, accepts_input: new.accepts_input };
+    let audited = OpenRecord::new(&identity, AuditAction::Message, id.as_str());
     let sent = api.turns.send(&conversation, key, text).await;
     let outcome = match &sent {
         Ok(sent) if sent.repeated => "repeated",
         Ok(_) => "accepted",
         Err(problem) => problem.audited("failed"),
     };
-    audit(&identity, AuditAction::Message, &id, outcome);
+    audited.end(outcome);
     let sent = sent?;
     if !sent.repeated {
         let touch = |record: &mut Record| {
@@ -141,9 +142,10 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<SentState>), Problem> {
     let (conversation, _) = api.conversation(&identity, &id).await?;
+    let audited = OpenRecord::new(&identity, AuditAction::Cancel, id.as_str());
     let sent = api.turns.cancel(&conversation).await;
     let outcome = sent.as_ref().map_or_else(|problem| problem.audited("failed"), |()| "sent");
-    audit(&identity, AuditAction::Cancel, &id, outcome);
+    audited.end(outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }
@@ -177,9 +179,10 @@ pub(crate) async fn decide(
     let detail = format!("{approval_id} {name} {call_hash}");
     let session_id = conversation.session.clone();
     let answer = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason };
+    let audited = OpenRecord::new(&identity, AuditAction::Approval, detail);
     let sent = api.turns.decide(&conversation, &identity.subject, answer).await;
     let outcome = sent.as_ref().map_or_else(|problem| problem.audited("refused"), |()| "sent");
-    audit(&identity, AuditAction::Approval, &detail, outcome);
+    audited.end(outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }
@@ -211,9 +214,10 @@ pub(crate) async fn answer_input(
     let detail = format!("{input_id} {}", new.action);
     let response = InputResponse { action, content: new.content };
     let answer = InputAnswer { session_id: conversation.session.clone(), input_id, response };
+    let audited = OpenRecord::new(&identity, AuditAction::Input, detail);
     let sent = api.turns.answer_input(&conversation, &identity.subject, answer).await;
     let outcome = sent.as_ref().map_or_else(|problem| problem.audited("refused"), |()| "sent");
-    audit(&identity, AuditAction::Input, &detail, outcome);
+    audited.end(outcome);
     sent?;
     Ok((StatusCode::ACCEPTED, Json(SentState { state: "sent" })))
 }

@@ -155,6 +155,7 @@ impl Turns {
         if let Err(error) = sent {
             // After an unconfirmed publish the agent may have it: a repeated request sends it again.
             let problem = Problem::from_send(&error);
+            let problem = if is_new { problem } else { problem.maybe_executed() };
             let body =
                 EventBody::Failed { code: "agent_unavailable".into(), text: error.to_string() };
             self.hub.publish(session, Some(&id), body);

@@ -59,19 +59,25 @@ pub(crate) async fn call(
 ) -> Result<Json<ToolCallView>, Problem> {
     let calls = api.parts.tool_calls.as_deref().ok_or_else(off)?;
     let key = idempotency_key(&headers).map_err(Problem::not_executed)?;
-    let made = make(calls, &identity, &name, key, new).await;
+    let mut record = None;
+    let made = make(calls, &identity, &name, key, new, &mut record).await;
     if let Err(problem) = &made {
-        audit(&identity, AuditAction::ToolCall, &name, problem.code());
+        match record.take() {
+            Some(record) => record.refused(problem.code()),
+            None => audit(&identity, AuditAction::ToolCall, &name, problem.code()),
+        }
     }
     made.map(Json).map_err(Problem::not_executed)
 }
 
+/// Makes the call. Its record is set from the time when it is sent until its outcome.
 async fn make(
     calls: &ToolCalls,
     identity: &Identity,
     name: &str,
     key: String,
     new: NewToolCall,
+    record: &mut Option<CallRecord>,
 ) -> Result<ToolCallView, Problem> {
     let NewToolCall { arguments, timeout_ms, fingerprint, confirm } = new;
     let timeout = timeout_ms.map(timeout).transpose()?;
@@ -90,21 +96,15 @@ async fn make(
     }
     let tool = calls.fleet().tool(&client, name).await.ok_or_else(unknown)?;
     check_shown(&tool, fingerprint.as_deref(), confirm.as_deref())?;
-    let record = CallRecord::sent(identity, name, &call.id(&client));
-    match calls.fleet().call(&client, call).await {
-        Ok(completed) => {
-            record.ended(&completed.outcome);
-            Ok(ToolCallView::new(name, &completed, started.elapsed()))
-        }
-        Err(error) => {
-            let problem = match error {
-                DirectCallError::UnknownTool { .. } => unknown(),
-                DirectCallError::Key => Problem::invalid(error.to_string()),
-            };
-            record.refused(problem.code());
-            Err(problem)
-        }
+    *record = Some(CallRecord::sent(identity, name, &call.id(&client)));
+    let completed = calls.fleet().call(&client, call).await.map_err(|error| match error {
+        DirectCallError::UnknownTool { .. } => unknown(),
+        DirectCallError::Key => Problem::invalid(error.to_string()),
+    })?;
+    if let Some(record) = record.take() {
+        record.ended(&completed.outcome);
     }
+    Ok(ToolCallView::new(name, &completed, started.elapsed()))
 }
 
 /// Checks that the tool is the one that was shown, and that a call with effects is meant.
