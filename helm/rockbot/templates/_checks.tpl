@@ -58,9 +58,10 @@
 {{- end -}}
 {{- end -}}
 {{- $queues := merge (dict) .queues $configured -}}
-{{- $has_config := .config -}}
+{{- /* These may define queues too. */ -}}
+{{- $has_more := or .config .extraEnv .extraEnvFrom -}}
 {{- range $name, $server := .servers -}}
-{{- if and $server.queue (not $has_config) (not (hasKey $queues $server.queue)) -}}
+{{- if and $server.queue (not $has_more) (not (hasKey $queues $server.queue)) -}}
 {{- $problems = append $problems (printf "mcpBridge.servers.%s.queue: %s is unknown; define it in mcpBridge.queues" $name $server.queue) -}}
 {{- end -}}
 {{- end -}}

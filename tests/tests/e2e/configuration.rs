@@ -151,5 +151,5 @@ async fn programs_accept_settings_of_the_chart() {
         assert_eq!(exit.code, Some(0), "{component}: {}\n{}", exit.stderr, lines.join("\n"));
         checked.push(component.to_owned());
     }
-    assert_eq!(checked, ["agent", "agent", "tool-handler"]);
+    assert_eq!(checked, ["agent", "agent", "mcp-bridge", "tool-handler"]);
 }

@@ -20,8 +20,8 @@ use crate::{
 const BYTES: usize = 60 * 1024 * 1024;
 /// Growth of a handler's memory that does not depend on the size of the request.
 const TOLERATED_KIB: u64 = 16 * 1024;
-/// Time limit of a call.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of a call, one of which sends 60 MiB to the broker.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the largest resident memory of a process so far, in KiB.
 fn peak_memory(process: Pid) -> u64 {
