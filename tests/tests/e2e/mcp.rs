@@ -168,7 +168,7 @@ async fn server_file_changes_are_applied_and_checked() {
     let broken = json!({"mcpServers": {"none": {"command": "/nowhere"}, "both": {}}}).to_string();
     fleet.write("broken.json", &broken);
     let checked = fleet.run(&["mcp", "check", "broken.json"]).await;
-    checked.assert_code(1);
+    checked.assert_code(64);
     let shown = checked.stdout;
     assert!(shown.contains("cannot start its program") && shown.contains("neither"), "{shown}");
     fleet.run(&["mcp", "check", "missing.json"]).await.assert_code(64);
