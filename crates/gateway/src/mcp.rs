@@ -118,7 +118,7 @@ async fn serve(
 ) -> Response {
     match client(&identity) {
         Some(client) => {
-            let observer = RequestObserver::new(CallsOf { identity, guard });
+            let observer = RequestObserver::new(GuardedCalls { identity, guard });
             request.extensions_mut().insert(observer);
             http.serve(client, request).await
         }
@@ -127,13 +127,13 @@ async fn serve(
     }
 }
 
-/// The calls of the sender of a request.
-struct CallsOf {
+/// Counts and records the calls of a request.
+struct GuardedCalls {
     identity: Identity,
     guard: Arc<Guard>,
 }
 
-impl CallObserver for CallsOf {
+impl CallObserver for GuardedCalls {
     /// Counts a new call of a person as a message, and records it. The requests of a token count for its own rate.
     fn begin(
         &self,

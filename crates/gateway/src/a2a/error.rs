@@ -15,7 +15,7 @@ pub(super) struct A2aError {
     status: StatusCode,
     reason: &'static str,
     message: String,
-    /// Effect of the message, decision or cancel: `no` or `unknown`; `None` if there was none to have one.
+    /// Effect of the message, decision or cancel: `no` or `unknown`; `None` for a request that has no effect.
     executed: Option<&'static str>,
 }
 
@@ -119,9 +119,9 @@ impl A2aError {
         Self::refused(-32005, "CONTENT_TYPE_NOT_SUPPORTED", message)
     }
 
-    /// A body that is no JSON by its content type.
+    /// A body whose content type is not JSON.
     pub(super) fn media_type() -> Self {
-        let message = "the body is no JSON; send it with Content-Type: application/a2a+json or application/json";
+        let message = "the body is not JSON; send it with Content-Type: application/a2a+json or application/json";
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Self::new(-32005, status, "CONTENT_TYPE_NOT_SUPPORTED", message).not_executed()
     }

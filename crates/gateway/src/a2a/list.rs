@@ -19,8 +19,9 @@ use super::{
     view::TaskView,
 };
 
-/// Number of tasks of a page, unless the client wants another one, and the largest that it may want.
+/// Number of tasks of a page, unless the client sets another one.
 const PAGE_SIZE: usize = 50;
+/// Maximum number of tasks of a page.
 const MAX_PAGE_SIZE: usize = 100;
 /// Size of the tasks of a page after which no further one is added, in bytes.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -118,8 +119,8 @@ impl Wire {
     }
 }
 
-/// Returns a value that is set: an empty one is absent on this wire.
-fn given(value: Option<String>) -> Option<String> {
+/// Returns a value unless it is empty: an empty one counts as absent in the protocol.
+fn non_empty(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
@@ -146,7 +147,7 @@ impl TaskFilter {
         let page_size = wire.page_size()?;
         let updated_from_ms = wire.updated_from_ms()?;
         let Wire { context_id, status, page_token, history_length, include_artifacts, .. } = wire;
-        let status = given(status);
+        let status = non_empty(status);
         if status.as_ref().is_some_and(|status| !STATES.contains(&status.as_str())) {
             let states = STATES.join(", ");
             return Err(A2aError::invalid(format!("status must be one of {states}")));
@@ -155,7 +156,7 @@ impl TaskFilter {
         if history_length.as_ref().is_some_and(|length| length.number().is_none_or(|n| n < 0)) {
             return Err(A2aError::invalid("historyLength must be a number from 0 on"));
         }
-        let after = match given(page_token) {
+        let after = match non_empty(page_token) {
             None => None,
             Some(token) => Some(Position::parse(&token).ok_or_else(|| {
                 A2aError::invalid("pageToken is no nextPageToken of a list; start without one")
@@ -167,7 +168,7 @@ impl TaskFilter {
                 flag.ok_or_else(|| A2aError::invalid("includeArtifacts must be true or false"))?
             }
         };
-        let context = given(context_id);
+        let context = non_empty(context_id);
         let status = status.filter(|status| status != "TASK_STATE_UNSPECIFIED");
         Ok(Self { context, status, updated_from_ms, page_size, after, with_artifacts })
     }
@@ -210,7 +211,7 @@ struct FoundTask {
     state: TaskState,
     /// The task without its artifacts.
     summary: Value,
-    /// Set if the agent may have an artifact.
+    /// Set if the task may have an artifact.
     has_artifact: bool,
 }
 
@@ -283,14 +284,10 @@ async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Option<FoundTask>
     let ListedTask { id, context, updated_ms, end } = task;
     let view = match end {
         Some(end) => TaskView::new(id.clone(), context).ended(end),
-        None => match operations::recorded(a2a, caller, id.as_str()).await {
-            Ok((task, _)) => task.view,
-            Err(error) if error == A2aError::unknown_task() => return None,
-            Err(error) => {
-                debug!(task_id = %id, ?error, "state of a listed task not read");
-                TaskView::new(id.clone(), context)
-            }
-        },
+        None => {
+            let present = present(a2a, caller, &id).await.ok()?;
+            present.unwrap_or_else(|| TaskView::new(id.clone(), context))
+        }
     };
     let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
     let state = view.state();
@@ -313,14 +310,7 @@ async fn with_artifacts(
     let FoundTask { position: Position { updated_ms, id }, summary, has_artifact, .. } = found;
     let mut task = summary;
     if has_artifact {
-        let view = match operations::recorded(a2a, caller, id.as_str()).await {
-            Ok((task, _)) => task.view,
-            Err(error) if error == A2aError::unknown_task() => return None,
-            Err(error) => {
-                debug!(task_id = %id, ?error, "artifacts of a listed task not read");
-                return Some(task);
-            }
-        };
+        let Some(view) = present(a2a, caller, &id).await.ok()? else { return Some(task) };
         let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
         if !filter.permits(view.state(), updated_ms) {
             return None;
@@ -331,6 +321,21 @@ async fn with_artifacts(
         task["artifacts"] = json!([]);
     }
     Some(task)
+}
+
+/// Returns a task as its agent has it; `None` if the agent does not respond.
+///
+/// # Errors
+/// When the task has expired.
+async fn present(a2a: &A2a, caller: &Caller, id: &MessageId) -> Result<Option<TaskView>, A2aError> {
+    match operations::recorded(a2a, caller, id.as_str()).await {
+        Ok((task, _)) => Ok(Some(task.view)),
+        Err(error) if error == A2aError::unknown_task() => Err(error),
+        Err(error) => {
+            debug!(task_id = %id, ?error, "listed task not read");
+            Ok(None)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 //! A task is one turn of an agent, and a context is a conversation. The turn runs where the agent runs: a client
 //! that disconnects does not end it, and any gateway with the same store finds it again.
 
+mod agent_request;
+mod binding;
 mod body;
 mod caller;
 mod card;
-mod envelope;
 mod error;
 mod followed_task;
 mod list;
@@ -24,19 +25,13 @@ mod view;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Extension,
-    body::Bytes,
-    extract::{Path, RawQuery},
-    http::HeaderMap,
-    response::Response,
-};
+use axum::{body::Bytes, response::Response};
 
-use self::{caller::Caller, records::Records, tasks::Tasks};
+use self::{agent_request::AgentRequest, records::Records, tasks::Tasks};
 use crate::{
     face::{Access, Route, RouteLimits},
-    guard::{Guard, Refusal},
-    identity::{FaceName, Identity, Right},
+    guard::Guard,
+    identity::{FaceName, Right},
     open_counts::OpenCounts,
     parts::GatewayParts,
 };
@@ -80,26 +75,18 @@ pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
     let talk = Access::Right(Right::Talk);
     let rest = rest::routes(&a2a);
     let state = a2a.clone();
-    let show = async move |Extension(identity): Extension<Identity>,
-                           Path(name): Path<String>,
-                           headers: HeaderMap|
-                -> Response {
-        match state.parts.agent_for(&identity, &name) {
-            Some(agent) => card::show(&state.parts, &state.guard, agent, &headers).await,
-            None => unknown_agent(),
+    let show = async move |request: AgentRequest| -> Response {
+        let A2a { parts, guard, .. } = &*state;
+        match request.caller(parts) {
+            Ok(caller) => card::show(parts, guard, &caller.agent, &request.headers).await,
+            Err(refusal) => refusal.into_response(Some(FaceName::A2a)),
         }
     };
-    let call = async move |Extension(identity): Extension<Identity>,
-                           Path(name): Path<String>,
-                           RawQuery(query): RawQuery,
-                           headers: HeaderMap,
-                           body: Bytes|
-                -> Response {
-        let Some(agent) = a2a.parts.agent_for(&identity, &name).cloned() else {
-            return unknown_agent();
-        };
-        let version = body::check_version(&headers, query.as_deref());
-        rpc::serve(&a2a, &Caller::new(identity, agent), version, &body).await
+    let call = async move |request: AgentRequest, body: Bytes| -> Response {
+        match request.caller(&a2a.parts) {
+            Ok(caller) => rpc::serve(&a2a, &caller, request.check_version(), &body).await,
+            Err(refusal) => refusal.into_response(Some(FaceName::A2a)),
+        }
     };
     let mut routes = vec![
         Route::get("/agents/{agent}/.well-known/agent-card.json", talk, show),
@@ -107,9 +94,4 @@ pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
     ];
     routes.extend(rest);
     routes
-}
-
-/// Answers for an agent that does not exist, or that the identity may not use.
-fn unknown_agent() -> Response {
-    Refusal::Path.into_response(Some(FaceName::A2a))
 }

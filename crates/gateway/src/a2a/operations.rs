@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{
     A2a, MAX_OPEN,
+    binding::Binding,
     caller::Caller,
-    envelope::Envelope,
     error::A2aError,
     followed_task::FollowedTask,
     message::NewMessage,
@@ -50,6 +50,12 @@ impl From<A2aError> for Failure {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 /// Sends a message, and returns its task: at its end, when it needs the client, or at once if the client asks for it.
 ///
 /// # Errors
@@ -81,11 +87,11 @@ pub(super) async fn send_streaming(
     a2a: &A2a,
     caller: &Caller,
     message: NewMessage,
-    envelope: Envelope,
+    binding: Binding,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let task = begin(a2a, caller, message).await?;
-    Ok(TaskStream::new(task, envelope, open)?)
+    Ok(TaskStream::new(task, binding, open)?)
 }
 
 /// Returns a task.
@@ -106,7 +112,7 @@ pub(super) async fn subscribe(
     a2a: &A2a,
     caller: &Caller,
     id: &str,
-    envelope: Envelope,
+    binding: Binding,
 ) -> Result<TaskStream, Failure> {
     let open = open(a2a, caller)?;
     let (task, _) = recorded(a2a, caller, id).await?;
@@ -118,7 +124,7 @@ pub(super) async fn subscribe(
             A2aError::unsupported("the agent has not received the message yet; try again").into()
         );
     }
-    Ok(TaskStream::new(task, envelope, open)?)
+    Ok(TaskStream::new(task, binding, open)?)
 }
 
 /// Cancels the turn of a task, and returns the task. Other open tasks of its context end with it.
@@ -164,7 +170,7 @@ fn known_id(id: &str) -> Result<MessageId, A2aError> {
 
 /// Sends a message, unless it was sent before, and follows its task.
 async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<FollowedTask, Failure> {
-    a2a.guard.count_message(&caller.identity).map_err(Failure::Refused)?;
+    a2a.guard.count_message(&caller.identity)?;
     if let Some(task) = &message.task {
         return Ok(decide(a2a, caller, task, &message).await?);
     }

@@ -75,7 +75,7 @@ impl Records {
         let put = self.tasks.put(&name, &new, Some(TTL), Expected::Absent);
         match within_limit(put).await? {
             PutOutcome::Done(version) => {
-                within_limit(self.list(caller, task, &new, new.sent_ms)).await?;
+                within_limit(self.update_index(caller, task, &new, new.sent_ms)).await?;
                 Ok(BegunTask { record: new, new_version: Some(version) })
             }
             PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
@@ -89,7 +89,8 @@ impl Records {
                 let put = self.tasks.put(&name, &again, Some(TTL), expected);
                 match within_limit(put).await.map_err(A2aError::maybe_executed)? {
                     PutOutcome::Done(_) => {
-                        let listed = within_limit(self.list(caller, task, &again, previous_ms));
+                        let listed =
+                            within_limit(self.update_index(caller, task, &again, previous_ms));
                         listed.await.map_err(A2aError::maybe_executed)?;
                         Ok(repeated(again))
                     }
@@ -127,8 +128,8 @@ impl Records {
         within_limit(self.index.newest(caller, limit)).await
     }
 
-    /// Lists a task as its record has it, instead of its entry with the time `previous_ms`.
-    async fn list(
+    /// Writes the entry of a task in the list of its caller, instead of the one with the time `previous_ms`.
+    async fn update_index(
         &self,
         caller: &Caller,
         task: &MessageId,
@@ -163,7 +164,7 @@ impl Records {
         let put = self.tasks.put(&name, &ended, Some(TTL), Expected::Version(found.version));
         let is_done = matches!(within_limit(put).await?, PutOutcome::Done(_));
         if is_done {
-            within_limit(self.list(caller, task, &ended, ended.sent_ms)).await?;
+            within_limit(self.update_index(caller, task, &ended, ended.sent_ms)).await?;
         }
         Ok(is_done)
     }
@@ -212,7 +213,7 @@ impl Records {
                 let is_done = matches!(written, PutOutcome::Done(_));
                 debug!(task_id = %task, conflict = !is_done, "task ended");
                 if is_done {
-                    return self.list(caller, task, &record, record.sent_ms).await;
+                    return self.update_index(caller, task, &record, record.sent_ms).await;
                 }
             }
             Ok::<_, DocumentError>(())

@@ -3,29 +3,32 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json,
+    Json,
     body::Bytes,
-    extract::{Path, RawQuery},
-    http::{HeaderMap, HeaderValue, header},
+    extract::Path,
+    http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{
-    A2a, OPERATION_TIMEOUT, body,
+    A2a, OPERATION_TIMEOUT,
+    agent_request::AgentRequest,
+    binding::Binding,
+    body,
     caller::Caller,
-    envelope::Envelope,
     error::A2aError,
     list::{self, TaskFilter},
     message::NewMessage,
     message_limits,
     operations::{self, Failure},
-    unknown_agent,
+    stream::TaskStream,
 };
 use crate::{
     face::{Access, Route, RouteLimits},
     guard::{Refusal, is_json},
-    identity::{FaceName, Identity, Right},
+    identity::{FaceName, Right},
 };
 
 /// Media type of responses.
@@ -33,11 +36,10 @@ const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/a2a+json")
 
 const TALK: Access = Access::Right(Right::Talk);
 
-/// A request to an agent, without its path.
-struct RestRequest {
-    identity: Identity,
-    headers: HeaderMap,
-    query: Option<String>,
+/// The last parameter of the paths of a task. It ends in a colon and a verb for all operations but one.
+#[derive(Debug, Deserialize)]
+struct TaskPath {
+    task: String,
 }
 
 /// Returns the routes of the binding.
@@ -50,37 +52,19 @@ pub(super) fn routes(a2a: &Arc<A2a>) -> Vec<Route> {
 
 fn message_routes(a2a: &Arc<A2a>) -> Vec<Route> {
     let state = a2a.clone();
-    let send = async move |Extension(identity): Extension<Identity>,
-                           Path(agent): Path<String>,
-                           RawQuery(query): RawQuery,
-                           headers: HeaderMap,
-                           body: Bytes|
-                -> Response {
-        let request = RestRequest { identity, headers, query };
-        respond(async {
-            let caller = request.caller(&state, &agent)?;
-            let message = request.message(&body)?;
-            Ok(json!({"task": operations::send(&state, &caller, message).await?}))
-        })
-        .await
+    let send = async move |request: AgentRequest, body: Bytes| -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        let message = message(&request, &body)?;
+        let task = operations::send(&state, &caller, message).await?;
+        Ok(A2aJson(json!({"task": task})))
     };
     let state = a2a.clone();
-    let stream = async move |Extension(identity): Extension<Identity>,
-                             Path(agent): Path<String>,
-                             RawQuery(query): RawQuery,
-                             headers: HeaderMap,
-                             body: Bytes|
-                -> Response {
-        let request = RestRequest { identity, headers, query };
-        stream(async {
-            let caller = request.caller(&state, &agent)?;
-            let message = request.message(&body)?;
-            operations::send_streaming(&state, &caller, message, Envelope::Plain)
-                .await
-                .map_err(Into::into)
-        })
-        .await
-    };
+    let stream =
+        async move |request: AgentRequest, body: Bytes| -> Result<TaskStream, RestFailure> {
+            let caller = caller(&state, &request)?;
+            let message = message(&request, &body)?;
+            Ok(operations::send_streaming(&state, &caller, message, Binding::HttpJson).await?)
+        };
     vec![
         Route::post("/agents/{agent}/message:send", TALK, send).with_limits(message_limits()),
         Route::post("/agents/{agent}/message:stream", TALK, stream).with_limits(message_limits()),
@@ -89,55 +73,37 @@ fn message_routes(a2a: &Arc<A2a>) -> Vec<Route> {
 
 fn task_routes(a2a: &Arc<A2a>) -> Vec<Route> {
     let state = a2a.clone();
-    let list = async move |Extension(identity): Extension<Identity>,
-                           Path(agent): Path<String>,
-                           RawQuery(query): RawQuery,
-                           headers: HeaderMap|
-                -> Response {
-        let request = RestRequest { identity, headers, query };
-        respond(async {
-            let caller = request.caller(&state, &agent)?;
-            let filter = TaskFilter::parse(request.params())?;
-            Ok(list::list(&state, &caller, &filter).await?)
-        })
-        .await
+    let list = async move |request: AgentRequest| -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        let filter = TaskFilter::parse(request.params())?;
+        Ok(A2aJson(list::list(&state, &caller, &filter).await?))
     };
     let state = a2a.clone();
-    let get = async move |Extension(identity): Extension<Identity>,
-                          Path((agent, task)): Path<(String, String)>,
-                          RawQuery(query): RawQuery,
-                          headers: HeaderMap|
-                -> Response {
-        let request = RestRequest { identity, headers, query };
+    let get = async move |request: AgentRequest,
+                          Path(TaskPath { task }): Path<TaskPath>|
+                -> Result<Response, RestFailure> {
         match task.rsplit_once(':') {
             None => {
-                respond(async {
-                    let caller = request.caller(&state, &agent)?;
-                    Ok(operations::get(&state, &caller, &task).await?)
-                })
-                .await
+                let caller = caller(&state, &request)?;
+                let task = operations::get(&state, &caller, &task).await?;
+                Ok(A2aJson(task).into_response())
             }
-            Some((task, "subscribe")) => request.subscribe(&state, &agent, task).await,
-            Some(_) => unknown_path(),
+            Some((task, "subscribe")) => subscribe(&state, &request, task).await,
+            Some(_) => Err(Refusal::Path.into()),
         }
     };
     let state = a2a.clone();
-    let post = async move |Extension(identity): Extension<Identity>,
-                           Path((agent, task)): Path<(String, String)>,
-                           RawQuery(query): RawQuery,
-                           headers: HeaderMap|
-                -> Response {
-        let request = RestRequest { identity, headers, query };
+    let post = async move |request: AgentRequest,
+                           Path(TaskPath { task }): Path<TaskPath>|
+                -> Result<Response, RestFailure> {
         match task.rsplit_once(':') {
             Some((task, "cancel")) => {
-                respond(async {
-                    let caller = request.caller(&state, &agent)?;
-                    Ok(operations::cancel(&state, &caller, task).await?)
-                })
-                .await
+                let caller = caller(&state, &request)?;
+                let task = operations::cancel(&state, &caller, task).await?;
+                Ok(A2aJson(task).into_response())
             }
-            Some((task, "subscribe")) => request.subscribe(&state, &agent, task).await,
-            _ => unknown_path(),
+            Some((task, "subscribe")) => subscribe(&state, &request, task).await,
+            _ => Err(Refusal::Path.into()),
         }
     };
     let limits = RouteLimits { response: OPERATION_TIMEOUT, ..RouteLimits::default() };
@@ -153,19 +119,9 @@ fn task_routes(a2a: &Arc<A2a>) -> Vec<Route> {
 fn unsupported_routes(a2a: &Arc<A2a>) -> Vec<Route> {
     let refuse = |error: fn() -> A2aError| {
         let a2a = a2a.clone();
-        async move |Extension(identity): Extension<Identity>,
-                    Path(path): Path<Vec<(String, String)>>,
-                    RawQuery(query): RawQuery,
-                    headers: HeaderMap|
-                    -> Response {
-            let request = RestRequest { identity, headers, query };
-            let agent = path.into_iter().find(|(name, _)| name == "agent");
-            let agent = agent.map(|(_, agent)| agent).unwrap_or_default();
-            respond(async {
-                request.caller(&a2a, &agent)?;
-                Err(error().into())
-            })
-            .await
+        async move |request: AgentRequest| -> Result<A2aJson, RestFailure> {
+            caller(&a2a, &request)?;
+            Err(error().into())
         }
     };
     let push = || refuse(A2aError::no_push_notifications);
@@ -181,64 +137,51 @@ fn unsupported_routes(a2a: &Arc<A2a>) -> Vec<Route> {
     ]
 }
 
-/// Why a request has another response than its result.
-enum RestFailure {
-    Failed(Failure),
-    UnknownAgent,
+/// Returns the caller of a request with a supported version of the protocol.
+fn caller(a2a: &A2a, request: &AgentRequest) -> Result<Caller, Failure> {
+    let caller = request.caller(&a2a.parts)?;
+    request.check_version()?;
+    Ok(caller)
 }
 
-impl From<Failure> for RestFailure {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
+/// Reads the message of a body.
+fn message(request: &AgentRequest, bytes: &[u8]) -> Result<NewMessage, A2aError> {
+    if request.headers.contains_key(header::CONTENT_TYPE) && !is_json(&request.headers) {
+        return Err(A2aError::media_type());
+    }
+    NewMessage::parse(body::parse(bytes)?)
+}
+
+async fn subscribe(a2a: &A2a, request: &AgentRequest, task: &str) -> Result<Response, RestFailure> {
+    let caller = caller(a2a, request)?;
+    let stream = operations::subscribe(a2a, &caller, task, Binding::HttpJson).await?;
+    Ok(stream.into_response())
+}
+
+/// A body of the protocol's media type.
+struct A2aJson(Value);
+
+impl IntoResponse for A2aJson {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
     }
 }
 
-impl From<A2aError> for RestFailure {
-    fn from(error: A2aError) -> Self {
-        Self::Failed(error.into())
-    }
-}
+/// A failed request, in the form of the binding.
+struct RestFailure(Failure);
 
-impl RestRequest {
-    /// Returns the caller of the agent, if it may use it.
-    fn caller(&self, a2a: &A2a, agent: &str) -> Result<Caller, RestFailure> {
-        let agent = a2a.parts.agent_for(&self.identity, agent).ok_or(RestFailure::UnknownAgent)?;
-        body::check_version(&self.headers, self.query.as_deref())?;
-        Ok(Caller::new(self.identity.clone(), agent.clone()))
-    }
-
-    /// Reads the message of a body.
-    fn message(&self, bytes: &[u8]) -> Result<NewMessage, A2aError> {
-        if self.headers.contains_key(header::CONTENT_TYPE) && !is_json(&self.headers) {
-            return Err(A2aError::media_type());
-        }
-        NewMessage::parse(body::parse(bytes)?)
-    }
-
-    /// Returns the parameters of the query.
-    fn params(&self) -> Value {
-        let query = self.query.as_deref().unwrap_or_default();
-        let pairs = url::form_urlencoded::parse(query.as_bytes());
-        let pairs = pairs.map(|(name, value)| (name.into_owned(), value.into_owned().into()));
-        Value::Object(pairs.collect::<Map<_, _>>())
-    }
-
-    async fn subscribe(&self, a2a: &A2a, agent: &str, task: &str) -> Response {
-        stream(async {
-            let caller = self.caller(a2a, agent)?;
-            operations::subscribe(a2a, &caller, task, Envelope::Plain).await.map_err(Into::into)
-        })
-        .await
+impl<E: Into<Failure>> From<E> for RestFailure {
+    fn from(error: E) -> Self {
+        Self(error.into())
     }
 }
 
 impl IntoResponse for RestFailure {
     fn into_response(self) -> Response {
-        match self {
-            Self::UnknownAgent => unknown_agent(),
-            Self::Failed(Failure::Refused(refusal)) => refusal.into_response(Some(FaceName::A2a)),
-            Self::Failed(Failure::Error(error)) => {
-                let mut response = (error.status(), as_a2a(error.to_rest_json())).into_response();
+        match self.0 {
+            Failure::Refused(refusal) => refusal.into_response(Some(FaceName::A2a)),
+            Failure::Error(error) => {
+                let mut response = (error.status(), A2aJson(error.to_rest_json())).into_response();
                 if let Some(seconds) = error.retry_after() {
                     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
                 }
@@ -246,30 +189,4 @@ impl IntoResponse for RestFailure {
             }
         }
     }
-}
-
-async fn respond(operation: impl Future<Output = Result<Value, RestFailure>>) -> Response {
-    match operation.await {
-        Ok(result) => as_a2a(result).into_response(),
-        Err(failure) => failure.into_response(),
-    }
-}
-
-async fn stream<T: IntoResponse>(
-    operation: impl Future<Output = Result<T, RestFailure>>,
-) -> Response {
-    match operation.await {
-        Ok(stream) => stream.into_response(),
-        Err(failure) => failure.into_response(),
-    }
-}
-
-/// Returns a body of the protocol's media type.
-fn as_a2a(body: Value) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, MEDIA_TYPE)], Json(body)).into_response()
-}
-
-/// Answers a path that the protocol does not have.
-fn unknown_path() -> Response {
-    Refusal::Path.into_response(Some(FaceName::A2a))
 }

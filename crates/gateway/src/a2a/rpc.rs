@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    A2a, body,
+    A2a,
+    binding::Binding,
+    body,
     caller::Caller,
-    envelope::Envelope,
     error::A2aError,
     list::{self, TaskFilter},
     message::NewMessage,
@@ -98,7 +99,7 @@ impl Request {
             "SendStreamingMessage" => {
                 let message = NewMessage::parse(params)?;
                 let stream =
-                    operations::send_streaming(a2a, caller, message, Envelope::Rpc(id)).await?;
+                    operations::send_streaming(a2a, caller, message, Binding::JsonRpc(id)).await?;
                 Ok(Reply::Stream(stream.into_response()))
             }
             "GetTask" => {
@@ -115,7 +116,8 @@ impl Request {
             }
             "SubscribeToTask" => {
                 let TaskParams { id: task } = body::params(params)?;
-                let stream = operations::subscribe(a2a, caller, &task, Envelope::Rpc(id)).await?;
+                let stream =
+                    operations::subscribe(a2a, caller, &task, Binding::JsonRpc(id)).await?;
                 Ok(Reply::Stream(stream.into_response()))
             }
             "CreateTaskPushNotificationConfig"

@@ -8,7 +8,7 @@ use futures_util::stream;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{envelope::Envelope, error::A2aError, followed_task::FollowedTask};
+use super::{binding::Binding, error::A2aError, followed_task::FollowedTask};
 use crate::{
     event_stream::{KEEP_ALIVE, KEEP_ALIVE_INTERVAL, response},
     open_counts::OpenPermit,
@@ -17,7 +17,7 @@ use crate::{
 /// A stream of a task.
 pub(super) struct TaskStream {
     task: FollowedTask,
-    envelope: Envelope,
+    binding: Binding,
     ready: VecDeque<Bytes>,
     is_done: bool,
     _open: OpenPermit,
@@ -30,14 +30,14 @@ impl TaskStream {
     /// When no final reply will come.
     pub(super) fn new(
         mut task: FollowedTask,
-        envelope: Envelope,
+        binding: Binding,
         open: OpenPermit,
     ) -> Result<Self, A2aError> {
         task.catch_up()?;
         let is_done = task.view.state().is_terminal();
         let first = json!({"task": task.view.to_json()});
-        let ready = VecDeque::from([envelope.result(&first)]);
-        Ok(Self { task, envelope, ready, is_done, _open: open })
+        let ready = VecDeque::from([binding.result(&first)]);
+        Ok(Self { task, binding, ready, is_done, _open: open })
     }
 
     /// Returns the next event, or a comment after a while without one.
@@ -52,11 +52,11 @@ impl TaskStream {
             match timeout(KEEP_ALIVE_INTERVAL, self.task.next()).await {
                 Ok(Some(Ok(events))) => {
                     self.is_done = self.task.view.state().is_terminal();
-                    self.ready.extend(events.iter().map(|result| self.envelope.result(result)));
+                    self.ready.extend(events.iter().map(|result| self.binding.result(result)));
                 }
                 Ok(Some(Err(error))) => {
                     self.is_done = true;
-                    self.ready.push_back(self.envelope.error(&error));
+                    self.ready.push_back(self.binding.error(&error));
                 }
                 Ok(None) => self.is_done = true,
                 Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),

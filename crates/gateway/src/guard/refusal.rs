@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     InvalidCode,
     /// A web page of another origin sent the request, or it is unknown which one did.
     Origin,
-    /// The body is no JSON.
+    /// The body is not JSON.
     MediaType,
     /// The identity may not use the face.
     Face(FaceName),
@@ -122,7 +122,7 @@ impl Refusal {
                     right.as_str()
                 );
             }
-            Self::MediaType => "the body is no JSON; send it with Content-Type: application/json",
+            Self::MediaType => "the body is not JSON; send it with Content-Type: application/json",
             Self::Rate { retry_after } => {
                 return format!("too many requests; try again in {} s", seconds(retry_after));
             }

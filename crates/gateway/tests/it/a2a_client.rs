@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use rockbot_gateway::{FaceName, Right};
-use rockbot_testkit::fixture::within_timeout;
+use rockbot_testkit::fixture::{wait_until, within_timeout};
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::TestGateway,
+    fleet::{Fleet, TestGateway},
     http::{Request, Response, Stream},
 };
 
@@ -67,6 +67,13 @@ impl A2aClient {
         let configuration = json!({"returnImmediately": true});
         let params = json!({"message": message, "configuration": configuration});
         self.call("SendMessage", &params).await.expect("a task")["task"].clone()
+    }
+
+    /// Starts a task whose answer waits for a permit, and returns its id once the model has the request.
+    pub(crate) async fn start_waiting(&self, fleet: &Fleet) -> Value {
+        let id = self.start(&message("m1", "wait for me")).await["id"].clone();
+        wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+        id
     }
 
     pub(crate) async fn task(&self, id: &Value) -> Value {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     a2a_client::{A2aClient, message},
-    failed_sends::{Fate, Sends},
     fleet::Fleet,
     http::Request,
+    sends::{Fate, Sends},
 };
 
 /// Waits until the ends of this number of tasks are listed in the store.
@@ -111,7 +111,7 @@ async fn filters_select_by_context_state_and_time() {
 #[tokio::test]
 async fn list_without_the_agent_has_recorded_states() {
     let mut fleet = Fleet::start().await;
-    let sends = Sends::intercept(&mut fleet);
+    let sends = Sends::to_agents(&mut fleet);
     let first = fleet.gateway().await;
     let client = A2aClient::new(&first, "peer").await;
     let ids_of = |task: &Value| task["id"].as_str().unwrap().to_owned();
@@ -122,7 +122,7 @@ async fn list_without_the_agent_has_recorded_states() {
     first.kill();
     let second = fleet.gateway().await;
     let client = A2aClient::new(&second, "peer").await;
-    sends.set(Fate::NoAgent);
+    sends.set(Fate::Unroutable);
     let page = client.list(&json!({"includeArtifacts": true})).await;
     assert_eq!(ids(&page), [running.clone(), done]);
     let tasks = page["tasks"].as_array().unwrap();

@@ -1,7 +1,6 @@
 //! The A2A face over HTTP+JSON: its paths, its streams, and the form of its errors.
 
 use rockbot_gateway::{FaceName, Right};
-use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
@@ -62,8 +61,7 @@ async fn cancelled_task_ends_over_rest() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;
     let client = A2aClient::new(&gateway, "peer").await;
-    let id = client.start(&message("m1", "wait for me")).await["id"].clone();
-    wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+    let id = client.start_waiting(&fleet).await;
     let path = format!("/tasks/{}:cancel", id.as_str().unwrap());
     let task = client.rest_call(client.rest_post(&path, &json!({"id": id}))).await.unwrap();
     assert_eq!(task["status"]["state"], "TASK_STATE_CANCELED", "{task}");

@@ -12,36 +12,74 @@ use crate::fleet::{Fleet, TestGateway};
 /// The bindings of the card.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
 
-/// Runs a scenario of a program, over a binding, and returns its outcome.
-async fn run(gateway: &TestGateway, program: &str, scenario: &str, binding: &str) -> Value {
-    let programs = std::env::var_os("ROCKBOT_TEST_A2A_CLIENTS")
-        .expect("ROCKBOT_TEST_A2A_CLIENTS is not set: run the tests with `cargo xtask test`");
-    let token_name = format!("{scenario}-{}", &binding[..4].to_ascii_lowercase());
-    let token = gateway.token(&token_name, FaceName::A2a, &[Right::Talk]).await;
-    let mut command = Command::new(Path::new(&programs).join(program));
-    command
-        .arg(scenario)
-        .arg(format!("http://{}/agents/assistant", gateway.address))
-        .arg(binding)
-        .env("A2A_TOKEN", token)
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let output = within_timeout("the client", command.output()).await.unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program}: {scenario} over {binding}: {errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
+/// An official client of the protocol.
+#[derive(Debug, Clone, Copy)]
+enum Sdk {
+    Python,
+    JavaScript,
 }
 
-/// Runs a scenario with the Python client.
-async fn outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
-    run(gateway, "python", scenario, binding).await
-}
+impl Sdk {
+    /// Runs a scenario over a binding, and returns its outcome.
+    async fn run(self, gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
+        let programs = std::env::var_os("ROCKBOT_TEST_A2A_CLIENTS")
+            .expect("ROCKBOT_TEST_A2A_CLIENTS is not set: run the tests with `cargo xtask test`");
+        let program = match self {
+            Self::Python => "python",
+            Self::JavaScript => "node",
+        };
+        let token_name = format!("{scenario}-{}", &binding[..4].to_ascii_lowercase());
+        let token = gateway.token(&token_name, FaceName::A2a, &[Right::Talk]).await;
+        let mut command = Command::new(Path::new(&programs).join(program));
+        command
+            .arg(scenario)
+            .arg(format!("http://{}/agents/assistant", gateway.address))
+            .arg(binding)
+            .env("A2A_TOKEN", token)
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let output = within_timeout("the client", command.output()).await.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program}: {scenario} over {binding}: {errors}");
+        let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+        match self {
+            Self::Python => outcome,
+            Self::JavaScript => {
+                assert_eq!(outcome["transport"], binding);
+                outcome["outcome"].clone()
+            }
+        }
+    }
 
-/// Runs a scenario with the JavaScript client.
-async fn js_outcome(gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
-    let outcome = run(gateway, "node", scenario, binding).await;
-    assert_eq!(outcome["transport"], binding);
-    outcome["outcome"].clone()
+    /// Checks the outcome of a scenario over each binding.
+    async fn check(self, scenario: &str, expected: &Value) {
+        for binding in BINDINGS {
+            let fleet = Fleet::start().await;
+            let gateway = fleet.gateway().await;
+            let outcome = self.run(&gateway, scenario, binding).await;
+            assert_eq!(outcome, *expected, "{self:?}: {scenario} over {binding}");
+        }
+    }
+
+    /// Checks that a repeated message has one turn and the same outcome over each binding.
+    async fn check_repetition(self) {
+        for binding in BINDINGS {
+            let fleet = Fleet::start().await;
+            let gateway = fleet.gateway().await;
+            let outcomes = self.run(&gateway, "stream", binding).await;
+            let outcomes = outcomes.as_array().unwrap();
+            assert_eq!(outcomes[0]["text"], "You said hello.", "{binding}: {outcomes:?}");
+            let first = &outcomes[0];
+            assert!(outcomes.iter().all(|outcome| outcome == first), "{binding}: {outcomes:?}");
+            assert_eq!(fleet.model.request_count(), 1, "{binding}");
+        }
+    }
+
+    /// Checks that a cancelled task ends in its stream and at the agent over each binding.
+    async fn check_cancellation(self) {
+        let state = "TASK_STATE_CANCELED";
+        self.check("cancel", &json!([state, state])).await;
+    }
 }
 
 #[tokio::test]
@@ -49,11 +87,11 @@ async fn a2a_sdk_reads_card_and_answers() {
     for binding in BINDINGS {
         let fleet = Fleet::start().await;
         let gateway = fleet.gateway().await;
-        let card = outcome(&gateway, "card", binding).await;
+        let card = Sdk::Python.run(&gateway, "card", binding).await;
         let transport = if binding == "JSONRPC" { "JsonRpcTransport" } else { "RestTransport" };
         let expected = json!({"name": "assistant", "bindings": BINDINGS, "transport": transport});
         assert_eq!(card, expected);
-        let whole = outcome(&gateway, "whole", binding).await;
+        let whole = Sdk::Python.run(&gateway, "whole", binding).await;
         assert_eq!(whole["state"], "TASK_STATE_COMPLETED", "{binding}: {whole}");
         assert_eq!(whole["text"], "You said hello.", "{binding}");
     }
@@ -61,25 +99,12 @@ async fn a2a_sdk_reads_card_and_answers() {
 
 #[tokio::test]
 async fn a2a_sdk_repeats_a_message() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let outcomes = outcome(&gateway, "stream", binding).await;
-        let outcomes = outcomes.as_array().unwrap();
-        assert_eq!(outcomes[0]["text"], "You said hello.", "{binding}: {outcomes:?}");
-        assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{binding}: {outcomes:?}");
-        assert_eq!(fleet.model.request_count(), 1, "{binding}");
-    }
+    Sdk::Python.check_repetition().await;
 }
 
 #[tokio::test]
 async fn a2a_sdk_cancels_a_streamed_task() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let cancelled = outcome(&gateway, "cancel", binding).await;
-        assert_eq!(cancelled, json!(["TASK_STATE_CANCELED", "TASK_STATE_CANCELED"]), "{binding}");
-    }
+    Sdk::Python.check_cancellation().await;
 }
 
 #[tokio::test]
@@ -87,7 +112,7 @@ async fn a2a_sdk_lists_tasks_page_by_page() {
     for binding in BINDINGS {
         let fleet = Fleet::start().await;
         let gateway = fleet.gateway().await;
-        let listed = outcome(&gateway, "listing", binding).await;
+        let listed = Sdk::Python.run(&gateway, "listing", binding).await;
         assert_eq!(listed["pages"], json!([2, 1]), "{binding}: {listed}");
         assert_eq!(listed["total"], 3, "{binding}");
         assert_eq!(listed["newest_first"], true, "{binding}");
@@ -98,70 +123,44 @@ async fn a2a_sdk_lists_tasks_page_by_page() {
 
 #[tokio::test]
 async fn a2a_sdk_understands_errors() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let expected = json!([
-            "TaskNotFoundError",
-            "TaskNotFoundError",
-            "TaskNotFoundError",
-            "TaskNotCancelableError",
-            "UnsupportedOperationError",
-            "InvalidParamsError",
-            "InvalidParamsError",
-            "PushNotificationNotSupportedError",
-        ]);
-        assert_eq!(outcome(&gateway, "errors", binding).await, expected, "{binding}");
-    }
+    let expected = json!([
+        "TaskNotFoundError",
+        "TaskNotFoundError",
+        "TaskNotFoundError",
+        "TaskNotCancelableError",
+        "UnsupportedOperationError",
+        "InvalidParamsError",
+        "InvalidParamsError",
+        "PushNotificationNotSupportedError",
+    ]);
+    Sdk::Python.check("errors", &expected).await;
 }
 
 #[tokio::test]
 async fn a2a_js_repeats_a_message() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let outcomes = js_outcome(&gateway, "stream", binding).await;
-        let outcomes = outcomes.as_array().unwrap();
-        assert_eq!(outcomes[0]["text"], "You said hello.", "{binding}: {outcomes:?}");
-        assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{binding}: {outcomes:?}");
-        assert_eq!(fleet.model.request_count(), 1, "{binding}");
-    }
+    Sdk::JavaScript.check_repetition().await;
 }
 
 #[tokio::test]
 async fn a2a_js_cancels_a_streamed_task() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let cancelled = js_outcome(&gateway, "cancel", binding).await;
-        assert_eq!(cancelled, json!(["TASK_STATE_CANCELED", "TASK_STATE_CANCELED"]), "{binding}");
-    }
+    Sdk::JavaScript.check_cancellation().await;
 }
 
 #[tokio::test]
 async fn a2a_js_lists_tasks_with_their_answers() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let listed = js_outcome(&gateway, "listing", binding).await;
-        let texts = ["You said one.", "You said two.", "You said three."];
-        assert_eq!(listed, json!({"sizes": [2, 1], "total": 3, "texts": texts}), "{binding}");
-    }
+    let texts = ["You said one.", "You said two.", "You said three."];
+    Sdk::JavaScript.check("listing", &json!({"sizes": [2, 1], "total": 3, "texts": texts})).await;
 }
 
 #[tokio::test]
 async fn a2a_js_understands_errors() {
-    for binding in BINDINGS {
-        let fleet = Fleet::start().await;
-        let gateway = fleet.gateway().await;
-        let expected = json!([
-            "TaskNotFoundError",
-            "TaskNotFoundError",
-            "TaskNotFoundError",
-            "TaskNotCancelableError",
-            "UnsupportedOperationError",
-            "RequestMalformedError",
-        ]);
-        assert_eq!(js_outcome(&gateway, "errors", binding).await, expected, "{binding}");
-    }
+    let expected = json!([
+        "TaskNotFoundError",
+        "TaskNotFoundError",
+        "TaskNotFoundError",
+        "TaskNotCancelableError",
+        "UnsupportedOperationError",
+        "RequestMalformedError",
+    ]);
+    Sdk::JavaScript.check("errors", &expected).await;
 }

@@ -115,8 +115,7 @@ async fn cancelled_task_ends_once() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;
     let client = A2aClient::new(&gateway, "peer").await;
-    let id = client.start(&message("m1", "wait for me")).await["id"].clone();
-    wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+    let id = client.start_waiting(&fleet).await;
     let task = client.call("CancelTask", &json!({"id": id})).await.unwrap();
     assert_eq!(task["status"]["state"], "TASK_STATE_CANCELED", "{task}");
     assert!(task.get("artifacts").is_none(), "{task}");
@@ -170,8 +169,7 @@ async fn foreign_task_is_an_unknown_one() {
     let gateway = fleet.gateway().await;
     let owner = A2aClient::new(&gateway, "owner").await;
     let other = A2aClient::new(&gateway, "other").await;
-    let id = owner.start(&message("m1", "wait for me")).await["id"].clone();
-    wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+    let id = owner.start_waiting(&fleet).await;
     let unknown = json!({"id": "f".repeat(32)});
     for method in ["GetTask", "CancelTask", "SubscribeToTask"] {
         let foreign = other.call(method, &json!({"id": id})).await.unwrap_err();

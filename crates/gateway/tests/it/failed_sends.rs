@@ -1,106 +1,23 @@
 //! Messages to agents that fail, or whose client hangs up meanwhile.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
-};
-
-use parking_lot::Mutex;
-use rockbot_bus::{Bus, Publication, PublishError};
-use rockbot_testkit::{InterceptedBus, fixture::wait_until};
+use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
     a2a_client::{A2aClient, message},
-    api_harness::ApiGateway,
     audit_records::AuditRecords,
+    callers::Callers,
     fleet::Fleet,
     http::Request,
+    sends::{Fate, Sends},
 };
-
-/// The fate of a message or a request to an agent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Fate {
-    Arrives,
-    TooLarge,
-    /// No process of the agent runs.
-    NoAgent,
-    /// It arrives, and is not confirmed.
-    Unconfirmed,
-    /// Its publish does not end.
-    Hangs,
-}
-
-/// The messages and requests of the gateways of a fleet to agents.
-pub(crate) struct Sends {
-    fate: Mutex<Fate>,
-    /// Number of publishes that did not end.
-    hanging: AtomicUsize,
-}
-
-impl Sends {
-    /// Intercepts those of the gateways that start later.
-    pub(crate) fn intercept(fleet: &mut Fleet) -> Arc<Self> {
-        let (fate, hanging) = (Mutex::new(Fate::Arrives), AtomicUsize::new(0));
-        let sends = Arc::new(Self { fate, hanging });
-        let intercepted = sends.clone();
-        let publish = move |bus: Arc<dyn Bus>, publication: Publication| {
-            let sends = intercepted.clone();
-            async move { sends.publish(bus, publication).await }
-        };
-        fleet.bus = InterceptedBus::wrap(fleet.bus.clone(), publish);
-        sends
-    }
-
-    /// Sets the fate of later ones.
-    pub(crate) fn set(&self, fate: Fate) {
-        *self.fate.lock() = fate;
-    }
-
-    async fn publish(
-        &self,
-        bus: Arc<dyn Bus>,
-        publication: Publication,
-    ) -> Result<(), PublishError> {
-        let key = publication.key.clone();
-        let current = *self.fate.lock();
-        let fate = if key.as_str().starts_with("user.") { current } else { Fate::Arrives };
-        match fate {
-            Fate::Arrives => bus.publish(publication).await,
-            Fate::TooLarge => Err(PublishError::TooLarge { bytes: 2, limit: 1 }),
-            Fate::NoAgent => Err(PublishError::Unroutable { key }),
-            Fate::Unconfirmed => {
-                bus.publish(publication).await?;
-                Err(PublishError::Unconfirmed { key, reason: "connection lost".to_owned() })
-            }
-            Fate::Hangs => {
-                self.hanging.fetch_add(1, SeqCst);
-                std::future::pending().await
-            }
-        }
-    }
-
-    async fn until_hanging(&self, number: usize) {
-        wait_until("the messages are being sent", || self.hanging.load(SeqCst) == number).await;
-    }
-}
-
-/// Returns a completion of one message.
-fn completion(token: &str) -> Request {
-    let body = json!({"model": "assistant", "messages": [{"role": "user", "content": "hello"}]});
-    Request::post("/v1/chat/completions", &body).token(token)
-}
 
 #[tokio::test]
 async fn message_too_large_for_the_broker_is_not_retryable() {
     let mut fleet = Fleet::start().await;
-    let sends = Sends::intercept(&mut fleet);
-    let gateway = fleet.gateway().await;
-    let peer = A2aClient::new(&gateway, "peer").await;
-    let token = gateway.openai_token().await;
-    let console = ApiGateway::start(&fleet, "console").await;
-    let ada = console.person("ada");
-    let conversation = ada.converse().await;
+    let sends = Sends::to_agents(&mut fleet);
+    let callers = Callers::start(&fleet).await;
+    let Callers { peer, ada, conversation, .. } = &callers;
     sends.set(Fate::TooLarge);
 
     let body = json!({"message": message("m1", "hello")});
@@ -109,11 +26,11 @@ async fn message_too_large_for_the_broker_is_not_retryable() {
     let info = &error["details"][0];
     assert_eq!((status, &info["reason"]), (400, &json!("INVALID_PARAMS")), "{error}");
     assert_eq!(info["metadata"]["executed"], "no");
-    let completed = completion(&token).send(gateway.address).await;
+    let completed = callers.complete("assistant").await;
     assert_eq!((completed.status, completed.header("x-should-retry")), (413, Some("false")));
     let error = completed.json()["error"].clone();
     assert_eq!((&error["code"], &error["executed"]), (&json!("too_large"), &json!("no")));
-    let said = ada.say(&conversation, "key-00001", "hello").await;
+    let said = ada.say(conversation, "key-00001", "hello").await;
     assert_eq!(said.status, 413, "{}", said.body);
     let problem = said.json();
     assert_eq!((&problem["code"], &problem["executed"]), (&json!("too_large"), &json!("no")));
@@ -124,13 +41,9 @@ async fn message_too_large_for_the_broker_is_not_retryable() {
 async fn client_that_hangs_up_leaves_audit_records() {
     let records = AuditRecords::capture();
     let mut fleet = Fleet::start().await;
-    let sends = Sends::intercept(&mut fleet);
-    let gateway = fleet.gateway().await;
-    let peer = A2aClient::new(&gateway, "peer").await;
-    let token = gateway.openai_token().await;
-    let console = ApiGateway::start(&fleet, "console").await;
-    let ada = console.person("ada");
-    let conversation = ada.converse().await;
+    let sends = Sends::to_agents(&mut fleet);
+    let callers = Callers::start(&fleet).await;
+    let Callers { peer, ada, conversation, .. } = &callers;
     let running = peer.start(&message("m1", "wait for me")).await["id"].clone();
     peer.until(&running, "TASK_STATE_WORKING").await;
     sends.set(Fate::Hangs);
@@ -140,7 +53,7 @@ async fn client_that_hangs_up_leaves_audit_records() {
         Request::post(&path, &json!({"text": "hello"})).header("idempotency-key", "key-00001");
     let streams = [
         peer.open("SendMessage", &json!({"message": message("m2", "hello")})).await,
-        completion(&token).open(gateway.address).await,
+        callers.open_completion().await,
         ada.open(say).await,
     ];
     sends.until_hanging(3).await;
@@ -171,12 +84,12 @@ async fn executed(peer: &A2aClient, id: &str) -> Value {
 async fn failed_repetition_does_not_say_that_the_message_was_not_sent() {
     let records = AuditRecords::capture();
     let mut fleet = Fleet::start().await;
-    let sends = Sends::intercept(&mut fleet);
+    let sends = Sends::to_agents(&mut fleet);
     let gateway = fleet.gateway().await;
     let peer = A2aClient::new(&gateway, "peer").await;
     sends.set(Fate::Unconfirmed);
     assert_eq!(executed(&peer, "m1").await, "unknown");
-    sends.set(Fate::NoAgent);
+    sends.set(Fate::Unroutable);
     assert_eq!(executed(&peer, "m1").await, "unknown");
     assert_eq!(executed(&peer, "m2").await, "no");
     assert_eq!(records.outcomes("message"), ["unknown", "not sent", "not sent"]);
