@@ -92,8 +92,8 @@ impl Agent {
         &self.inner.setup.definition
     }
 
-    /// Returns what a person should know of the agent's configuration: that the context window of its model is
-    /// small for its prompts and tools. Empty if there is nothing.
+    /// Returns warnings about the agent's configuration, for the user: that the context window of its model is
+    /// small for its prompts and tools.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.inner.setup.narrow_window().iter().map(ToString::to_string).collect()

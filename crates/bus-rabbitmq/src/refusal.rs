@@ -42,7 +42,7 @@ pub(crate) fn is_in_use(error: &Error) -> bool {
 }
 
 /// Returns the size of a message that the broker dropped because of `max_message_size`, and that limit, in bytes.
-/// RabbitMQ says `message size 5000000 is larger than configured max size 4194304`.
+/// RabbitMQ reports `message size 5000000 is larger than configured max size 4194304`.
 pub(crate) fn oversized(error: &Error) -> Option<(usize, usize)> {
     if reply_code(error) != Some(ReplyCode::PreconditionFailed) {
         return None;

@@ -221,7 +221,7 @@ impl Conversation {
         is_open || (has_started && self.has_running_tasks().await)
     }
 
-    /// Returns whether work that this conversation delegated runs. An agent that cannot tell has none.
+    /// Returns whether work that this conversation delegated runs. Returns `false` if the agent does not report it.
     async fn has_running_tasks(&self) -> bool {
         let listed = self.client.request(&self.agent, &ConversationRequest::Tasks {}).await;
         let Ok(ConversationResponse::Tasks { tasks }) = listed else { return false };

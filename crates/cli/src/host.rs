@@ -175,7 +175,7 @@ impl Host {
         }
     }
 
-    /// Returns what a person should know of the agent's configuration.
+    /// Returns warnings about the agent's configuration, for the user.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
     }

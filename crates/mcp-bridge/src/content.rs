@@ -22,7 +22,7 @@ use rockbot_tools::ToolResult;
 use tokio::time::timeout;
 
 use crate::{
-    entry_page::{self, left_out},
+    entry_page,
     result::{convert_block, convert_resource},
     transport::describe_request,
 };
@@ -99,11 +99,11 @@ pub(crate) async fn list_resources(
     let (resources, unreadable, next): (Vec<_>, _, _) = if templates {
         let listed = request(peer.list_resource_templates(Some(page))).await?;
         let resources = listed.resource_templates.into_iter().map(template).collect();
-        (resources, left_out(listed.meta.as_ref()), listed.next_cursor)
+        (resources, entry_page::left_out(listed.meta.as_ref()), listed.next_cursor)
     } else {
         let listed = request(peer.list_resources(Some(page))).await?;
         let resources = listed.resources.into_iter().map(resource).collect();
-        (resources, left_out(listed.meta.as_ref()), listed.next_cursor)
+        (resources, entry_page::left_out(listed.meta.as_ref()), listed.next_cursor)
     };
     let listed = resources.len().saturating_add(unreadable);
     let usable = resources.into_iter().flatten();

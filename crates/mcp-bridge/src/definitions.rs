@@ -16,7 +16,9 @@ use rockbot_tools::{
 use serde_json::Value;
 
 use crate::{
-    config::ServerConfig, content::PromptList, frame::requires_task, tool_page::unreadable_reason,
+    config::ServerConfig,
+    content::PromptList,
+    tool_page::{requires_task, unreadable_reason},
 };
 
 /// The maximum number of tools that an MCP server lists.

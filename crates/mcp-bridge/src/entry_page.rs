@@ -4,25 +4,18 @@
 //! read for itself. Unreadable ones are left out, and their number is in the metadata of the page.
 
 use rmcp::model::{
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, MetaObject, RequestId,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, MetaObject,
     ServerJsonRpcMessage, ServerResult,
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::raw_list::RawList;
+use crate::{raw_list::RawList, raw_response::RawResponse};
 
 /// Key in the metadata of a page with the number of its entries that are left out. One that a server sets itself is
 /// removed.
 const LEFT_OUT: &str = "rockbot/leftOut";
 
-/// A response that lists prompts, resources or templates.
-#[derive(Deserialize)]
-struct RawResponse<'a> {
-    id: RequestId,
-    #[serde(borrow)]
-    result: RawPage<'a>,
-}
-
+/// A page of prompts, resources or templates.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawPage<'a> {
@@ -37,7 +30,8 @@ struct RawPage<'a> {
 
 /// Reads a page entry by entry. Returns `None` for any other message.
 pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
+    let RawResponse { id, result } =
+        serde_json::from_slice::<RawResponse<RawPage<'_>>>(bytes).ok()?;
     let RawPage { prompts, resources, resource_templates, next_cursor } = result;
     let result = match (prompts, resources, resource_templates) {
         (Some(list), None, None) => {

@@ -3,14 +3,10 @@
 //! A message that cannot be read fails the one call that it answers, and no other: the request id is
 //! searched in the bytes that did arrive, and that request gets an error reply.
 
-use std::collections::BTreeSet;
-
 use rmcp::model::{
     ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage, ServerRequest, ServerResult,
     TaskPayload, Tool,
 };
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::{
     elicitation::raw_form::{self, MAX_REQUESTS, TooManyRequests},
@@ -37,13 +33,8 @@ pub(crate) enum Unreadable {
     TooManyRequests,
 }
 
-/// Key in the metadata of a listed tool that can only be called as a task. A server that sets it itself
-/// withdraws its own tool.
-const REQUIRES_TASK: &str = "rockbot/requiresTask";
-
-/// Parses a message. Listed tools that can only be called as tasks are marked; see [`requires_task`]. So are
-/// those with an unreadable definition; see [`tool_page`]. Other lists have only their readable entries; see
-/// [`entry_page`].
+/// Parses a message. Listed tools that can only be called as tasks, and those with an unreadable definition, are
+/// marked; see [`tool_page`]. Other lists have only their readable entries; see [`entry_page`].
 ///
 /// # Errors
 /// When it is unreadable; see [`error_reply`].
@@ -58,7 +49,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ServerJsonRpcMessage, Unreadable> {
         Err(_) => read_by_entry(bytes)?.ok_or(Unreadable::Invalid)?,
     };
     if let Some(tools) = listed_tools(&mut message) {
-        mark_task_tools(bytes, tools);
+        tool_page::mark_task_tools(bytes, tools);
     }
     Ok(message)
 }
@@ -128,57 +119,6 @@ pub(crate) fn listed_tools(message: &mut ServerJsonRpcMessage) -> Option<&mut Ve
     }
 }
 
-/// The part of a tool list that rmcp does not parse.
-#[derive(Deserialize)]
-struct TaskSupportList<'a> {
-    #[serde(borrow)]
-    result: TaskSupportPage<'a>,
-}
-
-#[derive(Deserialize)]
-struct TaskSupportPage<'a> {
-    #[serde(borrow)]
-    tools: Vec<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct TaskSupport {
-    name: String,
-    execution: Option<Execution>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Execution {
-    task_support: Option<String>,
-}
-
-/// Marks the tools that can only be called as tasks, which the bridge does not support.
-fn mark_task_tools(bytes: &[u8], tools: &mut [Tool]) {
-    const KEY: &[u8] = b"\"taskSupport\"";
-    if !bytes.windows(KEY.len()).any(|part| part == KEY) {
-        return;
-    }
-    let Ok(list) = serde_json::from_slice::<TaskSupportList<'_>>(bytes) else { return };
-    // One with an unreadable name is marked as such.
-    let listed = list.result.tools.into_iter();
-    let listed = listed.filter_map(|tool| serde_json::from_str::<TaskSupport>(tool.get()).ok());
-    let required = listed.filter(|tool| {
-        let support =
-            tool.execution.as_ref().and_then(|execution| execution.task_support.as_deref());
-        support == Some("required")
-    });
-    let required: BTreeSet<_> = required.map(|tool| tool.name).collect();
-    for tool in tools.iter_mut().filter(|tool| required.contains(tool.name.as_ref())) {
-        tool.meta.get_or_insert_default().insert(REQUIRES_TASK.to_owned(), true.into());
-    }
-}
-
-/// Returns whether a listed tool can only be called as a task.
-pub(crate) fn requires_task(tool: &Tool) -> bool {
-    tool.meta.as_ref().is_some_and(|meta| meta.contains_key(REQUIRES_TASK))
-}
-
 /// Returns an error reply for the request that the message starting with `prefix` answers. Returns
 /// `None` when the prefix does not contain the request id.
 pub(crate) fn error_reply(prefix: &[u8], reason: Unreadable) -> Option<ServerJsonRpcMessage> {
@@ -238,6 +178,7 @@ fn parse_id(bytes: &[u8]) -> Option<RequestId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool_page::requires_task;
 
     #[track_caller]
     fn check(prefix: &str, expected: Option<&RequestId>) {

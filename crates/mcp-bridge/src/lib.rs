@@ -25,6 +25,7 @@ mod ownership;
 mod probe;
 mod queue;
 mod raw_list;
+mod raw_response;
 pub mod registry;
 mod result;
 mod section;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{
     bridge::{BridgeOptions, RegistrationPolicy},
-    config::ServersFile,
+    config::{ServersFile, ServersFileError},
     transport::{DialPolicy, PrivateTarget},
 };
 
@@ -76,12 +76,10 @@ impl McpSection {
     /// whether `[handler.queues]` has a queue of this name. A file that cannot be read or parsed has none.
     #[must_use]
     pub fn validate_queues(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
-        let Some(path) = &self.config else { return Vec::new() };
-        let Ok(file) = ServersFile::read(path, |name| std::env::var(name).ok()) else {
-            return Vec::new();
-        };
-        let problems = file.queue_problems(is_configured);
-        problems.iter().map(|error| format!("mcp.config: {}: {error}", path.display())).collect()
+        self.file_errors(|file| match file {
+            Ok(file) => file.queue_problems(is_configured),
+            Err(_) => Vec::new(),
+        })
     }
 
     /// Returns every error of the servers file, for an operator: with those of
@@ -89,14 +87,22 @@ impl McpSection {
     /// that a running bridge skips.
     #[must_use]
     pub fn validate_file(&self, is_configured: impl Fn(&str) -> bool) -> Vec<String> {
-        let Some(path) = &self.config else { return Vec::new() };
-        let errors = match ServersFile::read(path, |name| std::env::var(name).ok()) {
+        self.file_errors(|file| match file {
             Ok(file) => {
                 let queues = file.queue_problems(is_configured);
                 file.errors.into_iter().chain(queues).collect()
             }
             Err(error) => vec![error.to_string()],
-        };
+        })
+    }
+
+    /// Returns the errors that `errors` finds in the servers file, with the path of the file.
+    fn file_errors(
+        &self,
+        errors: impl FnOnce(Result<ServersFile, ServersFileError>) -> Vec<String>,
+    ) -> Vec<String> {
+        let Some(path) = &self.config else { return Vec::new() };
+        let errors = errors(ServersFile::read(path, |name| std::env::var(name).ok()));
         errors.iter().map(|error| format!("mcp.config: {}: {error}", path.display())).collect()
     }
 

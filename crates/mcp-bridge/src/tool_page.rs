@@ -1,32 +1,28 @@
-//! Pages of a tool list with definitions that do not follow the protocol.
+//! Pages of a tool list with definitions that do not follow the protocol, or that rmcp reads only in part.
 //!
 //! rmcp reads a page as a whole: one definition without a schema makes the response another message, and one
 //! number beyond the range of a double, or one schema that nests too deeply for the parser, makes it invalid JSON.
 //! Here each definition is read for itself. An unreadable one stays in the list under its name, marked with the
 //! reason.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use rmcp::model::{ListToolsResult, RequestId, ServerJsonRpcMessage, ServerResult, Tool};
+use rmcp::model::{ListToolsResult, ServerJsonRpcMessage, ServerResult, Tool};
 use rockbot_contracts::json::{MAX_DEPTH, is_too_deep};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::raw_list::RawList;
+use crate::{raw_list::RawList, raw_response::RawResponse};
 
 /// The longest name of an unreadable definition, in characters.
 const MAX_NAME_CHARS: usize = 80;
 /// Key in the metadata of an unreadable definition. A server that sets it itself withdraws its own tool.
 const UNREADABLE: &str = "rockbot/unreadable";
+/// Key in the metadata of a listed tool that can only be called as a task. A server that sets it itself
+/// withdraws its own tool.
+const REQUIRES_TASK: &str = "rockbot/requiresTask";
 
-/// A response that lists tools.
-#[derive(Deserialize)]
-struct RawResponse<'a> {
-    id: RequestId,
-    #[serde(borrow)]
-    result: RawPage<'a>,
-}
-
+/// A page of a tool list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawPage<'a> {
@@ -47,7 +43,8 @@ struct RawTool<'a> {
 
 /// Reads a page of a tool list, definition by definition. Returns `None` for any other message.
 pub(crate) fn read(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
-    let RawResponse { id, result } = serde_json::from_slice(bytes).ok()?;
+    let RawResponse { id, result } =
+        serde_json::from_slice::<RawResponse<RawPage<'_>>>(bytes).ok()?;
     let mut list =
         ListToolsResult::with_all_items(result.tools.first.into_iter().map(tool).collect());
     list.next_cursor = result.next_cursor;
@@ -97,6 +94,55 @@ fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&position).map_or(text.clone(), ToOwned::to_owned)
+}
+
+/// The part of a page that rmcp does not parse.
+#[derive(Deserialize)]
+struct TaskSupportPage<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct TaskSupport {
+    name: String,
+    execution: Option<Execution>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Execution {
+    task_support: Option<String>,
+}
+
+/// Marks the tools that can only be called as tasks, which the bridge does not support.
+pub(crate) fn mark_task_tools(bytes: &[u8], tools: &mut [Tool]) {
+    const KEY: &[u8] = b"\"taskSupport\"";
+    if !bytes.windows(KEY.len()).any(|part| part == KEY) {
+        return;
+    }
+    let Ok(RawResponse { result, .. }) =
+        serde_json::from_slice::<RawResponse<TaskSupportPage<'_>>>(bytes)
+    else {
+        return;
+    };
+    // A tool with an unreadable name is already marked as unreadable.
+    let listed = result.tools.into_iter();
+    let listed = listed.filter_map(|tool| serde_json::from_str::<TaskSupport>(tool.get()).ok());
+    let required = listed.filter(|tool| {
+        let support =
+            tool.execution.as_ref().and_then(|execution| execution.task_support.as_deref());
+        support == Some("required")
+    });
+    let required: BTreeSet<_> = required.map(|tool| tool.name).collect();
+    for tool in tools.iter_mut().filter(|tool| required.contains(tool.name.as_ref())) {
+        tool.meta.get_or_insert_default().insert(REQUIRES_TASK.to_owned(), true.into());
+    }
+}
+
+/// Returns whether a listed tool can only be called as a task.
+pub(crate) fn requires_task(tool: &Tool) -> bool {
+    tool.meta.as_ref().is_some_and(|meta| meta.contains_key(REQUIRES_TASK))
 }
 
 #[cfg(test)]

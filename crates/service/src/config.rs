@@ -113,8 +113,8 @@ impl Configuration {
         Self { is_check, ..self }
     }
 
-    /// Returns whether the configuration is read for `--check-config`. Then it is an error too what a
-    /// running process skips and reads again when it changes.
+    /// Returns whether the configuration is read for `--check-config`. Then parts of
+    /// other files that a running process skips are errors too.
     #[must_use]
     pub fn is_check(&self) -> bool {
         self.is_check

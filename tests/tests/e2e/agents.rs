@@ -107,7 +107,7 @@ async fn chat_with_silent_agent_can_be_interrupted() {
     assert_contains(&exit.stderr, &["no answer yet; the turn is being cancelled"]);
 }
 
-/// Replies to a message like an agent, of whose replies two do not arrive. Returns the chat.
+/// Replies to a message as an agent would, without two of its replies. Returns the exit of the chat.
 async fn chat_with_missing_replies(fleet: &Fleet, arguments: &[&str]) -> Exit {
     let bus = fleet.bus(|_| {}).await;
     let assistant = AgentName::new("assistant").expect("a name");

@@ -4,18 +4,17 @@ use std::{fs, sync::Arc};
 
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    ContentTrust, Envelope, Executed, InstanceId, Message, QueueSpec, SessionId, ToolCallId,
-    ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
-    ToolRegistration, ToolSource,
+    Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
+    ToolInvokeRequest, ToolInvokeResponse,
     json::Limits,
-    topology::{ReplyAddress, tool_catalog_announce, tool_catalog_refresh, tool_invoke},
+    topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::fixture::{assert_never, key, next_delivery, reply_address, within_timeout};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 use crate::{
+    announced_tool::{announce_on_request, tool},
     fleet::{Fleet, ProcessGroup, assert_contains},
     process::Running,
 };
@@ -254,51 +253,6 @@ fn exponential_schema() -> Value {
     definitions.insert("d30".to_owned(), json!({"type": "string"}));
     let parameters = json!({"x": {"$ref": "#/$defs/d0"}});
     json!({"type": "object", "properties": parameters, "$defs": definitions})
-}
-
-/// Announces a tool on each request for announcements, with a clock that is ahead by these seconds.
-pub(crate) async fn announce_on_request(
-    bus: Arc<dyn Bus>,
-    tool: ToolRegistration,
-    ahead_seconds: u64,
-) -> JoinHandle<()> {
-    let instance = InstanceId::generate();
-    let queue = QueueSpec::exclusive(&tool_catalog_refresh(), &instance);
-    let mut requests = bus.consume(Subscription::on_receipt(queue, 16)).await.expect("subscribed");
-    let catalog = ToolCatalog {
-        handler: "hostile".to_owned(),
-        instance,
-        fingerprint: ToolCatalog::fingerprint_of(std::slice::from_ref(&tool)),
-        tools: vec![tool],
-        removed: Vec::new(),
-        version: None,
-        load: None,
-        invoke_key: None,
-        instructions: Vec::new(),
-        guides: Vec::new(),
-    };
-    tokio::spawn(async move {
-        while requests.next().await.is_some() {
-            let mut catalog = Envelope::from_payload(&catalog).with_trust(ContentTrust::System);
-            catalog.timestamp += ahead_seconds;
-            let catalog = Publication::announcement(tool_catalog_announce(), catalog);
-            bus.publish(catalog).await.expect("announced");
-        }
-    })
-}
-
-/// Returns a tool with these parameters.
-pub(crate) fn tool(name: &str, parameters: Value) -> ToolRegistration {
-    ToolRegistration {
-        name: name.to_owned(),
-        label: None,
-        description: name.to_owned(),
-        tool_description: None,
-        parameters,
-        source: ToolSource::Files,
-        hints: ToolHints::default(),
-        timeout_ms: None,
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use rockbot_testkit::fixture::{next_delivery, reply_address, within_timeout};
 use serde_json::json;
 
 use crate::{
-    bad_input::{announce_on_request, tool},
+    announced_tool::{announce_on_request, tool},
     fleet::{Fleet, assert_contains},
 };
 

@@ -15,6 +15,8 @@ mod agent_tools;
 #[cfg(test)]
 mod agents;
 #[cfg(test)]
+mod announced_tool;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod binaries;

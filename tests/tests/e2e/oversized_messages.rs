@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use serde_json::json;
 
 use crate::{
-    bad_input::tool,
+    announced_tool::tool,
     caller::Caller,
     fleet::{Fleet, assert_contains},
 };

@@ -6,7 +6,7 @@ use rockbot_testkit::fixture::within_timeout;
 use serde_json::json;
 
 use crate::{
-    bad_input::{announce_on_request, tool},
+    announced_tool::{announce_on_request, tool},
     fleet::{Fleet, assert_contains},
     stdio_server,
 };

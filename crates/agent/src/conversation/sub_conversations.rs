@@ -56,8 +56,8 @@ impl AgentCall {
 
 impl Conversations {
     /// Returns the conversations with sub-agents that the entries below `before` started, and those that these
-    /// conversations started. Parents come before their sub-conversations. Entries that cannot be read are skipped. Conversations in memory
-    /// end with their turns, and are not returned.
+    /// conversations started. Parents come before their sub-conversations. Entries that cannot be read are
+    /// skipped. Conversations in memory end with their turns, and are not returned.
     ///
     /// # Errors
     /// When the store fails.

@@ -1,4 +1,4 @@
-//! What delegated work needs of the agent that does it, and of the bus.
+//! Ports of delegated work, to the agent that does it and to the bus.
 
 use futures_util::future::BoxFuture;
 use rockbot_bus::PublishError;

@@ -24,7 +24,7 @@ const MAX_LISTED: usize = 500;
 /// Maximum number of records that are read for a list of all work. Their keys are not ordered by time.
 const MAX_SCANNED: usize = 2_000;
 
-/// Why a turn reads messages of delegated work.
+/// Reason why a turn reads messages of delegated work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FoldReason {

@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NarrowWindow {
     /// Tokens of the window.
-    pub(super) window: usize,
+    window: usize,
     /// Tokens of the instructions and tools; an estimate.
-    pub(super) fixed: usize,
+    fixed: usize,
     /// Tokens reserved for the answer.
-    pub(super) answer: usize,
+    answer: usize,
 }
 
 impl NarrowWindow {
@@ -21,7 +21,7 @@ impl NarrowWindow {
     }
 
     /// Returns the tokens that are left for the conversation.
-    pub(super) fn left(self) -> usize {
+    fn left(self) -> usize {
         self.window.saturating_sub(self.fixed + self.answer)
     }
 }

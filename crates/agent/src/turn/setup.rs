@@ -1,4 +1,4 @@
-//! What all turns of an agent share.
+//! State that all turns of an agent share.
 
 use std::{
     collections::BTreeMap,

@@ -81,21 +81,14 @@ pub(super) async fn discover(bus: &Arc<dyn Bus>) -> Result<Vec<AgentCard>, Failu
 /// Prints what an agent announces.
 pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> Outcome {
     let fleet = connect(settings).await?;
-    let card = discover(&fleet.bus).await.map(|cards| {
-        let mut cards = cards.into_iter();
-        cards.find(|card| card.agent_name == *agent)
-    });
-    let unannounced = match &card {
-        Ok(None) => {
-            let consumers = fleet.consumers(&user_message(agent)).await;
-            Some(why_unannounced(agent, consumers.ok().flatten()))
-        }
-        _ => None,
-    };
+    let found = announced_card(&fleet, agent).await;
     fleet.close().await;
-    let Some(card) = card? else {
-        note!("{}", unannounced.unwrap_or_default());
-        return Ok(exit::ANSWERED_WITH_ERROR);
+    let card = match found? {
+        Ok(card) => card,
+        Err(reason) => {
+            note!("{reason}");
+            return Ok(exit::ANSWERED_WITH_ERROR);
+        }
     };
     if json {
         outln!("{}", render::json(&json!(card)))?;
@@ -121,8 +114,21 @@ pub(super) async fn show(settings: &Settings, agent: &AgentName, json: bool) -> 
     Ok(exit::OK)
 }
 
-/// Explains why an agent announces nothing, from the number of processes that receive its messages; `None` if it is
-/// unknown.
+/// Returns what an agent announces, or why it announces nothing.
+async fn announced_card(
+    fleet: &Fleet,
+    agent: &AgentName,
+) -> Result<Result<AgentCard, String>, Failure> {
+    let cards = discover(&fleet.bus).await?;
+    if let Some(card) = cards.into_iter().find(|card| card.agent_name == *agent) {
+        return Ok(Ok(card));
+    }
+    let consumers = fleet.consumers(&user_message(agent)).await;
+    Ok(Err(why_unannounced(agent, consumers.ok().flatten())))
+}
+
+/// Explains why an agent announces nothing. `consumers` is the number of processes that receive its messages, if it
+/// is known.
 fn why_unannounced(agent: &AgentName, consumers: Option<u32>) -> String {
     match consumers {
         Some(0) => format!(

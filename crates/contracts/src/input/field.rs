@@ -128,7 +128,7 @@ impl InputField {
     /// Maximum size of a text value in bytes.
     pub const MAX_VALUE_BYTES: usize = 4096;
 
-    /// Returns whether its name, title or format says that the value is a secret: a password, a key, a token, the
+    /// Returns whether its name, title or format marks the value as a secret: a password, a key, a token, the
     /// number of a card. Names and titles are recognized in English.
     #[must_use]
     pub fn is_secret(&self) -> bool {

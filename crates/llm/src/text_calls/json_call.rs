@@ -34,8 +34,8 @@ impl ParsedCall {
         is_name.then(|| Self { name: name.to_owned(), arguments })
     }
 
-    /// Creates the call that stands for an unreadable one. A prose text that only mentions the marks of calls is
-    /// none.
+    /// Creates the call that stands for an unreadable one. Returns `None` for prose that only mentions the marks of
+    /// calls.
     pub(super) fn unreadable(text: &str) -> Option<Self> {
         let text = text.trim();
         text.contains(['{', '[', '<']).then(|| {
@@ -98,7 +98,8 @@ fn unreadable_after(calls: &[ParsedCall], rest: &str) -> Option<ParsedCall> {
     if calls.is_empty() { None } else { ParsedCall::unreadable(rest) }
 }
 
-/// Returns the calls of texts that have at least one each. If any of them is readable, the unreadable ones are calls too.
+/// Returns the calls of texts that have at least one each. If any is readable, a call stands for each text without a
+/// readable one.
 pub(super) fn with_unreadable<'a>(
     found: impl Iterator<Item = (&'a str, Vec<ParsedCall>)>,
 ) -> Vec<ParsedCall> {

@@ -10,40 +10,39 @@ use super::{
 /// Returns the calls of `<function=NAME>`: with tags `<parameter=KEY>` (Qwen Coder), or with a JSON object
 /// (Llama).
 pub(super) fn function_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
-    let calls = elements(text, "<function=", "</function>").map(|element| {
-        let read = || {
-            let (name, body) = element.split_once('>')?;
-            let name = name.trim().trim_matches('"');
-            let body = body.trim();
-            if body.starts_with('{') {
-                return ParsedCall::new(name, body.to_owned());
-            }
-            let pairs = elements(body, "<parameter=", "</parameter>").filter_map(|parameter| {
-                let (key, value) = parameter.split_once('>')?;
-                Some((key.trim().trim_matches('"'), value))
-            });
-            call(name, pairs, tools)
-        };
-        (element, read().into_iter().collect())
-    });
-    with_unreadable(calls)
+    element_calls(elements(text, "<function=", "</function>"), |element| {
+        let (name, body) = element.split_once('>')?;
+        let name = name.trim().trim_matches('"');
+        let body = body.trim();
+        if body.starts_with('{') {
+            return ParsedCall::new(name, body.to_owned());
+        }
+        let pairs = elements(body, "<parameter=", "</parameter>").filter_map(|parameter| {
+            let (key, value) = parameter.split_once('>')?;
+            Some((key.trim().trim_matches('"'), value))
+        });
+        call(name, pairs, tools)
+    })
 }
 
 /// Returns the calls of `<invoke name="NAME">` with tags `<parameter name="KEY">` (Anthropic's text format).
 pub(super) fn invoke_calls(text: &str, tools: &ToolSet) -> Vec<ParsedCall> {
-    let calls = elements(text, "<invoke name=", "</invoke>").map(|element| {
-        let read = || {
-            let (name, body) = element.split_once('>')?;
-            let pairs =
-                elements(body, "<parameter name=", "</parameter>").filter_map(|parameter| {
-                    let (key, value) = parameter.split_once('>')?;
-                    Some((unquoted(key), value))
-                });
-            call(unquoted(name), pairs, tools)
-        };
-        (element, read().into_iter().collect())
-    });
-    with_unreadable(calls)
+    element_calls(elements(text, "<invoke name=", "</invoke>"), |element| {
+        let (name, body) = element.split_once('>')?;
+        let pairs = elements(body, "<parameter name=", "</parameter>").filter_map(|parameter| {
+            let (key, value) = parameter.split_once('>')?;
+            Some((unquoted(key), value))
+        });
+        call(unquoted(name), pairs, tools)
+    })
+}
+
+/// Returns the calls of elements, each of which has one.
+fn element_calls<'a>(
+    elements: impl Iterator<Item = &'a str>,
+    read: impl Fn(&'a str) -> Option<ParsedCall>,
+) -> Vec<ParsedCall> {
+    with_unreadable(elements.map(|element| (element, read(element).into_iter().collect())))
 }
 
 /// Returns the call of a name that is followed by pairs of `<arg_key>` and `<arg_value>` (GLM).

@@ -14,6 +14,8 @@ use serde::{
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
+use crate::raw_response::RawResponse;
+
 /// The method of a request for input.
 pub(crate) const METHOD: &str = "elicitation/create";
 
@@ -21,7 +23,7 @@ pub(crate) const METHOD: &str = "elicitation/create";
 /// form that replaces an unreadable request is many times larger than that request.
 pub(crate) const MAX_REQUESTS: usize = 64;
 
-/// Why an unreadable form is declined.
+/// The reason why an unreadable form is declined.
 pub(super) const UNREADABLE_REASON: &str = "its form is not one that can be shown";
 /// The key of a result with its requests.
 const REQUESTS: &str = "inputRequests";
@@ -30,13 +32,8 @@ const SECRET: &str = "rockbot/secret";
 /// The only field of a form that replaces an unreadable one.
 const UNREADABLE: &str = "rockbot/unreadable";
 
-/// A response that may require input, or the state of a task.
-#[derive(Deserialize)]
-struct RawResponse<'a> {
-    id: RequestId,
-    #[serde(borrow)]
-    result: BTreeMap<String, &'a RawValue>,
-}
+/// A result that may require input, or the state of a task.
+type RawResult<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A request of a server.
 #[derive(Deserialize)]
@@ -119,15 +116,15 @@ fn request(bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
 }
 
 /// Returns a response and its requests for input.
-fn raw_response(bytes: &[u8]) -> Option<(RawResponse<'_>, RawRequests<'_>)> {
-    let raw: RawResponse<'_> = serde_json::from_slice(bytes).ok()?;
+fn raw_response(bytes: &[u8]) -> Option<(RawResponse<RawResult<'_>>, RawRequests<'_>)> {
+    let raw: RawResponse<RawResult<'_>> = serde_json::from_slice(bytes).ok()?;
     let requests = raw.result.get(REQUESTS).copied()?;
     let requests = serde_json::from_str(requests.get()).ok()?;
     Some((raw, requests))
 }
 
 fn response(
-    raw: RawResponse<'_>,
+    raw: RawResponse<RawResult<'_>>,
     requests: BTreeMap<String, &RawValue>,
 ) -> Option<ServerJsonRpcMessage> {
     let RawResponse { id, result } = raw;
@@ -157,7 +154,7 @@ fn unreadable() -> Value {
     json!({"mode": "form", "message": "", "requestedSchema": form(UNREADABLE)})
 }
 
-/// Returns why a form that replaces another is declined.
+/// Returns the reason why a form that replaces another is declined.
 pub(super) fn refused(schema: &ElicitationSchema) -> Option<&'static str> {
     if schema.properties.contains_key(SECRET) {
         Some("it asks for a secret, which must not pass through agents")

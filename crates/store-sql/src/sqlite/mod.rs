@@ -101,7 +101,7 @@ impl SqliteStore {
         self.presence.check().await?;
         let outcome = with_timeout(read).await;
         if outcome.is_err() {
-            // SQLite says only that it cannot open a file that is gone.
+            // SQLite only reports that it cannot open a missing file.
             self.presence.check_now().await?;
         }
         outcome
