@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: the checks of continuous integration.
 //!
 //! The tests are compiled once. Steps without a compiler run in parallel to that. Lints, documentation
-//! and examples run at a lower priority in parallel to the tests, which wait half of the time.
+//! and examples run at a lower priority in parallel to the tests, which wait half of the time, and to the Compose
+//! fleet after them.
 
 use std::process::Command;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -106,15 +107,15 @@ fn test(options: &Options, start: Instant) -> Result<String> {
 
     console::heading(format_args!("test, after {} s", start.elapsed().as_secs()));
     std::thread::scope(|scope| {
-        let running = [
-            spawn_step(scope, "compiled steps", || {
-                let lints = if tests_only { Ok(()) } else { lints_and_documentation() };
-                combine([lints, examples(&variables)])
-            })?,
-            spawn_step(scope, "compose", || compose_if(options.compose, &built))?,
-        ];
-        let tests = step("tests", || tests(&built, &services));
-        let others = combine(running.map(join));
+        let compiled = spawn_step(scope, "compiled steps", || {
+            let lints = if tests_only { Ok(()) } else { lints_and_documentation() };
+            combine([lints, examples(&variables)])
+        })?;
+        // The containers of Compose would take the cores from the tests.
+        let tests = step("tests", || tests(&built, &services)).and_then(|summary| {
+            step("compose", || compose_if(options.compose, &built)).map(|()| summary)
+        });
+        let others = join(compiled);
         match (tests, others) {
             (Ok(summary), Ok(())) => Ok(summary),
             (Err(tests), Err(others)) => Err(anyhow!("{tests:#}\n{others:#}")),

@@ -59,7 +59,8 @@ async fn broker_refuses_oversized_request_before_a_handler_has_it() {
     assert_eq!(outcome, (ToolErrorCode::InvalidArguments, Executed::No), "{failure}");
     assert_contains(&failure.to_string(), &["over the limit of 4194304"]);
     caller.call("read_file", json!({"path": "notes.md"})).await.expect("the bus recovers");
-    let grown = peak_memory(handler.pid()) - before;
+    // The kernel's counters are approximate: a later peak can be a little lower.
+    let grown = peak_memory(handler.pid()).saturating_sub(before);
     assert!(grown < TOLERATED_KIB, "{grown} KiB");
     assert!(!fleet.path("large.txt").exists());
     assert!(!handler.log().contains("broker connection lost"), "{}", handler.log());
