@@ -198,6 +198,7 @@ export interface Call {
   latencyMs?: number;
   runMs?: number;
   waitedMs?: number;
+  stages?: { queueMs?: number; startMs: number; runMs: number };
   handler?: string;
   attempt?: number;
   progress: number;
