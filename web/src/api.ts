@@ -399,7 +399,7 @@ export interface ScheduledTask {
   createdByTask?: string;
 }
 
-/** Handed over work. Its usage is absent while it is open. */
+/** Delegated work. Its usage is absent while it is open. */
 export interface DelegatedTask {
   id: string;
   agent?: string;
