@@ -107,6 +107,10 @@ pub(crate) enum Command {
         /// plans, results, spending
         #[arg(long)]
         team: bool,
+        /// Watch the calls on the bus instead, as `rockbot watch` shows them: on a terminal until q is pressed,
+        /// otherwise one JSON event per line
+        #[arg(long, conflicts_with = "team")]
+        watch: bool,
         /// Be the process that is killed
         #[arg(long, hide = true, requires = "team", value_name = "DIR")]
         first_process: Option<PathBuf>,
