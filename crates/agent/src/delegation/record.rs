@@ -326,6 +326,12 @@ impl TaskRecord {
         }
     }
 
+    /// Returns `true` if a cancel of the received task arrived before its request.
+    pub(super) fn was_cancelled_before_request(&self) -> bool {
+        let has_no_request = self.peer.as_ref().is_some_and(|peer| peer.received.is_empty());
+        self.kind == TaskKind::Received && self.state == TaskState::Cancelled && has_no_request
+    }
+
     /// Returns whether the turn of a received task ran.
     pub(super) fn executed(&self) -> Executed {
         let has_begun = self.peer.as_ref().is_some_and(|peer| peer.has_begun);
