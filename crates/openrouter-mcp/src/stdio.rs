@@ -7,8 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account_server::AccountServer;
 
-/// Serves the parent process until it closes the input or `stop` is cancelled; then rejects further
-/// calls and waits up to `drain` for the running ones.
+/// Serves the parent process until it closes the input or `stop` is cancelled.
+///
+/// On `stop`, rejects further calls and waits up to `drain` for the running ones. When the input closes, `rmcp` waits
+/// up to 5 s for the running calls and sends their results; this limit is fixed, and `drain` does not apply.
 ///
 /// # Errors
 /// When the client does not follow the protocol's handshake.

@@ -1,4 +1,4 @@
-//! `rockbot-scripts-manager`: runs scripts of agents in throw-away pods.
+//! `rockbot-scripts-manager`: runs scripts of agents in single-use pods.
 
 mod process;
 

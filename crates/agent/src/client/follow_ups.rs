@@ -1,4 +1,4 @@
-//! Replies that answer no waiting message: progress and results of delegated work.
+//! Replies that answer no waiting message: progress, results and approval requests of delegated work.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,17 +7,17 @@ use rockbot_contracts::{AgentReply, MessageId, ReplyBody};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-/// Maximum number of replies that wait for a reader.
+/// Maximum number of follow-ups that wait for the reader.
 const CAPACITY: usize = 256;
-/// Number of further answers that are remembered, to drop those that arrive again.
+/// Number of follow-ups whose ids are remembered, to drop those that are resent.
 const MAX_SEEN: usize = 1024;
 
-/// Receives the replies that answer no waiting message.
+/// Receives follow-ups.
 #[derive(Debug)]
 pub struct FollowUps(mpsc::Receiver<AgentReply>);
 
 impl FollowUps {
-    /// Returns the next reply, or `None` after the client was closed.
+    /// Returns the next follow-up, or `None` after the client was closed.
     ///
     /// # Cancellation
     /// Cancel-safe.
@@ -26,7 +26,7 @@ impl FollowUps {
     }
 }
 
-/// Passes such replies on to their reader.
+/// Queues follow-ups for their reader.
 pub(super) struct FollowUpQueue {
     sender: mpsc::Sender<AgentReply>,
     receiver: Mutex<Option<FollowUps>>,
@@ -67,7 +67,7 @@ impl FollowUpQueue {
         self.receiver.lock().take()
     }
 
-    /// Passes a reply on. Returns it if it is one to a message.
+    /// Queues a follow-up. Returns any other kind of reply as the error.
     pub(super) fn push(&self, reply: AgentReply) -> Result<(), Box<AgentReply>> {
         let answer = match &reply.body {
             ReplyBody::FollowUp { .. } => Some(reply.in_reply_to.clone()),
@@ -82,7 +82,7 @@ impl FollowUpQueue {
             return Ok(());
         }
         match (self.sender.try_send(reply), answer) {
-            // Seen only once it waits for the reader: one that was dropped is taken when it arrives again.
+            // Remember it only after it was queued, so that a dropped one is accepted when it is resent.
             (Ok(()), Some(id)) => seen.insert(id),
             (Ok(()), None) => {}
             (Err(error), _) => warn!(%error, "further reply of an agent dropped"),

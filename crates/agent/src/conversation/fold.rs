@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{history::History, message_media::media_message};
 
-/// Longest title, in characters.
+/// Longest title in characters, without the ellipsis.
 const TITLE_CHARS: usize = 60;
-/// Replaces the answer of a turn that has none although a later one began.
+/// Stands in for the answer of a turn that never got one before the next turn started.
 const NO_ANSWER: &str = "(no answer)";
 
 /// The state of a conversation.
@@ -29,7 +29,7 @@ pub(crate) struct Folded {
     pub(crate) totals: Totals,
     /// Tools and fingerprints that a user allowed for the whole conversation.
     pub(crate) allowed: HashSet<(String, String)>,
-    /// The recorded messages of users.
+    /// All recorded messages by id, including cancels, which have an empty text.
     pub(crate) messages: HashMap<MessageId, KnownMessage>,
     /// Numbers of the entries that started turns.
     pub(crate) turn_starts: Vec<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Folded {
     /// Tools of MCP servers that were found or called, and the servers that were called.
     pub(crate) mcp: McpUse,
     pub(crate) latest_cancel: LatestCancel,
-    /// First entries that checkpoints keep.
+    /// For each checkpoint, the number of the first entry that it keeps.
     kept_from: Vec<u64>,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct Totals {
     pub(crate) title: String,
     /// Time of its first message in Unix milliseconds.
     pub(crate) created: u64,
-    /// Use of the budget since the last message of a user.
+    /// Spending and delegations of the turns that ended since the last user message, which share its budget.
     pub(crate) since_user: BudgetUse,
 }
 
-/// Use of the budget of a message by the turns that ended.
+/// Use of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BudgetUse {
     pub(crate) spent: Spending,
@@ -237,7 +237,7 @@ impl Folded {
         self.open = Some(OpenTurn::at(message, at));
     }
 
-    /// Moves the message of the turn, or else its last step, to the history.
+    /// Moves what is not yet in the history: the turn's message with `context`, and the completed step.
     fn close_step(&mut self, context: Option<String>) {
         let Some(open) = &mut self.open else { return };
         if !open.is_started {

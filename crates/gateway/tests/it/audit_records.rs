@@ -15,7 +15,8 @@ use tracing_subscriber::{
     registry,
 };
 
-/// The records of the thread of a test. Its runtime must have no other thread.
+/// Captures audit records of the current thread: the subscriber is thread-local, so the test needs a current-thread
+/// runtime.
 pub(crate) struct AuditRecords {
     records: Arc<Mutex<Vec<Value>>>,
     _subscriber: DefaultGuard,
