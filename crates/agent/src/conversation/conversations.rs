@@ -164,11 +164,19 @@ impl Conversations {
     /// Records a user's feedback on an answer.
     ///
     /// # Errors
-    /// [`ConversationError::NotFound`]; also when the store fails.
+    /// [`ConversationError::MessageNotFound`] if the conversation has no such message,
+    /// [`ConversationError::NotFound`] if it does not exist or was deleted meanwhile, and
+    /// [`ConversationError::FeedbackConflict`] if other processes changed it between each two attempts. Also
+    /// when the store fails.
     pub async fn record_feedback(&self, feedback: &UserFeedback) -> Result<(), ConversationError> {
         let UserFeedback { session_id: session, message_id, rating, comment } = feedback;
         if self.message(session, message_id).await?.is_none() {
-            return Err(self.not_found(session));
+            let state = self.inner.log.state(&self.name(session)?).await?;
+            let (session, id) = (session.clone(), message_id.clone());
+            return Err(match state {
+                Some(_) => ConversationError::MessageNotFound { session, id },
+                None => ConversationError::NotFound { session },
+            });
         }
         let (id, rating, comment) = (message_id.clone(), *rating, comment.clone());
         let mut entry = ConversationEntry::Feedback(FeedbackEntry { id, rating, comment });
@@ -191,7 +199,7 @@ impl Conversations {
                 Appended::Conflict { next: now } => next = now,
             }
         }
-        Err(ConversationError::Fenced { session: session.clone() })
+        Err(ConversationError::FeedbackConflict { session: session.clone() })
     }
 
     /// Reads a conversation, and returns the position of its next entry. Folds the entries into `history`,
