@@ -108,19 +108,32 @@ impl Totals {
     }
 }
 
-/// Returns the first words of a text, in one line.
+/// Returns the first words of a text, in one line. Ends in an ellipsis if the text is longer.
 fn title(text: &str) -> String {
     let mut title = String::new();
+    let mut length = 0;
     for word in text.split_whitespace() {
-        let is_first = title.is_empty();
-        if !is_first && title.chars().count() + word.chars().count() >= TITLE_CHARS {
+        let word: Vec<char> =
+            word.chars().filter(|one| !one.is_control()).take(TITLE_CHARS + 1).collect();
+        if word.is_empty() {
+            continue;
+        }
+        if length == 0 {
+            title.extend(word.iter().take(TITLE_CHARS));
+            if word.len() > TITLE_CHARS {
+                title.push('…');
+                break;
+            }
+            length = word.len();
+            continue;
+        }
+        length += 1 + word.len();
+        if length > TITLE_CHARS {
             title.push('…');
             break;
         }
-        if !is_first {
-            title.push(' ');
-        }
-        title.extend(word.chars().filter(|one| !one.is_control()).take(TITLE_CHARS));
+        title.push(' ');
+        title.extend(word);
     }
     title
 }
@@ -301,5 +314,19 @@ pub(crate) fn with_context(text: &str, context: Option<String>) -> String {
     match context {
         Some(context) => format!("{text}\n\n{context}"),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_title_ends_in_an_ellipsis() {
+        let longest = "x".repeat(TITLE_CHARS);
+        assert_eq!(title(&longest), longest);
+        assert_eq!(title(&format!("{longest}x")), format!("{longest}…"));
+        assert_eq!(title(&format!("{longest} y")), format!("{longest}…"));
+        assert_eq!(title(" one\ttwo\u{7}\n\u{7} three "), "one two three");
     }
 }
