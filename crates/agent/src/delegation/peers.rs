@@ -49,7 +49,7 @@ impl Peers {
         let message = TaskMessage::new(TaskMessage::USER, &record.text, peer.data.clone());
         let lineage = record.scope.agents.clone();
         let request = AgentTaskRequest {
-            task_id: record.task.clone(),
+            task_id: peer.wire_task.clone(),
             skill: peer.skill.clone(),
             message: message.with_id(peer.message.clone()),
             depth: u32::try_from(lineage.len().saturating_sub(1)).unwrap_or(u32::MAX),
@@ -70,8 +70,8 @@ impl Peers {
     }
 
     /// Asks the agent that does a task to end it.
-    pub(super) async fn cancel(&self, record: &TaskRecord, peer: &PeerTask) -> Delivered {
-        let request = AgentTaskCancelRequest { task_id: record.task.clone() };
+    pub(super) async fn cancel(&self, peer: &PeerTask) -> Delivered {
+        let request = AgentTaskCancelRequest { task_id: peer.wire_task.clone() };
         let envelope = Envelope::from_payload(&request).reply_to(agent_response(self.own()));
         self.publish(agent_task_cancel(&peer.agent), &peer.wire_task, envelope).await
     }
