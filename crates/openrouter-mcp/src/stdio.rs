@@ -1,6 +1,6 @@
 //! The tools over standard input and output.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use rmcp::{ServiceExt, service::ServerInitializeError};
 use tokio_util::sync::CancellationToken;
@@ -30,17 +30,18 @@ pub async fn serve_stdio(
         Err(error) => return Err(Box::new(error)),
     };
     let ending = running.cancellation_token();
+    // Never completes: the session ends through `ending`, after its last responses were sent.
     let stopping = async {
         stop.cancelled().await;
         if tokio::time::timeout(drain, server.drained()).await.is_err() {
             tracing::warn!("drain timed out with running calls");
         }
         ending.cancel();
-        std::future::pending::<()>().await;
+        std::future::pending::<Infallible>().await
     };
     tokio::select! {
         ended = running.waiting() => tracing::debug!(?ended, "session ended"),
-        () = stopping => {}
+        never = stopping => match never {},
     }
     Ok(())
 }
