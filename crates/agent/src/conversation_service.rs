@@ -34,8 +34,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
 /// Size above which a history page is shortened, in bytes of JSON.
 const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 
-/// The conversations to serve.
-pub struct ConversationServer {
+/// Builder of a [`ConversationService`].
+pub struct ConversationServiceBuilder {
     responder: Responder,
     schedule: Option<Arc<Schedule>>,
 }
@@ -46,7 +46,7 @@ pub struct ConversationService {
     worker: Worker,
 }
 
-impl ConversationServer {
+impl ConversationServiceBuilder {
     /// Serves the conversations of an agent that runs in this process. A conversation with an open turn is
     /// not deleted.
     #[must_use]
@@ -123,7 +123,7 @@ impl RequestHandler {
             Err(_) => refused(
                 envelope,
                 ConversationErrorCode::Unavailable,
-                "the store of the conversations did not respond in time; try again",
+                "the agent did not process the request in time; try again",
             ),
         };
         self.reply(reply_to, envelope, response).await;
@@ -217,9 +217,9 @@ fn bounded(mut response: ConversationResponse) -> Envelope {
     }
 }
 
-impl fmt::Debug for ConversationServer {
+impl fmt::Debug for ConversationServiceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConversationServer")
+        f.debug_struct("ConversationServiceBuilder")
             .field("agent", &self.responder.agent)
             .finish_non_exhaustive()
     }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_of_escaped_text_is_shortened_to_a_message() {
+    fn oversized_history_page_is_shortened_to_size_limit() {
         let item = |number| {
             let body = HistoryBody::Summary { text: "\u{1}".repeat(200 * 1024) };
             HistoryItem { number, at_ms: None, body }

@@ -23,17 +23,19 @@ use crate::history::History;
 pub(super) const SPACE: &str = "conversation";
 /// Attempts to append feedback while others append.
 const FEEDBACK_ATTEMPTS: usize = 8;
-/// Limits of conversations that end with the process, together.
-const MEMORY: MemoryLimits = MemoryLimits { entries: 1_000_000, bytes: 512 * 1024 * 1024 };
+/// Limits of all in-memory conversations of a process together.
+const IN_MEMORY_LIMITS: MemoryLimits =
+    MemoryLimits { entries: 1_000_000, bytes: 512 * 1024 * 1024 };
 
 /// Settings of stored conversations.
 #[derive(Debug, Clone)]
 pub struct ConversationOptions {
     /// Time that a conversation is kept after its last entry. Default 30 days.
     pub retention: Duration,
-    /// Time that a step waits for an unavailable store. Default 60 s.
-    pub patience: Duration,
-    /// Number of entries above which a checkpoint removes old ones. Default 20,000.
+    /// Time for which a turn retries operations on an unavailable store. Default 60 s.
+    pub store_timeout: Duration,
+    /// Number of entries above which a checkpoint removes those that the history does not need. Default
+    /// 20,000.
     pub max_entries: u64,
     /// Size in bytes above which a checkpoint removes the entries that the history does not need. Default
     /// 256 MiB.
@@ -46,7 +48,7 @@ impl Default for ConversationOptions {
     fn default() -> Self {
         Self {
             retention: Duration::from_secs(30 * 24 * 60 * 60),
-            patience: Duration::from_secs(60),
+            store_timeout: Duration::from_secs(60),
             max_entries: 20_000,
             max_bytes: 256 * 1024 * 1024,
             instance: InstanceId::generate(),
@@ -88,7 +90,7 @@ impl Conversations {
     #[must_use]
     pub fn in_memory(agent: AgentName) -> Self {
         let store = Arc::new(MemoryStore::new(Clock::System));
-        let log = Arc::new(MemoryLog::with_limits(Clock::System, MEMORY));
+        let log = Arc::new(MemoryLog::with_limits(Clock::System, IN_MEMORY_LIMITS));
         let options =
             ConversationOptions { max_entries: 1000, max_bytes: 4 << 20, ..Default::default() };
         let markers = Markers::new(store, &agent, options.retention);
@@ -111,9 +113,9 @@ impl Conversations {
         self.inner.markers.store()
     }
 
-    /// Returns the time that an operation waits for an unavailable store.
-    pub(crate) fn patience(&self) -> Duration {
-        self.inner.options.patience
+    /// Returns the time for which a turn retries operations on an unavailable store.
+    pub(crate) fn store_timeout(&self) -> Duration {
+        self.inner.options.store_timeout
     }
 
     /// Returns the time that a conversation is kept after its last entry.
@@ -152,8 +154,8 @@ impl Conversations {
     /// Removes the marker of a message: its answer was published, or cannot be delivered.
     ///
     /// # Errors
-    /// When the store fails. The answer is published again then when the conversation is resumed.
-    pub async fn answered(
+    /// When the store fails; the answer is then published again on resumption.
+    pub async fn unmark(
         &self,
         session: &SessionId,
         id: &MessageId,
@@ -222,7 +224,7 @@ impl Conversations {
             .await?;
         folded.history.fit();
         let number = first.unwrap_or(1);
-        if !folded.may_start_at(number) {
+        if !folded.is_complete_from(number) {
             let (session, problem) = (session.clone(), EntryProblem::Missing);
             return Err(ConversationError::Unreadable { session, number: 1, problem });
         }
@@ -271,7 +273,7 @@ impl Conversations {
     ) -> Result<AnswerEntry, ConversationError> {
         let name = self.name(session)?;
         let log = &self.inner.log;
-        let page = retry(self.inner.options.patience, || log.read(&name, number, 1)).await?;
+        let page = retry(self.inner.options.store_timeout, || log.read(&name, number, 1)).await?;
         let entry = page.into_iter().find(|entry| entry.number == number);
         let problem = match entry.map(|entry| decode(&entry.value)) {
             Some(Ok(recorded)) => match recorded.entry {
@@ -296,7 +298,7 @@ impl Conversations {
             name: self.name(session)?,
             session: session.clone(),
             retention: options.retention,
-            patience: options.patience,
+            store_timeout: options.store_timeout,
         };
         Ok(Recorder::start(target, next))
     }
@@ -308,20 +310,20 @@ impl Conversations {
         id: &MessageId,
     ) -> Result<(), ConversationError> {
         let markers = &self.inner.markers;
-        retry(self.inner.options.patience, || markers.write(session, id)).await
+        retry(self.inner.options.store_timeout, || markers.write(session, id)).await
     }
 
-    /// Returns whether a process has taken a message: it is marked, or, if `reads` is set, recorded.
-    pub(crate) async fn has_taken(
+    /// Returns `true` if the message is marked as unanswered, or, with `search_log`, recorded in the log.
+    pub(crate) async fn was_received(
         &self,
         session: &SessionId,
         id: &MessageId,
-        reads: bool,
+        search_log: bool,
     ) -> Result<bool, ConversationError> {
         if self.marked(session).await?.contains(id) {
             return Ok(true);
         }
-        Ok(reads && self.message(session, id).await?.is_some())
+        Ok(search_log && self.message(session, id).await?.is_some())
     }
 
     /// Returns the marked messages of a conversation.

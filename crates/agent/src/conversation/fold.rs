@@ -96,7 +96,7 @@ impl Totals {
             self.created = at;
         }
         self.turns += 1;
-        if message.fold.is_none() {
+        if message.task_results.is_none() {
             self.since_user = BudgetUse::default();
         }
     }
@@ -155,8 +155,8 @@ impl Folded {
         }
     }
 
-    /// Returns `true` if the entries below `first` were removed by a checkpoint.
-    pub(crate) fn may_start_at(&self, first: u64) -> bool {
+    /// Returns `true` if no entry below `first` is missing: there is none, or a checkpoint covers it.
+    pub(crate) fn is_complete_from(&self, first: u64) -> bool {
         first <= 1 || self.kept_from.iter().any(|from| *from >= first)
     }
 
@@ -170,7 +170,7 @@ impl Folded {
                 self.add_mcp_tools(&model.calls);
                 if let Some(open) = &mut self.open {
                     open.model_answered(model);
-                    open.progressed();
+                    open.record_progress();
                 }
             }
             ConversationEntry::Result(mut result) => {
@@ -178,7 +178,7 @@ impl Folded {
                 if let Some(open) = &mut self.open
                     && open.call_finished(result)
                 {
-                    open.progressed();
+                    open.record_progress();
                 }
             }
             ConversationEntry::Steer(steer) => {
@@ -186,7 +186,7 @@ impl Folded {
                 self.add_message(steer.id, &steer.text, steer.reply_to);
                 if let Some(open) = &mut self.open {
                     open.user_texts.push(steer.text.clone());
-                    open.acted();
+                    open.record_activity();
                 }
                 self.history.push(ChatMessage::User(steer.text), 0);
                 if let Some(media) = media_message(&steer.media) {
@@ -198,13 +198,13 @@ impl Folded {
                 self.add_message(cancel.id, "", cancel.reply_to);
                 if let Some(open) = &mut self.open {
                     open.is_cancelled = true;
-                    open.acted();
+                    open.record_activity();
                 }
             }
-            ConversationEntry::Question(question) => {
+            ConversationEntry::ApprovalRequest(request) => {
                 if let Some(open) = &mut self.open {
-                    open.approval_asked(question);
-                    open.acted();
+                    open.approval_requested(request);
+                    open.record_activity();
                 }
             }
             ConversationEntry::Decision(decision) => self.decided(decision),
@@ -220,13 +220,13 @@ impl Folded {
                 self.totals = Totals { spent, turns, title, created, since_user };
             }
             ConversationEntry::Takeover(takeover) => match &mut self.open {
-                Some(open) if takeover.acts => open.acted(),
+                Some(open) if takeover.is_active => open.record_activity(),
                 Some(open) => open.taken_over(takeover.attempt),
                 None => {}
             },
-            ConversationEntry::PutDown(_) => {
+            ConversationEntry::Released(_) => {
                 if let Some(open) = &mut self.open {
-                    open.put_down();
+                    open.released();
                 }
             }
             ConversationEntry::Feedback(_) => {}
@@ -283,7 +283,7 @@ impl Folded {
     fn decided(&mut self, decision: DecisionEntry) {
         self.allowed.extend(decision.allowed);
         let Some(open) = &mut self.open else { return };
-        open.progressed();
+        open.record_progress();
         let asked = open.approvals.values_mut().find(|asked| asked.id == decision.approval);
         if let Some(asked) = asked {
             asked.outcome =

@@ -335,7 +335,7 @@ async fn steering_message_survives_its_process() {
     let (recorded, answer) = resume(&second, &EventLog::default()).await.unwrap();
     assert_eq!((&recorded.id, answer.text.as_str()), (&id, "Both done."));
     assert_eq!(model.last_request().messages.len(), 5);
-    second.conversations().answered(&session(), &id).await.unwrap();
+    second.conversations().unmark(&session(), &id).await.unwrap();
     // The steering message has an answer to publish too.
     let (recorded, again) = resume(&second, &EventLog::default()).await.unwrap();
     assert_eq!((recorded.id, again.text), (steer, answer.text));
