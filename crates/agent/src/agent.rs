@@ -220,7 +220,7 @@ impl Agent {
         match self.deliver(&session_id, inbound) {
             Ok(()) => {}
             Err(Rejection::Closed) if self.conversations().is_durable() => {
-                return TurnAnswer::put_down();
+                return TurnAnswer::released();
             }
             // Its scheduler sends it again.
             Err(rejection) if rejection.is_temporary() && entry == EntryPoint::ScheduledTask => {
@@ -340,7 +340,7 @@ impl Agent {
         let text = "The conversation was lost because of an error inside the agent. \
                     What the tools did is not undone. Send the message again.";
         let is_durable = self.conversations().is_durable();
-        let ended = if is_durable { TurnEnd::PutDown } else { TurnEnd::Unrecorded };
+        let ended = if is_durable { TurnEnd::Released } else { TurnEnd::Unrecorded };
         TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
@@ -423,7 +423,7 @@ impl TaskHost for Host {
             Err(rejection) => {
                 let (answer, answered) = oneshot::channel();
                 let _ = answer.send(match rejection {
-                    Rejection::Closed => TurnAnswer::put_down(),
+                    Rejection::Closed => TurnAnswer::released(),
                     rejection => rejection.deferred(),
                 });
                 answered

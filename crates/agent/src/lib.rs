@@ -85,7 +85,7 @@ pub use context::{
 pub use conversation::{
     ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
 };
-pub use conversation_service::{ConversationServer, ConversationService};
+pub use conversation_service::{ConversationService, ConversationServiceBuilder};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };

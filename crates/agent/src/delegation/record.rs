@@ -71,7 +71,7 @@ pub(super) struct PeerTask {
     /// The agent that does the task, or that asked for it.
     pub(super) agent: AgentName,
     pub(super) skill: String,
-    /// Id of the task at its caller.
+    /// Id of the task at its caller, which messages carry. Of a sent task, the id of its record.
     pub(super) wire_task: TaskId,
     /// Address of the caller, of a received task.
     #[serde(default, skip_serializing_if = "Option::is_none")]

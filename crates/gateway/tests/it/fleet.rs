@@ -14,7 +14,8 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationOptions,
-    ConversationServer, ConversationService, Conversations, Delegation, DelegationOptions, serve,
+    ConversationService, ConversationServiceBuilder, Conversations, Delegation, DelegationOptions,
+    serve,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId};
@@ -242,7 +243,7 @@ impl Fleet {
         let definition = AgentDefinition::new(assistant(), "Be brief.");
         let parts = AgentParts::new(definition, model.clone(), registry);
         let agent = Agent::new(change(parts));
-        let conversations = ConversationServer::for_agent(agent.clone());
+        let conversations = ConversationServiceBuilder::for_agent(agent.clone());
         let conversations = conversations.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 1024).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
