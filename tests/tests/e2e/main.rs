@@ -117,6 +117,8 @@ mod site;
 #[cfg(test)]
 mod soak;
 #[cfg(test)]
+mod split_agents;
+#[cfg(test)]
 mod stdio_server;
 #[cfg(test)]
 mod telemetry;
