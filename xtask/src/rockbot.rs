@@ -1,9 +1,10 @@
 //! The program `rockbot`, which writes the secrets of a fleet.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::{process, workspace};
 
@@ -15,6 +16,20 @@ pub(crate) fn write_compose_secrets(rockbot: &Path, folder: &Path) -> Result<()>
 /// Writes the secrets of the chart with these handler pools into `folder`. Existing passwords are kept.
 pub(crate) fn write_chart_secrets(pools: &[&str], folder: &Path) -> Result<()> {
     write_secrets(&build()?, "kubernetes", pools, folder)
+}
+
+/// Writes the file `tokens.toml` with a token for every face and tool of a gateway into `folder`, and the token itself
+/// into `token`. Returns both paths.
+pub(crate) fn write_gateway_token(rockbot: &Path, folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let (tokens, token) = (folder.join("tokens.toml"), folder.join("token"));
+    let mut command = Command::new(rockbot);
+    command.args(["gateway", "token", "new", "faces", "--tool", "*", "--file"]).arg(&tokens);
+    for face in ["console", "openai", "mcp", "a2a"] {
+        command.args(["--face", face]);
+    }
+    let printed = process::stdout(&mut command).context("cannot make a token")?;
+    fs::write(&token, printed.trim()).context("cannot write the token")?;
+    Ok((tokens, token))
 }
 
 /// Builds the program and returns its path.

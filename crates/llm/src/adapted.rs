@@ -4,10 +4,11 @@ use std::{
     collections::HashSet,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
 use tracing::info;
 
 use crate::{
@@ -51,7 +52,7 @@ impl AdaptedModel {
         };
         let mut without = request.clone();
         without.messages = leave_out_media(without.messages);
-        if self.rejected.lock().unwrap_or_else(PoisonError::into_inner).contains(&media) {
+        if self.rejected.lock().contains(&media) {
             return self.send(without).await;
         }
         match self.send(request).await {
@@ -59,7 +60,7 @@ impl AdaptedModel {
                 // The first error, if the request was rejected for another reason.
                 let answer = self.send(without).await.map_err(|_| error)?;
                 info!("images or recordings were left out, because the model server rejected them");
-                let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut rejected = self.rejected.lock();
                 if rejected.len() == MAX_REJECTED {
                     rejected.clear();
                 }

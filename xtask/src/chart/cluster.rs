@@ -200,6 +200,15 @@ impl Fleet<'_> {
         let mut key = self.in_namespace();
         key.args(["create", "secret", "generic", "web-keys"]);
         stdout(key.arg(format!("--from-literal=brave={}", pool_isolation::KEY)))?;
+        let (tokens, token) =
+            rockbot::write_gateway_token(&workspace::program("rockbot")?, self.folder)?;
+        for (name, file, source) in
+            [("gateway-tokens", "tokens.toml", &tokens), ("gateway-token", "token", &token)]
+        {
+            let mut secret = self.in_namespace();
+            secret.args(["create", "secret", "generic", name]);
+            stdout(secret.arg(format!("--from-file={file}={}", source.display())))?;
+        }
         let script = workspace::root().join("examples/demo.toml");
         let mut model = self.in_namespace();
         model.args(["create", "configmap", "model-script"]);

@@ -1,7 +1,9 @@
-//! Additions of the checks to the fleet: settings in a file of `config`, and a package index with one package.
+//! Additions of the checks to the fleet: settings in a file of `config`, a token of the gateway, and a package index with
+//! one package.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::folder;
+use crate::rockbot::write_gateway_token;
 use crate::{images, process, workspace};
 
 /// The name that the file of the tool handler gives to it.
@@ -20,8 +23,12 @@ pub(super) const PACKAGE: &str = "rockbot-compose-check";
 /// The URL of the index for the service `package-index`.
 const INDEX_URL: &str = "http://package-upstream:8080";
 
-/// Writes the files into `target`, and returns the path of a Compose file that adds them.
-pub(super) fn write(target: &Path) -> Result<PathBuf> {
+/// The path of the gateway's tokens in its container.
+pub(super) const TOKENS: &str = "/etc/rockbot/config/tokens.toml";
+
+/// Writes the files and a token, which the program `rockbot` makes, into `target`, and returns the path of a Compose
+/// file that adds them.
+pub(super) fn write(target: &Path, rockbot: &Path) -> Result<PathBuf> {
     let config = target.join("config");
     fs::create_dir(&config)?;
     for entry in fs::read_dir(folder().join("config"))? {
@@ -31,6 +38,11 @@ pub(super) fn write(target: &Path) -> Result<PathBuf> {
     let mut settings = OpenOptions::new().append(true).open(config.join("tool-handler.toml"))?;
     writeln!(settings, "[service]\ninstance = \"{INSTANCE}\"")?;
     writeln!(settings, "[handler]\nmax_result_bytes = {MAX_RESULT_BYTES}")?;
+    let (tokens, _) = write_gateway_token(rockbot, target)?;
+    let readable = config.join("tokens.toml");
+    fs::copy(tokens, &readable)?;
+    // Containers run as another user.
+    fs::set_permissions(&readable, Permissions::from_mode(0o644))?;
     let index = target.join("index");
     fs::create_dir(&index)?;
     let mut python = Command::new("python3");
@@ -38,6 +50,7 @@ pub(super) fn write(target: &Path) -> Result<PathBuf> {
     process::run(&mut python).context("cannot write the package index")?;
     let additions = json!({"services": {
         "tool-handler": {"volumes": [format!("{}:/etc/rockbot/config:ro", config.display())]},
+        "gateway": {"volumes": [format!("{}:/etc/rockbot/config:ro", config.display())]},
         "package-upstream": {
             "image": format!("rockbot-package-index:{}", images::VERSION),
             "entrypoint": ["python", "-m", "http.server", "8080", "--directory", "/srv"],

@@ -50,6 +50,7 @@ pub(super) fn run(fleet: &Fleet<'_>) -> Result<()> {
     step("a turn uses a tool and an MCP server", || turn(fleet))?;
     step("agents and their tools are listed", || agents(fleet))?;
     step("dead letters and calls are visible to their users", || people(fleet))?;
+    step("each face of the gateway is called", || faces(fleet))?;
     step("a turn is one trace, from the agent to the MCP server", || traced(fleet))?;
     step("Prometheus scrapes every process", || scraped(fleet))
 }
@@ -250,6 +251,12 @@ fn people(fleet: &Fleet<'_>) -> Result<()> {
     Ok(())
 }
 
+fn faces(fleet: &Fleet<'_>) -> Result<()> {
+    fleet.start("gateway", "gateway")?;
+    retry_until_ok(|| fleet.get("gateway", ADMIN_PORT, "/readyz").map(drop))?;
+    fleet.call_faces()
+}
+
 fn traced(fleet: &Fleet<'_>) -> Result<()> {
     fleet.start("observability", "jaeger")?;
     retry_until_ok(|| fleet.get("jaeger", JAEGER_PORT, AGENT_TRACES).map(drop))?;
@@ -261,10 +268,10 @@ fn traced(fleet: &Fleet<'_>) -> Result<()> {
 }
 
 fn scraped(fleet: &Fleet<'_>) -> Result<()> {
-    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): our four processes, and the broker in two jobs.
+    // count(up{job=~"rockbot-.*|rabbitmq.*"} == 1): our five processes, and the broker in two jobs.
     const QUERY: &str =
         "/api/v1/query?query=count(up%7Bjob%3D~%22rockbot-.*%7Crabbitmq.*%22%7D%20%3D%3D%201)";
-    const EXPECTED: &str = ",\"6\"]";
+    const EXPECTED: &str = ",\"7\"]";
     fleet.start("observability", "prometheus")?;
     retry_until_ok(|| {
         // Prometheus refuses connections until it has started.

@@ -14,9 +14,13 @@ use super::{Tool, additions, folder};
 use crate::broker::{free_port, wait_before_poll};
 use crate::images::engine::Engine;
 use crate::rockbot::write_compose_secrets;
-use crate::{console, process};
+use crate::{console, process, workspace};
 
 const PROJECT: &str = "rockbot-check";
+/// The agent of the fleet.
+const AGENT: &str = "assistant";
+/// The port of the gateway in its container.
+const GATEWAY_PORT: u16 = 8420;
 /// A key of the service `web-handler`, which no other one may read.
 pub(super) const GITHUB_TOKEN: &str = "not-a-real-token-6d1f0c";
 /// Limit for Compose commands that start or stop containers, and for their health checks.
@@ -34,6 +38,8 @@ pub(super) struct Fleet<'a> {
     files: TempDir,
     /// A second Compose file.
     additions: PathBuf,
+    /// The published port of the gateway.
+    gateway_port: u16,
 }
 
 impl<'a> Fleet<'a> {
@@ -44,21 +50,24 @@ impl<'a> Fleet<'a> {
         let secrets = files.path().join("secrets");
         write_compose_secrets(rockbot, &secrets)?;
         fs::write(secrets.join("github-token"), GITHUB_TOKEN)?;
+        let gateway_port = free_port()?;
         let example = fs::read_to_string(folder().join(".env.example"))?;
         let environment = format!(
             "{example}\nCOMPOSE_PROJECT_NAME={PROJECT}\nSECRETS={}\nRABBITMQ_PORT={}\n\
              RABBITMQ_MANAGEMENT_PORT={}\nROCKBOT_TELEMETRY__OTLP_ENDPOINT=http://jaeger:4317\n\
-             PROMETHEUS_PORT={}\nJAEGER_PORT={}\n{}",
+             PROMETHEUS_PORT={}\nJAEGER_PORT={}\nGATEWAY_PORT={gateway_port}\n\
+             ROCKBOT_GATEWAY__TOKENS={}\n{}",
             files.path().join("secrets").display(),
             free_port()?,
             free_port()?,
             free_port()?,
             free_port()?,
+            additions::TOKENS,
             additions::environment(),
         );
         fs::write(files.path().join("env"), environment)?;
-        let additions = additions::write(files.path())?;
-        let fleet = Self { engine, tool, files, additions };
+        let additions = additions::write(files.path(), rockbot)?;
+        let fleet = Self { engine, tool, files, additions, gateway_port };
         // An earlier run that was killed may have left containers.
         fleet.down()?;
         console::progress("compose", "starting the fleet");
@@ -134,6 +143,17 @@ impl<'a> Fleet<'a> {
         Ok(id.to_owned())
     }
 
+    /// Calls each face of the gateway with a token.
+    pub(super) fn call_faces(&self) -> Result<()> {
+        let address = self.address("gateway")?;
+        let script = workspace::root().join("helm/rockbot/files/tests/gateway_faces.py");
+        let mut python = Command::new("python3");
+        python.arg(script).arg(format!("http://{address}:{GATEWAY_PORT}")).arg(AGENT);
+        python.arg(self.files.path().join("token")).args(["console", "openai", "a2a", "mcp"]);
+        python.env("GATEWAY_HOST", format!("127.0.0.1:{}", self.gateway_port));
+        process::run_captured(&mut python, COMMAND_TIMEOUT).map(drop)
+    }
+
     /// Inspects the container of a service with a template.
     pub(super) fn inspect(&self, service: &str, template: &str) -> Result<String> {
         let container = self.container(service)?;
@@ -151,10 +171,7 @@ impl<'a> Fleet<'a> {
 
     /// Returns the body of an HTTP response of a service.
     pub(super) fn get(&self, service: &str, port: u16, path: &str) -> Result<String> {
-        let template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
-        let addresses = self.inspect(service, template)?;
-        let address = addresses.split_whitespace().next().context("a container has no address")?;
-        let address = SocketAddr::new(address.parse::<IpAddr>()?, port);
+        let address = SocketAddr::new(self.address(service)?, port);
         let mut stream = TcpStream::connect_timeout(&address, REQUEST_TIMEOUT)?;
         stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
@@ -166,6 +183,13 @@ impl<'a> Fleet<'a> {
         let status = head.lines().next().unwrap_or_default();
         ensure!(status.split(' ').nth(1) == Some("200"), "{service} returns {status} for {path}");
         Ok(body.to_owned())
+    }
+
+    fn address(&self, service: &str) -> Result<IpAddr> {
+        let template = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}";
+        let addresses = self.inspect(service, template)?;
+        let address = addresses.split_whitespace().next().context("a container has no address")?;
+        Ok(address.parse()?)
     }
 
     /// Prints the state of all containers and the end of their logs.

@@ -1,10 +1,15 @@
-{{- define "rockbot.gateway.env" -}}
-{{- $agents := .values.agents -}}
+{{- /* The agents that can be used, as a JSON list. */ -}}
+{{- define "rockbot.gateway.agents" -}}
+{{- $agents := .root.Values.gateway.agents -}}
 {{- if not $agents -}}
 {{- range .root.Values.agents -}}
 {{- if not .toolOnly -}}{{- $agents = append $agents .name -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- toJson $agents -}}
+{{- end }}
+
+{{- define "rockbot.gateway.env" -}}
 {{ include "rockbot.broker.env" . }}
 {{ include "rockbot.store.env" (dict "root" .root "name" "ROCKBOT_GATEWAY__STORE") }}
 - name: ROCKBOT_GATEWAY__ADDRESS
@@ -12,7 +17,7 @@
 - name: ROCKBOT_GATEWAY__FACES
   value: {{ toJson .values.faces | quote }}
 - name: ROCKBOT_GATEWAY__AGENTS
-  value: {{ toJson $agents | quote }}
+  value: {{ include "rockbot.gateway.agents" . | quote }}
 - name: ROCKBOT_GATEWAY__SIGN_IN
   value: {{ .values.signIn }}
 - name: ROCKBOT_GATEWAY__PROXY__TRUSTED_PEERS
@@ -27,7 +32,7 @@
 - name: ROCKBOT_GATEWAY__TOKENS
   value: /run/secrets/rockbot/gateway-tokens.toml
 {{- end }}
-{{- range $connection := list "watch" "letters" }}
+{{- range $connection := list "watch" "letters" "calls" }}
 {{- if (get $.values $connection).enabled }}
 - name: ROCKBOT_GATEWAY__{{ upper $connection }}__URL_FILE
   value: /run/secrets/rockbot/{{ $connection }}-broker-url
@@ -47,7 +52,7 @@
 {{ include "rockbot.secret.file" (dict "secret" .existingSecret "key" .key "path" "gateway-tokens.toml") }}
 {{- end }}
 {{- end }}
-{{- range $connection, $user := dict "watch" "monitor" "letters" "operator" }}
+{{- range $connection, $user := dict "watch" "monitor" "letters" "operator" "calls" .values.calls.user }}
 {{- if (get $.values $connection).enabled }}
 {{ include "rockbot.secret.file" (dict "secret" $.root.Values.rabbitmq.existingSecret "key" (printf "%s.%s" $.root.Values.rabbitmq.namespace $user) "path" (printf "%s-broker-url" $connection)) }}
 {{- end }}
@@ -76,6 +81,9 @@
       port: 8420
   from:
     {{- toYaml .values.clients | nindent 4 }}
+    {{- if .root.Values.tests.enabled }}
+    {{- include "rockbot.network.peer" (dict "root" .root "component" "test") | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{- /* Problems of the gateway, as a JSON list. */ -}}
@@ -92,6 +100,9 @@
 {{- end -}}
 {{- if and (eq $.Values.profile "production") (not (hasPrefix "https://" .publicUrl)) -}}
 {{- $problems = append $problems "gateway.publicUrl: profile production requires the https:// URL under which people reach the gateway" -}}
+{{- end -}}
+{{- if and (has "mcp" .faces) (not .calls.enabled) -}}
+{{- $problems = append $problems "gateway.calls.enabled: the face mcp calls tools and needs it" -}}
 {{- end -}}
 {{- if and (eq .signIn "proxy") (not .trustedProxies) -}}
 {{- $problems = append $problems "gateway.trustedProxies: signIn proxy needs the addresses of the proxy" -}}
