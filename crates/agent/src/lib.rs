@@ -17,6 +17,7 @@
 //! answers with text. A message to a conversation whose turn is running steers that turn.
 
 pub mod agent;
+mod agent_processes;
 mod agent_tools;
 pub mod approvals;
 pub mod behavior;
