@@ -198,6 +198,7 @@ export interface Call {
   latencyMs?: number;
   runMs?: number;
   waitedMs?: number;
+  stages?: { queueMs?: number; startMs: number; runMs: number };
   handler?: string;
   attempt?: number;
   progress: number;
@@ -398,7 +399,7 @@ export interface ScheduledTask {
   createdByTask?: string;
 }
 
-/** Handed over work. Its usage is absent while it is open. */
+/** Delegated work. Its usage is absent while it is open. */
 export interface DelegatedTask {
   id: string;
   agent?: string;

@@ -2,10 +2,10 @@
 //!
 //! The client library attaches a returned message to the confirm that it processes next, which may
 //! belong to another message of the channel. The publisher of a message therefore accepts a return only
-//! if it has the id of that message, and hands over any other return to the publisher of its message. On
+//! if it has the id of that message, and passes any other return to the publisher of its message. On
 //! a channel for one routing key, whose messages are all routable or all unroutable, this makes every
 //! result correct. Replies to all callers share one channel: there a reply to a caller that is gone may
-//! be reported as delivered, if its return is handed over only after its own confirm was processed. The
+//! be reported as delivered, if its return reaches the publisher only after its own confirm was processed. The
 //! publisher of a reply treats both alike.
 
 use std::{

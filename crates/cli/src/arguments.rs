@@ -107,6 +107,10 @@ pub(crate) enum Command {
         /// plans, results, spending
         #[arg(long)]
         team: bool,
+        /// Watch the calls on the bus instead, as `rockbot watch` shows them: on a terminal until q is pressed,
+        /// otherwise one JSON event per line
+        #[arg(long, conflicts_with = "team")]
+        watch: bool,
         /// Be the process that is killed
         #[arg(long, hide = true, requires = "team", value_name = "DIR")]
         first_process: Option<PathBuf>,
@@ -177,9 +181,16 @@ pub(crate) enum Command {
     /// Check the bus, the queues, the tool handlers and their load, and the round-trip time
     #[command(
         after_help = "Exit codes: 0 healthy, 1 a check failed, 69 the fleet cannot be used. Dead \
-        letters are reported as warnings and do not change the exit code."
+        letters are reported as warnings and do not change the exit code. With --watch, the exit code is \
+        that of the last check."
     )]
-    Doctor,
+    Doctor {
+        /// Check again after each pause of SECONDS, 5 by default, until Ctrl-C; with --json one line for each
+        /// check
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5",
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        watch: Option<u64>,
+    },
     /// Show whether a call ran, as the journal has it
     ///
     /// Reads the store of the handlers in store.url, and in an embedded fleet that of the conversations too.

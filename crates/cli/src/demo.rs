@@ -6,7 +6,7 @@ use std::{fs, io, path::Path, sync::Arc};
 
 use anyhow::Context;
 use rockbot_agent::AgentDefinition;
-use rockbot_contracts::{SessionId, user::TurnOutcome};
+use rockbot_contracts::{SessionId, UserMessage, user::TurnOutcome};
 use rockbot_llm::{ChatModel, ScriptedModel};
 use rockbot_service::{Interrupts, exit};
 use secrecy::SecretString;
@@ -21,6 +21,7 @@ use crate::{
     render,
     settings::Settings,
     stored_conversations::ConversationStores,
+    watch,
 };
 
 /// The turns of the model, and the message of the user.
@@ -70,6 +71,21 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     Ok(exit::OK)
 }
 
+/// Runs the demo, and shows its calls as `rockbot watch` does. On a terminal they are shown until the user quits.
+pub(crate) async fn watch(settings: Settings, json: bool) -> Outcome {
+    let folder = create_files("")?;
+    let mut settings = at(settings, folder.path());
+    settings.agent.conversations.store = Some(SecretString::from("memory:"));
+    let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).or_exit(exit::SOFTWARE)?);
+    let definition = AgentDefinition::assistant();
+    let fleet = DemoFleet::start(&settings, definition, model, SessionId::generate()).await?;
+    let calls = SCRIPT.matches("[[turn.call]]").count() as u64;
+    let watched = watch::run_beside(&fleet.fleet, calls, json, fleet.ask_silently(PROMPT)).await;
+    fleet.stop(&settings).await;
+    folder.close().context("cannot remove the temporary directory").or_exit(exit::SOFTWARE)?;
+    watched.map(|()| exit::OK)
+}
+
 /// Returns settings without a broker, for tools that work in `folder`.
 fn at(mut settings: Settings, folder: &Path) -> Settings {
     settings.files.root = folder.to_owned();
@@ -112,6 +128,15 @@ impl DemoFleet {
             return Err(Failure { code: exit::SOFTWARE, cause });
         }
         Ok(turn)
+    }
+
+    /// Sends a message, and waits for its answer.
+    async fn ask_silently(&self, prompt: &str) -> Result<(), Failure> {
+        let Conversation { client, agent, session, .. } = &self.conversation;
+        let message = UserMessage::new(session.clone(), prompt);
+        let replies = client.send(agent, &message).await.or_exit(exit::UNAVAILABLE)?;
+        replies.last().await.or_exit(exit::SOFTWARE)?;
+        Ok(())
     }
 
     async fn stop(self, settings: &Settings) {

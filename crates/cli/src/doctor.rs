@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod findings;
+mod repetition;
 mod round_trip;
 
 use std::{collections::BTreeMap, io, time::Duration};
@@ -20,22 +21,34 @@ use self::{
 };
 use crate::{dlq, failure::Outcome, fleet::Fleet, print::outln, render, settings::Settings};
 
-pub(crate) async fn run(settings: &Settings, json: bool) -> Outcome {
+/// Checks a fleet once, or every `watch` until Ctrl-C.
+pub(crate) async fn run(settings: &Settings, watch: Option<Duration>, json: bool) -> Outcome {
     let fleet = Fleet::open(settings).await?;
-    let outcome = Diagnosis::collect(settings, &fleet).await;
-    let outcome = outcome.and_then(|diagnosis| report(&diagnosis, json));
+    let outcome = match watch {
+        Some(pause) => repetition::run(settings, &fleet, pause, json).await,
+        None => Diagnosis::collect(settings, &fleet).await.and_then(|diagnosis| {
+            if json { report_json(&diagnosis, render::json)? } else { report(&diagnosis)? }
+        }),
+    };
     fleet.close().await;
     outcome
 }
 
-fn report(diagnosis: &Diagnosis, json: bool) -> Outcome {
+/// Prints a check as JSON and returns its outcome. Fails only when it cannot be printed.
+fn report_json(
+    diagnosis: &Diagnosis,
+    format: fn(&serde_json::Value) -> String,
+) -> io::Result<Outcome> {
     let findings = findings(diagnosis);
-    if json {
-        outln!("{}", render::json(&to_json(diagnosis, &findings)))?;
-    } else {
-        print(diagnosis, &findings)?;
-    }
-    verdict(&findings).map_or(Ok(exit::OK), Err)
+    outln!("{}", format(&to_json(diagnosis, &findings)))?;
+    Ok(verdict(&findings).map_or(Ok(exit::OK), Err))
+}
+
+/// Prints a check and returns its outcome. Fails only when it cannot be printed.
+fn report(diagnosis: &Diagnosis) -> io::Result<Outcome> {
+    let findings = findings(diagnosis);
+    print(diagnosis, &findings)?;
+    Ok(verdict(&findings).map_or(Ok(exit::OK), Err))
 }
 
 fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {

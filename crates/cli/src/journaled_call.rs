@@ -109,24 +109,32 @@ fn describe(id: &ToolCallId, call: &JournaledCall) -> Vec<(&'static str, String)
 }
 
 fn describe_reply(reply: &Result<ToolInvokeResponse, ToolError>) -> Vec<(&'static str, String)> {
-    match reply {
-        Ok(response) => vec![
-            ("tool", render::visible_line(&response.tool_name)),
-            (
-                "state",
-                if response.is_error {
-                    render::bad("the tool returned an error, executed: yes")
-                } else {
-                    render::good("ended, executed: yes")
-                },
-            ),
-            ("result", render::size(response.content.len() as u64)),
-        ],
-        Err(error) => vec![
-            ("tool", render::visible_line(&error.tool_name)),
-            ("state", render::bad(&format!("{}, executed: {}", error.code, error.executed))),
-        ],
-    }
+    let (mut rows, stages) = match reply {
+        Ok(response) => (
+            vec![
+                ("tool", render::visible_line(&response.tool_name)),
+                (
+                    "state",
+                    if response.is_error {
+                        render::bad("the tool returned an error, executed: yes")
+                    } else {
+                        render::good("ended, executed: yes")
+                    },
+                ),
+                ("result", render::size(response.content.len() as u64)),
+            ],
+            response.stages,
+        ),
+        Err(error) => (
+            vec![
+                ("tool", render::visible_line(&error.tool_name)),
+                ("state", render::bad(&format!("{}, executed: {}", error.code, error.executed))),
+            ],
+            error.stages,
+        ),
+    };
+    rows.extend(stages.map(|stages| ("stages", render::stages(&stages))));
+    rows
 }
 
 fn to_json(id: &ToolCallId, call: &JournaledCall) -> serde_json::Value {

@@ -52,7 +52,7 @@ mod web;
 mod work_queues;
 mod worker;
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use rockbot_service::{exit, logging, tls::install_tls_provider};
@@ -156,6 +156,7 @@ fn run(arguments: Arguments) -> Outcome {
                 Box::pin(demo::team::run_first(settings, &folder)).await
             }
             Command::Demo { team: true, .. } => Box::pin(demo::team::run(settings)).await,
+            Command::Demo { watch: true, .. } => Box::pin(demo::watch(settings, common.json)).await,
             Command::Demo { .. } => Box::pin(demo::run(settings)).await,
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,
@@ -181,7 +182,9 @@ fn run(arguments: Arguments) -> Outcome {
             Command::Gateway(command) => gateway::run(&settings, command, common.json),
             Command::Call { id } => journaled_call::run(&settings, &id, common.json).await,
             Command::Bench(options) => bench::run(&settings, options, common.json).await,
-            Command::Doctor => doctor::run(&settings, common.json).await,
+            Command::Doctor { watch } => {
+                doctor::run(&settings, watch.map(Duration::from_secs), common.json).await
+            }
             Command::Watch(command) => watch::run(&settings, &command, common.json).await,
             Command::Worker(command) => worker::run(&settings, command, common.json).await,
             Command::Dlq(command) => dlq::run(&settings, command, common.json).await,

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use rockbot_contracts::{
-    Executed, ReplyBody, Spending, ToolErrorCode, TurnUsage,
+    CallStages, Executed, ReplyBody, Spending, ToolErrorCode, TurnUsage,
     outside_text::{self, is_escaped},
 };
 
@@ -259,6 +259,17 @@ pub(crate) fn duration(time: Duration) -> String {
         1_000..1_000_000 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
         _ => format!("{:.1} s", time.as_secs_f64()),
     }
+}
+
+/// Formats the durations of a call's stages, which are whole milliseconds.
+pub(crate) fn stages(stages: &CallStages) -> String {
+    let millis = |millis| match millis {
+        0 => "< 1 ms".to_owned(),
+        millis => duration(Duration::from_millis(millis)),
+    };
+    let CallStages { queue_ms, start_ms, run_ms } = *stages;
+    let queue = queue_ms.map(|queue| format!("queue {}, ", millis(queue))).unwrap_or_default();
+    format!("{queue}start {}, run {}", millis(start_ms), millis(run_ms))
 }
 
 /// Formats a size in a suitable unit.

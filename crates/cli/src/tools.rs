@@ -104,7 +104,7 @@ fn list(discovered: &Discovered, json: bool) -> Outcome {
     }
     if tools.is_empty() {
         return Err(Failure::unavailable(
-            "no tool handler is available; start rockbot-tool-handler on this bus",
+            "no tool handler is available; start one on this bus with `rockbot-tool-handler`",
         ));
     }
     let rows = tools.iter().map(|tool| {

@@ -61,7 +61,9 @@ struct WatchSession<'a> {
 
 pub(crate) async fn run(settings: &Settings, options: &Watch, json: bool) -> Outcome {
     if settings.embeds() {
-        return Err(Failure::usage("watch needs a running fleet; name its broker with --bus"));
+        return Err(Failure::usage(
+            "watch needs a running fleet; name its broker with --bus, or run `rockbot demo --watch`",
+        ));
     }
     let filter = Filter::new(&options.agents, &options.tools, &options.states);
     if let Some(state) = filter.unknown_state() {
@@ -93,12 +95,49 @@ async fn watch(
         bus = format!("{bus}; {notice}");
     }
     let session = WatchSession { fleet, feed, interrupts, filter, started, until, max_calls };
-    if json || !std::io::stdout().is_terminal() {
+    if prints_events(json) {
         note!("{}", render::dim(&format!("watching {bus}")));
         session.print_events().await
     } else {
         session.show_table(bus).await
     }
+}
+
+/// Watches an embedded fleet while `work` runs. Prints the events of its first `calls` calls, or shows the table on
+/// a terminal until it is quit. Returns the result of the work, and early only when it fails.
+pub(crate) async fn run_beside<T>(
+    fleet: &Fleet,
+    calls: u64,
+    json: bool,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let report = fleet.bus.inspect(&[]).await.or_exit(exit::UNAVAILABLE)?;
+    let feed = Feed::open(fleet.bus.clone(), false, &[]).await.or_exit(exit::UNAVAILABLE)?;
+    let interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
+    let started = Instant::now();
+    let prints_events = prints_events(json);
+    let session = WatchSession {
+        fleet,
+        feed,
+        interrupts,
+        filter: Filter::default(),
+        started,
+        until: started + UNLIMITED,
+        max_calls: if prints_events { calls } else { u64::MAX },
+    };
+    let watch = async {
+        if prints_events {
+            session.print_events().await
+        } else {
+            session.show_table(describe_bus(&report)).await
+        }
+    };
+    let (done, _) = tokio::try_join!(work, watch)?;
+    Ok(done)
+}
+
+fn prints_events(json: bool) -> bool {
+    json || !std::io::stdout().is_terminal()
 }
 
 fn describe_bus(report: &BusReport) -> String {

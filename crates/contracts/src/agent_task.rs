@@ -39,7 +39,7 @@ pub struct AgentTaskRequest {
     /// The agents that handed the work on, the caller last.
     #[serde(default, deserialize_with = "null_is_default")]
     pub lineage: Vec<AgentName>,
-    /// Number of handovers before this one.
+    /// Number of delegations before this one.
     #[serde(default, deserialize_with = "null_is_default")]
     pub depth: u32,
     /// The most that may be spent on the task; absent from peers without budgets.

@@ -63,14 +63,14 @@ pub enum ConversationRequest {
     },
     /// Describes the agent and the tools that its turns may use.
     Agent {},
-    /// Lists work that the agent handed over, the oldest first, at most [`MAX_PAGE_ITEMS`].
+    /// Lists work that the agent delegated, the oldest first, at most [`MAX_PAGE_ITEMS`].
     Tasks {},
-    /// Returns handed over work.
+    /// Returns delegated work.
     Task {
         /// The work.
         task_id: TaskId,
     },
-    /// Cancels handed over work.
+    /// Cancels delegated work.
     CancelTask {
         /// The work.
         task_id: TaskId,
@@ -151,12 +151,12 @@ pub enum ConversationResponse {
     },
     /// The conversation was deleted.
     Deleted {},
-    /// Handed over work, the oldest first.
+    /// Delegated work, the oldest first.
     Tasks {
         /// The work.
         tasks: Vec<TaskSummary>,
     },
-    /// Handed over work, also after it was cancelled.
+    /// Delegated work, also after it was cancelled.
     Task {
         /// The work.
         #[serde(flatten)]

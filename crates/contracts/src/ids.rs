@@ -128,7 +128,7 @@ id!(
     "an input id"
 );
 id!(
-    /// Id of work that an agent handed over, such as to a sub-agent.
+    /// Id of work that an agent delegated, such as to a sub-agent.
     TaskId,
     "a task id"
 );
@@ -149,7 +149,7 @@ id!(
 );
 
 impl TaskId {
-    /// Start of the ids of conversations that do handed over work.
+    /// Start of the ids of conversations that do delegated work.
     pub const SESSION_PREFIX: &'static str = "subagent-";
 
     /// Returns the work that a conversation does.

@@ -74,7 +74,7 @@ pub use schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded};
 pub use spending::{Spending, TurnUsage};
 pub use task::{TaskState, TaskSummary};
 pub use tool::{
-    ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
+    CallStages, ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
     ToolInvokeResponse, ToolProgress,
 };
 pub use topology::{BindingPattern, QueueKind, QueueName, QueueSpec, RoutingKey};

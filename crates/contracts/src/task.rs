@@ -1,4 +1,4 @@
-//! Work that an agent handed over: its state, and its summary for users.
+//! Work that an agent delegated: its state, and its summary for users.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{
     spending::Spending,
 };
 
-/// State of handed over work.
+/// State of delegated work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
@@ -56,7 +56,7 @@ impl TaskState {
     }
 }
 
-/// Overview of handed over work.
+/// Overview of delegated work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskSummary {
@@ -73,7 +73,7 @@ pub struct TaskSummary {
     pub description: String,
     /// Its state.
     pub state: TaskState,
-    /// Time at which it was handed over, in Unix milliseconds.
+    /// Time at which it was delegated, in Unix milliseconds.
     pub created_ms: u64,
     /// Time at which it ended, in Unix milliseconds; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]

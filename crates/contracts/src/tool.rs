@@ -75,10 +75,28 @@ pub struct ToolInvokeResponse {
     /// Run time of the tool in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<u64>,
+    /// Durations of the call's stages; absent from handlers that do not measure them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<CallStages>,
 }
 
 impl Message for ToolInvokeResponse {
     const TYPE: &'static str = "ToolInvokeResponse";
+}
+
+/// Durations of the stages of a call before its reply, in whole milliseconds, as its handler measured them.
+/// The rest of the caller's latency is the transport of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallStages {
+    /// From the publishing of the request, by the caller's clock, to its receipt, by the handler's clock.
+    /// Absent for a request without a time budget, which carries no time of publishing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_ms: Option<u64>,
+    /// From the receipt to the start of the tool: admission, the journal, and copies of the call.
+    pub start_ms: u64,
+    /// From the start of the tool to its end.
+    pub run_ms: u64,
 }
 
 /// A part of a tool's result.
@@ -135,6 +153,9 @@ pub struct ToolError {
     /// Execution state of the tool; unknown when absent, as from older peers.
     #[serde(default, deserialize_with = "null_is_default")]
     pub executed: Executed,
+    /// Durations of the call's stages; absent if the tool did not start in the replying handler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<CallStages>,
 }
 
 impl Message for ToolError {

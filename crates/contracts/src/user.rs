@@ -296,7 +296,7 @@ pub enum ReplyBody {
         /// The current work, at most 500 characters.
         now: String,
     },
-    /// Work that the agent handed over reported progress. Not a reply to a waiting message: it may arrive
+    /// Work that the agent delegated reported progress. Not a reply to a waiting message: it may arrive
     /// after the final reply.
     DelegationProgressed {
         /// The work.
@@ -304,7 +304,7 @@ pub enum ReplyBody {
         /// A human-readable line.
         text: String,
     },
-    /// Work that the agent handed over has ended. Not a reply to a waiting message.
+    /// Work that the agent delegated has ended. Not a reply to a waiting message.
     DelegationEnded {
         /// The work.
         task_id: TaskId,
@@ -313,7 +313,7 @@ pub enum ReplyBody {
         /// The start of its result; may be empty.
         preview: String,
     },
-    /// A further answer, on the results of handed over work. Not a reply to a waiting message. One that
+    /// A further answer, on the results of delegated work. Not a reply to a waiting message. One that
     /// arrives again has the same `inReplyTo`.
     FollowUp {
         /// The ended work; empty for an answer to an agent's question.

@@ -325,6 +325,7 @@ pub(crate) mod tests {
             executed: Executed::Yes,
             handler: Some("tool-handler/h1".to_owned()),
             run_time: Some(ms(7)),
+            stages: None,
             result: None,
         };
         message(id, MessageKind::Reply(reply))

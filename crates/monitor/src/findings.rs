@@ -78,7 +78,8 @@ pub fn findings(fleet: FleetState<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
     if handlers.is_empty() {
-        let message = "no tool handler is available; start rockbot-tool-handler on this bus";
+        let message =
+            "no tool handler is available; start one on this bus with `rockbot-tool-handler`";
         let severity = if has_bridge { Severity::Warning } else { Severity::Unusable };
         find(severity, message.to_owned());
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use rockbot_contracts::{
-    DecodeError, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel, ToolError,
-    ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
+    CallStages, DecodeError, Envelope, Executed, Message, RoutingKey, ToolCallId, ToolCancel,
+    ToolError, ToolErrorCode, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
     json::Limits,
     script::{ScriptInvokeRequest, ScriptInvokeResponse},
     topology::caller_of,
@@ -96,6 +96,8 @@ pub struct ReplyInfo {
     pub handler: Option<String>,
     /// The run time that the handler reports.
     pub run_time: Option<Duration>,
+    /// The durations of the stages that the handler reports.
+    pub stages: Option<CallStages>,
     /// The result, if content is kept.
     pub result: Option<String>,
 }
@@ -158,6 +160,7 @@ pub fn decode(
                 executed: Executed::Yes,
                 handler: sender(),
                 run_time: response.elapsed_ms.map(Duration::from_millis),
+                stages: response.stages,
                 result: kept(&response.content),
             };
             (response.tool_call_id, Some(name(&response.tool_name)), MessageKind::Reply(info))
@@ -169,6 +172,7 @@ pub fn decode(
                 executed: Executed::Yes,
                 handler: sender(),
                 run_time: Some(Duration::from_millis(response.elapsed_ms)),
+                stages: None,
                 result: kept(&format!("{}{}", response.output, response.stderr)),
             };
             (response.tool_call_id, Some(SCRIPT.to_owned()), MessageKind::Reply(info))
@@ -179,7 +183,8 @@ pub fn decode(
                 status: Status::Error(error.code),
                 executed: error.executed,
                 handler: sender(),
-                run_time: None,
+                run_time: error.stages.map(|stages| Duration::from_millis(stages.run_ms)),
+                stages: error.stages,
                 result: kept(&error.message),
             };
             (error.tool_call_id, Some(name(&error.tool_name)), MessageKind::Reply(info))
@@ -254,6 +259,8 @@ pub fn describe_error(error: &DecodeError) -> &'static str {
 mod tests {
     use super::*;
 
+    const STAGES: CallStages = CallStages { queue_ms: Some(3), start_ms: 0, run_ms: 7 };
+
     fn key(key: &str) -> RoutingKey {
         RoutingKey::new(key).unwrap()
     }
@@ -294,6 +301,7 @@ mod tests {
             details: None,
             child_loop_id: None,
             elapsed_ms: Some(7),
+            stages: Some(STAGES),
         };
         let mut envelope = Envelope::from_payload(&response).with_source("tool-handler/h1");
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -306,6 +314,7 @@ mod tests {
             executed: Executed::Yes,
             handler: Some("tool-handler/h1".to_owned()),
             run_time: Some(Duration::from_millis(7)),
+            stages: Some(STAGES),
             result: None,
         };
         assert_eq!(message.kind, MessageKind::Reply(expected));

@@ -248,7 +248,7 @@ impl ToolFailure {
         let (code, executed, is_retryable) = self.classify();
         let message = shorten(&self.to_string());
         let tool_name = tool_name.to_owned();
-        ToolError { tool_call_id, tool_name, code, message, is_retryable, executed }
+        ToolError { tool_call_id, tool_name, code, message, is_retryable, executed, stages: None }
     }
 
     /// Returns the text that the model reads in place of a result.

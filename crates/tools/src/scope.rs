@@ -123,7 +123,7 @@ impl ToolScope {
         self
     }
 
-    /// Restricts the scope to that of the turn that handed over the work, so that a handover cannot
+    /// Restricts the scope to that of the turn that delegated the work, so that a delegation cannot
     /// bypass a profile. The parent's filter does not apply: it is specific to the parent's agent.
     #[must_use]
     pub fn with_parent(mut self, parent: &Self) -> Self {
@@ -136,7 +136,7 @@ impl ToolScope {
         self
     }
 
-    /// Restricts the scope to that of the turn that handed over the work, as
+    /// Restricts the scope to that of the turn that delegated the work, as
     /// [`with_parent`](Self::with_parent), from its [`RecordedScope`]. Lets the turn report on its work.
     #[must_use]
     pub fn with_recorded_parent(mut self, parent: &RecordedScope) -> Self {
@@ -173,7 +173,7 @@ impl ToolScope {
         &self.agents
     }
 
-    /// Returns what limits work that the turn hands over.
+    /// Returns what limits work that the turn delegates.
     #[must_use]
     pub fn to_recorded(&self) -> RecordedScope {
         let profiles = self.profiles.iter().map(|profile| profile.name().to_owned()).collect();

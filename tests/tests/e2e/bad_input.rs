@@ -238,6 +238,7 @@ async fn undeliverable_and_unsolicited_replies_are_harmless() {
         message: "late".to_owned(),
         is_retryable: false,
         executed: Executed::No,
+        stages: None,
     };
     client.assert_rejected("a reply", Envelope::from_payload(&reply), "ToolError").await;
     assert_serving(&fleet, &mut handler).await;

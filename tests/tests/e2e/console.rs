@@ -88,6 +88,18 @@ async fn conversations_stream_and_stop() {
 }
 
 #[tokio::test]
+async fn turn_is_whole_after_its_page_was_away() {
+    let fleet = Fleet::new();
+    Console::start(&fleet).await.run("resume.spec.ts").await;
+}
+
+#[tokio::test]
+async fn keyboard_and_phone_suffice() {
+    let fleet = Fleet::new();
+    Console::start(&fleet).await.run("keyboard.spec.ts").await;
+}
+
+#[tokio::test]
 async fn approvals_are_granted_and_denied_with_a_reason() {
     let fleet = Fleet::new();
     Console::start(&fleet).await.run("approvals.spec.ts").await;

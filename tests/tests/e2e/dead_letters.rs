@@ -10,6 +10,7 @@ use rockbot_contracts::{
     topology::{MAX_DELIVERIES, ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::fixture::{assert_never, next_delivery, reply_address, within_timeout};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
@@ -287,4 +288,32 @@ async fn doctor_warns_about_unconsumed_messages() {
         &doctor.await.stderr,
         &["1 message in user.message.assistant, but it has no consumer"],
     );
+}
+
+#[tokio::test]
+async fn doctor_watch_follows_the_fleet_and_exits_with_its_last_state() {
+    let fleet = Fleet::new();
+    let mut lines = fleet.start(&["--json", "doctor", "--watch", "1"]);
+    lines.expect_output(r#""handlers":[]"#).await;
+    let handler = fleet.handler("handler-1").await;
+    lines.expect_output(r#""instance":"handler-1""#).await;
+    lines.send(Signal::INT);
+    let exit = lines.wait().await;
+    exit.assert_code(0);
+    let states = exit.stdout.lines().map(serde_json::from_str::<Value>);
+    let states: Vec<_> =
+        states.map(|state| state.expect("a line of JSON for each check")).collect();
+    assert!(states.len() >= 2 && states.iter().all(|state| state["queues"].is_array()));
+
+    let mut watch = fleet.start(&["doctor", "--watch", "1"]);
+    watch.expect_output("no problem found").await;
+    let caller = RawCaller::connect(&fleet).await;
+    drop(handler);
+    caller.call("read_file", "{}").await;
+    watch.expect_output("in tool.invoke, but it has no consumer").await;
+    watch.send(Signal::INT);
+    let exit = watch.wait().await;
+    // Without any handler, the fleet cannot be used.
+    exit.assert_code(69);
+    assert_contains(&exit.stderr, &["no tool handler is available"]);
 }

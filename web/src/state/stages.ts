@@ -2,29 +2,52 @@
 import type { Call } from "../api.ts";
 
 export interface Stage {
-  kind: "waited" | "ran";
+  kind: "waited" | "queued" | "started" | "ran" | "replied";
   name: string;
   ms: number;
-  /** Beginning and length as shares of the latency. */
+  /** Beginning and length as shares of all stages. */
   start: number;
   share: number;
 }
 
-/** Returns the stages of a call; none before its reply. The time before the run and the time after it are not
- * reported separately, so both are one stage. */
+type Part = Pick<Stage, "kind" | "name" | "ms">;
+
+/** Returns the stages of a call; none before its reply. */
 export function stages(call: Call): Stage[] {
-  const { latencyMs, runMs } = call;
+  const { latencyMs } = call;
   if (latencyMs === undefined || latencyMs <= 0) {
     return [];
   }
-  const ran = Math.min(runMs ?? 0, latencyMs);
-  const waited = call.waitedMs ?? latencyMs - ran;
-  const total = Math.max(waited + ran, Number.MIN_VALUE);
-  const parts: Stage[] = [
-    { kind: "waited", name: "Waited and transported", ms: waited, start: 0, share: waited / total },
+  const parts = call.stages === undefined ? observed(call, latencyMs) : reported(call.stages, latencyMs);
+  const total = Math.max(
+    parts.reduce((sum, { ms }) => sum + ms, 0),
+    Number.MIN_VALUE,
+  );
+  let start = 0;
+  return parts.map((part) => {
+    const stage = { ...part, start, share: part.ms / total };
+    start += stage.share;
+    return stage;
+  });
+}
+
+/** Stages that the handler measured, and the rest of the latency. */
+function reported(stages: NonNullable<Call["stages"]>, latencyMs: number): Part[] {
+  const { queueMs, startMs, runMs } = stages;
+  const rest = Math.max(0, latencyMs - (queueMs ?? 0) - startMs - runMs);
+  const parts: Part[] = [
+    { kind: "started", name: "Started in", ms: startMs },
+    { kind: "ran", name: "Ran", ms: runMs },
+    { kind: "replied", name: queueMs === undefined ? "Queue and transport" : "Transport", ms: rest },
   ];
-  if (runMs !== undefined) {
-    parts.push({ kind: "ran", name: "Ran", ms: ran, start: waited / total, share: ran / total });
-  }
-  return parts;
+  return queueMs === undefined ? parts : [{ kind: "queued", name: "Queued", ms: queueMs }, ...parts];
+}
+
+/** Stages by the latency and the run time alone: the time before the run and the time after it are one stage. */
+function observed(call: Call, latencyMs: number): Part[] {
+  const ran = Math.min(call.runMs ?? 0, latencyMs);
+  const parts: Part[] = [
+    { kind: "waited", name: "Waited and transported", ms: call.waitedMs ?? latencyMs - ran },
+  ];
+  return call.runMs === undefined ? parts : [...parts, { kind: "ran", name: "Ran", ms: ran }];
 }

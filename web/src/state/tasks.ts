@@ -1,4 +1,4 @@
-/** Work that conversations handed over, as a tree with its spending. */
+/** Work that conversations delegated, as a tree with its spending. */
 import type { AgentTasks, DelegatedTask, Spending, TaskTree } from "../api.ts";
 
 /** Returns the trees of an agent with open work, or all of them. */

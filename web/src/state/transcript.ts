@@ -236,7 +236,7 @@ export class Transcript {
     this.#put({ kind: "note", key: this.#newKey("note"), text, tone });
   }
 
-  /** Shows the latest state of work that the agent handed over. */
+  /** Shows the latest state of work that the agent delegated. */
   #task(taskId: string, text: string) {
     this.#put({ kind: "note", key: `task:${taskId}`, text, tone: "plain" });
   }

@@ -1,23 +1,6 @@
-import type { Page } from "@playwright/test";
 import { playTurns } from "../mock/turn.ts";
 import { expect, test } from "./fixture.ts";
-
-/** Moves the focus with Tab until an element has it. */
-async function tabTo(page: Page, name: RegExp, key = "Tab"): Promise<void> {
-  for (let presses = 0; presses < 60; presses += 1) {
-    const focused = await page.evaluate(() => {
-      const element = document.activeElement;
-      const label = element?.getAttribute("aria-labelledby");
-      const labelled = label ? document.getElementById(label)?.textContent : "";
-      return `${element?.getAttribute("aria-label") ?? ""} ${labelled} ${element?.textContent ?? ""}`;
-    });
-    if (name.test(focused.trim())) {
-      return;
-    }
-    await page.keyboard.press(key);
-  }
-  throw new Error(`${name} cannot be reached with ${key}`);
-}
+import { tabTo } from "./tab.ts";
 
 test("every step works by keyboard alone", async ({ page, gateway }) => {
   gateway.isSignedIn = false;

@@ -215,7 +215,9 @@ test("journey shows stages, outcome and content", async ({ page, gateway }) => {
   const bash = gateway.calls[1];
   await page.goto(`${gateway.url}/#/calls/${bash?.id}`);
   await expect(page.getByRole("heading", { name: "bash" })).toBeVisible();
-  await expect(page.getByRole("img", { name: "Waited and transported 7.1 ms, Ran 57 ms" })).toBeVisible();
+  await expect(
+    page.getByRole("img", { name: "Queued 3.0 ms, Started in 1.0 ms, Ran 57 ms, Transport 3.2 ms" }),
+  ).toBeVisible();
   const related = page.getByRole("region", { name: "Calls of the same trace" });
   await expect(related.getByRole("link", { name: "github/search" })).toBeVisible();
   await page.getByRole("button", { name: "Show arguments and result" }).click();

@@ -48,7 +48,13 @@ function sampleCalls(): Call[] {
       handler: BRIDGE,
       progress: 2,
     },
-    { tool: "bash", latencyMs: 64.2, runMs: 57.1, waitedMs: 7.1 },
+    {
+      tool: "bash",
+      latencyMs: 64.2,
+      runMs: 57,
+      waitedMs: 7.2,
+      stages: { queueMs: 3, startMs: 1, runMs: 57 },
+    },
     {
       tool: "bash",
       state: "timeout",

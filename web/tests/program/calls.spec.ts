@@ -14,7 +14,7 @@ test("call is listed while it runs, and its journey says that it ran", async ({ 
   const journey = page.getByRole("region", { name: "Journey" });
   await expect(journey).toContainText("assistant");
   await expect(journey).toContainText("tool.invoke");
-  await expect(journey).toContainText("Waited and transported");
+  await expect(journey).toContainText(/Queued .*Started in .*Ran .*Transport/);
   await page.getByRole("button", { name: "Show arguments and result" }).click();
   await expect(page.getByRole("region", { name: "Arguments, content" })).toContainText("wc -l");
 });

@@ -89,6 +89,21 @@ test("stages share the latency", () => {
       ["ran", 8, 0.2, 0.8],
     ],
   );
+  const reported = { queueMs: 3, startMs: 1, runMs: 4 };
+  assert.deepEqual(
+    stages(call("a", 1, { latencyMs: 10, runMs: 4, waitedMs: 6, stages: reported })).map(
+      ({ kind, ms, start }) => [kind, ms, start],
+    ),
+    [
+      ["queued", 3, 0],
+      ["started", 1, 0.3],
+      ["ran", 4, 0.4],
+      ["replied", 2, 0.8],
+    ],
+  );
+  // Whole milliseconds may exceed the latency.
+  const rounded = stages(call("a", 1, { latencyMs: 7.5, stages: reported }));
+  assert.deepEqual(rounded.map(({ kind, ms }) => [kind, ms]).at(-1), ["replied", 0]);
   assert.deepEqual(stages(call("a", 1, { latencyMs: undefined })), []);
 });
 

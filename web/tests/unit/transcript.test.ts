@@ -44,7 +44,7 @@ test("turn becomes entries in order", () => {
   assert.equal(text?.kind === "text" && text.text, "I look for it.");
 });
 
-test("work that the agent handed over is shown until its results are read", () => {
+test("work that the agent delegated is shown until its results are read", () => {
   const bodies = [
     { kind: "delegation_progressed" as const, taskId: "t1", text: "2 of 3 read" },
     { kind: "delegation_ended" as const, taskId: "t1", state: "completed", preview: "Take the third." },

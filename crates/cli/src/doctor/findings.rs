@@ -62,7 +62,11 @@ fn server_finding(report: &McpServerReport) -> Option<Finding> {
     let kind = if *required { "required MCP server" } else { "MCP server" };
     let bridge = report.bridge.as_ref().map(|bridge| format!(" at {bridge}")).unwrap_or_default();
     let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let message = render::clean(&format!("{kind} {name} {state}{bridge}{reason}"));
+    let finding = format!("{kind} {name} {state}{bridge}{reason}");
+    let message = format!(
+        "{}; try it with `rockbot mcp check FILE` on the bridge's machine",
+        render::clean(&finding)
+    );
     Some(Finding::new(severity, message))
 }
 
@@ -199,7 +203,10 @@ mod tests {
         };
         let failed = server_finding(&report(McpConnection::Failed, false)).unwrap();
         assert_eq!(failed.severity, Severity::Warning);
-        assert_eq!(failed.message, "MCP server git is not connected at b-1: no such program");
+        assert_eq!(
+            failed.message,
+            "MCP server git is not connected at b-1: no such program; try it with `rockbot mcp check FILE` on the bridge's machine"
+        );
         let invalid = server_finding(&report(McpConnection::Invalid, true)).unwrap();
         assert_eq!(invalid.severity, Severity::Suspicious);
         for usable in

@@ -108,6 +108,9 @@ fn push_reply(lines: &mut Vec<Line<'static>>, call: &Call, reply: &Timed<ReplyIn
         }
         lines.push(line("run time", &text));
     }
+    if let Some(stages) = &info.stages {
+        lines.push(line("stages", &render::stages(stages)));
+    }
     push_content(lines, info.result.as_deref());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rockbot_contracts::{Executed, ToolCallId};
+use rockbot_contracts::{CallStages, Executed, ToolCallId};
 use rockbot_monitor::{
     CallMessage, MessageKind, Status,
     message::{ProgressInfo, ReplyInfo, RequestInfo},
@@ -39,6 +39,7 @@ pub(super) fn reply(id: &str, status: Status) -> CallMessage {
         executed: Executed::Yes,
         handler: Some("tool-handler/h1".to_owned()),
         run_time: Some(Duration::from_millis(7)),
+        stages: Some(CallStages { queue_ms: Some(4), start_ms: 0, run_ms: 7 }),
         result: None,
     };
     message(id, MessageKind::Reply(reply))

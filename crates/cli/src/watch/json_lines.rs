@@ -117,7 +117,8 @@ fn describe(call: &Call, event: Event, at: u64) -> Value {
             json!({
                 "handler": info.handler, "executed": info.executed,
                 "latencyMs": call.latency().map(|latency| latency.as_secs_f64() * 1e3),
-                "runMs": info.run_time.map(whole_millis), "bytes": reply.bytes,
+                "runMs": info.run_time.map(whole_millis), "stages": info.stages,
+                "bytes": reply.bytes,
                 "result": info.result,
             })
         }),
@@ -180,7 +181,7 @@ mod tests {
             json!({"event": "replied", "at": 17, "call": "a", "trace": null,
                 "agent": "assistant", "tool": "read_file", "mcpServer": null, "state": "ok",
                 "handler": "tool-handler/h1", "executed": "yes", "latencyMs": 12.0, "runMs": 7,
-                "bytes": 100})
+                "stages": {"queueMs": 4, "startMs": 0, "runMs": 7}, "bytes": 100})
         );
         lines.record(observed(reply("a", Status::Ok)), ms(18)).unwrap();
         assert_eq!(lines.ended(), 1);

@@ -282,6 +282,7 @@ mod tests {
             "cancelled after 2.5 s",
             "reply     after 3.0 s by tool-handler/h1: ok, executed: yes, 100 B",
             "run time  7.0 ms, transport and waiting 3.0 s",
+            "stages    queue 4.0 ms, start < 1 ms, run 7.0 ms",
         ] {
             assert!(screen.contains(text), "no {text:?} in:\n{screen}");
         }
@@ -317,6 +318,7 @@ mod tests {
             executed: Executed::Unknown,
             handler: text.clone(),
             run_time: None,
+            stages: None,
             result: text,
         };
         let cancel = MessageKind::Cancel { reason: Some(hostile.to_owned()) };

@@ -122,6 +122,7 @@ fn agree(request: &Envelope) -> Option<Envelope> {
         details: None,
         child_loop_id: None,
         elapsed_ms: None,
+        stages: None,
     }))
 }
 

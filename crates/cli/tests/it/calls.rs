@@ -28,8 +28,11 @@ fn ended_call_is_found_in_the_journal() {
     let id = started.expect("a call")["toolCallId"].as_str().expect("an id").to_owned();
     let found = home.check(&["call", &id], 0);
     assert_contains(&found.out, &[&id, "bash", "ended, executed: yes", "│ ran"]);
+    assert_contains(&found.out, &["queue ", "start ", "run "]);
     let json = home.check(&["--json", "call", &id], 0).json();
     assert_eq!((&json["state"], &json["response"]["toolName"]), (&"ended".into(), &"bash".into()));
+    let stages = &json["response"]["stages"];
+    assert!(["queueMs", "startMs", "runMs"].iter().all(|name| stages[name].is_u64()), "{stages}");
     assert_contains(&home.check(&["call", "unknown"], 1).err, &["is not in the journal"]);
 }
 

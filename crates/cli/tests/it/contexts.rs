@@ -89,6 +89,10 @@ fn completion_offers_discovered_names() {
     assert_eq!(complete(&["tools", "call", "read_"]), "read_file\n");
     assert_eq!(complete(&["chat", "--agent", ""]), "assistant\n");
     assert_eq!(complete(&["tools", "call", "read_file", "re"]), "");
+    assert_eq!(complete(&["dlq", "show", ""]), "");
+    home.check(&["dlq", "list"], 0);
+    let queues = "tool.invoke\ntool.invoke.quarantine\n";
+    assert_eq!(complete(&["dlq", "show", "tool."]), queues);
     for shell in ["bash", "zsh", "fish"] {
         let script = home.check(&["completions", shell], 0).out;
         assert_contains(&script, &["__complete --"]);

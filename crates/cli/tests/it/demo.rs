@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::sandbox::{Sandbox, assert_contains};
+use crate::{
+    pseudo_terminal::Terminal,
+    sandbox::{Sandbox, assert_contains},
+};
 
 #[test]
 fn demo_shows_every_call() {
@@ -30,6 +33,38 @@ fn demo_shows_every_call() {
         ],
     );
     assert_eq!(output.err, "");
+}
+
+#[test]
+fn demo_calls_are_watched_on_the_in_memory_bus() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.check(&["demo", "--watch"], 0);
+    let events: Vec<serde_json::Value> =
+        output.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let replied: Vec<_> = events.iter().filter(|event| event["event"] == "replied").collect();
+    let tools: Vec<_> = replied.iter().filter_map(|event| event["tool"].as_str()).collect();
+    assert_eq!(tools, ["list_files", "search", "bash", "read_file"]);
+    for event in replied {
+        assert_eq!((&event["executed"], &event["state"]), (&"yes".into(), &"ok".into()));
+        assert!(event["stages"]["queueMs"].is_u64(), "{event}");
+    }
+    assert!(events.iter().any(|event| event["event"] == "requested"), "{}", output.out);
+    let left = fs::read_dir(sandbox.temporary()).expect("a folder").count();
+    assert_eq!(left, 0, "temporary files stay");
+}
+
+#[test]
+fn watched_demo_shows_rates_and_tools_until_q() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::start(sandbox.command(&["demo", "--watch"]));
+    for text in ["0 live", "p50", "read_file"] {
+        terminal.wait_for(text);
+    }
+    terminal.type_text("t");
+    terminal.wait_for("TOOL");
+    terminal.type_text("q");
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
 }
 
 #[test]

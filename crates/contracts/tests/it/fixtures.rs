@@ -4,12 +4,12 @@ use std::{fmt::Debug, path::Path};
 
 use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome,
-    ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InputAction, InputAnswer,
-    InputBody, InputId, InputOutcome, InputRequest, InputResponse, InstanceId, Message, MessageId,
-    PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId, TaskState, ToolCallId,
-    ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode, ToolGuide, ToolHints,
-    ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration, ToolSource, TurnUsage,
-    UserMessage,
+    CallStages, ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InputAction,
+    InputAnswer, InputBody, InputId, InputOutcome, InputRequest, InputResponse, InstanceId,
+    Message, MessageId, PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId,
+    TaskState, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode,
+    ToolGuide, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration,
+    ToolSource, TurnUsage, UserMessage,
     input::{InputField, InputKind, InputOption},
     json::Limits,
     user::{ReplyDetail, TurnOutcome},
@@ -57,6 +57,7 @@ fn tool_messages_match_golden_json() {
         details: None,
         child_loop_id: None,
         elapsed_ms: None,
+        stages: None,
     };
     check("tool-invoke-response.json", &plain);
     check(
@@ -76,6 +77,7 @@ fn tool_messages_match_golden_json() {
             details: Some(json!({"exitCode": 1})),
             child_loop_id: Some("loop-7".to_owned()),
             elapsed_ms: Some(12),
+            stages: Some(CallStages { queue_ms: Some(3), start_ms: 1, run_ms: 12 }),
             ..plain
         },
     );
@@ -88,6 +90,19 @@ fn tool_messages_match_golden_json() {
             message: "timeout".to_owned(),
             is_retryable: false,
             executed: Executed::Yes,
+            stages: None,
+        },
+    );
+    check(
+        "tool-error-stages.json",
+        &ToolError {
+            tool_call_id: call(),
+            tool_name: "bash".to_owned(),
+            code: ToolErrorCode::ExecutionFailed,
+            message: "no such command".to_owned(),
+            is_retryable: false,
+            executed: Executed::Yes,
+            stages: Some(CallStages { queue_ms: None, start_ms: 0, run_ms: 7 }),
         },
     );
     check(

@@ -1,4 +1,4 @@
-//! The work that conversations of a person handed over.
+//! The work that conversations of a person delegated.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::identity::Identity;
 /// Time limit for the work of an agent.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The work that conversations of the person handed over, by agent.
+/// The work that conversations of the person delegated, by agent.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskPage {
     agents: Vec<AgentTasks>,
 }
 
-/// The work that an agent handed over.
+/// The work that an agent delegated.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentTasks {
@@ -39,13 +39,13 @@ pub(crate) struct AgentTasks {
     agent: String,
     /// `running`, `not_running`, or `silent`.
     state: &'static str,
-    /// The conversations with handed over work, the last active first.
+    /// The conversations with delegated work, the last active first.
     conversations: Vec<TaskTree>,
     /// Set if the agent has listed as much work as it lists at most, its newest 500: older work may be missing.
     limited: bool,
 }
 
-/// A conversation and the work that it handed over.
+/// A conversation and the work that it delegated.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskTree {
@@ -55,7 +55,7 @@ pub(crate) struct TaskTree {
     tasks: Vec<DelegatedTask>,
 }
 
-/// Handed over work. Its texts are untrusted.
+/// Delegated work. Its texts are untrusted.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DelegatedTask {
@@ -70,7 +70,7 @@ pub(crate) struct DelegatedTask {
     state: &'static str,
     /// Set once it has ended.
     ended: bool,
-    /// Time at which it was handed over, in Unix milliseconds.
+    /// Time at which it was delegated, in Unix milliseconds.
     created_ms: u64,
     /// Time at which it ended, in Unix milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ impl From<TaskSummary> for DelegatedTask {
     }
 }
 
-/// Lists the work that conversations of the person handed over.
+/// Lists the work that conversations of the person delegated.
 #[utoipa::path(get, path = "/api/v1/tasks", tag = "tasks",
     responses((status = 200, body = TaskPage), (status = "default", body = ProblemBody)))]
 pub(crate) async fn list(

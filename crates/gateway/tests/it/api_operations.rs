@@ -2,7 +2,7 @@
 
 use rockbot_bus::{Publication, Settlement, Subscription};
 use rockbot_contracts::{
-    Envelope, QueueSpec, SessionId, ToolCallId, ToolInvokeRequest, ToolInvokeResponse,
+    CallStages, Envelope, QueueSpec, SessionId, ToolCallId, ToolInvokeRequest, ToolInvokeResponse,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::fixture::reply_address;
@@ -30,6 +30,7 @@ fn reply(call: &str) -> Envelope {
         details: None,
         child_loop_id: None,
         elapsed_ms: Some(3),
+        stages: Some(CallStages { queue_ms: Some(2), start_ms: 0, run_ms: 3 }),
     })
     .with_source("tool-handler/h1")
 }
@@ -71,6 +72,8 @@ async fn calls_are_watched_and_shown() {
     let details = ada.read(&format!("/calls/{call}")).await;
     assert_eq!(details["request"]["key"], "tool.invoke");
     assert_eq!((&details["reply"]["runMs"], &details["contentKept"]), (&json!(3), &json!(true)));
+    let stages = json!({"queueMs": 2, "startMs": 0, "runMs": 3});
+    assert_eq!(details["call"]["stages"], stages);
     assert!(!details.to_string().contains("notes.md"), "content needs its own right");
     let content = ada.read(&format!("/calls/{call}/content")).await;
     assert_eq!(content, json!({"arguments": "{\"command\":\"ls\"}", "result": "notes.md"}));

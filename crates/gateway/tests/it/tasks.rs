@@ -1,4 +1,4 @@
-//! Work that conversations handed over.
+//! Work that conversations delegated.
 
 use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};

@@ -65,11 +65,12 @@ impl CallMetrics {
         durations.record(duration.as_secs_f64() * 1000.0);
     }
 
-    /// Records the time between the caller's clock at publishing and this process's clock now.
-    pub(super) fn record_queue_time(&self, envelope: &Envelope) {
-        if let Some(budget) = envelope.budget {
-            self.queue.record(budget.age(SystemTime::now()));
-        }
+    /// Records and returns the time between the caller's clock at publishing and this process's clock now;
+    /// `None` for a request without a time budget.
+    pub(super) fn record_queue_time(&self, envelope: &Envelope) -> Option<Duration> {
+        let queued = envelope.budget?.age(SystemTime::now());
+        self.queue.record(queued);
+        Some(queued)
     }
 
     /// Publishes the current load and the counters of `stats`.

@@ -34,7 +34,7 @@ use rockbot_bus::{
     subscribe,
 };
 use rockbot_contracts::{
-    Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
+    CallStages, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
     ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
     topology::tool_cancel, trace,
 };
@@ -49,7 +49,7 @@ use self::{
     call_metrics::CallMetrics,
     progress::ProgressSender,
     quarantine::{Inbound, InboundQueue, MAX_CRASHES, QuarantineTransfers},
-    reply::{CallOutcome, Caller, ReplyPublisher, id_in_use},
+    reply::{CallOutcome, Caller, ReplyPublisher, id_in_use, whole_millis},
     running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
 pub use self::{
@@ -299,7 +299,7 @@ impl ToolInvokeHandler {
             }
         }
         let since = Instant::now();
-        self.metrics.record_queue_time(inbound.envelope());
+        let queued = self.metrics.record_queue_time(inbound.envelope());
         let server = inbound.envelope().mcp_server.as_deref();
         let fingerprint = CallFingerprint::new(request, server, caller);
         let guard = loop {
@@ -356,17 +356,24 @@ impl ToolInvokeHandler {
         }
         guard.start_reply();
         let replying = Instant::now();
+        let mut stages = None;
         if let CallOutcome::Finished { result, elapsed, .. } = &*outcome {
             let took = replying - since;
-            self.metrics.record_time_to_start(took.saturating_sub(*elapsed));
+            let start = took.saturating_sub(*elapsed);
+            self.metrics.record_time_to_start(start);
             // Zero when the tool did not run.
             if !elapsed.is_zero() {
                 self.metrics.record_run_time(*elapsed);
+                stages = Some(CallStages {
+                    queue_ms: queued.map(whole_millis),
+                    start_ms: whole_millis(start),
+                    run_ms: whole_millis(*elapsed),
+                });
             }
             let tool = tool.map(|tool| &*tool.registration().name);
             self.metrics.record_call(tool, CallStatus::from_outcome(result), took);
         }
-        let settlement = self.replies().reply(request, caller, *outcome).await;
+        let settlement = self.replies().reply(request, caller, *outcome, stages).await;
         self.metrics.record_reply_time(replying.elapsed());
         guard.finish(settlement == Settlement::Ack);
         settlement
@@ -384,7 +391,7 @@ impl ToolInvokeHandler {
             let tool = tool.map(|tool| &*tool.registration().name);
             self.metrics.record_call(tool, CallStatus::from_outcome(result), Duration::ZERO);
         }
-        self.replies().reply(request, caller, *outcome).await
+        self.replies().reply(request, caller, *outcome, None).await
     }
 
     /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.

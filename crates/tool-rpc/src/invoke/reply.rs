@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    AgentName, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolInvokeRequest,
+    AgentName, CallStages, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolInvokeRequest,
     ToolInvokeResponse,
 };
 use rockbot_tools::{failure::ToolFailure, result::ToolResult};
@@ -95,14 +95,16 @@ pub(super) struct ReplyPublisher<'a> {
 }
 
 impl ReplyPublisher<'_> {
-    /// Publishes and records the outcome of a call. Returns the settlement of its request.
+    /// Publishes and records the outcome of a call with the durations of its stages. Returns the settlement
+    /// of its request.
     pub(super) fn reply(
         &self,
         request: &ToolInvokeRequest,
         caller: &Caller,
         outcome: CallOutcome,
+        stages: Option<CallStages>,
     ) -> impl Future<Output = Settlement> + Send {
-        let (envelope, entry) = self.encode(request, outcome);
+        let (envelope, entry) = self.encode(request, outcome, stages);
         let record = self.journal.zip(entry).map(|(journal, entry)| {
             let (message_type, body) = (envelope.raw_type.clone(), envelope.body.clone());
             Box::pin(async move { journal.finish(entry, &message_type, &body).await })
@@ -123,11 +125,12 @@ impl ReplyPublisher<'_> {
         &self,
         request: &ToolInvokeRequest,
         outcome: CallOutcome,
+        stages: Option<CallStages>,
     ) -> (Envelope, Option<Box<JournalEntry>>) {
         match outcome {
             CallOutcome::Finished { result, elapsed, entry } => {
                 self.stats.count(&result);
-                (self.encode_result(request, result, elapsed), entry)
+                (self.encode_result(request, result, elapsed, stages), entry)
             }
             CallOutcome::Recorded(reply) => {
                 info!("call finished before; returning recorded reply");
@@ -196,21 +199,26 @@ impl ReplyPublisher<'_> {
         request: &ToolInvokeRequest,
         result: Result<ToolResult, ToolFailure>,
         elapsed: Duration,
+        stages: Option<CallStages>,
     ) -> Envelope {
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let elapsed_ms = whole_millis(elapsed);
         let chars_in = request.arguments.len();
         match result {
             Ok(result) => {
                 let (chars_out, is_error) = (result.bytes(), result.is_error);
                 info!(elapsed_ms, chars_in, chars_out, is_error, "call finished");
-                self.protocol.encode_result(response(request, result, elapsed_ms))
+                let mut response = response(request, result, elapsed_ms);
+                response.stages = stages;
+                self.protocol.encode_result(response)
             }
             Err(failure) => {
                 let (code, executed) = (failure.code(), failure.executed());
                 info!(elapsed_ms, chars_in, %code, %executed, "call failed");
                 // At debug level: it quotes tools and models.
                 debug!(error = ?failure.chain().to_string(), "cause of the failure");
-                failure_reply(request, &failure)
+                let mut error = failure.to_wire(request.tool_call_id.clone(), &request.tool_name);
+                error.stages = stages;
+                Envelope::from_payload(&error)
             }
         }
     }
@@ -245,5 +253,10 @@ fn response(
         details: result.details,
         child_loop_id: result.child_loop_id,
         elapsed_ms: Some(elapsed_ms),
+        stages: None,
     }
+}
+
+pub(super) fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

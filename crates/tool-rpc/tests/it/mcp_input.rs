@@ -77,6 +77,7 @@ impl Bridges {
             details: None,
             child_loop_id: None,
             elapsed_ms: None,
+            stages: None,
         };
         self.publish(self.request.reply_to.as_ref().unwrap(), Envelope::from_payload(&response))
             .await;

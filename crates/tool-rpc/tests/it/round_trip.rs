@@ -227,6 +227,7 @@ async fn call_waits_for_reply_of_its_own_pool() {
                 details: None,
                 child_loop_id: None,
                 elapsed_ms: None,
+                stages: None,
             })
             .with_correlation_id(id.as_str());
             reply.user_id = user.map(Into::into);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use rockbot_contracts::CallStages;
 use rockbot_monitor::{Call, State, Tally};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -58,6 +59,9 @@ pub(crate) struct CallView {
     /// Latency without run time: waiting and transport.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<f64>,
+    /// Durations of its stages that the handler reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages: Option<StagesView>,
     /// The handler that runs or ran it.
     #[serde(skip_serializing_if = "Option::is_none")]
     handler: Option<String>,
@@ -101,6 +105,7 @@ impl CallView {
             latency_ms: latency.map(millis),
             run_ms: run_time.map(whole_millis),
             waited_ms: waited.map(millis),
+            stages: reply.and_then(|reply| reply.value.stages).map(StagesView::from),
             handler: call.handler().map(str::to_owned),
             attempt: request.map(|request| request.value.attempt),
             progress: call.progress.as_ref().map_or(0, |progress| progress.count),
@@ -114,6 +119,26 @@ impl CallView {
         let texts =
             [&self.tool, &self.server, &self.agent, &self.session, &self.user, &self.handler];
         512 + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+}
+
+/// Durations of the stages of a call, in whole milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StagesView {
+    /// From the publishing of the request to its receipt by the handler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_ms: Option<u64>,
+    /// From the receipt to the start of the tool.
+    start_ms: u64,
+    /// From the start of the tool to its end.
+    run_ms: u64,
+}
+
+impl From<CallStages> for StagesView {
+    fn from(stages: CallStages) -> Self {
+        let CallStages { queue_ms, start_ms, run_ms } = stages;
+        Self { queue_ms, start_ms, run_ms }
     }
 }
 

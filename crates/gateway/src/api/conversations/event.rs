@@ -182,7 +182,7 @@ pub(crate) enum EventBody {
         /// The current step.
         now: String,
     },
-    /// Progress of work that the agent handed over.
+    /// Progress of work that the agent delegated.
     #[serde(rename_all = "camelCase")]
     DelegationProgressed {
         /// The work.
@@ -190,7 +190,7 @@ pub(crate) enum EventBody {
         /// A line of text.
         text: String,
     },
-    /// Work that the agent handed over has ended.
+    /// Work that the agent delegated has ended.
     #[serde(rename_all = "camelCase")]
     DelegationEnded {
         /// The work.
@@ -200,7 +200,7 @@ pub(crate) enum EventBody {
         /// The first characters of the result.
         preview: String,
     },
-    /// A further answer, on the results of handed over work. It ends no turn.
+    /// A further answer, on the results of delegated work. It ends no turn.
     #[serde(rename_all = "camelCase")]
     FollowUp {
         /// The work.

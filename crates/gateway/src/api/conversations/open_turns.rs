@@ -25,7 +25,7 @@ const MAX_CONVERSATIONS: usize = 4096;
 #[derive(Default)]
 pub(super) struct OpenTurns {
     open: HashMap<MessageId, OpenTurn>,
-    /// Work that agents handed over and whose calls wait for a decision.
+    /// Work that agents delegated and whose calls wait for a decision.
     further: HashMap<MessageId, OpenTurn>,
     /// The conversations that this process sent messages to.
     agents: HashMap<SessionId, AgentName>,
@@ -112,7 +112,7 @@ impl OpenTurns {
         body
     }
 
-    /// Follows approval requests of work that an agent handed over, until it ends.
+    /// Follows approval requests of work that an agent delegated, until it ends.
     pub(super) fn record_further(
         &mut self,
         work: &MessageId,

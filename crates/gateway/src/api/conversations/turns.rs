@@ -82,7 +82,7 @@ impl Turns {
         turns
     }
 
-    /// Publishes what arrives without a waiting message: progress and results of work that agents handed over,
+    /// Publishes what arrives without a waiting message: progress and results of work that agents delegated,
     /// and approval requests of its calls. Only in conversations that this process sent a message to, and only
     /// from their agent.
     fn receive_follow_ups(&self) {
