@@ -14,6 +14,7 @@ use super::{
     error::A2aError,
     followed_task::FollowedTask,
     message::NewMessage,
+    push::{NewPushTarget, Push},
     records::{BegunTask, Record},
     state::{TaskEnd, TaskState},
     stream::TaskStream,
@@ -163,6 +164,25 @@ pub(super) fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
     open.map_err(|_| A2aError::overloaded())
 }
 
+/// Returns the target of push notifications that a message asks for.
+fn requested_push(a2a: &A2a, config: Value) -> Result<(&Push, NewPushTarget), A2aError> {
+    let push = a2a.push.as_ref().ok_or_else(A2aError::no_push_notifications)?;
+    Ok((push, NewPushTarget::parse(config)?))
+}
+
+/// Returns the id of a task that the caller has.
+///
+/// # Errors
+/// When the caller has no such task, or the store does not respond.
+pub(super) async fn known_task(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &str,
+) -> Result<MessageId, A2aError> {
+    a2a.records.get(caller, id).await?;
+    known_id(id)
+}
+
 /// Returns the id of a recorded task.
 fn known_id(id: &str) -> Result<MessageId, A2aError> {
     MessageId::new(id).map_err(|_| A2aError::unknown_task())
@@ -171,7 +191,15 @@ fn known_id(id: &str) -> Result<MessageId, A2aError> {
 /// Sends a message, unless it was sent before, and follows its task.
 async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<FollowedTask, Failure> {
     a2a.guard.count_message(&caller.identity)?;
+    let push = message.push.clone().map(|config| requested_push(a2a, config)).transpose()?;
     if let Some(task) = &message.task {
+        let _registered = match push {
+            Some((push, target)) => {
+                let id = known_task(a2a, caller, task).await?;
+                Some(push.register(caller, &id, target).await?)
+            }
+            None => None,
+        };
         return Ok(decide(a2a, caller, task, &message).await?);
     }
     let task = caller.task(&message.id);
@@ -181,6 +209,18 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
     let new = Record { digest, context, sent_ms: now_ms(), end: None };
     let BegunTask { record, new_version } = a2a.records.begin(caller, &task, new).await?;
+    // Its notifications start after the message is sent.
+    let _registered = match push {
+        Some((push, target)) => match push.register(caller, &task, target).await {
+            Ok(registered) => Some(registered),
+            Err(error) => {
+                let Some(version) = new_version else { return Err(error.maybe_executed().into()) };
+                a2a.records.forget(caller, &task, &record, version).await;
+                return Err(error.not_executed().into());
+            }
+        },
+        None => None,
+    };
     if record.end.is_some() {
         let found = find(a2a, caller, &task, &record).await;
         return Ok(found.map_err(A2aError::maybe_executed)?);

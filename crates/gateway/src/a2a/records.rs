@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Time for which a task and its message are recognized.
-const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Time limit for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest detail of an end, in bytes.
@@ -226,7 +226,11 @@ impl Records {
     }
 }
 
-async fn within_limit<T>(
+/// Awaits an operation of the store for a limited time.
+///
+/// # Errors
+/// When the store fails, or does not respond in time.
+pub(super) async fn within_limit<T>(
     operation: impl Future<Output = Result<T, DocumentError>>,
 ) -> Result<T, A2aError> {
     match timeout(STORE_TIMEOUT, operation).await {

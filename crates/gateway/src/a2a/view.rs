@@ -111,6 +111,11 @@ impl TaskView {
         task
     }
 
+    /// Returns the event with the whole answer, if there is one.
+    pub(super) fn answer_event(&self) -> Option<Value> {
+        (!self.step.is_empty()).then(|| self.artifact_event(&self.step, false, true))
+    }
+
     /// Applies what a follower received, and returns the events for a stream.
     ///
     /// # Errors

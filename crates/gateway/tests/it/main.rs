@@ -5,6 +5,8 @@
 mod a2a;
 mod a2a_client;
 mod a2a_list;
+mod a2a_push;
+mod a2a_push_targets;
 mod a2a_rest;
 mod a2a_sdk;
 mod a2a_tasks;
@@ -22,6 +24,7 @@ mod failed_sends;
 mod fleet;
 mod guard_table;
 mod handler;
+mod hook;
 mod http;
 mod login;
 mod mcp;
