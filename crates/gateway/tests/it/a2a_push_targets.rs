@@ -193,7 +193,7 @@ async fn name_that_becomes_private_is_refused_at_the_connection() {
     })
     .await;
     assert!(hook.received().is_empty());
-    let registered = audit.of("push_target");
+    let registered = audit.with_action("push_target");
     let origin = format!("http://rebinding.test:{}", hook.port());
     let detail = registered[0]["detail"].as_str().unwrap();
     assert!(detail.ends_with(&origin), "{detail}");
