@@ -56,7 +56,7 @@ fn demo_calls_are_watched_on_the_in_memory_bus() {
 #[test]
 fn watched_demo_shows_rates_and_tools_until_q() {
     let sandbox = Sandbox::new();
-    let mut terminal = Terminal::start(sandbox.command(&["demo", "--watch"]));
+    let mut terminal = Terminal::start(sandbox.std_command(&["demo", "--watch"]));
     for text in ["0 live", "p50", "read_file"] {
         terminal.wait_for(text);
     }
