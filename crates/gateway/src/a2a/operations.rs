@@ -12,7 +12,7 @@ use super::{
     binding::Binding,
     caller::Caller,
     error::A2aError,
-    followed_task::FollowedTask,
+    followed_task::{FollowedTask, await_requests},
     message::NewMessage,
     push::{NewPushTarget, Push},
     records::{BegunTask, Record},
@@ -101,7 +101,8 @@ pub(super) async fn send_streaming(
 /// When the caller has no such task, or its agent does not respond.
 pub(super) async fn get(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
     let _open = open(a2a, caller)?;
-    let (task, _) = recorded(a2a, caller, id).await?;
+    let (mut task, _) = recorded(a2a, caller, id).await?;
+    add_requests(a2a, caller, [&mut task]).await;
     Ok(task.view.to_json())
 }
 
@@ -324,21 +325,22 @@ pub(super) async fn recorded(
 async fn find(
     a2a: &A2a,
     caller: &Caller,
-    task: &MessageId,
+    id: &MessageId,
     record: &Record,
 ) -> Result<FollowedTask, A2aError> {
-    let view = TaskView::new(task.clone(), record.context.clone());
+    let view = TaskView::new(id.clone(), record.context.clone());
     let end = match &record.end {
         Some(end) if end.state != TaskState::Completed => {
             return Ok(FollowedTask::without_replies(view.ended(end.clone())));
         }
         end => end.clone(),
     };
-    let Some(Found { follower, is_answered }) = a2a.tasks.find(caller, task, record).await? else {
-        let view = missing(a2a, caller, task, record, view, end).await?;
+    let Some(found) = a2a.tasks.find(caller, id, record).await? else {
+        let view = missing(a2a, caller, id, record, view, end).await?;
         return Ok(FollowedTask::without_replies(view));
     };
-    let mut task = FollowedTask::new(view.begun(), follower);
+    let Found { follower, is_answered, is_new } = found;
+    let mut task = FollowedTask::new(view.begun(), follower).with_new(is_new);
     task.catch_up()?;
     if is_answered || end.is_some() {
         let ended = task.until(|view| view.state().is_terminal());
@@ -350,10 +352,34 @@ async fn find(
             }
         }
     }
-    if let Some(TaskEnd { at_ms, .. }) = end {
-        task.view.set_ended_ms(at_ms);
+    match end {
+        Some(TaskEnd { at_ms, .. }) => task.view.set_ended_ms(at_ms),
+        None => record_end(a2a, caller, &mut task).await,
     }
     Ok(task)
+}
+
+/// Records the end of a task, unless one is recorded. Every gateway has the recorded time, so that the order of tasks
+/// stays.
+async fn record_end(a2a: &A2a, caller: &Caller, task: &mut FollowedTask) {
+    let Some(seen) = task.view.end() else { return };
+    if let Some(recorded) = a2a.records.end(caller, task.view.id(), seen).await {
+        task.view.set_ended_ms(recorded.at_ms);
+    }
+}
+
+/// Adds the open requests of tasks that this process did not follow before, once their agents have repeated them.
+pub(super) async fn add_requests<'a>(
+    a2a: &A2a,
+    caller: &Caller,
+    tasks: impl IntoIterator<Item = &'a mut FollowedTask>,
+) {
+    let mut tasks: Vec<_> = tasks.into_iter().filter(|task| task.lacks_requests()).collect();
+    await_requests(&mut tasks).await;
+    for task in tasks {
+        // It may have ended meanwhile.
+        record_end(a2a, caller, task).await;
+    }
 }
 
 /// Returns a task whose message its agent does not have. Once the agent cannot receive it any longer, the task is

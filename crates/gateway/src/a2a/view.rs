@@ -77,6 +77,10 @@ impl TaskView {
         self.ended_ms = Some(ended_ms);
     }
 
+    pub(super) fn id(&self) -> &MessageId {
+        &self.task
+    }
+
     pub(super) fn state(&self) -> TaskState {
         self.state
     }

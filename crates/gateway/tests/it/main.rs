@@ -33,6 +33,7 @@ mod openai;
 mod openai_approvals;
 mod openai_conversations;
 mod openai_repetition;
+mod openai_responses;
 mod sends;
 mod tasks;
 mod tokens;
