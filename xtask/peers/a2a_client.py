@@ -4,11 +4,14 @@ import asyncio
 import json
 import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 from a2a.client import ClientConfig, create_client
 from a2a.types import a2a_pb2 as a2a
 from a2a.utils.errors import A2AError
+from google.protobuf import json_format
 
 
 def request(message_id, text, **options):
@@ -126,7 +129,104 @@ async def errors(streaming, polling):
     return outcomes
 
 
-SCENARIOS = {function.__name__: function for function in [card, whole, stream, cancel, listing, errors]}
+async def push(streaming, polling):
+    """Receives the events of two tasks: one registered with its message, one after it."""
+    received, changed = [], threading.Condition()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            event = json_format.ParseDict(body, a2a.StreamResponse())
+            token, authorization = self.headers["X-A2A-Notification-Token"], self.headers["Authorization"]
+            with changed:
+                received.append((self.path, token, authorization, event))
+                changed.notify_all()
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def config(path, **fields):
+        authentication = a2a.AuthenticationInfo(scheme="Bearer", credentials="credentials")
+        url = f"http://127.0.0.1:{server.server_port}/{path}"
+        return a2a.TaskPushNotificationConfig(url=url, token=f"token-{path}", authentication=authentication, **fields)
+
+    options = {"return_immediately": True, "task_push_notification_config": config("message")}
+    await read(polling.send_message(request("m1", "hello", **options)))
+    second = await read(polling.send_message(request("m2", "hello again")))
+    created = await polling.create_task_push_notification_config(config("created", task_id=second["id"]))
+    named = {"task_id": second["id"], "id": created.id}
+    found = await polling.get_task_push_notification_config(a2a.GetTaskPushNotificationConfigRequest(**named))
+    listed = await polling.list_task_push_notification_configs(
+        a2a.ListTaskPushNotificationConfigsRequest(task_id=second["id"])
+    )
+
+    def is_end(event):
+        completed = a2a.TaskState.TASK_STATE_COMPLETED
+        return completed in (event.task.status.state, event.status_update.status.state)
+
+    def wait_for_ends():
+        with changed:
+            changed.wait_for(lambda: len({path for path, _, _, event in received if is_end(event)}) == 2)
+
+    await asyncio.to_thread(wait_for_ends)
+    await polling.delete_task_push_notification_config(a2a.DeleteTaskPushNotificationConfigRequest(**named))
+    left = await polling.list_task_push_notification_configs(
+        a2a.ListTaskPushNotificationConfigsRequest(task_id=second["id"])
+    )
+    server.shutdown()
+
+    async def events(path):
+        for at, _, _, event in list(received):
+            if at == path:
+                yield event
+
+    outcomes = [await read(events("/message")), await read(events("/created"))]
+    return {
+        "texts": [outcome["text"] for outcome in outcomes],
+        "states": [outcome["state"] for outcome in outcomes],
+        "begins_with_task": [event.WhichOneof("payload") for at, _, _, event in received if at == "/message"][0],
+        "tokens": sorted({token for _, token, _, _ in received}),
+        "authorization": sorted({authorization for _, _, authorization, _ in received}),
+        "same": created == found and list(listed.configs) == [created],
+        "left": len(left.configs),
+    }
+
+
+async def signed_card(streaming, polling):
+    """Verifies the signature of the card, and that a changed card has none that is valid."""
+    from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+
+    with open(os.environ["A2A_CARD_KEY"], encoding="ascii") as file:
+        public_key = file.read()
+    key_ids = []
+
+    def key(key_id, url):
+        key_ids.append(key_id)
+        return public_key
+
+    verify = create_signature_verifier(key, ["ES256"])
+    found = await streaming.get_extended_agent_card(
+        a2a.GetExtendedAgentCardRequest(), signature_verifier=verify
+    )
+    verify(found)
+    found.description += "!"
+    try:
+        verify(found)
+        changed = "valid"
+    except InvalidSignaturesError:
+        changed = "invalid"
+    return {"signatures": len(found.signatures), "changed": changed, "key_ids": sorted(set(key_ids))}
+
+
+SCENARIOS = {
+    function.__name__: function
+    for function in [card, whole, stream, cancel, listing, errors, push, signed_card]
+}
 
 
 async def main():

@@ -13,7 +13,7 @@ use crate::{python, workspace, wrapper};
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_A2A_CLIENTS";
 
-const FROM_PYPI: [&str; 1] = ["a2a-sdk==1.3.0"];
+const FROM_PYPI: [&str; 1] = ["a2a-sdk[signing]==1.3.0"];
 const FROM_NPM: [&str; 1] = ["@a2a-js/sdk@1.3.0"];
 /// The program for Node.js in `peers`.
 const SCRIPT: &str = "a2a_client.mjs";

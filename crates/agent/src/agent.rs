@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -52,6 +55,8 @@ struct Inner {
     setup: Arc<TurnSetup>,
     registry: Arc<SessionRegistry>,
     shutdown: ShutdownSignal,
+    /// Number of processes that serve the agent with other conversations.
+    foreign_processes: Arc<AtomicU32>,
     /// The tasks of the conversations; dropping the set aborts them.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -65,6 +70,7 @@ impl Agent {
             setup: Arc::new(TurnSetup::new(parts.with_adapted_model())),
             registry,
             shutdown: ShutdownSignal::default(),
+            foreign_processes: Arc::default(),
             tasks: Mutex::default(),
         });
         let closing = inner.shutdown.closing.clone();
@@ -107,6 +113,12 @@ impl Agent {
     /// Returns the delegated work of the agent, if it may delegate any.
     pub(crate) fn delegation(&self) -> Option<&Arc<Delegation>> {
         self.inner.setup.delegation.as_ref()
+    }
+
+    /// Returns the number of processes that serve the agent and do not share the conversations of this one, as last
+    /// reported.
+    pub(crate) fn foreign_processes(&self) -> &Arc<AtomicU32> {
+        &self.inner.foreign_processes
     }
 
     /// Returns the most that is spent on one message.
@@ -164,6 +176,7 @@ impl Agent {
             model: self.inner.setup.model_name().to_owned(),
             tools: listed.collect(),
             more_tools: u32::try_from(more).unwrap_or(u32::MAX),
+            foreign_processes: self.foreign_processes().load(Ordering::Relaxed),
         }
     }
 
@@ -220,7 +233,7 @@ impl Agent {
         match self.deliver(&session_id, inbound) {
             Ok(()) => {}
             Err(Rejection::Closed) if self.conversations().is_durable() => {
-                return TurnAnswer::put_down();
+                return TurnAnswer::released();
             }
             // Its scheduler sends it again.
             Err(rejection) if rejection.is_temporary() && entry == EntryPoint::ScheduledTask => {
@@ -340,7 +353,7 @@ impl Agent {
         let text = "The conversation was lost because of an error inside the agent. \
                     What the tools did is not undone. Send the message again.";
         let is_durable = self.conversations().is_durable();
-        let ended = if is_durable { TurnEnd::PutDown } else { TurnEnd::Unrecorded };
+        let ended = if is_durable { TurnEnd::Released } else { TurnEnd::Unrecorded };
         TurnAnswer::new(TurnOutcome::ModelFailed, text).with_end(ended)
     }
 
@@ -423,7 +436,7 @@ impl TaskHost for Host {
             Err(rejection) => {
                 let (answer, answered) = oneshot::channel();
                 let _ = answer.send(match rejection {
-                    Rejection::Closed => TurnAnswer::put_down(),
+                    Rejection::Closed => TurnAnswer::released(),
                     rejection => rejection.deferred(),
                 });
                 answered

@@ -1,7 +1,8 @@
 //! Serves requests of users about the conversations and the scheduled tasks of an agent, on `user.conversation.<agent>`.
 //!
 //! Any process of the agent can respond, because the conversations are in a store that all of them share. A user
-//! sees only the conversations that the same broker user started.
+//! sees the conversations that the same broker user started, and those whose starter is unknown. On a bus that does not
+//! validate users, everyone sees all.
 
 mod requests;
 
@@ -30,22 +31,22 @@ use crate::{
 const CONCURRENCY: u16 = 16;
 /// Time limit of a request, shorter than the wait of its client.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
-/// Largest response, in bytes of JSON. A longer page of history is shortened.
+/// Size above which a history page is shortened, in bytes of JSON.
 const MAX_RESPONSE_BYTES: usize = 3 * 1024 * 1024;
 
-/// The conversations to serve.
-pub struct ConversationServer {
+/// Builder of a [`ConversationService`].
+pub struct ConversationServiceBuilder {
     responder: Responder,
     schedule: Option<Arc<Schedule>>,
 }
 
-/// A running service. Dropping it aborts requests in progress; the broker redelivers them.
+/// Responds to requests about conversations. Dropping it aborts requests in progress; the broker redelivers them.
 #[derive(Debug)]
 pub struct ConversationService {
     worker: Worker,
 }
 
-impl ConversationServer {
+impl ConversationServiceBuilder {
     /// Serves the conversations of an agent that runs in this process. A conversation with an open turn is
     /// not deleted.
     #[must_use]
@@ -56,9 +57,9 @@ impl ConversationServer {
         Self { responder: Responder { agent: name, conversations, running, data }, schedule: None }
     }
 
-    /// Serves stored conversations of `agent` without the agent. Conversations with open turns are deleted
-    /// too, since no process may be there to end them: if one is, it loses the conversation and ends the
-    /// turn without an answer. `data` is deleted with them.
+    /// Serves stored conversations of `agent` without the agent. Conversations with open turns can be deleted
+    /// too, because there may be no process left to finish them. If there is one, its turn ends without an
+    /// answer. `data` is deleted with them.
     #[must_use]
     pub fn for_store(agent: AgentName, conversations: Conversations, data: SessionData) -> Self {
         let responder = Responder { agent, conversations, running: None, data };
@@ -122,7 +123,7 @@ impl RequestHandler {
             Err(_) => refused(
                 envelope,
                 ConversationErrorCode::Unavailable,
-                "the store of the conversations did not respond in time; try again",
+                "the agent did not process the request in time; try again",
             ),
         };
         self.reply(reply_to, envelope, response).await;
@@ -171,7 +172,7 @@ impl RequestHandler {
         }
     }
 
-    /// Publishes a response. Without it, the client tries again.
+    /// Publishes a response. If that fails, the client's request times out.
     async fn reply(&self, reply_to: &RoutingKey, request: &Envelope, response: Envelope) {
         let envelope = response
             .with_correlation_id(request.message_id.as_str())
@@ -216,9 +217,9 @@ fn bounded(mut response: ConversationResponse) -> Envelope {
     }
 }
 
-impl fmt::Debug for ConversationServer {
+impl fmt::Debug for ConversationServiceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConversationServer")
+        f.debug_struct("ConversationServiceBuilder")
             .field("agent", &self.responder.agent)
             .finish_non_exhaustive()
     }
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_of_escaped_text_is_shortened_to_a_message() {
+    fn oversized_history_page_is_shortened_to_size_limit() {
         let item = |number| {
             let body = HistoryBody::Summary { text: "\u{1}".repeat(200 * 1024) };
             HistoryItem { number, at_ms: None, body }

@@ -194,7 +194,7 @@ pub enum TurnEnd {
     Deferred,
     /// The agent is shutting down and left the turn after a step. Nothing is to be published: the process
     /// that receives the message next, or resumes the turn, answers it.
-    PutDown,
+    Released,
 }
 
 impl TurnEnd {
@@ -248,10 +248,10 @@ impl TurnAnswer {
     }
 
     /// Creates the result of a turn that the agent left after a step.
-    pub(crate) fn put_down() -> Self {
+    pub(crate) fn released() -> Self {
         let text = "The agent is shutting down. A recorded turn continues after its last step when the \
                     conversation is resumed. Send other messages again.";
-        Self::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::PutDown)
+        Self::new(TurnOutcome::Overloaded, text).with_end(TurnEnd::Released)
     }
 }
 

@@ -40,7 +40,8 @@ use self::{
 };
 use crate::{
     agent::{Agent, CANCEL_GRACE},
-    inbox_watch::InboxWatch,
+    agent_processes::AgentProcesses,
+    inbox_watch::{InboxWatch, Registration},
 };
 
 /// The consumer of an agent's inbox. Dropping it aborts running turns. The broker redelivers their
@@ -59,8 +60,8 @@ pub struct AgentInbox {
 enum Role {
     /// It warns of other processes, because the conversations are its own.
     Alone(InboxWatch),
-    /// It shares the conversations with other processes.
-    Replica { own_queue: Worker, scan: TurnScan, ownership: Ownership },
+    /// It shares the conversations with other processes, and warns of those that have others.
+    Replica { own_queue: Worker, scan: TurnScan, ownership: Ownership, watch: InboxWatch },
 }
 
 /// Consumes `user.message.<agent>` and answers every message exactly once. The answer is the last reply.
@@ -108,7 +109,7 @@ pub async fn serve(
     let name = queue.name.clone();
     let subscription = Subscription::new(queue, concurrency);
     let worker = Worker::start(bus.as_ref(), subscription, Arc::new(handler)).await?;
-    let role = Role::Alone(InboxWatch::start(bus, agent.name().clone(), name));
+    let role = Role::Alone(InboxWatch::start(bus, &agent, name, None));
     Ok(AgentInbox { worker, agent, _approvals: approvals, stop, role })
 }
 
@@ -161,10 +162,15 @@ pub async fn serve_shared(
     let prefetch = concurrency.saturating_mul(2);
     let own_queue = Subscription::new(own_queue, prefetch);
     let own_queue = Worker::start(bus.as_ref(), own_queue, Arc::new(own_handler)).await?;
-    let subscription = Subscription::new(QueueSpec::work(&user_message(&name)), concurrency);
+    let registration = Registration { processes: AgentProcesses::new(sharing.store, &name), own };
+    registration.renew().await;
+    let inbox = QueueSpec::work(&user_message(&name));
+    let inbox_name = inbox.name.clone();
+    let subscription = Subscription::new(inbox, concurrency);
     let worker = Worker::start(bus.as_ref(), subscription, handler.clone()).await?;
     let scan = TurnScan::start(handler, sharing.scan_interval, concurrency);
-    let role = Role::Replica { own_queue, scan, ownership };
+    let watch = InboxWatch::start(bus, &agent, inbox_name, Some(registration));
+    let role = Role::Replica { own_queue, scan, ownership, watch };
     Ok(AgentInbox { worker, agent, _approvals: approvals, stop, role })
 }
 
@@ -211,11 +217,11 @@ impl AgentInbox {
         let answered = worker.drain(limit);
         match role {
             Role::Alone(watch) => {
-                drop(watch);
+                watch.stop().await;
                 let (answered, ended) = tokio::join!(answered, agent.shut_down(grace));
                 answered && ended
             }
-            Role::Replica { own_queue, scan, ownership } => {
+            Role::Replica { own_queue, scan, ownership, watch } => {
                 stop.cancel();
                 let (answered, forwarded, ended, ()) = tokio::join!(
                     answered,
@@ -223,7 +229,7 @@ impl AgentInbox {
                     agent.shut_down(grace),
                     scan.stop(),
                 );
-                ownership.released().await;
+                tokio::join!(ownership.released(), watch.stop());
                 answered && forwarded && ended
             }
         }

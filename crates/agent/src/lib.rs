@@ -17,6 +17,7 @@
 //! answers with text. A message to a conversation whose turn is running steers that turn.
 
 pub mod agent;
+mod agent_processes;
 mod agent_tools;
 pub mod approvals;
 pub mod behavior;
@@ -85,7 +86,7 @@ pub use context::{
 pub use conversation::{
     ConversationError, ConversationOptions, Conversations, EntryProblem, StoredMessage,
 };
-pub use conversation_service::{ConversationServer, ConversationService};
+pub use conversation_service::{ConversationService, ConversationServiceBuilder};
 pub use definition::{
     AgentDefinition, DefinitionErrors, DefinitionProblem, McpExposure, McpRules, ToolFilter,
 };

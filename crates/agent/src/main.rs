@@ -6,7 +6,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
-    ConversationServer, PeerService, Scheduler, serve as serve_inbox, serve_shared,
+    ConversationServiceBuilder, PeerService, Scheduler, serve as serve_inbox, serve_shared,
 };
 use rockbot_hooks::OperatorHooks;
 use rockbot_service::{Health, Process, ServeError, Shutdown};
@@ -53,7 +53,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         Agents::new(&settings, models, &fleet, &stores, conversations.clone(), &tools, &hooks);
     let Agents { primary, team } = agents;
     tools.add_team(&team).await;
-    let requests = ConversationServer::for_agent(primary.clone()).with_schedule(schedule.clone());
+    let requests =
+        ConversationServiceBuilder::for_agent(primary.clone()).with_schedule(schedule.clone());
     let requests = requests.serve(fleet.bus.clone()).await.map_err(unavailable_error)?;
     tokio::select! {
         () = tools.discovered() => {}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    conversation::{FoldEntry, TaskEntry},
+    conversation::{TaskEntry, TaskResultsEntry},
     event::ProgressSink,
 };
 
@@ -84,7 +84,7 @@ pub(crate) enum WorkRole {
         cancellation: CancellationToken,
     },
     /// It reads the results.
-    FoldBack(FoldEntry),
+    FoldBack(TaskResultsEntry),
 }
 
 /// A turn that calls another agent.
@@ -177,7 +177,7 @@ impl TurnOrigin {
     }
 
     /// Returns the results that the turn reads.
-    pub(crate) fn fold_back(&self) -> Option<&FoldEntry> {
+    pub(crate) fn fold_back(&self) -> Option<&TaskResultsEntry> {
         match &self.work.as_ref()?.role {
             WorkRole::FoldBack(entry) => Some(entry),
             WorkRole::Task { .. } => None,
@@ -187,7 +187,7 @@ impl TurnOrigin {
 
 impl DelegatedWork {
     /// Creates the results that a turn of the conversation `root` reads, when no user attends it.
-    pub(crate) fn results(root: &SessionId, entry: &FoldEntry) -> Self {
+    pub(crate) fn results(root: &SessionId, entry: &TaskResultsEntry) -> Self {
         let role = WorkRole::FoldBack(entry.clone());
         Self { role, root: root.clone(), requests: None, trace: TraceContext::default() }
     }

@@ -34,7 +34,7 @@ const LOAD_ATTEMPTS: usize = 4;
 /// Signals that end the conversations of an agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ShutdownSignal {
-    /// End after the running turn and the queued messages. Turns of stored conversations are put down
+    /// End after the running turn and the queued messages. Turns of stored conversations are released
     /// after their step.
     pub(crate) closing: CancellationToken,
     /// Cancel the running turn too.
@@ -132,7 +132,7 @@ impl Session {
     /// Waits for the next input. Returns `None` when the conversation is removed from the registry.
     async fn next(&mut self) -> Option<Inbound> {
         if self.is_closing_durably() {
-            let answer = TurnAnswer::put_down();
+            let answer = TurnAnswer::released();
             self.steering.answer_queued(&answer);
             self.copies.drain(..).for_each(|message| message.answer(answer.clone()));
         }
@@ -148,7 +148,7 @@ impl Session {
                     if !self.is_closing_durably() {
                         return Some(inbound);
                     }
-                    inbound.answer(TurnAnswer::put_down());
+                    inbound.answer(TurnAnswer::released());
                 }
                 () = self.shutdown.closing.cancelled() => {
                     if self.try_remove() {
@@ -270,8 +270,8 @@ impl Session {
         let state = match self.state.take() {
             Some(state) => state,
             None => {
-                let patience = self.setup.conversations.patience();
-                retry(patience, || SessionState::load(&self.setup, &self.id)).await?
+                let timeout = self.setup.conversations.store_timeout();
+                retry(timeout, || SessionState::load(&self.setup, &self.id)).await?
             }
         };
         Ok(self.state.insert(state))
@@ -308,7 +308,7 @@ impl Session {
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
             span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),
             task: origin.task().map(|(entry, ..)| Box::new(entry.clone())),
-            fold: origin.fold_back().map(|entry| Box::new(entry.clone())),
+            task_results: origin.fold_back().map(|entry| Box::new(entry.clone())),
         };
         self.load().await?.begin_turn(message).await
     }
@@ -346,7 +346,10 @@ impl TurnRequest {
             message: Some(message.id.clone()),
             reply_to: message.reply_to.clone(),
             sender: message.sender.as_deref().map(Arc::from),
-            work: message.fold.as_deref().map(|fold| Arc::new(DelegatedWork::results(id, fold))),
+            work: message
+                .task_results
+                .as_deref()
+                .map(|results| Arc::new(DelegatedWork::results(id, results))),
             ..TurnOrigin::new(message.entry)
         };
         let requester = message.trace_context();

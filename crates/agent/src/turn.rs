@@ -387,7 +387,7 @@ impl<'a> Turn<'a> {
     /// sent meanwhile.
     async fn end_step(&mut self) -> Option<StopReason> {
         if self.closing.as_ref().is_some_and(CancellationToken::is_cancelled) {
-            return Some(StopReason::PutDown);
+            return Some(StopReason::Released);
         }
         self.take_steering().await.err().map(StopReason::from)
     }

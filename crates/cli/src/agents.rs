@@ -251,6 +251,7 @@ mod tests {
                 tool("read_file", ToolSource::Files),
             ],
             more_tools: 1,
+            foreign_processes: 0,
         };
         let row = Row {
             name: name("assistant"),

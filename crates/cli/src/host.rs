@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::OptionFuture;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentFamilies, AgentInbox, AgentMemory, AgentParts, AgentTools,
-    Approvals, ConversationServer, ConversationService, Delegation, DelegationOptions,
+    Approvals, ConversationService, ConversationServiceBuilder, Delegation, DelegationOptions,
     Destinations, HandlerInstructions, McpParts, McpServices, Schedule, Scheduler, ServiceSearch,
     Team, serve,
 };
@@ -135,7 +135,8 @@ impl Host {
         let destinations = Arc::new(Destinations::default());
         parts.destinations = Some(destinations.clone());
         let agent = Agent::new(parts);
-        let server = ConversationServer::for_agent(agent.clone()).with_schedule(schedule.clone());
+        let server =
+            ConversationServiceBuilder::for_agent(agent.clone()).with_schedule(schedule.clone());
         let team = Team::new(own, Arc::new(build_parts));
         let team = team.with_destinations(destinations);
         if let Some(folder) = &settings.agent.directory {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    AgentMemory, ConversationOptions, ConversationServer, ConversationService, Conversations,
-    Schedule, SessionData,
+    AgentMemory, ConversationOptions, ConversationService, ConversationServiceBuilder,
+    Conversations, Schedule, SessionData,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::AgentName;
@@ -133,7 +133,7 @@ impl StoredConversations {
             Purpose::Schedule => stores.schedule(settings, agent, memory.as_ref()),
             Purpose::Read | Purpose::Delete => None,
         };
-        let server = ConversationServer::for_store(agent.clone(), conversations, data)
+        let server = ConversationServiceBuilder::for_store(agent.clone(), conversations, data)
             .with_schedule(schedule);
         let service = server.serve(bus.clone()).await.or_exit(exit::SOFTWARE)?;
         Ok(Self { stores, bus, service, memory })

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use rockbot_bus::Bus;
 use rockbot_contracts::{AgentName, InstanceId, identity::CLI};
-use rockbot_gateway::{FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace, ToolCalls};
+use rockbot_gateway::{
+    A2aParts, FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace, ToolCalls,
+};
 use rockbot_service::exit;
 use rockbot_store::{Clock, Store};
 use rockbot_tool_rpc::mcp::McpGateway;
@@ -46,6 +48,7 @@ impl Web {
         parts.watch = Some(bus.clone());
         parts.letters = Some(bus.clone());
         parts.calls = Some(bus.clone());
+        parts.a2a = A2aParts::load(&section.a2a).or_exit(exit::USAGE)?;
         parts.namespace = settings.bus.namespace.as_str().into();
         let server = GatewayServer::bind(section).await.map_err(|error| {
             let address = section.address;

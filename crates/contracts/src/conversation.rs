@@ -219,6 +219,10 @@ pub struct AgentOverview {
     /// Number of further tools.
     #[serde(default, deserialize_with = "crate::tool::null_is_default")]
     pub more_tools: u32,
+    /// Number of processes that serve the agent and do not share the conversations of the replying one. Conversations
+    /// lose their context if it is not 0.
+    #[serde(default, deserialize_with = "crate::tool::null_is_default")]
+    pub foreign_processes: u32,
 }
 
 impl AgentOverview {

@@ -247,9 +247,10 @@ pub struct QueueSpec {
     pub deliveries: u32,
 }
 
-/// Deliveries of a message before a work queue dead-letters it. A restart of the broker costs two or three
-/// of them, and so does a lost connection one.
-pub const MAX_DELIVERIES: u32 = 10;
+/// Deliveries of a message before a work queue dead-letters it. A lost connection and an orderly stop of the broker
+/// cost one of them. A crash of the broker costs one for each consumer of the queue that could have taken another
+/// message: the queue passes the message from one to the next before it knows that all are gone.
+pub const MAX_DELIVERIES: u32 = 100;
 /// Deliveries of a message before a quarantine queue dead-letters it: each may have crashed a handler, and
 /// two did before.
 pub const QUARANTINE_DELIVERIES: u32 = 3;

@@ -21,6 +21,11 @@ pub(crate) fn event(data: &Value) -> Bytes {
     Bytes::from(format!("data: {data}\n\n"))
 }
 
+/// Returns an event with a name.
+pub(crate) fn named_event(name: &str, data: &Value) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
 /// Returns a response with these events and comments.
 pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let headers = [

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
-    a2a, api, console,
+    a2a::{self, Notifier},
+    api, console,
     face::{Face, Route},
     guard::{Guard, GuardedRoute, admit, check, refuse_method, refuse_path},
     identity::FaceName,
@@ -29,6 +30,8 @@ pub struct Gateway {
     guard: Arc<Guard>,
     names: BTreeSet<FaceName>,
     faces: Vec<Face>,
+    /// Delivers push notifications until the server stops.
+    notifier: Option<Notifier>,
     /// Calls by MCP clients and by hand, which end when the server stops.
     mcp: Option<McpFace>,
     tool_calls: Option<Arc<ToolCalls>>,
@@ -41,10 +44,11 @@ impl Gateway {
     #[must_use]
     pub fn new(section: &GatewaySection, parts: &GatewayParts, guard: Arc<Guard>) -> Self {
         let closing = CancellationToken::new();
-        let gateway = Self {
+        let mut gateway = Self {
             guard,
             names: section.faces.clone(),
             faces: Vec::new(),
+            notifier: None,
             mcp: None,
             tool_calls: parts.tool_calls.clone(),
             closing,
@@ -52,7 +56,8 @@ impl Gateway {
         let mut console = console::routes(&gateway.guard, parts);
         console.extend(api::routes(parts, &gateway.closing));
         let openai = openai::routes(parts);
-        let a2a = a2a::routes(parts, &gateway.guard);
+        let (a2a, notifier) = a2a::routes(parts, &gateway.guard);
+        gateway.notifier = notifier.filter(|_| gateway.names.contains(&FaceName::A2a));
         gateway
             .with_face(Face { name: FaceName::Console, routes: console })
             .with_face(Face { name: FaceName::Openai, routes: openai })
@@ -125,7 +130,7 @@ impl GatewayServer {
     }
 
     /// Serves until `stop` is cancelled; then rejects further requests and calls of tools, and returns when the open
-    /// ones have ended. After `drain`, open requests are dropped, and running calls are cancelled.
+    /// ones and the attempts to deliver push notifications have ended. After `drain`, open requests are dropped, and running calls are cancelled.
     ///
     /// # Errors
     /// When the listener breaks.
@@ -137,6 +142,7 @@ impl GatewayServer {
     ) -> io::Result<()> {
         let listener = BoundedListener::new(self.listener, self.max_connections, IDLE_TIMEOUT);
         let (stopped, closing) = (stop.clone(), gateway.closing.clone());
+        let notifier = gateway.notifier.take();
         let (mcp, tool_calls) = (gateway.mcp.take(), gateway.tool_calls.take());
         let service = gateway.into_router().into_make_service_with_connect_info::<Peer>();
         let server = axum::serve(listener, service).with_graceful_shutdown(async move {
@@ -168,7 +174,13 @@ impl GatewayServer {
             tokio::join!(stop_mcp, stop_calls);
             Ok::<_, io::Error>(())
         };
-        tokio::try_join!(serving, stopping)?;
+        let notifying = async {
+            if let Some(notifier) = notifier {
+                notifier.run(&stop, drain).await;
+            }
+            Ok(())
+        };
+        tokio::try_join!(serving, stopping, notifying)?;
         Ok(())
     }
 }

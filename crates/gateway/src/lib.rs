@@ -7,11 +7,13 @@
 //! - [`ToolCalls`]: calls of tools by hand;
 //! - [`Identity`]: the sender of a request, and what it may use;
 //! - [`GatewayParts`]: the ports that the faces use;
+//! - [`A2aParts`]: push notifications and signed cards of the A2A protocol;
 //! - [`GatewaySection`]: the configuration.
 //!
 //! The gateway runs neither tools nor turns: behind it is only the bus.
 
 mod a2a;
+mod a2a_parts;
 mod api;
 mod call_record;
 mod clock;
@@ -35,6 +37,7 @@ mod tool_calls;
 mod turns;
 
 pub use self::{
+    a2a_parts::{A2aParts, A2aPartsError, PushOptions, SigningKeyError},
     api::description as openapi_description,
     face::{Access, BODY_BYTES, Face, RESPONSE_TIMEOUT, Rate, Route, RouteLimits},
     gateway::{Gateway, GatewayServer},
@@ -42,7 +45,7 @@ pub use self::{
     identity::{Credential, FaceName, Identity, NamePatterns, Right},
     mcp::McpFace,
     parts::GatewayParts,
-    section::{ConnectionSection, GatewaySection, ProxySection, SignIn},
+    section::{A2aSection, ConnectionSection, GatewaySection, ProxySection, PushSection, SignIn},
     tool_calls::ToolCalls,
 };
 

@@ -5,7 +5,8 @@ mod process;
 use std::{process::ExitCode, sync::Arc};
 
 use rockbot_gateway::{
-    DEFAULT_CONFIG, FaceName, Gateway, GatewayServer, Guard, McpFace, ToolCalls,
+    A2aParts, DEFAULT_CONFIG, FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace,
+    ToolCalls,
 };
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
@@ -33,6 +34,10 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         return Ok(());
     };
     let section = &settings.gateway;
+    let a2a = A2aParts::load(&section.a2a).map_err(configuration_error)?;
+    if let Some(key_id) = a2a.signing_key_id() {
+        tracing::info!(key_id, "cards of agents are signed");
+    }
     let server = GatewayServer::bind(section).await.map_err(|error| {
         let address = section.address;
         ServeError::Unavailable(format!("gateway.address: cannot listen on {address}: {error}"))
@@ -43,7 +48,7 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
         let caller = settings.caller();
         caller.ok_or_else(|| configuration_error("gateway.calls.url: its user may not call tools"))
     };
-    let mut parts = connections.parts().clone();
+    let mut parts = GatewayParts { a2a, ..connections.parts().clone() };
     if let (true, Some(bus)) = (section.call_tools, parts.calls.clone()) {
         let calls = ToolCalls::start(bus, caller()?, settings.mcp_server.clone()).await;
         parts.tool_calls = Some(Arc::new(calls.map_err(unavailable_error)?));

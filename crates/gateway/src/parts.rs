@@ -7,7 +7,7 @@ use rockbot_bus::{Bus, ConsumeError};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_store::Store;
 
-use crate::{identity::Identity, tool_calls::ToolCalls};
+use crate::{a2a_parts::A2aParts, identity::Identity, tool_calls::ToolCalls};
 
 /// Time limit between two replies of an agent: longer than the longest tool call.
 const SILENCE_LIMIT: Duration = Duration::from_secs(11 * 60);
@@ -36,6 +36,8 @@ pub struct GatewayParts {
     pub calls: Option<Arc<dyn Bus>>,
     /// Calls of tools by hand; `None` if they are off.
     pub tool_calls: Option<Arc<ToolCalls>>,
+    /// Key and options of the face `a2a`. Default: neither push notifications nor signed cards.
+    pub a2a: A2aParts,
     /// Remembers messages and the owners of conversations. Replicas share it.
     pub store: Arc<dyn Store>,
     /// The process.
@@ -66,6 +68,7 @@ impl GatewayParts {
             calls: None,
             tool_calls: None,
             namespace: DEFAULT_NAMESPACE.into(),
+            a2a: A2aParts::default(),
             store,
             instance,
         })

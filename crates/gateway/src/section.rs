@@ -8,6 +8,7 @@ use std::{
 
 use axum::http::{HeaderName, Uri, uri::Authority};
 use rockbot_contracts::AgentName;
+use rockbot_egress::{DialPolicy, PrivateTarget};
 use rockbot_store::StoreUrl;
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -51,6 +52,8 @@ pub struct GatewaySection {
     pub proxy: ProxySection,
     /// Rights of the groups that a trusted proxy names; `*` stands for every person.
     pub groups: BTreeMap<String, BTreeSet<Right>>,
+    /// The face `a2a`.
+    pub a2a: A2aSection,
     /// The connection that receives copies of all calls, as the broker user `monitor`.
     pub watch: ConnectionSection,
     /// The connection that reads and replays dead letters, as the broker user `operator`.
@@ -75,6 +78,7 @@ impl Default for GatewaySection {
             call_tools: false,
             proxy: ProxySection::default(),
             groups: BTreeMap::new(),
+            a2a: A2aSection::default(),
             watch: ConnectionSection::default(),
             letters: ConnectionSection::default(),
             calls: ConnectionSection::default(),
@@ -113,6 +117,41 @@ impl Default for ProxySection {
             user_header: "x-forwarded-email".to_owned(),
             groups_header: "x-forwarded-groups".to_owned(),
             trusted_peers: vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        }
+    }
+}
+
+/// `[gateway.a2a]`: the face `a2a`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct A2aSection {
+    /// File of the private key that signs the cards of agents: ECDSA of the curve P-256, in PEM. Default: none; then
+    /// cards are not signed.
+    pub signing_key_file: Option<PathBuf>,
+    /// Push notifications.
+    pub push: PushSection,
+}
+
+/// `[gateway.a2a.push]`: push notifications about tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PushSection {
+    /// Clients can register URLs to which the gateway posts the events of their tasks. Default false.
+    pub enabled: bool,
+    /// Allows URLs without TLS. Default false.
+    pub allow_plain_http: bool,
+    /// Private addresses, networks and hosts that may be notified. Default: none.
+    pub allow_private: Vec<String>,
+}
+
+impl PushSection {
+    /// Returns the policy for the addresses of targets.
+    pub(crate) fn dial_policy(&self) -> DialPolicy {
+        DialPolicy {
+            allow_plain_http: self.allow_plain_http,
+            // `validate` reports invalid ones.
+            allow_private: self.allow_private.iter().filter_map(|text| text.parse().ok()).collect(),
+            ..DialPolicy::default()
         }
     }
 }
@@ -156,6 +195,11 @@ impl GatewaySection {
         for (key, name) in headers {
             if HeaderName::try_from(name.as_str()).is_err() {
                 problems.push(format!("gateway.proxy.{key}: {name:?} is no name of a header"));
+            }
+        }
+        for target in &self.a2a.push.allow_private {
+            if let Err(error) = target.parse::<PrivateTarget>() {
+                problems.push(format!("gateway.a2a.push.allow_private: {error}"));
             }
         }
         match self.store_url() {
@@ -263,6 +307,7 @@ mod tests {
         check("messages_per_minute = 0", false, &["gateway.messages_per_minute"]);
         check("allowed_hosts = [\"a b\"]", false, &["gateway.allowed_hosts"]);
         check("proxy.user_header = \"a b\"", false, &["gateway.proxy.user_header"]);
+        check("a2a.push.allow_private = [\"a b\"]", false, &["gateway.a2a.push.allow_private"]);
         check("store = \"redis:\"", false, &["gateway.store"]);
         for url in ["ftp://a", "https://a/b", "https://u@a", "a", "https://a?b=c"] {
             check(&format!("public_url = \"{url}\""), false, &["gateway.public_url"]);

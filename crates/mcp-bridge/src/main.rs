@@ -41,8 +41,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     health.refresh_with(service.handler().gauges());
     health.serving();
-    let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
-    tracing::info!(%name, %url, shared, "ready");
+    let HandlerConnection { name, store_url, shares_journal, .. } = &connection;
+    tracing::info!(%name, %store_url, shares_journal, "ready");
 
     let served = shutdown.requested_before(service.ended()).await;
     service.drain(common.service.drain()).await;

@@ -1,6 +1,6 @@
 //! One server and the task that owns its connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use metrics::counter;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use rockbot_contracts::mcp::McpResourcesChanged;
 use rockbot_llm::ChatModel;
 use rockbot_tools::CallPolicy;
 use tokio::{
-    sync::{Semaphore, broadcast, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch},
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval_at, sleep, timeout},
 };
@@ -47,6 +47,9 @@ const MAX_MISSED_PINGS: u32 = 3;
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// The minimum interval between two listings.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// The time for which a first connection attempt keeps others waiting. A server that does not respond takes 90 s, and
+/// several of them would delay all others.
+const STARTING_TIME: Duration = Duration::from_secs(2);
 /// The time limit for closing a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Consecutive failures after which the tools of a server are withdrawn.
@@ -64,7 +67,7 @@ pub(crate) struct BridgeContext {
     pub(crate) model: Option<Arc<dyn ChatModel>>,
     /// Resources that changed, among those that callers have read.
     pub(crate) resource_changes: broadcast::Sender<McpResourcesChanged>,
-    /// Limits concurrent first connection attempts.
+    /// Limits concurrent first connection attempts, each for [`STARTING_TIME`].
     pub(crate) starting: Arc<Semaphore>,
 }
 
@@ -150,6 +153,19 @@ impl Drop for Server {
             task.abort();
         }
     }
+}
+
+/// Completes `opening`, and gives the permit back when it is complete, after [`STARTING_TIME`] at the latest.
+async fn with_permit<T>(
+    permit: Option<OwnedSemaphorePermit>,
+    opening: impl Future<Output = T>,
+) -> T {
+    let mut opening = pin!(opening);
+    if let Ok(opened) = timeout(STARTING_TIME, &mut opening).await {
+        return opened;
+    }
+    drop(permit);
+    opening.await
 }
 
 /// Returns the settings of calls from the configuration of a server.
@@ -303,9 +319,9 @@ impl ConnectionTask {
             if self.backoff.failures() == 0 { starting.acquire_owned().await.ok() } else { None };
         let dial = &self.context.dial;
         let trace = self.caller.start_trace("connect");
-        let opened = connect::open(&config, self.era, dial, self.tokens.as_ref()).await;
+        let opening = connect::open(&config, self.era, dial, self.tokens.as_ref());
+        let opened = with_permit(permit, opening).await;
         trace.ended(opened.is_ok());
-        drop(permit);
         match opened {
             Ok(opened) => {
                 if let Opened::Mcp(opened) = &opened {

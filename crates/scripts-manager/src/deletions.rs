@@ -51,7 +51,7 @@ impl DeletionQueue {
     /// Queues a deletion. Does not block.
     pub(crate) fn enqueue(&self, deletion: PodDeletion) {
         if let Err(error) = self.queue.try_send(deletion) {
-            debug!(%error, "deletion queue full; pod left to the sweep");
+            debug!(%error, "pod deletion not queued; pod left to the sweep");
         }
     }
 

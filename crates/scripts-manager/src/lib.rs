@@ -1,4 +1,4 @@
-//! Scripts in throw-away pods: the service behind `script.invoke` on Kubernetes.
+//! Scripts in single-use pods: the service behind `script.invoke` on Kubernetes.
 //!
 //! - [`ScriptsManager`]: the service;
 //! - [`KubernetesRunner`]: a runner with one pod per script;

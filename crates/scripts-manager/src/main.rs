@@ -1,4 +1,4 @@
-//! `rockbot-scripts-manager`: runs scripts of agents in throw-away pods.
+//! `rockbot-scripts-manager`: runs scripts of agents in single-use pods.
 
 mod process;
 
@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROCESS: Process = Process {
     name: "rockbot-scripts-manager",
-    about: "Runs scripts of agents in throw-away pods. Receives them over RabbitMQ.",
+    about: "Runs scripts of agents in single-use pods. Receives them over RabbitMQ.",
     version: env!("CARGO_PKG_VERSION"),
     defaults: include_str!("../config.default.toml"),
 };
@@ -38,8 +38,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     health.refresh_with(manager.handler().gauges());
     health.serving();
-    let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
-    tracing::info!(%name, %url, shared, "ready");
+    let HandlerConnection { name, store_url, shares_journal, .. } = &connection;
+    tracing::info!(%name, %store_url, shares_journal, "ready");
 
     let served = shutdown.requested_before(manager.ended()).await;
     manager.drain(common.service.drain()).await;

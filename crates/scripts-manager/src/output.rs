@@ -143,8 +143,8 @@ pub(crate) struct LogFollower {
 }
 
 impl LogFollower {
-    /// Reads until the script exits, the limit is exceeded, or the connection is lost. Cancel safe; may
-    /// be called again.
+    /// Reads until the script exits, the limit is exceeded, or the connection is lost. Cancel safe: may be
+    /// called again until it has returned, and panics after that.
     ///
     /// A closed connection does not imply that the script has exited: see [`PodLog::complete`].
     pub(crate) async fn read_to_end(&mut self) {

@@ -137,7 +137,8 @@ impl Run<'_> {
                 Ok(_) => return Err(pod_lost(Executed::Unknown)),
                 Err(error) => {
                     warn!(%error, pod = name, "pod request failed");
-                    return Err(pod_lost(Executed::Unknown));
+                    let message = "the cluster did not report whether the script's pod exists";
+                    return Err(ToolFailure::OutcomeUnknown { message: message.to_owned() });
                 }
             }
             sleep(pauses.next().unwrap_or(MAX_PAUSE)).await;

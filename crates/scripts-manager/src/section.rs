@@ -19,7 +19,8 @@ pub struct PodsSection {
     pub namespace: String,
     /// The image of scripts without packages. Default `docker.io/library/python:3.12-slim`.
     pub image: String,
-    /// Images with packages. Default none: packages are rejected.
+    /// Images with packages. Default none. Packages that no image has are rejected, unless
+    /// [`PackagesSection::claim`] is set.
     pub images: Vec<PreparedImage>,
     /// The pull policy: `Always`, `IfNotPresent` or `Never`. Default `IfNotPresent`.
     pub image_pull_policy: String,
@@ -61,8 +62,8 @@ pub struct PodsSection {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PackagesSection {
-    /// The persistent volume claim in the namespace that keeps installed packages. Default none: only
-    /// images have packages.
+    /// The persistent volume claim in the namespace that keeps installed packages. Default none: nothing is
+    /// installed, and scripts have only the packages of images.
     pub claim: Option<String>,
     /// The package index, as for pip. Default PyPI.
     pub index_url: String,

@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 
 const PREFIX: &str = "ROCKBOT_";
 /// Keys whose value is a path. Their variables end in `_FILE` as well, and the file is read by its user.
-const PATHS: [&str; 3] = ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file"];
+const PATHS: [&str; 4] =
+    ["bus.tls.ca_file", "bus.tls.cert_file", "bus.tls.key_file", "gateway.a2a.signing_key_file"];
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Maximum number of errors that are reported for one section.
 const MAX_SECTION_ERRORS: usize = 32;

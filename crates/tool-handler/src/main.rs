@@ -45,8 +45,8 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
     };
     health.refresh_with(handler.handler().gauges());
     health.serving();
-    let HandlerConnection { name, store_url: url, shares_journal: shared, .. } = &connection;
-    tracing::info!(%name, %pool, %url, shared, "ready");
+    let HandlerConnection { name, store_url, shares_journal, .. } = &connection;
+    tracing::info!(%name, %pool, %store_url, shares_journal, "ready");
 
     let served = shutdown.requested_before(handler.ended()).await;
     handler.drain(common.service.drain()).await;

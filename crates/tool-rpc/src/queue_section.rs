@@ -45,7 +45,8 @@ impl QueueSection {
         QueueLimits { running: self.concurrency.into(), waiting, wait }
     }
 
-    /// Creates the queue, for calls that do not pass a handler's admission control.
+    /// Creates the queue, for calls that do not pass a handler's admission control. By default, 1,024 calls
+    /// wait in it, each at most 60 s.
     #[must_use]
     pub fn queue(&self, name: &str) -> Arc<Queue> {
         let default = QueueRules::default();

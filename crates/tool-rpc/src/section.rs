@@ -61,7 +61,7 @@ pub struct HandlerSection {
     /// Policies that the tools of an MCP server share, by the case-insensitive name of the server or of a
     /// source such as `files`.
     pub servers: BTreeMap<String, CallSection>,
-    /// Size of the result cache, in bytes. Default 64 MiB.
+    /// Size of the result cache, in bytes; 0 disables it. Default 64 MiB.
     pub cache_bytes: u64,
 }
 

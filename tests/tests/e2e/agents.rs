@@ -182,9 +182,9 @@ async fn two_processes_with_conversations_in_memory_are_reported() {
     first.expect_log("ready").await;
     let mut second = start_scripted(&fleet, "rockbot-agent", &[]);
     for agent in [&mut first, &mut second] {
-        agent.expect_log("agent inbox has several consumers").await;
+        agent.expect_log("agent inbox has consumers with other conversations").await;
     }
     second.send(Signal::TERM);
     second.wait().await.assert_code(0);
-    first.expect_log("agent inbox has one consumer again").await;
+    first.expect_log("all consumers of the agent inbox share its conversations again").await;
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, ops::Range, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
+use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement, Subscription};
 use rockbot_contracts::{
     Envelope, Executed, Message, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
     ToolInvokeRequest, ToolInvokeResponse,
@@ -20,6 +20,7 @@ use crate::{
     caller::Caller,
     fleet::ProcessGroup,
     identity::SecuredFleet,
+    oversized_messages::{TOLERATED_KIB, peak_memory},
     process::{Exit, Running},
 };
 
@@ -37,6 +38,9 @@ const CALLS: usize = 60;
 const LETTERS: u32 = 600;
 /// More unreadable requests than that.
 const UNREADABLE: usize = 700;
+
+/// Size of a body beyond what the broker accepts.
+const OVERSIZED: usize = 30 * 1024 * 1024;
 
 /// Time within which a full queue rejects a call.
 const REJECTED_WITHIN: Duration = Duration::from_secs(10);
@@ -101,8 +105,7 @@ impl HostileAgent {
     }
 
     async fn send(&self, envelope: Envelope) {
-        let publication = Publication::mandatory(tool_invoke(), envelope);
-        within_timeout("publish", self.bus.publish(publication)).await.expect("confirmed");
+        self.try_send(envelope).await.expect("confirmed");
     }
 
     /// Sends a request with the header in which the broker counts its deliveries, at the maximum.
@@ -125,6 +128,11 @@ impl HostileAgent {
         });
         let exchange = &self.secured.fleet.namespace;
         self.secured.vhost.publish_raw(&user, exchange, &message).await;
+    }
+
+    async fn try_send(&self, envelope: Envelope) -> Result<(), PublishError> {
+        let publication = Publication::mandatory(tool_invoke(), envelope);
+        within_timeout("publish", self.bus.publish(publication)).await
     }
 
     async fn send_all(&self, envelopes: impl Iterator<Item = Envelope>) {
@@ -261,6 +269,69 @@ async fn full_queue_rejects_calls_that_do_not_run() {
     assert_eq!(agent.lines(), ran);
     agent.call_of_another().await.assert_code(0);
     assert_stops(handlers).await;
+}
+
+/// The broker refuses what does not fit, whatever a sender claims about it.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_queue_refuses_copies_forged_retries_and_oversized_bodies() {
+    let mut agent = HostileAgent::start().await;
+    let handler = agent.handler("handler-1", "[handler]\nconcurrency = 4\nbacklog = 4\n").await;
+    agent.call_of_another().await.assert_code(0);
+    agent.secured.limit_queue("tool.invoke", LENGTH).await;
+    let before = peak_memory(handler.pid());
+    // It holds what it has prefetched, and then the queue stays full.
+    handler.send(Signal::STOP);
+    let (mut accepted, mut lines) = (Vec::new(), BTreeMap::new());
+    let refused = loop {
+        let line = accepted.len().to_string();
+        let request = agent.command(&gated(&line));
+        if let Err(error) = agent.try_send(agent.envelope(&request)).await {
+            break error;
+        }
+        lines.insert(request.tool_call_id.clone(), line);
+        accepted.push(request);
+        assert!(accepted.len() < CALLS, "the queue has no limit");
+    };
+    assert!(matches!(refused, PublishError::Refused { .. }), "{refused}");
+
+    let first = &accepted[0];
+    for _ in 0..HELD {
+        for envelope in [agent.envelope(first), agent.envelope(first).next_attempt()] {
+            let error = agent.try_send(envelope).await.expect_err("the queue is full");
+            assert!(matches!(error, PublishError::Refused { .. }), "{error}");
+        }
+    }
+    let unlimited = Limits { bytes: 2 * OVERSIZED };
+    let bus = agent.secured.bus_with_limit("agent.mallory", unlimited).await;
+    let oversized = agent.command(&"x".repeat(OVERSIZED));
+    for _ in 0..HELD {
+        let request = Publication::mandatory(tool_invoke(), agent.envelope(&oversized));
+        let error = within_timeout("publish", bus.publish(request)).await;
+        let error = error.expect_err("the broker refuses it");
+        let is_size =
+            matches!(error, PublishError::TooLarge { .. } | PublishError::Unsendable { .. });
+        assert!(is_size, "{error}");
+    }
+
+    handler.send(Signal::CONT);
+    agent.open_gate();
+    within_timeout("room in the queue", async {
+        while agent.call_of_another().await.code != Some(0) {}
+    })
+    .await;
+    for _ in 0..accepted.len() {
+        // One tool has a share of the handler, beyond which its calls are rejected.
+        if let Err(error) = agent.reply().await {
+            assert_eq!((error.code, error.executed), (ToolErrorCode::Overloaded, Executed::No));
+            lines.remove(&error.tool_call_id).expect("an accepted call");
+        }
+    }
+    assert!(!lines.is_empty(), "no call ran");
+    let grown = peak_memory(handler.pid()).saturating_sub(before);
+    assert!(grown < TOLERATED_KIB, "{grown} KiB");
+    assert_eq!(agent.secured.waiting("tool.invoke.dlq").await, 0);
+    assert_stops(vec![handler]).await;
+    assert_eq!(agent.lines(), lines.into_values().map(|line| (line, 1)).collect());
 }
 
 fn assert_rejected(failure: &ToolFailure) {

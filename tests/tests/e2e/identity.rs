@@ -7,6 +7,7 @@ use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
     AgentName, Envelope, InstanceId, QueueName, QueueSpec, SessionId, ToolCallId,
     ToolInvokeRequest,
+    json::Limits,
     topology::{ReplyAddress, tool_invoke},
 };
 use rockbot_testkit::{
@@ -68,7 +69,13 @@ impl SecuredFleet {
 
     /// Connects the test as `user`.
     pub(crate) async fn bus(&self, user: &str) -> Arc<dyn Bus> {
+        self.bus_with_limit(user, Limits::default()).await
+    }
+
+    /// Connects the test as `user`, with another limit for the size of messages.
+    pub(crate) async fn bus_with_limit(&self, user: &str, limits: Limits) -> Arc<dyn Bus> {
         let config = RabbitConfig::new(self.url(user), user).with_namespace(&self.fleet.namespace);
+        let config = RabbitConfig { limits, ..config };
         let bus = RabbitBus::start(&config).expect("a usable URL");
         bus.connected(TEST_TIMEOUT).await.expect("connected");
         Arc::new(bus)

@@ -7,6 +7,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(test)]
+mod admin_port;
+#[cfg(test)]
 mod agent_settings;
 #[cfg(test)]
 mod agent_tasks;
@@ -30,6 +32,8 @@ mod call_logs;
 mod caller;
 #[cfg(test)]
 mod calls;
+#[cfg(test)]
+mod catalog_refreshes;
 #[cfg(test)]
 mod chaos;
 #[cfg(test)]
@@ -116,6 +120,8 @@ mod services;
 mod site;
 #[cfg(test)]
 mod soak;
+#[cfg(test)]
+mod split_agents;
 #[cfg(test)]
 mod stdio_server;
 #[cfg(test)]

@@ -1,12 +1,20 @@
 //! Programs of MCP servers: their starts and their environment.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
 
 use rockbot_testkit::fixture::TEST_TIMEOUT;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{process::Command, time::timeout};
 
-use crate::{fleet::Fleet, process::Running};
+use crate::{
+    fleet::{Fleet, assert_contains},
+    process::Running,
+};
 
 /// An MCP server whose tool `environment` returns its environment. A file in its argument gets a line at each
 /// start. With `late`, it replies to nothing before it has the handshake, as a program that is still being
@@ -146,4 +154,68 @@ async fn program_gets_proxies_and_certificates_and_no_other_variables() {
         |name: &&String| name.starts_with("ROCKBOT_") || PRIVATE.contains(&name.as_str());
     let private: Vec<_> = environment.keys().filter(is_private).collect();
     assert!(private.is_empty(), "{private:?}");
+}
+
+/// Servers beside those that never reply.
+const READY: [&str; 5] = ["a", "clock", "m", "t", "z"];
+/// Programs that never reply. The half of them ignores requests to exit, too.
+const SILENT: usize = 20;
+/// Time in which another server is served, and in which a process with silent servers stops. An attempt to connect
+/// takes up to 90 s.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Returns servers with programs that never reply, and others.
+fn silent_and_ready(fleet: &Fleet, starts: &str) -> Value {
+    let ready = servers(fleet, starts, &[])["clock"].clone();
+    let mut servers: Value = READY.iter().map(|name| (*name, ready.clone())).collect();
+    let entries = servers.as_object_mut().expect("an object");
+    for number in 0..SILENT {
+        let command = ["while read -r line; do :; done", "trap '' TERM; while :; do sleep 1; done"]
+            [number % 2];
+        entries.insert(format!("s{number}"), json!({"command": "sh", "args": ["-c", command]}));
+    }
+    servers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_programs_do_not_delay_other_servers() {
+    let fleet = Fleet::new();
+    let bridge = async {
+        let started = Instant::now();
+        let bridge = fleet.bridge("bridge-1", &silent_and_ready(&fleet, "daemon")).await;
+        for server in READY {
+            while fleet.run(&["mcp", "call", server, "environment"]).await.code != Some(0) {
+                let waited = started.elapsed();
+                assert!(waited < SERVED_WITHIN, "{server} not served after {waited:?}");
+            }
+        }
+        let listed = fleet.run(&["mcp", "list"]).await;
+        listed.assert_code(0);
+        assert_contains(&listed.stdout, &["clock", "s0", "s19"]);
+        bridge.send(Signal::TERM);
+        bridge.wait_within(SERVED_WITHIN).await.assert_code(0);
+    };
+    let one_shot = async {
+        let command = one_shot(&fleet, &silent_and_ready(&fleet, "one-shot"));
+        Running::start(command).wait_within(SERVED_WITHIN).await.assert_code(0);
+    };
+    tokio::join!(bridge, one_shot);
+}
+
+/// `mcp list` waits 60 s for all servers.
+#[tokio::test]
+async fn list_of_silent_programs_is_bounded() {
+    let fleet = Fleet::new();
+    let servers = json!({"mcpServers": silent_and_ready(&fleet, "starts")});
+    let file = fleet.write("mcp.json", &servers.to_string());
+    let mut command = fleet.program_without_bus("rockbot");
+    command.arg("--mcp").arg(file).args(["mcp", "list"]);
+    command.env("ROCKBOT_HANDLER__FAMILIES", r#"["files"]"#);
+    let listed = Running::start(command).wait_within(TEST_TIMEOUT + SERVED_WITHIN).await;
+    listed.assert_code(0);
+    assert_contains(&listed.stderr, &["waiting for MCP servers: "]);
+    for server in READY {
+        let row = listed.stdout.lines().find(|line| line.split(' ').next() == Some(server));
+        assert_contains(row.unwrap_or_default(), &["connected"]);
+    }
 }

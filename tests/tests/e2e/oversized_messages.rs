@@ -19,12 +19,12 @@ use crate::{
 /// Size of the arguments.
 const BYTES: usize = 60 * 1024 * 1024;
 /// Growth of a handler's memory that does not depend on the size of the request.
-const TOLERATED_KIB: u64 = 16 * 1024;
+pub(crate) const TOLERATED_KIB: u64 = 16 * 1024;
 /// Time limit of a call, one of which sends 60 MiB to the broker.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the largest resident memory of a process so far, in KiB.
-fn peak_memory(process: Pid) -> u64 {
+pub(crate) fn peak_memory(process: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
     let status = status.expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");

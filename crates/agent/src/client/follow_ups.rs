@@ -1,23 +1,23 @@
-//! Replies that answer no waiting message: progress and results of delegated work.
+//! Replies that answer no waiting message: progress, results and approval requests of delegated work.
 
 use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
 use rockbot_contracts::{AgentReply, MessageId, ReplyBody};
-use tokio::sync::mpsc;
-use tracing::warn;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tracing::{debug, warn};
 
-/// Maximum number of replies that wait for a reader.
+/// Maximum number of follow-ups that wait for the reader.
 const CAPACITY: usize = 256;
-/// Number of further answers that are remembered, to drop those that arrive again.
+/// Number of follow-ups whose ids are remembered, to drop those that are resent.
 const MAX_SEEN: usize = 1024;
 
-/// Receives the replies that answer no waiting message.
+/// Receives follow-ups.
 #[derive(Debug)]
 pub struct FollowUps(mpsc::Receiver<AgentReply>);
 
 impl FollowUps {
-    /// Returns the next reply, or `None` after the client was closed.
+    /// Returns the next follow-up, or `None` after the client was closed.
     ///
     /// # Cancellation
     /// Cancel-safe.
@@ -26,7 +26,7 @@ impl FollowUps {
     }
 }
 
-/// Passes such replies on to their reader.
+/// Queues follow-ups for their reader.
 pub(super) struct FollowUpQueue {
     sender: mpsc::Sender<AgentReply>,
     receiver: Mutex<Option<FollowUps>>,
@@ -67,7 +67,7 @@ impl FollowUpQueue {
         self.receiver.lock().take()
     }
 
-    /// Passes a reply on. Returns it if it is one to a message.
+    /// Queues a follow-up. Returns any other kind of reply as the error.
     pub(super) fn push(&self, reply: AgentReply) -> Result<(), Box<AgentReply>> {
         let answer = match &reply.body {
             ReplyBody::FollowUp { .. } => Some(reply.in_reply_to.clone()),
@@ -82,10 +82,11 @@ impl FollowUpQueue {
             return Ok(());
         }
         match (self.sender.try_send(reply), answer) {
-            // Seen only once it waits for the reader: one that was dropped is taken when it arrives again.
+            // Remember it only after it was queued, so that a dropped one is accepted when it is resent.
             (Ok(()), Some(id)) => seen.insert(id),
             (Ok(()), None) => {}
-            (Err(error), _) => warn!(%error, "further reply of an agent dropped"),
+            (Err(TrySendError::Full(_)), _) => warn!("follow-up dropped: queue full"),
+            (Err(TrySendError::Closed(_)), _) => debug!("follow-up dropped: reader gone"),
         }
         Ok(())
     }
@@ -114,14 +115,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn repeated_answer_is_dropped() {
+    async fn resent_follow_up_is_dropped() {
         let queue = FollowUpQueue::default();
         for (id, text) in [("a", "one"), ("a", "one"), ("b", "two")] {
             queue.push(reply(id, answer(text))).unwrap();
         }
-        assert!(queue.push(reply("c", ReplyBody::Steered {})).is_err());
         let mut follow_ups = queue.take().unwrap();
-        assert!(queue.take().is_none());
         drop(queue);
         let mut ids = Vec::new();
         while let Some(reply) = follow_ups.next().await {
@@ -130,8 +129,21 @@ mod tests {
         assert_eq!(ids, ["a", "b"]);
     }
 
+    #[test]
+    fn reply_to_a_message_is_returned() {
+        let reply = reply("a", ReplyBody::Steered {});
+        assert_eq!(*FollowUpQueue::default().push(reply.clone()).unwrap_err(), reply);
+    }
+
+    #[test]
+    fn reader_is_taken_once() {
+        let queue = FollowUpQueue::default();
+        assert!(queue.take().is_some());
+        assert!(queue.take().is_none());
+    }
+
     #[tokio::test]
-    async fn answer_that_found_a_full_queue_is_taken_when_it_arrives_again() {
+    async fn follow_up_dropped_by_full_queue_is_accepted_when_resent() {
         let queue = FollowUpQueue::default();
         for number in 0..CAPACITY {
             queue.push(reply(&number.to_string(), answer("early"))).unwrap();

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rockbot_contracts::{ApprovalDecision, ApprovalId, ToolCallId};
 
 use super::{
-    entry::{ConversationEntry, DecisionEntry, QuestionEntry},
+    entry::{ApprovalRequestEntry, ConversationEntry, DecisionEntry},
     error::ConversationError,
     open_turn::{RecordedApproval, RecordedOutcome},
     recorder::Recorder,
@@ -43,8 +43,8 @@ impl TurnApprovals {
         }
         let approval = ApprovalId::generate();
         let (call, hash) = (call.clone(), hash.to_owned());
-        let question = QuestionEntry { approval: approval.clone(), call, hash };
-        self.recorder.record(&mut ConversationEntry::Question(question)).await?;
+        let request = ApprovalRequestEntry { approval: approval.clone(), call, hash };
+        self.recorder.record(&mut ConversationEntry::ApprovalRequest(request)).await?;
         Ok((approval, RecordedOutcome::Open))
     }
 

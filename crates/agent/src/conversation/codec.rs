@@ -130,7 +130,7 @@ mod tests {
             trace: None,
             span: None,
             task: None,
-            fold: None,
+            task_results: None,
         }));
         for mut entry in [message, model(), result("x".to_owned())] {
             let bytes = encode(&mut entry).unwrap();

@@ -63,7 +63,8 @@ pub(crate) enum ConversationEntry {
     /// The user's cancel of the turn. Written before it takes effect.
     Cancel(CancelEntry),
     /// An approval request. Written before a user sees it.
-    Question(QuestionEntry),
+    #[serde(rename = "question")]
+    ApprovalRequest(ApprovalRequestEntry),
     /// The outcome of an approval request. Written before the call runs.
     Decision(DecisionEntry),
     /// The answer of the turn. Written before it is published.
@@ -75,8 +76,9 @@ pub(crate) enum ConversationEntry {
     /// Another process continues the turn. Written before it does anything, and again before it makes a call or
     /// requests the model.
     Takeover(TakeoverEntry),
-    /// The process stopped the turn between two steps, for another one to continue.
-    PutDown(PutDownEntry),
+    /// The process stopped the turn between two steps, for another process to continue.
+    #[serde(rename = "put_down")]
+    Released(ReleasedEntry),
 }
 
 /// See [`ConversationEntry::Message`].
@@ -105,8 +107,8 @@ pub(crate) struct MessageEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<Box<TaskEntry>>,
     /// The delegated work whose results the turn reads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fold: Option<Box<FoldEntry>>,
+    #[serde(rename = "fold", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task_results: Option<Box<TaskResultsEntry>>,
 }
 
 /// Limits of a turn that does delegated work.
@@ -125,7 +127,7 @@ pub(crate) struct TaskEntry {
 
 /// The results that a turn reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FoldEntry {
+pub(crate) struct TaskResultsEntry {
     pub(crate) tasks: Vec<TaskId>,
     /// Spending of the work. It counts as spending of the turn.
     #[serde(with = "CompactSpending")]
@@ -289,9 +291,9 @@ pub(crate) struct CancelEntry {
     pub(crate) reply_to: Option<RoutingKey>,
 }
 
-/// See [`ConversationEntry::Question`].
+/// See [`ConversationEntry::ApprovalRequest`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct QuestionEntry {
+pub(crate) struct ApprovalRequestEntry {
     pub(crate) approval: ApprovalId,
     pub(crate) call: ToolCallId,
     /// Hash of the call that the decision applies to.
@@ -374,13 +376,13 @@ pub(crate) struct TakeoverEntry {
     /// Number of the process that runs the turn, from 1.
     pub(crate) attempt: u32,
     /// The process is about to make a call or to request the model.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) acts: bool,
+    #[serde(rename = "acts", default, skip_serializing_if = "is_false")]
+    pub(crate) is_active: bool,
 }
 
-/// See [`ConversationEntry::PutDown`].
+/// See [`ConversationEntry::Released`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PutDownEntry {
+pub(crate) struct ReleasedEntry {
     pub(crate) instance: InstanceId,
 }
 

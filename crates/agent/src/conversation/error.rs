@@ -1,6 +1,6 @@
 //! Errors of stored conversations.
 
-use rockbot_contracts::SessionId;
+use rockbot_contracts::{MessageId, SessionId};
 use rockbot_store::StoreError;
 
 use super::entry::VERSION;
@@ -36,6 +36,20 @@ pub enum ConversationError {
     /// The conversation does not exist.
     #[error("no conversation {session} is stored; it expired or was deleted")]
     NotFound {
+        /// The conversation.
+        session: SessionId,
+    },
+    /// The conversation exists, and has no such message.
+    #[error("conversation {session} has no message {id}; rate an answer of this conversation")]
+    MessageNotFound {
+        /// The conversation.
+        session: SessionId,
+        /// The message.
+        id: MessageId,
+    },
+    /// Feedback was not recorded, because other processes changed the conversation between the attempts.
+    #[error("conversation {session} changes too often to record feedback; try again")]
+    FeedbackConflict {
         /// The conversation.
         session: SessionId,
     },

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{history::History, message_media::media_message};
 
-/// Longest title, in characters.
+/// Longest title in characters, without the ellipsis.
 const TITLE_CHARS: usize = 60;
-/// Replaces the answer of a turn that has none although a later one began.
+/// Stands in for the answer of a turn that never got one before the next turn started.
 const NO_ANSWER: &str = "(no answer)";
 
 /// The state of a conversation.
@@ -29,7 +29,7 @@ pub(crate) struct Folded {
     pub(crate) totals: Totals,
     /// Tools and fingerprints that a user allowed for the whole conversation.
     pub(crate) allowed: HashSet<(String, String)>,
-    /// The recorded messages of users.
+    /// All recorded messages by id, including cancels, which have an empty text.
     pub(crate) messages: HashMap<MessageId, KnownMessage>,
     /// Numbers of the entries that started turns.
     pub(crate) turn_starts: Vec<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Folded {
     /// Tools of MCP servers that were found or called, and the servers that were called.
     pub(crate) mcp: McpUse,
     pub(crate) latest_cancel: LatestCancel,
-    /// First entries that checkpoints keep.
+    /// For each checkpoint, the number of the first entry that it keeps.
     kept_from: Vec<u64>,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct Totals {
     pub(crate) title: String,
     /// Time of its first message in Unix milliseconds.
     pub(crate) created: u64,
-    /// Use of the budget since the last message of a user.
+    /// Spending and delegations of the turns that ended since the last user message, which share its budget.
     pub(crate) since_user: BudgetUse,
 }
 
-/// Use of the budget of a message by the turns that ended.
+/// Use of a budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BudgetUse {
     pub(crate) spent: Spending,
@@ -96,7 +96,7 @@ impl Totals {
             self.created = at;
         }
         self.turns += 1;
-        if message.fold.is_none() {
+        if message.task_results.is_none() {
             self.since_user = BudgetUse::default();
         }
     }
@@ -108,19 +108,32 @@ impl Totals {
     }
 }
 
-/// Returns the first words of a text, in one line.
+/// Returns the first words of a text, in one line. Ends in an ellipsis if the text is longer.
 fn title(text: &str) -> String {
     let mut title = String::new();
+    let mut length = 0;
     for word in text.split_whitespace() {
-        let is_first = title.is_empty();
-        if !is_first && title.chars().count() + word.chars().count() >= TITLE_CHARS {
+        let word: Vec<char> =
+            word.chars().filter(|one| !one.is_control()).take(TITLE_CHARS + 1).collect();
+        if word.is_empty() {
+            continue;
+        }
+        if length == 0 {
+            title.extend(word.iter().take(TITLE_CHARS));
+            if word.len() > TITLE_CHARS {
+                title.push('…');
+                break;
+            }
+            length = word.len();
+            continue;
+        }
+        length += 1 + word.len();
+        if length > TITLE_CHARS {
             title.push('…');
             break;
         }
-        if !is_first {
-            title.push(' ');
-        }
-        title.extend(word.chars().filter(|one| !one.is_control()).take(TITLE_CHARS));
+        title.push(' ');
+        title.extend(word);
     }
     title
 }
@@ -142,8 +155,8 @@ impl Folded {
         }
     }
 
-    /// Returns `true` if the entries below `first` were removed by a checkpoint.
-    pub(crate) fn may_start_at(&self, first: u64) -> bool {
+    /// Returns `true` if no entry below `first` is missing: there is none, or a checkpoint covers it.
+    pub(crate) fn is_complete_from(&self, first: u64) -> bool {
         first <= 1 || self.kept_from.iter().any(|from| *from >= first)
     }
 
@@ -157,7 +170,7 @@ impl Folded {
                 self.add_mcp_tools(&model.calls);
                 if let Some(open) = &mut self.open {
                     open.model_answered(model);
-                    open.progressed();
+                    open.record_progress();
                 }
             }
             ConversationEntry::Result(mut result) => {
@@ -165,7 +178,7 @@ impl Folded {
                 if let Some(open) = &mut self.open
                     && open.call_finished(result)
                 {
-                    open.progressed();
+                    open.record_progress();
                 }
             }
             ConversationEntry::Steer(steer) => {
@@ -173,7 +186,7 @@ impl Folded {
                 self.add_message(steer.id, &steer.text, steer.reply_to);
                 if let Some(open) = &mut self.open {
                     open.user_texts.push(steer.text.clone());
-                    open.acted();
+                    open.record_activity();
                 }
                 self.history.push(ChatMessage::User(steer.text), 0);
                 if let Some(media) = media_message(&steer.media) {
@@ -185,13 +198,13 @@ impl Folded {
                 self.add_message(cancel.id, "", cancel.reply_to);
                 if let Some(open) = &mut self.open {
                     open.is_cancelled = true;
-                    open.acted();
+                    open.record_activity();
                 }
             }
-            ConversationEntry::Question(question) => {
+            ConversationEntry::ApprovalRequest(request) => {
                 if let Some(open) = &mut self.open {
-                    open.approval_asked(question);
-                    open.acted();
+                    open.approval_requested(request);
+                    open.record_activity();
                 }
             }
             ConversationEntry::Decision(decision) => self.decided(decision),
@@ -207,13 +220,13 @@ impl Folded {
                 self.totals = Totals { spent, turns, title, created, since_user };
             }
             ConversationEntry::Takeover(takeover) => match &mut self.open {
-                Some(open) if takeover.acts => open.acted(),
+                Some(open) if takeover.is_active => open.record_activity(),
                 Some(open) => open.taken_over(takeover.attempt),
                 None => {}
             },
-            ConversationEntry::PutDown(_) => {
+            ConversationEntry::Released(_) => {
                 if let Some(open) = &mut self.open {
-                    open.put_down();
+                    open.released();
                 }
             }
             ConversationEntry::Feedback(_) => {}
@@ -237,7 +250,7 @@ impl Folded {
         self.open = Some(OpenTurn::at(message, at));
     }
 
-    /// Moves the message of the turn, or else its last step, to the history.
+    /// Moves what is not yet in the history: the turn's message with `context`, and the completed step.
     fn close_step(&mut self, context: Option<String>) {
         let Some(open) = &mut self.open else { return };
         if !open.is_started {
@@ -270,7 +283,7 @@ impl Folded {
     fn decided(&mut self, decision: DecisionEntry) {
         self.allowed.extend(decision.allowed);
         let Some(open) = &mut self.open else { return };
-        open.progressed();
+        open.record_progress();
         let asked = open.approvals.values_mut().find(|asked| asked.id == decision.approval);
         if let Some(asked) = asked {
             asked.outcome =
@@ -301,5 +314,19 @@ pub(crate) fn with_context(text: &str, context: Option<String>) -> String {
     match context {
         Some(context) => format!("{text}\n\n{context}"),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_title_ends_in_an_ellipsis() {
+        let longest = "x".repeat(TITLE_CHARS);
+        assert_eq!(title(&longest), longest);
+        assert_eq!(title(&format!("{longest}x")), format!("{longest}…"));
+        assert_eq!(title(&format!("{longest} y")), format!("{longest}…"));
+        assert_eq!(title(" one\ttwo\u{7}\n\u{7} three "), "one two three");
     }
 }

@@ -84,9 +84,9 @@ impl HistoryItems {
                 error: result.error,
                 executed: Some(result.executed),
             },
-            ConversationEntry::Question(question) => HistoryBody::ApprovalAsked {
-                tool_name: self.tool_names.get(&question.call).cloned(),
-                tool_call_id: question.call,
+            ConversationEntry::ApprovalRequest(request) => HistoryBody::ApprovalAsked {
+                tool_name: self.tool_names.get(&request.call).cloned(),
+                tool_call_id: request.call,
             },
             ConversationEntry::Decision(decision) => {
                 HistoryBody::Decided { decision: decision_text(decision.decision).to_owned() }
@@ -102,11 +102,11 @@ impl HistoryItems {
                 comment: feedback.comment,
             },
             // It follows the takeover itself.
-            ConversationEntry::Takeover(takeover) if takeover.acts => return None,
+            ConversationEntry::Takeover(takeover) if takeover.is_active => return None,
             ConversationEntry::Takeover(takeover) => {
                 HistoryBody::Resumed { on: takeover.instance, attempt: takeover.attempt }
             }
-            ConversationEntry::Checkpoint(_) | ConversationEntry::PutDown(_) => return None,
+            ConversationEntry::Checkpoint(_) | ConversationEntry::Released(_) => return None,
         })
     }
 }

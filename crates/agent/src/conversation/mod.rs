@@ -38,8 +38,8 @@ pub(crate) use self::{
     batch::{BatchItem, MAX_BATCH_CALLS, batch_items},
     entry::{
         AnswerEntry, CallEntry, CalledTool, CancelEntry, CheckpointEntry, ConversationEntry,
-        FoldEntry, MessageEntry, ModelEntry, PutDownEntry, ResultEntry, SteerEntry, TakeoverEntry,
-        TaskEntry, unix_ms,
+        MessageEntry, ModelEntry, ReleasedEntry, ResultEntry, SteerEntry, TakeoverEntry, TaskEntry,
+        TaskResultsEntry, unix_ms,
     },
     fold::{BudgetUse, Folded, KnownMessage, Totals, digest, with_context},
     latest_cancel::LatestCancel,

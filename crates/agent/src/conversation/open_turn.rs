@@ -7,7 +7,7 @@ use rockbot_llm::ChatMessage;
 
 use super::{
     batch::batch_items,
-    entry::{CallEntry, MessageEntry, ModelEntry, QuestionEntry, ResultEntry, unix_ms},
+    entry::{ApprovalRequestEntry, CallEntry, MessageEntry, ModelEntry, ResultEntry, unix_ms},
 };
 use crate::tool_names::{
     AGENT_TOOL_PREFIX, BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal,
@@ -92,8 +92,9 @@ impl OpenTurn {
     /// Creates a turn that started at a time, in Unix milliseconds.
     pub(super) fn at(message: MessageEntry, started: u64) -> Self {
         let (user_texts, ids) = (vec![message.text.clone()], vec![message.id.clone()]);
-        let folded = message.fold.as_ref().map(|fold| fold.spent).unwrap_or_default();
-        let spent = TurnUsage { turn: folded, children: folded, ..TurnUsage::default() };
+        let delegated =
+            message.task_results.as_ref().map(|results| results.spent).unwrap_or_default();
+        let spent = TurnUsage { turn: delegated, children: delegated, ..TurnUsage::default() };
         Self {
             message,
             is_started: false,
@@ -113,19 +114,19 @@ impl OpenTurn {
         }
     }
 
-    /// Records that a process acts on the turn.
-    pub(super) fn acted(&mut self) {
+    /// Records that a process works on the turn.
+    pub(super) fn record_activity(&mut self) {
         self.has_acted = true;
     }
 
-    /// Records that the step makes progress: losses are those of the next one.
-    pub(super) fn progressed(&mut self) {
+    /// Records that the step makes progress: later losses count for the next one.
+    pub(super) fn record_progress(&mut self) {
         self.lost_on_step = 0;
         self.has_acted = true;
     }
 
-    /// Records that a process left the turn, which is not a loss.
-    pub(super) fn put_down(&mut self) {
+    /// Records that a process released the turn for another one, which is not a loss.
+    pub(super) fn released(&mut self) {
         self.lost_on_step = 0;
         self.has_acted = false;
     }
@@ -149,8 +150,8 @@ impl OpenTurn {
     }
 
     /// Adds an approval request.
-    pub(super) fn approval_asked(&mut self, question: QuestionEntry) {
-        let QuestionEntry { approval: id, call, hash } = question;
+    pub(super) fn approval_requested(&mut self, request: ApprovalRequestEntry) {
+        let ApprovalRequestEntry { approval: id, call, hash } = request;
         let (is_first, outcome) = (self.attempt == self.step_attempt, RecordedOutcome::Open);
         self.approvals.insert(hash, RecordedApproval { id, call, is_first, outcome });
     }

@@ -50,8 +50,8 @@ pub(crate) struct RecorderTarget {
     pub(crate) session: SessionId,
     /// Time to live of the log after each append.
     pub(crate) retention: Duration,
-    /// Time that an append waits for an unavailable store.
-    pub(crate) patience: Duration,
+    /// Time for which an append is retried while the store is unavailable.
+    pub(crate) store_timeout: Duration,
 }
 
 impl Recorder {
@@ -159,7 +159,7 @@ impl Writer {
             return Err(failed.clone());
         }
         let count = entries.len() as u64;
-        match self.append_patiently(self.next, entries).await {
+        match self.append_with_retries(self.next, entries).await {
             Ok(next) => {
                 self.next = next;
                 Ok(next.number - count)
@@ -172,13 +172,13 @@ impl Writer {
     }
 
     /// Appends the entries, and returns the position after the last.
-    async fn append_patiently(
+    async fn append_with_retries(
         &self,
         mut at: LogPosition,
         entries: Vec<Bytes>,
     ) -> Result<LogPosition, ConversationError> {
-        let RecorderTarget { session, patience, .. } = &self.target;
-        let (mut backoff, mut may_be_appended) = (Backoff::new(*patience), false);
+        let RecorderTarget { session, store_timeout, .. } = &self.target;
+        let (mut backoff, mut may_be_appended) = (Backoff::new(*store_timeout), false);
         loop {
             let error = match self.try_append(at, &entries, may_be_appended).await {
                 Ok(Attempt::Appended(next)) => return Ok(next),

@@ -322,12 +322,16 @@ pub(super) fn failed_response(
 /// Returns the response for an error. The text of a store's error stays in the log.
 pub(super) fn error_response(error: &ConversationError) -> ConversationResponse {
     let code = match error {
-        ConversationError::NotFound { .. } => ConversationErrorCode::NotFound,
+        ConversationError::NotFound { .. } | ConversationError::MessageNotFound { .. } => {
+            ConversationErrorCode::NotFound
+        }
         ConversationError::Unreadable { .. } => ConversationErrorCode::Unreadable,
         ConversationError::Unwritable { .. } | ConversationError::InvalidSession => {
             ConversationErrorCode::InvalidRequest
         }
-        ConversationError::Fenced { .. } => ConversationErrorCode::Busy,
+        ConversationError::Fenced { .. } | ConversationError::FeedbackConflict { .. } => {
+            ConversationErrorCode::Busy
+        }
         ConversationError::Store(error) => {
             warn!(%error, "request about conversations failed");
             let text = "the store of the conversations is unavailable; try again";

@@ -21,7 +21,7 @@ impl AgentDefinition {
     /// same size each. Blocking; for startup.
     ///
     /// # Errors
-    /// Returns all problems.
+    /// Returns all problems of the definition; if it is valid, those of its documents.
     pub fn load(path: &Path) -> Result<Self, DefinitionErrors> {
         let text = read_bounded(path).map_err(|error| {
             DefinitionErrors(vec![problem(path, format!("cannot be read: {error}"))])
@@ -50,11 +50,12 @@ impl AgentDefinition {
         if problems.is_empty() { Ok(()) } else { Err(DefinitionErrors(problems)) }
     }
 
-    /// Loads the `.md` and `.toml` files of a directory in the order of their names; at most 256 files.
+    /// Loads the `.md` and `.toml` files of a directory in the order of their file names; at most 256
+    /// files.
     /// Blocking; for startup.
     ///
     /// # Errors
-    /// Returns the problems of all files, including duplicate names.
+    /// Returns the problems of all files, including duplicate agent names.
     pub fn load_dir(folder: &Path) -> Result<Vec<Self>, DefinitionErrors> {
         let files = definition_files(folder).map_err(|error| {
             DefinitionErrors(vec![problem(folder, format!("cannot be listed: {error}"))])

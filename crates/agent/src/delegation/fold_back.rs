@@ -20,7 +20,7 @@ use super::{
     tasks::{Attached, Delegation},
 };
 use crate::{
-    conversation::{FoldEntry, unix_ms},
+    conversation::{TaskResultsEntry, unix_ms},
     event::{TurnAnswer, TurnEnd},
     origin::{DelegatedWork, TurnOrigin, WorkRole},
 };
@@ -231,7 +231,7 @@ impl Delegation {
             drop(hold);
             match answer {
                 None => return Ok(None),
-                Some(TurnAnswer { ended: TurnEnd::PutDown, .. }) => return Ok(None),
+                Some(TurnAnswer { ended: TurnEnd::Released, .. }) => return Ok(None),
                 Some(answer) if is_final(&answer) => {
                     histogram!("rockbot_agent_fold_seconds").record(started.elapsed());
                     return Ok(Some(answer));
@@ -277,7 +277,7 @@ impl Delegation {
     ) -> Result<Option<TurnAnswer>, StoreError> {
         let leader = attached.store.get(&fold.leader).await?;
         let FoldRecord { tasks, spent, generation, .. } = fold.clone();
-        let entry = FoldEntry { tasks, spent, generation };
+        let entry = TaskResultsEntry { tasks, spent, generation };
         let work = DelegatedWork {
             role: WorkRole::FoldBack(entry),
             root: root.session.clone(),

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rockbot_bus::{Delivery, Handler, Settlement};
 use rockbot_contracts::{
     AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest,
-    Envelope, Executed, Message, MessageId, RoutingKey, Spending, TaskId, TaskState, ToolCallId,
+    Envelope, Executed, Message, Spending, TaskId, TaskState,
     agent_task::{
         MAX_LINEAGE, MAX_SKILL_BYTES, MAX_TASK_DATA_BYTES, MAX_TASK_PARTS, MAX_TASK_TEXT_BYTES,
     },
@@ -22,21 +22,20 @@ use rockbot_contracts::{
     topology::{caller_of, is_agent_response, key_segment},
 };
 use rockbot_store::StoreError;
-use rockbot_tools::{BudgetLimits, RecordedScope, scope::MAX_HANDOVERS};
+use rockbot_tools::scope::MAX_HANDOVERS;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    frame::{self, one_line, task_text},
+    frame::{one_line, task_text},
     message_digest::MessageDigest,
     peers::Peers,
-    record::{PeerTask, TaskKind, TaskRecord, TaskRoot, current_trace, session_of},
+    received_record::{Caller, Inbound, after, cancelled_record, content, new_record},
+    record::{TaskKind, TaskRecord},
     tasks::{Attached, Delegation},
 };
 use crate::conversation::unix_ms;
 
-/// Instructions of the turn about its role.
-const ROLE: &str = include_str!("../../guides/agent-task-role.md");
 /// Longest time limit of a task.
 const MAX_TIME: Duration = Duration::from_secs(120 * 60);
 /// Maximum number of new tasks of one caller in [`RATE_INTERVAL`].
@@ -55,23 +54,6 @@ const MAX_MESSAGES: usize = 32;
 pub(crate) struct TaskIntake {
     delegation: Arc<Delegation>,
     rates: Mutex<HashMap<AgentName, VecDeque<Instant>>>,
-}
-
-/// The sender of a message about a task, and its address.
-struct Caller {
-    name: AgentName,
-    user: Option<String>,
-    reply_to: RoutingKey,
-}
-
-/// A request, and what it is checked against.
-struct Inbound<'a> {
-    attached: &'a Attached,
-    peers: &'a Peers,
-    caller: &'a Caller,
-    envelope: &'a Envelope,
-    request: AgentTaskRequest,
-    digest: MessageDigest,
 }
 
 /// A refused request.
@@ -185,7 +167,8 @@ impl TaskIntake {
                     .increment(1);
                 self.delegation.start(TaskKind::Received, task, None);
             }
-            // Another process has recorded it meanwhile.
+            // Another process has recorded it meanwhile, or its cancel.
+            Some(known) if known.was_cancelled_before_request() => return Err(cancelled().into()),
             Some(known) if digest.was_received(&known) => {}
             Some(_) => return Err(other_request().into()),
         }
@@ -199,6 +182,9 @@ impl TaskIntake {
         known: TaskRecord,
     ) -> Result<(), AcceptError> {
         let Inbound { attached, peers, caller, envelope, request, digest } = inbound;
+        if known.was_cancelled_before_request() {
+            return Err(cancelled().into());
+        }
         if digest.was_received(&known) {
             if known.state == TaskState::Submitted {
                 // The process that recorded its answer may have died before it set the marker.
@@ -321,8 +307,8 @@ impl TaskIntake {
         task_id: &TaskId,
     ) -> Result<Settlement, StoreError> {
         let task = TaskRecord::received_id_of(&caller.name, task_id);
-        let known = match &task {
-            Some(task) => attached.store.get(task).await?,
+        let known = match task {
+            Some(task) => self.find_or_cancel(attached, &caller, task_id, task).await?,
             None => None,
         };
         let refusal = match known {
@@ -336,7 +322,7 @@ impl TaskIntake {
                     Refusal::new(AgentTaskErrorCode::TaskNotCancelable, "the task has ended");
                 (ended, record.executed())
             }
-            // Its request may arrive later.
+            // Its record may have expired.
             None => (unknown_task(), Executed::Unknown),
         };
         let (Refusal { code, message, is_retryable }, executed) = refusal;
@@ -345,6 +331,22 @@ impl TaskIntake {
         // Without an answer, the caller ends the task on its own.
         let _ = peers.refuse(caller.reply_to, &error).await;
         Ok(Settlement::Ack)
+    }
+
+    /// Returns the record of a task. An unknown task is recorded as cancelled: another process may have its request, or
+    /// receive it later.
+    async fn find_or_cancel(
+        &self,
+        attached: &Attached,
+        caller: &Caller,
+        task_id: &TaskId,
+        task: TaskId,
+    ) -> Result<Option<TaskRecord>, StoreError> {
+        let known = attached.store.get(&task).await?;
+        if known.is_some() || !self.is_within_rate(&caller.name) {
+            return Ok(known);
+        }
+        attached.store.create(&cancelled_record(task, caller, task_id)).await
     }
 }
 
@@ -394,6 +396,11 @@ fn other_request() -> Refusal {
     Refusal::new(AgentTaskErrorCode::InvalidRequest, text)
 }
 
+fn cancelled() -> Refusal {
+    let text = "the task was cancelled before its request arrived";
+    Refusal::new(AgentTaskErrorCode::Cancelled, text)
+}
+
 fn unknown_task() -> Refusal {
     Refusal::new(AgentTaskErrorCode::TaskNotFound, "there is no such task")
 }
@@ -402,97 +409,15 @@ fn time_limit(envelope: &Envelope) -> Duration {
     envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME)
 }
 
-/// Returns the time in Unix milliseconds that is `time` after `start`.
-fn after(start: u64, time: Duration) -> u64 {
-    start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Returns the texts and the data of a request.
-fn content(request: &AgentTaskRequest) -> (String, Option<String>) {
-    let parts = &request.message.parts;
-    let texts: Vec<_> = parts.iter().filter_map(|part| part.text.as_deref()).collect();
-    let data: Vec<_> = parts
-        .iter()
-        .filter(|part| part.text.is_none())
-        .filter_map(|part| part.data.as_ref().map(ToString::to_string))
-        .collect();
-    (texts.join("\n"), (!data.is_empty()).then(|| data.join("\n")))
-}
-
 fn answer_text(caller: &Caller, request: &AgentTaskRequest) -> String {
     let (text, data) = content(request);
     let text = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
     format!("The answer to your question has arrived. Continue the task.\n\n{text}")
 }
 
-fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord {
-    let Inbound { peers, caller, request, digest, .. } = inbound;
-    let created = unix_ms();
-    let (text, data) = content(request);
-    let description = frame::description(&text);
-    let framed = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
-    let grant = grant(peers.limits, request);
-    let mut lineage = request.lineage.clone();
-    if lineage.last() != Some(&caller.name) {
-        // The broker validates the caller, but not its lineage.
-        lineage.push(caller.name.clone());
-    }
-    let session = session_of(TaskKind::Received, &task);
-    let id = request.message.message_id.clone().unwrap_or_else(MessageId::generate);
-    let (name, skill) = (caller.name.clone(), request.skill.clone());
-    let mut peer = PeerTask::new(name, skill, request.task_id.clone(), id.clone());
-    peer.reply_to = Some(caller.reply_to.clone());
-    digest.add_to(&mut peer);
-    let call = ToolCallId::new(task.as_str()).unwrap_or_else(|_| ToolCallId::generate());
-    TaskRecord {
-        kind: TaskKind::Received,
-        batch: call.clone(),
-        call,
-        root: TaskRoot {
-            session: session.unwrap_or_else(|| (&ToolCallId::generate()).into()),
-            message: id,
-            reply_to: None,
-            sender: caller.user.clone(),
-            generation: 0,
-        },
-        description,
-        text: format!("{ROLE}\n{framed}"),
-        state: TaskState::Submitted,
-        created,
-        deadline: after(created, time),
-        ended: None,
-        scope: RecordedScope { profiles: Vec::new(), agents: lineage },
-        trace: current_trace(),
-        grant,
-        spent: Spending::default(),
-        last_report: String::new(),
-        result: String::new(),
-        folded_by: None,
-        peer: Some(Box::new(peer)),
-        task,
-    }
-}
-
-/// Returns the budget of a task: what the caller grants, within the own limits.
-fn grant(own: BudgetLimits, request: &AgentTaskRequest) -> BudgetLimits {
-    let depth = u32::try_from(MAX_HANDOVERS).unwrap_or(u32::MAX);
-    let handovers = u32::try_from(request.lineage.len()).unwrap_or(u32::MAX).max(request.depth);
-    let depth = own.depth.min(depth.saturating_sub(handovers));
-    let Some(granted) = request.budget else { return BudgetLimits { depth, ..own } };
-    let costs = [own.cost_micros, granted.cost_micros];
-    BudgetLimits {
-        model_calls: own.model_calls.min(granted.model_calls),
-        tokens: own.tokens.min(granted.tokens),
-        cost_micros: costs.into_iter().flatten().min(),
-        tool_calls: own.tool_calls.min(granted.tool_calls),
-        delegations: own.delegations.min(granted.delegations),
-        depth,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{TaskBudget, TaskMessage};
+    use rockbot_contracts::{RoutingKey, TaskMessage};
 
     use super::*;
 
@@ -505,23 +430,6 @@ mod tests {
             depth: 0,
             budget: None,
         }
-    }
-
-    #[test]
-    fn budget_is_the_smaller_of_both_sides() {
-        let own = BudgetLimits { model_calls: 50, ..BudgetLimits::default() };
-        let granted = TaskBudget {
-            model_calls: 10,
-            tokens: u64::MAX,
-            cost_micros: Some(5),
-            tool_calls: 7,
-            delegations: 0,
-        };
-        let limits = grant(own, &AgentTaskRequest { budget: Some(granted), ..request() });
-        assert_eq!((limits.model_calls, limits.tool_calls, limits.delegations), (10, 7, 0));
-        assert_eq!((limits.tokens, limits.cost_micros), (own.tokens, Some(5)));
-        assert_eq!(limits.depth, 2);
-        assert_eq!(grant(own, &AgentTaskRequest { depth: 9, ..request() }).depth, 0);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod peers;
 mod ports;
 mod questions;
 mod received;
+mod received_record;
 mod record;
 mod report;
 mod reports;

@@ -23,18 +23,18 @@ use crate::{
     discovery::{A2aRules, AgentDirectory},
 };
 
-/// Time limit of the publish of a status, which may be lost.
+/// Time limit for publishing a status; a lost status is not resent.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Means of an agent to exchange tasks with others.
 pub(crate) struct Peers {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) directory: Arc<AgentDirectory>,
-    /// Whose tasks are accepted.
+    /// Rules for accepting tasks.
     pub(crate) rules: A2aRules,
-    /// The own skills.
+    /// Card of this agent.
     pub(crate) card: AgentCard,
-    /// The most that is spent on a task of another agent.
+    /// Maximum budget of a received task.
     pub(crate) limits: BudgetLimits,
 }
 
@@ -49,7 +49,7 @@ impl Peers {
         let message = TaskMessage::new(TaskMessage::USER, &record.text, peer.data.clone());
         let lineage = record.scope.agents.clone();
         let request = AgentTaskRequest {
-            task_id: record.task.clone(),
+            task_id: peer.wire_task.clone(),
             skill: peer.skill.clone(),
             message: message.with_id(peer.message.clone()),
             depth: u32::try_from(lineage.len().saturating_sub(1)).unwrap_or(u32::MAX),
@@ -70,13 +70,13 @@ impl Peers {
     }
 
     /// Asks the agent that does a task to end it.
-    pub(super) async fn cancel(&self, record: &TaskRecord, peer: &PeerTask) -> Delivered {
-        let request = AgentTaskCancelRequest { task_id: record.task.clone() };
+    pub(super) async fn cancel(&self, peer: &PeerTask) -> Delivered {
+        let request = AgentTaskCancelRequest { task_id: peer.wire_task.clone() };
         let envelope = Envelope::from_payload(&request).reply_to(agent_response(self.own()));
         self.publish(agent_task_cancel(&peer.agent), &peer.wire_task, envelope).await
     }
 
-    /// Sends the end of a task to its caller. It has the same message id each time.
+    /// Sends the outcome of a task to its caller. Repeats have the same message id.
     pub(super) async fn respond(&self, record: &TaskRecord, peer: &PeerTask) -> Delivered {
         let Some(reply_to) = peer.reply_to.clone() else { return Delivered::Gone };
         let envelope = match error_code(record.state) {
@@ -134,7 +134,7 @@ impl Peers {
         }
     }
 
-    /// Refuses a request that is not recorded.
+    /// Sends an error for a request that was rejected. Sent once; nothing is recorded for a retry.
     pub(super) async fn refuse(&self, reply_to: RoutingKey, error: &AgentTaskError) -> Delivered {
         self.publish(reply_to, &error.task_id, Envelope::from_payload(error)).await
     }
@@ -152,7 +152,7 @@ impl Peers {
     }
 }
 
-/// Returns the error that reports the end of a task to its caller; `None` for a result.
+/// Returns the error that reports the outcome of a task to its caller; `None` for a result.
 fn error_code(state: TaskState) -> Option<AgentTaskErrorCode> {
     match state {
         TaskState::Completed => None,
@@ -162,11 +162,12 @@ fn error_code(state: TaskState) -> Option<AgentTaskErrorCode> {
     }
 }
 
-/// Sets an id that depends on the task alone, so that a message that is sent again has the same.
+/// Sets an id derived from the task and `kind`, so that a resent message has the same id.
 fn identified(envelope: Envelope, record: &TaskRecord, kind: &str) -> Envelope {
     let id = derived_id(&[kind, record.task.as_str()], 32);
     match MessageId::new(id) {
         Ok(message_id) => Envelope { message_id, ..envelope },
+        // Unreachable: 32 hexadecimal digits are a valid message id.
         Err(_) => envelope,
     }
 }

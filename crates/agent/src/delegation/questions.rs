@@ -160,7 +160,7 @@ impl Delegation {
         text: &str,
     ) -> Result<(), StoreError> {
         if let Some(peer) = record.peer.as_deref() {
-            self.cancel_at_agent(record, peer).await;
+            self.cancel_at_agent(peer).await;
         }
         self.end_here(attached, record, TaskState::Failed, text).await?;
         Ok(())

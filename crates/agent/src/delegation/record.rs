@@ -71,7 +71,7 @@ pub(super) struct PeerTask {
     /// The agent that does the task, or that asked for it.
     pub(super) agent: AgentName,
     pub(super) skill: String,
-    /// Id of the task at its caller.
+    /// Id of the task at its caller, which messages carry. Of a sent task, the id of its record.
     pub(super) wire_task: TaskId,
     /// Address of the caller, of a received task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,6 +324,12 @@ impl TaskRecord {
             TaskKind::Subagent | TaskKind::Sent => 0,
             TaskKind::Received => self.scope.agents.len().min(MAX_HANDOVERS),
         }
+    }
+
+    /// Returns `true` if a cancel of the received task arrived before its request.
+    pub(super) fn was_cancelled_before_request(&self) -> bool {
+        let has_no_request = self.peer.as_ref().is_some_and(|peer| peer.received.is_empty());
+        self.kind == TaskKind::Received && self.state == TaskState::Cancelled && has_no_request
     }
 
     /// Returns whether the turn of a received task ran.

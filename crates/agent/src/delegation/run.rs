@@ -397,7 +397,7 @@ impl Delegation {
         let conversations = &attached.conversations;
         let marked = conversations.marked(&session).await.unwrap_or_default();
         for message in marked {
-            if let Err(error) = conversations.answered(&session, &message).await {
+            if let Err(error) = conversations.unmark(&session, &message).await {
                 warn!(%task, %error, "marker not removed; the work is checked again");
             }
         }

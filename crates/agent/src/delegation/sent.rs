@@ -45,7 +45,7 @@ impl Delegation {
                 TaskState::Cancelling => match cancelled_at {
                     None => {
                         cancelled_at = Some(Instant::now());
-                        self.cancel_at_agent(&record, peer).await;
+                        self.cancel_at_agent(peer).await;
                         continue;
                     }
                     Some(at) if at.elapsed() < CANCEL_TIMEOUT => None,
@@ -141,10 +141,10 @@ impl Delegation {
     }
 
     /// Asks the agent to end a task, which ends here in any case.
-    pub(super) async fn cancel_at_agent(&self, record: &TaskRecord, peer: &PeerTask) {
+    pub(super) async fn cancel_at_agent(&self, peer: &PeerTask) {
         if let Some(peers) = self.peers() {
             // Without it, the task ends there at its time limit.
-            let _ = peers.cancel(record, peer).await;
+            let _ = peers.cancel(peer).await;
         }
     }
 

@@ -139,7 +139,7 @@ impl InboxHandler {
                             hold.release().await;
                             return processed;
                         }
-                        TurnEnd::PutDown | TurnEnd::Undecided => {
+                        TurnEnd::Released | TurnEnd::Undecided => {
                             hold.release().await;
                             return Processed::Returned;
                         }
@@ -298,7 +298,7 @@ impl InboxHandler {
         // An answer that was not recorded leaves the turn open.
         if answer.ended == TurnEnd::Answered {
             let ReplyTarget { session_id, in_reply_to, .. } = replies.into_target();
-            let marked = self.agent.conversations().answered(&session_id, &in_reply_to).await;
+            let marked = self.agent.conversations().unmark(&session_id, &in_reply_to).await;
             if let Err(error) = marked {
                 debug!(%session_id, %error, "published answer not recorded");
             }

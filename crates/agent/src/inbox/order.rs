@@ -57,7 +57,7 @@ impl MessageOrder {
             }
             let session = &incoming.message.session_id;
             let reads = pauses.is_multiple_of(PAUSES_BETWEEN_READS);
-            match conversations.has_taken(session, after, reads).await {
+            match conversations.was_received(session, after, reads).await {
                 Ok(false) => {}
                 Ok(true) | Err(_) => return,
             }

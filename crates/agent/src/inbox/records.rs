@@ -1,6 +1,5 @@
 //! What the log has of a message that was delivered.
 
-use rockbot_contracts::topology::MAX_DELIVERIES;
 use tracing::{debug, info};
 
 use super::{handler::InboxHandler, incoming::Incoming};
@@ -8,7 +7,7 @@ use crate::conversation::StoredMessage;
 
 /// Delivery from which a recorded message is settled at once. The rest is left for those that are not
 /// recorded.
-const SETTLE_FROM: u32 = MAX_DELIVERIES / 2;
+const SETTLE_FROM: u32 = 5;
 
 impl InboxHandler {
     /// Returns whether a process has recorded the message. One whose record cannot be read was.

@@ -90,7 +90,7 @@ impl InboxHandler {
     /// Returns `true` if the message is not resumed any more.
     async fn record_published(&self, recorded: &RecordedMessage) -> bool {
         let RecordedMessage { id, session, .. } = recorded;
-        let removed = self.agent.conversations().answered(session, id).await;
+        let removed = self.agent.conversations().unmark(session, id).await;
         if let Err(error) = &removed {
             debug!(session_id = %session, %error, "published answer not recorded; retrying");
         }

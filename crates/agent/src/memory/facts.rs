@@ -97,7 +97,8 @@ impl Facts {
                 define(
                     "save_memory",
                     "Remember a fact in all later conversations: one fact, in a sentence or two.",
-                    json!({"content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES},
+                    json!({"content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES,
+                            "description": format!("At most {MAX_BYTES} bytes of UTF-8.")},
                         "category": short_text,
                         "tags": {"type": "array", "items": short_text, "maxItems": 16}}),
                     &["content"],

@@ -8,7 +8,7 @@ use rockbot_store::{Expected, PutOutcome, Store};
 use rockbot_tools::{Tool, ToolContext, ToolFailure, ToolHints, ToolResult, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracing::debug;
+use tracing::warn;
 
 use super::collection::{Collection, CollectionItem, Entries, check_text, content_id, one_line};
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 const MAX_RULES: usize = 50;
 /// Longest rule, in bytes.
 const MAX_BYTES: usize = 500;
-/// Maximum size of all rules, in bytes. All rules are part of every turn.
+/// Maximum size of all rules, in bytes. All are part of the context of a turn.
 const MAX_TOTAL_BYTES: usize = 6 * 1024;
 
 /// A rule.
@@ -74,7 +74,12 @@ impl Rules {
                     "add_rule",
                     "Add a rule for every conversation from the next turn on. Only when the user \
                      asks for it.",
-                    json!({"rule": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES}}),
+                    json!({"rule": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": MAX_BYTES,
+                        "description": format!("At most {MAX_BYTES} bytes of UTF-8."),
+                    }}),
                     &["rule"],
                     NON_DESTRUCTIVE,
                 ),
@@ -120,8 +125,8 @@ impl Rules {
                 return Ok(());
             }
             Err(ToolFailure::invalid(format!(
-                "all rules together may have {MAX_TOTAL_BYTES} bytes and have {taken}; no rule \
-                 was dropped; remove one first"
+                "the rule was not added: all rules together are limited to {MAX_TOTAL_BYTES} bytes \
+                 and use {taken}; remove one with remove_rule"
             )))
         };
         let id = content_id(&rule);
@@ -163,7 +168,8 @@ fn in_order(entries: &Entries<Rule>) -> Vec<(&str, &str)> {
     all.into_iter().map(|(id, rule)| (id.as_str(), rule.value.rule.as_str())).collect()
 }
 
-/// Adds all rules to the context of every turn.
+/// Adds all rules to the context of every turn. If the store fails, the turn runs without them, and a warning is
+/// logged.
 impl ContextSource for Rules {
     fn part(&self) -> ContextPart {
         ContextPart::Rules
@@ -174,7 +180,7 @@ impl ContextSource for Rules {
             let entries = match self.collection.entries(request.agent).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    debug!(%error, "rules unavailable");
+                    warn!(agent = %request.agent, %error, "rules unavailable; turn runs without them");
                     return None;
                 }
             };

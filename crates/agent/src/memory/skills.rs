@@ -95,9 +95,11 @@ impl Skills {
                     json!({"name": name,
                         "summary": {"type": "string", "minLength": 1,
                             "maxLength": MAX_SUMMARY_BYTES,
-                            "description": "When to use it, on one line."},
+                            "description": format!("When to use it, on one line, at most \
+                                {MAX_SUMMARY_BYTES} bytes of UTF-8.")},
                         "content": {"type": "string", "minLength": 1, "maxLength": MAX_BYTES,
-                            "description": "The skill, in Markdown."},
+                            "description": format!("The skill, in Markdown, at most {MAX_BYTES} bytes \
+                                of UTF-8.")},
                         "replace": {"type": "boolean",
                             "description": "Replace a skill of the same name."}}),
                     &["name", "summary", "content"],

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     conversation::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
-        OpenTurn, PutDownEntry, Recorder, retry,
+        OpenTurn, Recorder, ReleasedEntry, retry,
     },
     delegation::{DelegatingTurn, UnreadBy, UnreadWork},
     event::{TurnAnswer, TurnEnd, TurnEvent},
@@ -250,7 +250,7 @@ impl Session {
             let RecordedCancel { message, .. } = cancelling.await;
             self.steering.join(message);
         }
-        if is_lost && output.answer.ended == TurnEnd::PutDown {
+        if is_lost && output.answer.ended == TurnEnd::Released {
             output.answer = TurnAnswer::fenced();
         }
         if output.answer.outcome == TurnOutcome::Cancelled
@@ -294,8 +294,8 @@ impl Session {
         };
         let delegation = self.setup.delegation.as_ref().filter(|_| origin.task().is_none());
         let Some((delegation, by)) = delegation.zip(by) else { return Ok(UnreadWork::default()) };
-        let patience = self.setup.conversations.patience();
-        retry(patience, || delegation.unread_work(&self.id, by)).await
+        let timeout = self.setup.conversations.store_timeout();
+        retry(timeout, || delegation.unread_work(&self.id, by)).await
     }
 
     /// Cancels the work that the conversation delegated, and adds its number and spending to the answer.
@@ -323,8 +323,8 @@ impl Session {
                     error.into()
                 }
             },
-            TurnEnd::PutDown => {
-                self.record_put_down().await;
+            TurnEnd::Released => {
+                self.record_released().await;
                 output.answer
             }
             TurnEnd::Fenced
@@ -389,7 +389,7 @@ impl Session {
         let first = facts.ids.first().filter(|_| facts.is_internal);
         if self.setup.conversations.is_durable() {
             for id in first.into_iter().chain(internal) {
-                if let Err(error) = self.setup.conversations.answered(&self.id, id).await {
+                if let Err(error) = self.setup.conversations.unmark(&self.id, id).await {
                     warn!(session_id = %self.id, %error, "marker not removed");
                 }
             }
@@ -397,10 +397,10 @@ impl Session {
         Ok(answer)
     }
 
-    async fn record_put_down(&self) {
+    async fn record_released(&self) {
         let Some(state) = &self.state else { return };
         let instance = self.setup.conversations.instance().clone();
-        let mut entry = ConversationEntry::PutDown(PutDownEntry { instance });
+        let mut entry = ConversationEntry::Released(ReleasedEntry { instance });
         if let Err(error) = state.recorder.record(&mut entry).await {
             warn!(session_id = %self.id, %error, "end of the process not recorded");
         }

@@ -123,7 +123,7 @@ impl Session {
             let known = self.load().await?.messages.get(&id).cloned();
             let Some(known) = known else {
                 // Its process ended before it recorded the message, which is still in the queue.
-                self.setup.conversations.answered(&self.id, &id).await?;
+                self.setup.conversations.unmark(&self.id, &id).await?;
                 continue;
             };
             let Some(number) = known.answer else { continue };

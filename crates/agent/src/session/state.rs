@@ -106,7 +106,7 @@ impl SessionState {
         let Some(mut open) = self.open.take() else { return Ok(None) };
         let attempt = open.attempt.saturating_add(1);
         let instance = setup.conversations.instance().clone();
-        let takeover = TakeoverEntry { instance, attempt, acts: false };
+        let takeover = TakeoverEntry { instance, attempt, is_active: false };
         self.recorder.record(&mut ConversationEntry::Takeover(takeover)).await?;
         open.taken_over(attempt);
         Ok(Some(open))

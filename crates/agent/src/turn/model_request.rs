@@ -109,7 +109,7 @@ impl Turn<'_> {
         tokio::select! {
             biased;
             () = self.cancellation.cancelled() => Err(StopReason::Cancelled),
-            () = self.handover.cancelled() => Err(StopReason::PutDown),
+            () = self.handover.cancelled() => Err(StopReason::Released),
             () = sleep_until(self.deadline) => Err(self.timed_out(false)),
             done = work => done.map_err(StopReason::ModelFailed),
         }

@@ -35,7 +35,7 @@ impl Turn<'_> {
             return Ok(());
         }
         let instance = self.setup.conversations.instance().clone();
-        let takeover = TakeoverEntry { instance, attempt: self.start.attempt, acts: true };
+        let takeover = TakeoverEntry { instance, attempt: self.start.attempt, is_active: true };
         self.recorder.record(&mut ConversationEntry::Takeover(takeover)).await?;
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Turn<'_> {
             return Some(error.into());
         }
         if self.handover.is_cancelled() {
-            return Some(StopReason::PutDown);
+            return Some(StopReason::Released);
         }
         if let Err(error) = self.record_skipped(&calls, &mut texts, &streak).await {
             return Some(error.into());

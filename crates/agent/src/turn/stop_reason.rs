@@ -45,7 +45,7 @@ pub(super) enum StopReason {
     /// This number of processes was lost on the same step.
     ProcessesLost(u32),
     /// The agent shuts down and leaves the turn to another process.
-    PutDown,
+    Released,
     /// The model's answer with its calls is too large to be recorded. None of the calls was made.
     AnswerTooLarge,
     /// A step could not be recorded, or another process continues the turn.
@@ -104,7 +104,7 @@ impl StopReason {
                             recorded, so none of the calls was made. Ask for less at once.";
                 (TurnOutcome::ModelFailed, text.to_owned())
             }
-            Self::PutDown => return TurnAnswer::put_down(),
+            Self::Released => return TurnAnswer::released(),
             Self::Unrecorded(error) => return error.into(),
         };
         TurnAnswer::new(outcome, text)
@@ -134,7 +134,7 @@ impl StopReason {
             Self::AnswerTooLarge => "(no answer: the tool calls were too large; none was made; \
                                      make smaller ones)"
                 .to_owned(),
-            Self::PutDown | Self::Unrecorded(_) => String::new(),
+            Self::Released | Self::Unrecorded(_) => String::new(),
         }
     }
 }

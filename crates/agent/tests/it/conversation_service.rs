@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rockbot_agent::{
-    AgentClient, AgentInbox, ConversationRequestError, ConversationServer, ConversationService,
-    serve,
+    AgentClient, AgentInbox, ConversationRequestError, ConversationService,
+    ConversationServiceBuilder, serve,
 };
 use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
@@ -48,7 +48,7 @@ impl Served {
         ]);
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let agent = AgentFixture::new().with(&echo).agent(&model);
-        let server = ConversationServer::for_agent(agent.clone());
+        let server = ConversationServiceBuilder::for_agent(agent.clone());
         let service = server.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 16).await.unwrap();
         let instance = InstanceId::new("proxy").unwrap();

@@ -91,7 +91,7 @@ async fn turn_continues_after_a_crash_at_every_entry() {
 
             // Its answer is published, and the message is not resumed again.
             assert_eq!(send_as(&agent, &id, "go").await.text, "All written.");
-            agent.conversations().answered(&session(), &id).await.unwrap();
+            agent.conversations().unmark(&session(), &id).await.unwrap();
             assert!(agent.conversations().unfinished().await.unwrap().is_empty());
             assert!(resume(&agent, &EventLog::default()).await.is_none());
         }

@@ -1,17 +1,32 @@
 //! Memory of agents: ownership, lifetimes, limits and recall.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
+    time::Duration,
+};
 
 use futures_util::future::{BoxFuture, ready};
 use rockbot_agent::{Agent, AgentDefinition, AgentLimits, AgentMemory, AgentParts, MemorySection};
 use rockbot_contracts::{AgentName, SessionId, ToolErrorCode};
 use rockbot_llm::{ChatMessage, ChatModel};
-use rockbot_store::{Clock, ManualClock, MemoryStore, Store, StoreError, Write, Written};
+use rockbot_store::{
+    Clock, Key, ManualClock, MemoryStore, Prefix, Store, StoreError, Write, Written,
+};
 use rockbot_store_sql::SqliteStore;
-use rockbot_testkit::{InterceptedStore, StoreInterceptor};
+use rockbot_testkit::{InterceptedStore, StoreInterceptor, intercepted_store::Listed};
 use rockbot_tools::{ToolCall, ToolContext, ToolExecutor, ToolFailure, ToolRegistry};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::{
+    Layer,
+    layer::{Context, SubscriberExt},
+    registry::Registry,
+};
 
 use crate::harness::{Answer, CannedModel, EventLog, RecordingModel, message, text_events};
 
@@ -235,8 +250,11 @@ async fn write_above_limit_is_rejected_without_dropping() {
     let too_large = "y".repeat(MAX_RULES_BYTES - LARGEST_RULES * MAX_RULE_BYTES + 1);
     let refused = call(&memory, "add_rule", json!({"rule": too_large})).await.unwrap_err();
     assert_eq!(refused.code(), ToolErrorCode::InvalidArguments);
-    assert!(refused.to_string().contains("no rule was dropped"), "{refused}");
+    assert!(refused.to_string().contains("remove one with remove_rule"), "{refused}");
     assert_eq!(must_call(&memory, "list_rules", json!({})).await.lines().count(), LARGEST_RULES);
+    let multibyte = json!({"rule": "ä".repeat(MAX_RULE_BYTES / 2 + 1)});
+    let refused = call(&memory, "add_rule", multibyte).await.unwrap_err();
+    assert!(refused.to_string().contains("502 bytes, at most 500"), "{refused}");
     let skill =
         |name: usize| json!({"name": format!("skill-{name}"), "summary": "a", "content": "b"});
     for name in 0..300 {
@@ -303,6 +321,48 @@ async fn write_succeeds_without_change_record() {
     let id = listed.trim_start_matches("- ").split(':').next().unwrap().to_owned();
     must_call(&memory, "remove_rule", json!({"id": id})).await;
     assert_eq!(must_call(&memory, "list_rules", json!({})).await, "There is no rule.");
+}
+
+/// Lists fail.
+struct WithoutLists;
+
+impl StoreInterceptor for WithoutLists {
+    fn list<'a>(
+        &'a self,
+        _: &'a dyn Store,
+        _: &'a Prefix,
+        _: Option<&'a Key>,
+        _: usize,
+    ) -> Listed<'a> {
+        let reason = "a test".to_owned();
+        Box::pin(ready(Err(StoreError::Unavailable { reason })))
+    }
+}
+
+/// Sends a module's warnings with an `error` field to a channel.
+struct Warnings(&'static str, Sender<()>);
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let has_error = event.fields().any(|field| field.name() == "error");
+        if *metadata.level() == Level::WARN && metadata.target() == self.0 && has_error {
+            self.1.send(()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn turn_without_its_rules_is_warned_about() {
+    let (sender, warnings) = mpsc::channel();
+    let layer = Warnings("rockbot_agent::memory::rules", sender);
+    let _guard = tracing::subscriber::set_default(Registry::default().with(layer));
+    let store = InterceptedStore::wrap(Arc::new(MemoryStore::new(Clock::System)), WithoutLists);
+    let memory = AgentMemory::new(store, &MemorySection::default());
+    let (agent, model) = agent(&memory);
+    let text = send_and_get_user_message(&agent, &model, "s", "hello").await;
+    assert!(text.starts_with("hello"), "{text}");
+    warnings.try_recv().unwrap();
 }
 
 #[tokio::test]
@@ -465,7 +525,8 @@ async fn unavailable_store_does_not_fail_turns() {
     let memory = with_store(store.clone());
     let (agent, model) = agent(&memory);
     store.close().await;
-    assert_eq!(send_and_get_user_message(&agent, &model, "s", "hello").await, "hello");
+    let text = send_and_get_user_message(&agent, &model, "s", "hello").await;
+    assert!(text.starts_with("hello"), "{text}");
     let failed = call(&memory, "save_memory", json!({"content": "x"})).await.unwrap_err();
     assert_eq!(failed.code(), ToolErrorCode::Unavailable);
 }

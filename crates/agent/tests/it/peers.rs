@@ -308,7 +308,27 @@ async fn cancel_of_an_unknown_task_is_answered() {
     peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
-    assert_eq!(refusal.executed, Executed::Unknown, "its request may still arrive");
+    assert_eq!(refusal.executed, Executed::Unknown, "its record may have expired");
+}
+
+#[tokio::test]
+async fn request_after_its_cancel_does_not_run() {
+    let peers = Peers::start().await.with("worker", |_| Planned::Text("Done.")).await;
+    let mut responses = peers.responses().await;
+    let request = AgentTaskCancelRequest { task_id: TaskId::new("t").unwrap() };
+    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
+    for _ in 0..2 {
+        peers.request("worker", &task("t", "Do it.")).await;
+        let refusal: AgentTaskError = next(&mut responses).await;
+        assert_eq!(refusal.code, AgentTaskErrorCode::Cancelled);
+        assert_eq!(refusal.executed, Executed::No);
+    }
+    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotCancelable);
+    assert_eq!(peers.agent("worker").model.asked().len(), 0);
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{TurnEnd, TurnEvent};
+use rockbot_agent::{ConversationError, TurnEnd, TurnEvent};
 use rockbot_contracts::{
-    ApprovalDecision, MessageId, UserFeedback, conversation::FeedbackRating, user::TurnOutcome,
+    ApprovalDecision, MessageId, SessionId, UserFeedback, conversation::FeedbackRating,
+    user::TurnOutcome,
 };
 use rockbot_llm::ScriptedTurn;
 use rockbot_tools::{ApprovalSection, EntryPoint};
@@ -16,8 +17,15 @@ use crate::{
         AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, message,
         settle, text_events,
     },
-    stored_harness::{JournaledTool, Storage, origin, resume, send_as, send_to, session},
+    stored_harness::{
+        CrashingLog, Fault, JournaledTool, Storage, origin, resume, send_as, send_to, session,
+    },
 };
+
+fn positive_feedback(message_id: MessageId) -> UserFeedback {
+    let (session_id, rating) = (session(), FeedbackRating::Positive);
+    UserFeedback { session_id, message_id, rating, comment: String::new() }
+}
 
 fn one_call() -> Arc<RecordingModel> {
     RecordingModel::script([
@@ -213,8 +221,35 @@ async fn feedback_does_not_fence_a_running_turn() {
     gate.add_permits(1);
     assert_eq!(running.await.unwrap().text, "Bye.");
     assert_eq!(storage.kinds().await, ["message", "answer", "message", "feedback", "answer"]);
-    let unknown = UserFeedback { message_id: MessageId::generate(), ..feedback };
-    assert!(storage.conversations().record_feedback(&unknown).await.is_err());
+}
+
+#[tokio::test]
+async fn feedback_on_an_unknown_message_or_conversation_is_rejected() {
+    let storage = Storage::new();
+    let agent =
+        storage.agent(AgentFixture::new(), &RecordingModel::script([ScriptedTurn::text("Hello.")]));
+    send_as(&agent, &MessageId::generate(), "hi").await;
+    let unknown_message = positive_feedback(MessageId::generate());
+    let error = storage.conversations().record_feedback(&unknown_message).await.unwrap_err();
+    assert!(matches!(error, ConversationError::MessageNotFound { .. }), "{error}");
+    let unknown_session = UserFeedback {
+        session_id: SessionId::new("unknown").unwrap(),
+        ..positive_feedback(MessageId::generate())
+    };
+    let error = storage.conversations().record_feedback(&unknown_session).await.unwrap_err();
+    assert!(matches!(error, ConversationError::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn feedback_gives_up_after_repeated_conflicts() {
+    let (storage, id) = (Storage::new(), MessageId::generate());
+    let agent =
+        storage.agent(AgentFixture::new(), &RecordingModel::script([ScriptedTurn::text("Hello.")]));
+    send_as(&agent, &id, "hi").await;
+    let busy = storage.conversations_on(CrashingLog::with_fault(&storage, 0, Fault::Conflict));
+    let error = busy.record_feedback(&positive_feedback(id)).await.unwrap_err();
+    assert!(matches!(error, ConversationError::FeedbackConflict { .. }), "{error}");
+    assert_eq!(storage.kinds().await, ["message", "answer"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,7 +335,7 @@ async fn steering_message_survives_its_process() {
     let (recorded, answer) = resume(&second, &EventLog::default()).await.unwrap();
     assert_eq!((&recorded.id, answer.text.as_str()), (&id, "Both done."));
     assert_eq!(model.last_request().messages.len(), 5);
-    second.conversations().answered(&session(), &id).await.unwrap();
+    second.conversations().unmark(&session(), &id).await.unwrap();
     // The steering message has an answer to publish too.
     let (recorded, again) = resume(&second, &EventLog::default()).await.unwrap();
     assert_eq!((recorded.id, again.text), (steer, answer.text));

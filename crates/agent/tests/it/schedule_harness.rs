@@ -10,8 +10,9 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_agent::{
-    Agent, AgentClient, AgentInbox, ConversationOptions, ConversationServer, ConversationService,
-    Conversations, Schedule, ScheduleSection, Scheduler, Sharing, serve_shared,
+    Agent, AgentClient, AgentInbox, ConversationOptions, ConversationService,
+    ConversationServiceBuilder, Conversations, Schedule, ScheduleSection, Scheduler, Sharing,
+    serve_shared,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{
@@ -85,7 +86,7 @@ impl Site {
         let agent = fixture.agent(model);
         let (bus, sharing) = (self.bus.clone(), Sharing::new(store, instance.clone()));
         let inbox = serve_shared(agent.clone(), bus.clone(), 16, sharing).await.unwrap();
-        let server = ConversationServer::for_agent(agent.clone());
+        let server = ConversationServiceBuilder::for_agent(agent.clone());
         let server = server.with_schedule(Some(schedule.clone()));
         let service = server.serve(bus.clone()).await.unwrap();
         let scheduler = Scheduler::start(schedule, agent.clone(), bus.clone(), &inbox);

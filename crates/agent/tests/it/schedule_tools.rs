@@ -115,14 +115,14 @@ async fn turns_of_one_task_create_a_bounded_number_of_tasks() {
 
 #[tokio::test(start_paused = true)]
 async fn agent_without_a_schedule_refuses_requests() {
-    use rockbot_agent::{AgentClient, ConversationServer};
+    use rockbot_agent::{AgentClient, ConversationServiceBuilder};
     use rockbot_bus::{Bus, MemoryBus};
 
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
     let model = RecordingModel::script([ScriptedTurn::text("Done.")]);
     let agent = crate::harness::AgentFixture::new().agent(&model);
     let name = agent.name().clone();
-    let _service = ConversationServer::for_agent(agent).serve(bus.clone()).await.unwrap();
+    let _service = ConversationServiceBuilder::for_agent(agent).serve(bus.clone()).await.unwrap();
     let instance = rockbot_contracts::InstanceId::generate();
     let client = AgentClient::connect(bus, &instance).await.unwrap();
     let refused = client.request_schedule(&name, &ScheduleRequest::List {}).await.unwrap_err();

@@ -23,7 +23,7 @@ fn one_call() -> Arc<RecordingModel> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_is_put_down_after_its_step_and_continued() {
+async fn turn_is_released_after_its_step_and_continued() {
     let (storage, id, gate) = (Storage::new(), MessageId::generate(), Arc::new(Semaphore::new(0)));
     let work = ProbeTool::new("work", Behavior::Gated(gate.clone()));
     let model = one_call();
@@ -38,9 +38,9 @@ async fn turn_is_put_down_after_its_step_and_continued() {
         async move { agent.shut_down(Duration::from_secs(10)).await }
     });
     settle().await;
-    assert_eq!(send_as(&agent, &MessageId::generate(), "more").await.ended, TurnEnd::PutDown);
+    assert_eq!(send_as(&agent, &MessageId::generate(), "more").await.ended, TurnEnd::Released);
     gate.add_permits(1);
-    assert_eq!(running.await.unwrap().ended, TurnEnd::PutDown);
+    assert_eq!(running.await.unwrap().ended, TurnEnd::Released);
     assert!(closing.await.unwrap(), "within the grace period");
     assert_eq!(model.request_count(), 1);
     assert_eq!(storage.kinds().await, ["message", "model", "result", "put_down"]);
@@ -61,7 +61,7 @@ async fn call_beyond_the_grace_period_is_left_running() {
     });
     work.wait_for_call().await;
     assert!(!agent.shut_down(Duration::from_secs(10)).await);
-    assert_eq!(running.await.unwrap().ended, TurnEnd::PutDown);
+    assert_eq!(running.await.unwrap().ended, TurnEnd::Released);
     let context = work.contexts.lock().unwrap()[0].clone();
     assert!(context.handover.is_cancelled() && !context.cancellation.is_cancelled());
 
@@ -84,7 +84,7 @@ async fn repeated_orderly_stops_do_not_fail_a_turn() {
         });
         work.wait_for_call().await;
         agent.shut_down(Duration::ZERO).await;
-        assert_eq!(running.await.unwrap().ended, TurnEnd::PutDown);
+        assert_eq!(running.await.unwrap().ended, TurnEnd::Released);
     }
     let echo = ProbeTool::new("work", Behavior::Echo);
     let next = storage.agent(AgentFixture::new().with(&echo), &one_call());
@@ -135,7 +135,7 @@ async fn turn_of_a_sub_agent_is_continued_with_its_caller() {
     });
     slow.wait_for_call().await;
     assert!(!agent.shut_down(Duration::from_secs(1)).await);
-    assert_eq!(running.await.unwrap().ended, TurnEnd::PutDown);
+    assert_eq!(running.await.unwrap().ended, TurnEnd::Released);
     team.shut_down(Duration::from_secs(1)).await;
     let context = slow.contexts.lock().unwrap()[0].clone();
     assert!(!context.cancellation.is_cancelled());

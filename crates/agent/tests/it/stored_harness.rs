@@ -125,6 +125,8 @@ pub(crate) enum Fault {
     Outage(Instant),
     /// They are made, but not confirmed, and the next read fails.
     Unconfirmed,
+    /// Another process always appends first.
+    Conflict,
     /// Appends are made, and nothing can be read until then.
     ReadOutage(Instant),
     /// Appends are made, but not confirmed, and nothing can be read until then.
@@ -177,6 +179,10 @@ impl Log for CrashingLog {
             let reason = "a test".to_owned();
             match self.fault {
                 Fault::Crash => {}
+                Fault::Conflict => {
+                    let next = LogPosition { number: at.number + 1, ..at };
+                    return Ok(Appended::Conflict { next });
+                }
                 Fault::Outage(end) if Instant::now() < end => {
                     return Err(StoreError::Unavailable { reason });
                 }
@@ -220,7 +226,7 @@ impl Log for CrashingLog {
             Fault::UnconfirmedOutage(end) => {
                 self.is_away.load(Ordering::SeqCst) && Instant::now() < end
             }
-            Fault::Crash | Fault::Outage(_) | Fault::Unconfirmed => false,
+            Fault::Crash | Fault::Conflict | Fault::Outage(_) | Fault::Unconfirmed => false,
         };
         if self.fails_read.swap(false, Ordering::SeqCst) || is_away {
             let reason = "a test".to_owned();

@@ -11,7 +11,7 @@ use std::{
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use rockbot_agent::{
     Agent, AgentClient, AgentInbox, AgentLimits, AgentParts, Approvals, ConversationOptions,
-    ConversationServer, ConversationService, Conversations, Delegation, DelegationOptions,
+    ConversationService, ConversationServiceBuilder, Conversations, Delegation, DelegationOptions,
     FollowUps, Sharing, internal_tools::InternalTools, serve, serve_shared,
 };
 use rockbot_bus::{Bus, MemoryBus};
@@ -207,7 +207,7 @@ impl Fleet {
 
     /// Serves the agent alone, with requests about its work.
     pub(crate) async fn serve(&self, agent: Agent) -> (AgentInbox, ConversationService) {
-        let requests = ConversationServer::for_agent(agent.clone());
+        let requests = ConversationServiceBuilder::for_agent(agent.clone());
         let inbox = serve(agent, self.bus.clone(), 16).await.unwrap();
         (inbox, requests.serve(self.bus.clone()).await.unwrap())
     }

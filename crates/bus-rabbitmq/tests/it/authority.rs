@@ -28,7 +28,7 @@ impl Authority {
         Self { issuer, folder: folder.to_owned() }
     }
 
-    /// Issues a server certificate for the addresses.
+    /// Issues `server.pem` and `server.key`, a server certificate for the addresses.
     pub(crate) fn server(&self, addresses: &[&str]) {
         let addresses: Vec<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         let mut params = CertificateParams::new(addresses).expect("addresses");
@@ -36,7 +36,8 @@ impl Authority {
         self.issue("server", &params);
     }
 
-    /// Issues a client certificate for a user, valid until the end of the year `last`.
+    /// Issues `<file>.pem` and `<file>.key`, a client certificate for a user, valid until 31 December of the year
+    /// `last`, 00:00 UTC.
     pub(crate) fn user(&self, file: &str, user: &str, last: i32) {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);

@@ -1,9 +1,13 @@
 //! The state of a fleet.
 
-use rockbot_bus::BusReport;
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::future::join_all;
+use rockbot_bus::{BusReport, QueueState};
 use rockbot_contracts::{
+    AgentName, ConversationRequest, ConversationResponse, QueueSpec,
     identity::{CLI, User},
-    topology::tool_invoke_mcp,
+    topology::{tool_invoke_mcp, user_message},
 };
 use rockbot_monitor::WorkQueue;
 use rockbot_scripts::Isolation;
@@ -12,8 +16,18 @@ use rockbot_tool_rpc::{
     mcp::{McpIndex, McpServerReport},
 };
 
+use tokio::time::timeout;
+
 use super::round_trip::{self, RoundTrip};
-use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
+use crate::{
+    failure::Failure,
+    fleet::{Fleet, agent_client},
+    settings::Settings,
+    work_queues,
+};
+
+/// Time limit for an agent to describe itself.
+const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state of a fleet.
 #[derive(Debug)]
@@ -30,6 +44,15 @@ pub(super) struct Diagnosis {
     pub(super) operator: String,
     pub(super) round_trip: RoundTrip,
     pub(super) scripts: Option<ScriptIsolation>,
+    pub(super) split_agents: Vec<SplitAgent>,
+}
+
+/// An agent whose processes do not all share its conversations.
+#[derive(Debug)]
+pub(super) struct SplitAgent {
+    pub(super) name: AgentName,
+    /// Number of processes that do not share the conversations of the one that reported them.
+    pub(super) foreign: u32,
 }
 
 /// The MCP servers of a fleet.
@@ -64,6 +87,11 @@ impl Diagnosis {
         });
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;
+        let split_agents = if settings.embeds() {
+            Vec::new()
+        } else {
+            split_agents(settings, fleet, &queues).await?
+        };
         let scripts = if settings.embeds() { script_isolation(settings).await } else { None };
         Ok(Self {
             bus,
@@ -75,8 +103,45 @@ impl Diagnosis {
             operator,
             round_trip,
             scripts,
+            split_agents,
         })
     }
+}
+
+/// Returns the agents whose processes report others with different conversations. An agent that does not describe
+/// itself to this user is left out.
+async fn split_agents(
+    settings: &Settings,
+    fleet: &Fleet,
+    queues: &[WorkQueue],
+) -> Result<Vec<SplitAgent>, Failure> {
+    let is_consumed = |name: &AgentName| {
+        let inbox = QueueSpec::work(&user_message(name)).name;
+        let state = queues.iter().find(|queue| queue.name == inbox).map(|queue| queue.state);
+        match state {
+            Some(QueueState::Present(depth)) => depth.consumers > 0,
+            // It may run.
+            Some(QueueState::Refused) | None => true,
+            Some(QueueState::Missing) => false,
+        }
+    };
+    let names: BTreeSet<_> = work_queues::configured_agents(settings)?.into_iter().collect();
+    let names: Vec<_> = names.into_iter().filter(is_consumed).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Ok(client) = agent_client(fleet.bus.clone()).await else { return Ok(Vec::new()) };
+    let overviews = names.iter().map(async |name| {
+        let request = ConversationRequest::Agent {};
+        let response = timeout(OVERVIEW_TIMEOUT, client.request(name, &request)).await;
+        match response {
+            Ok(Ok(ConversationResponse::Agent { agent })) if agent.foreign_processes > 0 => {
+                Some(SplitAgent { name: name.clone(), foreign: agent.foreign_processes })
+            }
+            _ => None,
+        }
+    });
+    Ok(join_all(overviews).await.into_iter().flatten().collect())
 }
 
 /// Returns the MCP servers. An embedded fleet has some only with a server file, and a running one only with

@@ -5,13 +5,13 @@ use rockbot_monitor::findings::{self, Finding, FleetState, Severity};
 use rockbot_service::exit;
 use rockbot_tool_rpc::mcp::McpServerReport;
 
-use super::diagnosis::Diagnosis;
+use super::diagnosis::{Diagnosis, SplitAgent};
 use crate::{failure::Failure, render};
 
 /// Returns the findings about a fleet and about this process.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, .. } = diagnosis;
-    let Diagnosis { servers, scripts, .. } = diagnosis;
+    let Diagnosis { servers, scripts, split_agents, .. } = diagnosis;
     let has_bridge = servers.has_bridge;
     let state = FleetState { queues, handlers, conflicts, has_bridge, operator };
     let mut findings = findings::findings(state);
@@ -26,6 +26,15 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         let message = format!(
             "{queue} has {readers} consumers instead of one: replies may be lost; check that no \
              other process has the same service.instance"
+        );
+        find(Severity::Suspicious, message);
+    }
+    for SplitAgent { name, foreign } in split_agents {
+        let others = render::count(*foreign as usize, "other");
+        let message = format!(
+            "processes of agent {name} have different conversations, which lose their context ({others} \
+             beside the one that replied); run rockbot-agent with the same agent.conversations.store in all \
+             of them, or give the others another agent.name"
         );
         find(Severity::Suspicious, message);
     }
@@ -107,6 +116,7 @@ mod tests {
                 reply_depth: Some(QueueDepth { ready: 0, consumers: readers }),
             },
             scripts: None,
+            split_agents: Vec::new(),
         }
     }
 
@@ -124,12 +134,21 @@ mod tests {
     #[test]
     fn unconsumed_messages_and_shared_reply_queue_are_suspicious() {
         check(&fleet(7, 1, 0, 1), &[]);
-        // Replicas of an agent share its conversations; one that does not warns in its log.
+        // Replicas of an agent share its conversations.
         check(&fleet(7, 3, 0, 1), &[]);
         check(&fleet(7, 0, 0, 1), &[(Severity::Suspicious, "7 messages in user.message.writer")]);
         check(&fleet(0, 1, 0, 2), &[(Severity::Suspicious, "2 consumers instead of one")]);
         check(&fleet(0, 0, 0, 1), &[(Severity::Warning, "its agent is not running")]);
         check(&fleet(0, 1, 1, 1), &[(Severity::Warning, "1 dead letter of user.message.writer")]);
+    }
+
+    #[test]
+    fn processes_with_other_conversations_are_suspicious() {
+        let name = rockbot_contracts::AgentName::new("writer").unwrap();
+        let split_agents = vec![SplitAgent { name, foreign: 1 }];
+        let diagnosis = Diagnosis { split_agents, ..fleet(0, 3, 0, 1) };
+        let text = "processes of agent writer have different conversations, which lose their context (1 other";
+        check(&diagnosis, &[(Severity::Suspicious, text)]);
     }
 
     #[test]

@@ -107,6 +107,7 @@ fn overview() -> AgentOverview {
             is_announced: true,
         }],
         more_tools: 3,
+        foreign_processes: 1,
     }
 }
 

@@ -1,10 +1,13 @@
 //! The sender of a request and its agent, from which the ids of tasks and conversations are derived.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rockbot_contracts::{AgentName, MessageId, SessionId};
 
-use crate::{id_scope::IdScope, identity::Identity};
+use crate::{
+    id_scope::IdScope,
+    identity::{Credential, Identity, NamePatterns},
+};
 
 /// A sender and an agent. Its ids are those of no other sender: a foreign task is an unknown one.
 #[derive(Debug, Clone)]
@@ -22,6 +25,21 @@ impl Caller {
             agent.as_str().as_bytes(),
         ]);
         Self { identity, agent, ids }
+    }
+
+    /// Returns a sender that registered something at an earlier request. It has no rights.
+    pub(super) fn registered(subject: Arc<str>, agent: AgentName) -> Self {
+        let identity = Identity {
+            subject,
+            credential: Credential::Token,
+            rights: BTreeSet::new(),
+            faces: BTreeSet::new(),
+            agents: NamePatterns::default(),
+            tools: NamePatterns::default(),
+            requests_per_minute: None,
+            address: None,
+        };
+        Self::new(identity, agent)
     }
 
     pub(super) fn subject(&self) -> &Arc<str> {
@@ -51,6 +69,16 @@ impl Caller {
     /// Returns the name of the list of its tasks.
     pub(super) fn list(&self) -> String {
         self.ids.id("list", [])
+    }
+
+    /// Returns the id of a target of push notifications that has none.
+    pub(super) fn push_target(&self, task: &MessageId, url: &str) -> String {
+        self.ids.id("push-target", [task.as_str().as_bytes(), url.as_bytes()])
+    }
+
+    /// Returns the name of the entry of a target whose notifications are not delivered.
+    pub(super) fn open_push(&self, task: &MessageId, target: &str) -> String {
+        self.ids.id("open-push", [task.as_str().as_bytes(), target.as_bytes()])
     }
 
     /// Returns the digest of a message's content.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use super::message::{MEDIA_TYPES, OUTPUT_TYPE};
-use crate::{guard::Guard, hex::hex, parts::GatewayParts};
+use crate::{a2a_parts::CardSigner, guard::Guard, hex::hex, identity::Right, parts::GatewayParts};
 
 /// Time limit for the description of an agent.
 const DESCRIPTION_TIMEOUT: Duration = Duration::from_secs(3);
@@ -28,8 +28,18 @@ pub(super) async fn show(
     headers: &HeaderMap,
 ) -> Response {
     let description = description(parts, agent).await;
-    let card = card(agent, description.as_deref(), guard.public_origin());
-    let tag = format!("\"{}\"", &hex(&Sha256::digest(card.to_string()))[..32]);
+    let is_pushing = parts.a2a.push.is_some();
+    let mut card = card(agent, description.as_deref(), guard.public_origin(), is_pushing);
+    let signer = parts.a2a.signer.as_deref();
+    // Signatures of the same card differ, so the tag is a weak one without them.
+    let tagged = format!("{card}{}", signer.map(CardSigner::key_id).unwrap_or_default());
+    let tag = format!("W/\"{}\"", &hex(&Sha256::digest(tagged))[..32]);
+    if let Some(signer) = signer {
+        match signer.sign(&card) {
+            Ok(signature) => card["signatures"] = json!([signature]),
+            Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
     let mut response = if is_known {
         StatusCode::NOT_MODIFIED.into_response()
@@ -56,7 +66,8 @@ async fn description(parts: &GatewayParts, agent: &AgentName) -> Option<String> 
     }
 }
 
-fn card(agent: &AgentName, description: Option<&str>, origin: &str) -> Value {
+/// Returns the card, without signatures. It has no empty value, see [`CardSigner::sign`].
+fn card(agent: &AgentName, description: Option<&str>, origin: &str, is_pushing: bool) -> Value {
     let description = description.map(str::trim).filter(|text| !text.is_empty());
     let description = description.map_or_else(|| format!("The agent {agent}."), str::to_owned);
     let mut input_types = vec![OUTPUT_TYPE, "application/json"];
@@ -71,14 +82,14 @@ fn card(agent: &AgentName, description: Option<&str>, origin: &str) -> Value {
         "supportedInterfaces": [interface("JSONRPC"), interface("HTTP+JSON")],
         "capabilities": {
             "streaming": true,
-            "pushNotifications": false,
+            "pushNotifications": is_pushing,
             "extendedAgentCard": false,
         },
         "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {
             "scheme": "Bearer",
             "description": "A token of the gateway, for the face a2a.",
         }}},
-        "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
+        "securityRequirements": [{"schemes": {"bearer": {"list": [Right::Talk.as_str()]}}}],
         "defaultInputModes": input_types,
         "defaultOutputModes": [OUTPUT_TYPE],
         "skills": [{

@@ -46,7 +46,7 @@ impl A2aError {
 
     pub(super) fn unknown_method() -> Self {
         let message = "no such method; send SendMessage, SendStreamingMessage, GetTask, ListTasks, \
-                       CancelTask or SubscribeToTask";
+                       CancelTask, SubscribeToTask or a method of push notifications";
         Self::new(-32601, StatusCode::NOT_FOUND, "METHOD_NOT_FOUND", message).not_executed()
     }
 
@@ -100,6 +100,13 @@ impl A2aError {
         Self::refused(-32002, "TASK_NOT_CANCELABLE", message)
     }
 
+    /// A configuration of push notifications that the task does not have.
+    pub(super) fn unknown_push_target() -> Self {
+        let message =
+            "the task has no such configuration of push notifications; it may have been deleted";
+        Self::new(-32001, StatusCode::NOT_FOUND, "TASK_NOT_FOUND", message).not_executed()
+    }
+
     pub(super) fn no_push_notifications() -> Self {
         let message = "push notifications are not supported; poll GetTask, or stream the task";
         Self::refused(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", message)
@@ -145,6 +152,11 @@ impl A2aError {
     /// Returns whether the message, decision or cancel may have taken effect.
     pub(super) fn may_have_arrived(&self) -> bool {
         self.executed == Some("unknown")
+    }
+
+    /// Returns whether the caller has no such task.
+    pub(super) fn is_unknown_task(&self) -> bool {
+        *self == Self::unknown_task()
     }
 
     /// Returns the status of a response over HTTP+JSON.

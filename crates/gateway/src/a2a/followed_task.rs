@@ -1,26 +1,45 @@
 //! A task whose replies are read.
 
-use futures_util::FutureExt;
+use std::time::Duration;
+
+use futures_util::{FutureExt, future::join_all};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{error::A2aError, view::TaskView};
 use crate::turns::Follower;
+
+/// Time in which an agent repeats its open requests to a process that begins to follow a turn. It sends nothing if none
+/// is open.
+const REPEAT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A task, and the replies that it still gets.
 pub(super) struct FollowedTask {
     pub(super) view: TaskView,
     /// `None` if no reply will come.
     follower: Option<Follower>,
+    /// Set until the agent had time to repeat its open requests.
+    lacks_requests: bool,
 }
 
 impl FollowedTask {
     pub(super) fn new(view: TaskView, follower: Follower) -> Self {
-        Self { view, follower: Some(follower) }
+        Self { view, follower: Some(follower), lacks_requests: false }
+    }
+
+    /// Sets that this process did not follow the task before, if `is_new` is set.
+    pub(super) fn with_new(self, is_new: bool) -> Self {
+        Self { lacks_requests: is_new, ..self }
     }
 
     /// Creates a task that gets no replies.
     pub(super) fn without_replies(view: TaskView) -> Self {
-        Self { view, follower: None }
+        Self { view, follower: None, lacks_requests: false }
+    }
+
+    /// Returns whether the task runs, and its agent had no time to repeat its open requests.
+    pub(super) fn lacks_requests(&self) -> bool {
+        self.lacks_requests && !self.view.state().is_terminal()
     }
 
     /// Returns whether replies may come.
@@ -73,4 +92,16 @@ impl FollowedTask {
         }
         Ok(())
     }
+}
+
+/// Waits until agents have repeated the open requests of tasks that this process did not follow before: up to
+/// [`REPEAT_TIMEOUT`] for all of them.
+pub(super) async fn await_requests(tasks: &mut [&mut FollowedTask]) {
+    let waiting = tasks.iter_mut().map(|task| {
+        task.lacks_requests = false;
+        // A task that gets no final reply stays as it is.
+        task.until(TaskView::is_interrupted)
+    });
+    // Those that wait for nothing have no reply to wait for.
+    let _ = timeout(REPEAT_TIMEOUT, join_all(waiting)).await;
 }

@@ -1,6 +1,6 @@
 //! Lists of tasks: filters, pages and their tokens.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use rockbot_contracts::MessageId;
@@ -13,6 +13,7 @@ use super::{
     A2a, body,
     caller::Caller,
     error::A2aError,
+    followed_task::FollowedTask,
     operations::{self, Failure},
     state::{TaskEnd, TaskState},
     task_index::ListedTask,
@@ -185,11 +186,11 @@ fn milliseconds(time: &str) -> Option<u64> {
     Some(u64::try_from(time.as_millisecond()).unwrap_or_default())
 }
 
-/// The position of a task in a list, the last updated first. It is that of a page token, so that a page continues
-/// where the last one ended, whatever has been added since.
+/// The position of a task in a list: the last updated first, and by their ids within a millisecond, as in the store. It
+/// is that of a page token, so that a page continues where the last one ended, whatever has been added since.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Position {
-    updated_ms: u64,
+    updated_ms: Reverse<u64>,
     id: MessageId,
 }
 
@@ -197,11 +198,11 @@ impl Position {
     fn parse(token: &str) -> Option<Self> {
         let (updated, id) = token.split_once('.').filter(|_| token.len() <= MAX_TOKEN_BYTES)?;
         let updated_ms = u64::from_str_radix(updated, 16).ok()?;
-        Some(Self { updated_ms, id: MessageId::new(id).ok()? })
+        Some(Self { updated_ms: Reverse(updated_ms), id: MessageId::new(id).ok()? })
     }
 
     fn token(&self) -> String {
-        format!("{:x}.{}", self.updated_ms, self.id)
+        format!("{:x}.{}", self.updated_ms.0, self.id)
     }
 }
 
@@ -213,6 +214,20 @@ struct FoundTask {
     summary: Value,
     /// Set if the task may have an artifact.
     has_artifact: bool,
+}
+
+impl FoundTask {
+    /// Creates a task that was updated at `updated_ms` if it has not ended.
+    fn new(view: &TaskView, updated_ms: u64) -> Self {
+        let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
+        let state = view.state();
+        Self {
+            position: Position { updated_ms: Reverse(updated_ms), id: view.id().clone() },
+            state,
+            summary: view.summary(),
+            has_artifact: state == TaskState::Completed || !state.is_terminal(),
+        }
+    }
 }
 
 /// Returns a page of the tasks of the caller.
@@ -247,14 +262,16 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
         }
         reads.push(read(a2a, caller, task));
     }
-    let found = stream::iter(reads).buffered(CONCURRENT_READS);
-    let found: Vec<_> = found.collect().await;
-    let is_permitted = |found: &FoundTask| filter.permits(found.state, found.position.updated_ms);
-    let mut found: Vec<_> = found.into_iter().flatten().filter(is_permitted).collect();
-    found.sort_by(|one, other| other.position.cmp(&one.position));
+    let read = stream::iter(reads).buffered(CONCURRENT_READS);
+    let mut read: Vec<_> = read.filter_map(std::future::ready).collect().await;
+    operations::add_requests(a2a, caller, read.iter_mut().map(|(task, _)| task)).await;
+    let found = read.into_iter().map(|(task, updated_ms)| FoundTask::new(&task.view, updated_ms));
+    let is_permitted = |found: &FoundTask| filter.permits(found.state, found.position.updated_ms.0);
+    let mut found: Vec<_> = found.filter(is_permitted).collect();
+    found.sort_by(|one, other| one.position.cmp(&other.position));
     let total = found.len();
     let is_next =
-        |found: &FoundTask| filter.after.as_ref().is_none_or(|after| found.position < *after);
+        |found: &FoundTask| filter.after.as_ref().is_none_or(|after| found.position > *after);
     let mut rest = found.into_iter().filter(is_next).peekable();
     let (mut tasks, mut bytes, mut last) = (Vec::new(), 0, None);
     while tasks.len() < filter.page_size && bytes < MAX_PAGE_BYTES {
@@ -278,25 +295,19 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
     }))
 }
 
-/// Returns the present state of a listed task, or the recorded one if the agent does not respond; `None` if the task
-/// has expired.
-async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Option<FoundTask> {
+/// Returns a listed task with its present state, or the recorded one if the agent does not respond, and the time of its
+/// last update without an end; `None` if the task has expired.
+async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Option<(FollowedTask, u64)> {
     let ListedTask { id, context, updated_ms, end } = task;
-    let view = match end {
-        Some(end) => TaskView::new(id.clone(), context).ended(end),
+    let recorded = |view| FollowedTask::without_replies(view);
+    let task = match end {
+        Some(end) => recorded(TaskView::new(id, context).ended(end)),
         None => {
             let present = present(a2a, caller, &id).await.ok()?;
-            present.unwrap_or_else(|| TaskView::new(id.clone(), context))
+            present.unwrap_or_else(|| recorded(TaskView::new(id, context)))
         }
     };
-    let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
-    let state = view.state();
-    Some(FoundTask {
-        position: Position { updated_ms, id },
-        state,
-        summary: view.summary(),
-        has_artifact: state == TaskState::Completed || !state.is_terminal(),
-    })
+    Some((task, updated_ms))
 }
 
 /// Returns a task with its artifacts, which the agent has; without the field if the agent does not respond. `None` if
@@ -310,8 +321,10 @@ async fn with_artifacts(
     let FoundTask { position: Position { updated_ms, id }, summary, has_artifact, .. } = found;
     let mut task = summary;
     if has_artifact {
-        let Some(view) = present(a2a, caller, &id).await.ok()? else { return Some(task) };
-        let updated_ms = view.end().map_or(updated_ms, |TaskEnd { at_ms, .. }| at_ms);
+        let Some(FollowedTask { view, .. }) = present(a2a, caller, &id).await.ok()? else {
+            return Some(task);
+        };
+        let updated_ms = view.end().map_or(updated_ms.0, |TaskEnd { at_ms, .. }| at_ms);
         if !filter.permits(view.state(), updated_ms) {
             return None;
         }
@@ -327,9 +340,13 @@ async fn with_artifacts(
 ///
 /// # Errors
 /// When the task has expired.
-async fn present(a2a: &A2a, caller: &Caller, id: &MessageId) -> Result<Option<TaskView>, A2aError> {
+async fn present(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &MessageId,
+) -> Result<Option<FollowedTask>, A2aError> {
     match operations::recorded(a2a, caller, id.as_str()).await {
-        Ok((task, _)) => Ok(Some(task.view)),
+        Ok((task, _)) => Ok(Some(task)),
         Err(error) if error == A2aError::unknown_task() => Err(error),
         Err(error) => {
             debug!(task_id = %id, ?error, "listed task not read");
@@ -348,7 +365,7 @@ mod tests {
 
     #[test]
     fn parameters_are_the_same_in_json_and_in_a_query() {
-        let token = Position { updated_ms: 7, id: MessageId::new("t").unwrap() }.token();
+        let token = Position { updated_ms: Reverse(7), id: MessageId::new("t").unwrap() }.token();
         let in_json = json!({"contextId": "c", "status": "TASK_STATE_WORKING", "pageSize": 2,
             "pageToken": token, "historyLength": 0, "includeArtifacts": true,
             "statusTimestampAfter": "1970-01-01T00:00:01.500Z", "unknown": 1});

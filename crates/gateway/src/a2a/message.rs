@@ -77,6 +77,8 @@ pub(super) struct NewMessage {
     pub(super) text: String,
     pub(super) media: Vec<ContentBlock>,
     pub(super) returns_immediately: bool,
+    /// Configuration of push notifications for its task.
+    pub(super) push: Option<Value>,
     data: Vec<Value>,
 }
 
@@ -134,7 +136,8 @@ impl NewMessage {
         }
         check_media(&media)?;
         let returns_immediately = configuration.return_immediately.unwrap_or_default();
-        Ok(Self { id: message_id, context, task, text, media, returns_immediately, data })
+        let push = configuration.task_push_notification_config.filter(|config| !config.is_null());
+        Ok(Self { id: message_id, context, task, text, media, returns_immediately, push, data })
     }
 
     /// Returns the decision on an approval request among its parts.
@@ -165,9 +168,6 @@ impl Decision {
 impl Configuration {
     /// Refuses what would silently be left out otherwise.
     fn check(&self) -> Result<(), A2aError> {
-        if self.task_push_notification_config.as_ref().is_some_and(|config| !config.is_null()) {
-            return Err(A2aError::no_push_notifications());
-        }
         let modes = self.accepted_output_modes.as_deref().unwrap_or_default();
         let accepts =
             |mode: &String| ["*", "*/*", "text", "text/*", OUTPUT_TYPE].contains(&mode.as_str());
@@ -240,7 +240,7 @@ fn given(value: Option<String>) -> Option<String> {
 }
 
 /// Returns whether a client may choose this id.
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && !id.chars().any(char::is_control)
 }
 
@@ -293,7 +293,6 @@ mod tests {
             (part(json!({"raw": "AAAA", "mediaType": "text/html"})), &none, -32005),
             (part(json!({"url": "https://example.com/a.png"})), &none, -32005),
             (none.clone(), &json!({"acceptedOutputModes": ["image/png"]}), -32005),
-            (none.clone(), &json!({"taskPushNotificationConfig": {"url": "https://a"}}), -32003),
         ] {
             assert_eq!(parse(&message, configuration).unwrap_err(), code, "{message}");
         }

@@ -12,7 +12,10 @@ mod error;
 mod followed_task;
 mod list;
 mod message;
+mod notifier;
 mod operations;
+mod push;
+mod push_configs;
 mod records;
 mod rest;
 mod rpc;
@@ -27,7 +30,8 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{body::Bytes, response::Response};
 
-use self::{agent_request::AgentRequest, records::Records, tasks::Tasks};
+pub(crate) use self::notifier::Notifier;
+use self::{agent_request::AgentRequest, push::Push, records::Records, tasks::Tasks};
 use crate::{
     face::{Access, Route, RouteLimits},
     guard::Guard,
@@ -51,6 +55,8 @@ struct A2a {
     guard: Arc<Guard>,
     records: Records,
     tasks: Tasks,
+    /// The targets of push notifications; `None` if they are off.
+    push: Option<Push>,
     open: OpenCounts,
     /// Open lists of tasks.
     lists: OpenCounts,
@@ -61,17 +67,24 @@ fn message_limits() -> RouteLimits {
     RouteLimits { body_bytes: BODY_BYTES, response: TASK_TIMEOUT, ..RouteLimits::default() }
 }
 
-/// Returns the routes of the face.
-pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
+/// Returns the routes of the face, and the notifier if push notifications are on.
+pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> (Vec<Route>, Option<Notifier>) {
+    let push = parts.a2a.push.clone().map(|options| {
+        let (push, opened) = Push::new(options.client.clone(), parts.store.clone());
+        (push, (options, opened))
+    });
+    let (push, notified) = push.unzip();
     let records = Records::new(parts.store.clone());
     let a2a = Arc::new(A2a {
         parts: parts.clone(),
         guard: guard.clone(),
         tasks: Tasks::new(parts.client.clone(), records.clone()),
         records,
+        push,
         open: OpenCounts::default(),
         lists: OpenCounts::default(),
     });
+    let notifier = notified.map(|(options, opened)| Notifier::new(a2a.clone(), options, opened));
     let talk = Access::Right(Right::Talk);
     let rest = rest::routes(&a2a);
     let state = a2a.clone();
@@ -93,5 +106,5 @@ pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> Vec<Route> {
         Route::post("/agents/{agent}", talk, call).with_limits(message_limits()),
     ];
     routes.extend(rest);
-    routes
+    (routes, notifier)
 }

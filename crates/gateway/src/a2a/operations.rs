@@ -12,8 +12,9 @@ use super::{
     binding::Binding,
     caller::Caller,
     error::A2aError,
-    followed_task::FollowedTask,
+    followed_task::{FollowedTask, await_requests},
     message::NewMessage,
+    push::{NewPushTarget, Push},
     records::{BegunTask, Record},
     state::{TaskEnd, TaskState},
     stream::TaskStream,
@@ -100,7 +101,8 @@ pub(super) async fn send_streaming(
 /// When the caller has no such task, or its agent does not respond.
 pub(super) async fn get(a2a: &A2a, caller: &Caller, id: &str) -> Result<Value, Failure> {
     let _open = open(a2a, caller)?;
-    let (task, _) = recorded(a2a, caller, id).await?;
+    let (mut task, _) = recorded(a2a, caller, id).await?;
+    add_requests(a2a, caller, [&mut task]).await;
     Ok(task.view.to_json())
 }
 
@@ -163,6 +165,25 @@ pub(super) fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
     open.map_err(|_| A2aError::overloaded())
 }
 
+/// Returns the target of push notifications that a message asks for.
+fn requested_push(a2a: &A2a, config: Value) -> Result<(&Push, NewPushTarget), A2aError> {
+    let push = a2a.push.as_ref().ok_or_else(A2aError::no_push_notifications)?;
+    Ok((push, NewPushTarget::parse(config)?))
+}
+
+/// Returns the id of a task that the caller has.
+///
+/// # Errors
+/// When the caller has no such task, or the store does not respond.
+pub(super) async fn known_task(
+    a2a: &A2a,
+    caller: &Caller,
+    id: &str,
+) -> Result<MessageId, A2aError> {
+    a2a.records.get(caller, id).await?;
+    known_id(id)
+}
+
 /// Returns the id of a recorded task.
 fn known_id(id: &str) -> Result<MessageId, A2aError> {
     MessageId::new(id).map_err(|_| A2aError::unknown_task())
@@ -171,7 +192,15 @@ fn known_id(id: &str) -> Result<MessageId, A2aError> {
 /// Sends a message, unless it was sent before, and follows its task.
 async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<FollowedTask, Failure> {
     a2a.guard.count_message(&caller.identity)?;
+    let push = message.push.clone().map(|config| requested_push(a2a, config)).transpose()?;
     if let Some(task) = &message.task {
+        let _registered = match push {
+            Some((push, target)) => {
+                let id = known_task(a2a, caller, task).await?;
+                Some(push.register(caller, &id, target).await?)
+            }
+            None => None,
+        };
         return Ok(decide(a2a, caller, task, &message).await?);
     }
     let task = caller.task(&message.id);
@@ -181,6 +210,18 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
     let new = Record { digest, context, sent_ms: now_ms(), end: None };
     let BegunTask { record, new_version } = a2a.records.begin(caller, &task, new).await?;
+    // Its notifications start after the message is sent.
+    let _registered = match push {
+        Some((push, target)) => match push.register(caller, &task, target).await {
+            Ok(registered) => Some(registered),
+            Err(error) => {
+                let Some(version) = new_version else { return Err(error.maybe_executed().into()) };
+                a2a.records.forget(caller, &task, &record, version).await;
+                return Err(error.not_executed().into());
+            }
+        },
+        None => None,
+    };
     if record.end.is_some() {
         let found = find(a2a, caller, &task, &record).await;
         return Ok(found.map_err(A2aError::maybe_executed)?);
@@ -284,21 +325,22 @@ pub(super) async fn recorded(
 async fn find(
     a2a: &A2a,
     caller: &Caller,
-    task: &MessageId,
+    id: &MessageId,
     record: &Record,
 ) -> Result<FollowedTask, A2aError> {
-    let view = TaskView::new(task.clone(), record.context.clone());
+    let view = TaskView::new(id.clone(), record.context.clone());
     let end = match &record.end {
         Some(end) if end.state != TaskState::Completed => {
             return Ok(FollowedTask::without_replies(view.ended(end.clone())));
         }
         end => end.clone(),
     };
-    let Some(Found { follower, is_answered }) = a2a.tasks.find(caller, task, record).await? else {
-        let view = missing(a2a, caller, task, record, view, end).await?;
+    let Some(found) = a2a.tasks.find(caller, id, record).await? else {
+        let view = missing(a2a, caller, id, record, view, end).await?;
         return Ok(FollowedTask::without_replies(view));
     };
-    let mut task = FollowedTask::new(view.begun(), follower);
+    let Found { follower, is_answered, is_new } = found;
+    let mut task = FollowedTask::new(view.begun(), follower).with_new(is_new);
     task.catch_up()?;
     if is_answered || end.is_some() {
         let ended = task.until(|view| view.state().is_terminal());
@@ -310,10 +352,34 @@ async fn find(
             }
         }
     }
-    if let Some(TaskEnd { at_ms, .. }) = end {
-        task.view.set_ended_ms(at_ms);
+    match end {
+        Some(TaskEnd { at_ms, .. }) => task.view.set_ended_ms(at_ms),
+        None => record_end(a2a, caller, &mut task).await,
     }
     Ok(task)
+}
+
+/// Records the end of a task, unless one is recorded. Every gateway has the recorded time, so that the order of tasks
+/// stays.
+async fn record_end(a2a: &A2a, caller: &Caller, task: &mut FollowedTask) {
+    let Some(seen) = task.view.end() else { return };
+    if let Some(recorded) = a2a.records.end(caller, task.view.id(), seen).await {
+        task.view.set_ended_ms(recorded.at_ms);
+    }
+}
+
+/// Adds the open requests of tasks that this process did not follow before, once their agents have repeated them.
+pub(super) async fn add_requests<'a>(
+    a2a: &A2a,
+    caller: &Caller,
+    tasks: impl IntoIterator<Item = &'a mut FollowedTask>,
+) {
+    let mut tasks: Vec<_> = tasks.into_iter().filter(|task| task.lacks_requests()).collect();
+    await_requests(&mut tasks).await;
+    for task in tasks {
+        // It may have ended meanwhile.
+        record_end(a2a, caller, task).await;
+    }
 }
 
 /// Returns a task whose message its agent does not have. Once the agent cannot receive it any longer, the task is

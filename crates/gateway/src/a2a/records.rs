@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Time for which a task and its message are recognized.
-const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Time limit for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest detail of an end, in bytes.
@@ -192,8 +192,14 @@ impl Records {
         }
     }
 
-    /// Records the end of a task, unless one is recorded. Without it, the agent is queried for it.
-    pub(super) async fn end(&self, caller: &Caller, task: &MessageId, mut end: TaskEnd) {
+    /// Records the end of a task, unless one is recorded, and returns the recorded one. `None` without it: the agent
+    /// is queried for it then.
+    pub(super) async fn end(
+        &self,
+        caller: &Caller,
+        task: &MessageId,
+        mut end: TaskEnd,
+    ) -> Option<TaskEnd> {
         if let Some(detail) = &mut end.detail {
             detail.truncate(detail.floor_char_boundary(MAX_DETAIL_BYTES));
         }
@@ -201,10 +207,10 @@ impl Records {
         let write = async {
             for _ in 0..END_ATTEMPTS {
                 let Some(Document { value, version, .. }) = self.tasks.get(&[&name]).await? else {
-                    return Ok(());
+                    return Ok(None);
                 };
                 if value.end.is_some() {
-                    return Ok(());
+                    return Ok(value.end);
                 }
                 let record = Record { end: Some(end.clone()), ..value };
                 // A request that sends the message again changes the record too.
@@ -213,20 +219,31 @@ impl Records {
                 let is_done = matches!(written, PutOutcome::Done(_));
                 debug!(task_id = %task, conflict = !is_done, "task ended");
                 if is_done {
-                    return self.update_index(caller, task, &record, record.sent_ms).await;
+                    self.update_index(caller, task, &record, record.sent_ms).await?;
+                    return Ok(record.end);
                 }
             }
-            Ok::<_, DocumentError>(())
+            Ok::<_, DocumentError>(None)
         };
         match timeout(STORE_TIMEOUT, write).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(task_id = %task, %error, "end of a task not recorded"),
-            Err(_) => warn!(task_id = %task, "end of a task not recorded in time"),
+            Ok(Ok(recorded)) => recorded,
+            Ok(Err(error)) => {
+                warn!(task_id = %task, %error, "end of a task not recorded");
+                None
+            }
+            Err(_) => {
+                warn!(task_id = %task, "end of a task not recorded in time");
+                None
+            }
         }
     }
 }
 
-async fn within_limit<T>(
+/// Awaits an operation of the store for a limited time.
+///
+/// # Errors
+/// When the store fails, or does not respond in time.
+pub(super) async fn within_limit<T>(
     operation: impl Future<Output = Result<T, DocumentError>>,
 ) -> Result<T, A2aError> {
     match timeout(STORE_TIMEOUT, operation).await {
@@ -304,8 +321,30 @@ mod tests {
         let task = MessageId::new("t").unwrap();
         records.begin(&caller, &task, record()).await.unwrap();
         let end = TaskEnd { state: TaskState::Completed, at_ms: 2, detail: None };
-        records.end(&caller, &task, end.clone()).await;
-        assert_eq!(records.get(&caller, "t").await.unwrap().end, Some(end));
+        assert_eq!(records.end(&caller, &task, end.clone()).await, Some(end.clone()));
+        assert_eq!(records.get(&caller, "t").await.unwrap().end, Some(end.clone()));
+        let later = TaskEnd { at_ms: 3, ..end.clone() };
+        assert_eq!(records.end(&caller, &task, later).await, Some(end), "the first one stays");
+    }
+
+    #[tokio::test]
+    async fn list_of_many_tasks_has_the_newest_in_a_total_order() {
+        let (records, caller) = (Records::new(memory()), caller());
+        // Two tasks in each millisecond, the oldest first.
+        for number in 0..2_500_u64 {
+            let task = MessageId::new(format!("t-{number:04}")).unwrap();
+            let new = Record { sent_ms: number / 2, ..record() };
+            records.begin(&caller, &task, new).await.unwrap();
+        }
+        let newest = records.newest(&caller, 1_000).await.unwrap();
+        let expected = (1_500..2_500_u64).map(|number| (number / 2, number));
+        let mut expected: Vec<_> = expected.collect();
+        expected.sort_by_key(|(at, number)| (std::cmp::Reverse(*at), *number));
+        let expected: Vec<_> =
+            expected.into_iter().map(|(at, number)| (at, format!("t-{number:04}"))).collect();
+        let newest: Vec<_> =
+            newest.into_iter().map(|task| (task.updated_ms, task.id.to_string())).collect();
+        assert_eq!(newest, expected);
     }
 
     #[tokio::test]

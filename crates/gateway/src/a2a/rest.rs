@@ -23,6 +23,7 @@ use super::{
     message::NewMessage,
     message_limits,
     operations::{self, Failure},
+    push_configs::{self, PushPath},
     stream::TaskStream,
 };
 use crate::{
@@ -42,11 +43,25 @@ struct TaskPath {
     task: String,
 }
 
+/// The parameters of the paths of a configuration of push notifications.
+#[derive(Debug, Deserialize)]
+struct ConfigurationPath {
+    task: String,
+    configuration: String,
+}
+
+impl From<ConfigurationPath> for PushPath {
+    fn from(path: ConfigurationPath) -> Self {
+        Self { task_id: path.task, id: path.configuration }
+    }
+}
+
 /// Returns the routes of the binding.
 pub(super) fn routes(a2a: &Arc<A2a>) -> Vec<Route> {
     let mut routes = message_routes(a2a);
     routes.extend(task_routes(a2a));
-    routes.extend(unsupported_routes(a2a));
+    routes.extend(push_routes(a2a));
+    routes.push(extended_card_route(a2a));
     routes
 }
 
@@ -115,26 +130,57 @@ fn task_routes(a2a: &Arc<A2a>) -> Vec<Route> {
     ]
 }
 
-/// Returns the routes of operations that no agent has, so that clients read why.
-fn unsupported_routes(a2a: &Arc<A2a>) -> Vec<Route> {
-    let refuse = |error: fn() -> A2aError| {
-        let a2a = a2a.clone();
-        async move |request: AgentRequest| -> Result<A2aJson, RestFailure> {
-            caller(&a2a, &request)?;
-            Err(error().into())
-        }
+/// Returns the routes of configurations of push notifications.
+fn push_routes(a2a: &Arc<A2a>) -> Vec<Route> {
+    let state = a2a.clone();
+    let create = async move |request: AgentRequest,
+                             Path(TaskPath { task }): Path<TaskPath>,
+                             body: Bytes|
+                -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        let config = json_body(&request, &body)?;
+        Ok(A2aJson(push_configs::create(&state, &caller, &task, config).await?))
     };
-    let push = || refuse(A2aError::no_push_notifications);
+    let state = a2a.clone();
+    let list = async move |request: AgentRequest,
+                           Path(TaskPath { task }): Path<TaskPath>|
+                -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        Ok(A2aJson(push_configs::list(&state, &caller, &task).await?))
+    };
+    let state = a2a.clone();
+    let get = async move |request: AgentRequest,
+                          Path(path): Path<ConfigurationPath>|
+                -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        Ok(A2aJson(push_configs::get(&state, &caller, &path.into()).await?))
+    };
+    let state = a2a.clone();
+    let delete = async move |request: AgentRequest,
+                             Path(path): Path<ConfigurationPath>|
+                -> Result<A2aJson, RestFailure> {
+        let caller = caller(&state, &request)?;
+        Ok(A2aJson(push_configs::delete(&state, &caller, &path.into()).await?))
+    };
+    let limits = RouteLimits { response: OPERATION_TIMEOUT, ..RouteLimits::default() };
     let configurations = "/agents/{agent}/tasks/{task}/pushNotificationConfigs";
     let configuration = "/agents/{agent}/tasks/{task}/pushNotificationConfigs/{configuration}";
-    let card = refuse(A2aError::no_extended_card);
     vec![
-        Route::get("/agents/{agent}/extendedAgentCard", TALK, card),
-        Route::get(configurations, TALK, push()),
-        Route::post(configurations, TALK, push()),
-        Route::get(configuration, TALK, push()),
-        Route::delete(configuration, TALK, push()),
+        Route::get(configurations, TALK, list).with_limits(limits),
+        Route::post(configurations, TALK, create).with_limits(limits),
+        Route::get(configuration, TALK, get).with_limits(limits),
+        Route::delete(configuration, TALK, delete).with_limits(limits),
     ]
+}
+
+/// Returns the route of the extended card, which no agent has, so that clients read why.
+fn extended_card_route(a2a: &Arc<A2a>) -> Route {
+    let a2a = a2a.clone();
+    let refuse = async move |request: AgentRequest| -> Result<A2aJson, RestFailure> {
+        caller(&a2a, &request)?;
+        Err(A2aError::no_extended_card().into())
+    };
+    Route::get("/agents/{agent}/extendedAgentCard", TALK, refuse)
 }
 
 /// Returns the caller of a request with a supported version of the protocol.
@@ -146,10 +192,15 @@ fn caller(a2a: &A2a, request: &AgentRequest) -> Result<Caller, Failure> {
 
 /// Reads the message of a body.
 fn message(request: &AgentRequest, bytes: &[u8]) -> Result<NewMessage, A2aError> {
+    NewMessage::parse(json_body(request, bytes)?)
+}
+
+/// Parses a body.
+fn json_body(request: &AgentRequest, bytes: &[u8]) -> Result<Value, A2aError> {
     if request.headers.contains_key(header::CONTENT_TYPE) && !is_json(&request.headers) {
         return Err(A2aError::media_type());
     }
-    NewMessage::parse(body::parse(bytes)?)
+    body::parse(bytes)
 }
 
 async fn subscribe(a2a: &A2a, request: &AgentRequest, task: &str) -> Result<Response, RestFailure> {

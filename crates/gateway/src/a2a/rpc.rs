@@ -16,6 +16,7 @@ use super::{
     list::{self, TaskFilter},
     message::NewMessage,
     operations::{self, Failure},
+    push_configs,
     rpc_id::RpcId,
 };
 use crate::identity::FaceName;
@@ -120,10 +121,22 @@ impl Request {
                     operations::subscribe(a2a, caller, &task, Binding::JsonRpc(id)).await?;
                 Ok(Reply::Stream(stream.into_response()))
             }
-            "CreateTaskPushNotificationConfig"
-            | "GetTaskPushNotificationConfig"
-            | "ListTaskPushNotificationConfigs"
-            | "DeleteTaskPushNotificationConfig" => Err(A2aError::no_push_notifications().into()),
+            "CreateTaskPushNotificationConfig" => {
+                let task = push_configs::path(&params)?.task_id;
+                Ok(Reply::Whole(push_configs::create(a2a, caller, &task, params).await?))
+            }
+            "GetTaskPushNotificationConfig" => {
+                let path = push_configs::path(&params)?;
+                Ok(Reply::Whole(push_configs::get(a2a, caller, &path).await?))
+            }
+            "ListTaskPushNotificationConfigs" => {
+                let task = push_configs::path(&params)?.task_id;
+                Ok(Reply::Whole(push_configs::list(a2a, caller, &task).await?))
+            }
+            "DeleteTaskPushNotificationConfig" => {
+                let path = push_configs::path(&params)?;
+                Ok(Reply::Whole(push_configs::delete(a2a, caller, &path).await?))
+            }
             "GetExtendedAgentCard" => Err(A2aError::no_extended_card().into()),
             _ => Err(A2aError::unknown_method().into()),
         }

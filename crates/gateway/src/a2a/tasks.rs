@@ -39,6 +39,8 @@ pub(super) struct Found {
     pub(super) follower: Follower,
     /// Its answer is recorded, and will arrive at once.
     pub(super) is_answered: bool,
+    /// This process did not follow it before: open requests of the agent are still to arrive.
+    pub(super) is_new: bool,
 }
 
 impl Tasks {
@@ -108,7 +110,7 @@ impl Tasks {
         record: &Record,
     ) -> Result<Option<Found>, A2aError> {
         if let Some(follower) = self.turns.running(task, Duration::ZERO) {
-            return Ok(Some(Found { follower, is_answered: false }));
+            return Ok(Some(Found { follower, is_answered: false, is_new: false }));
         }
         let session_id = caller.session(&record.context);
         let request = ConversationRequest::Message {
@@ -123,7 +125,7 @@ impl Tasks {
         // The agent recognizes the message by its id and text, and replies to this process too.
         let message = UserMessage::new(session_id, text);
         let follower = self.send(caller, task, record, message).await?;
-        Ok(Some(Found { follower, is_answered }))
+        Ok(Some(Found { follower, is_answered, is_new: true }))
     }
 }
 

@@ -77,6 +77,10 @@ impl TaskView {
         self.ended_ms = Some(ended_ms);
     }
 
+    pub(super) fn id(&self) -> &MessageId {
+        &self.task
+    }
+
     pub(super) fn state(&self) -> TaskState {
         self.state
     }
@@ -109,6 +113,11 @@ impl TaskView {
             task["artifacts"] = json!([artifact]);
         }
         task
+    }
+
+    /// Returns the event with the whole answer, if there is one.
+    pub(super) fn answer_event(&self) -> Option<Value> {
+        (!self.step.is_empty()).then(|| self.artifact_event(&self.step, false, true))
     }
 
     /// Applies what a follower received, and returns the events for a stream.

@@ -33,6 +33,8 @@ pub enum AuditAction {
     Purge,
     /// A tool was called by hand.
     ToolCall,
+    /// A target of push notifications was registered or removed.
+    PushTarget,
     /// Arguments, results or the body of a dead letter were read.
     Content,
 }

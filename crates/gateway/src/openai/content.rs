@@ -32,7 +32,7 @@ pub(super) enum Part {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ImageUrl {
-    url: String,
+    pub(super) url: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -56,27 +56,27 @@ impl Content {
         }
     }
 
-    /// Returns the images and recordings.
+    /// Returns the images and recordings. `param` is the parameter with the message.
     ///
     /// # Errors
     /// When there are too many or too large ones, or one is of an unsupported kind. Images are accepted as data
     /// URLs: the gateway downloads nothing.
-    pub(super) fn media(&self) -> Result<Vec<ContentBlock>, ApiError> {
+    pub(super) fn media(&self, param: &'static str) -> Result<Vec<ContentBlock>, ApiError> {
         let Self::Parts(parts) = self else { return Ok(Vec::new()) };
         let mut media = Vec::new();
         let mut bytes = 0;
         for part in parts {
             let block = match part {
                 Part::Text { .. } => continue,
-                Part::ImageUrl { image_url } => image(&image_url.url)?,
+                Part::ImageUrl { image_url } => image(param, &image_url.url)?,
                 Part::InputAudio { input_audio: InputAudio { data, format } } => {
-                    let mime_type = audio_type(format)?.to_owned();
+                    let mime_type = audio_type(param, format)?.to_owned();
                     ContentBlock::Audio { data: data.clone(), mime_type }
                 }
                 Part::Other => {
                     return Err(ApiError::invalid(
-                        "messages",
-                        "unsupported part of a message; send text, image_url or input_audio",
+                        param,
+                        "unsupported part of a message; send text, an image as a data URL, or input_audio",
                     ));
                 }
             };
@@ -90,28 +90,26 @@ impl Content {
             let message = format!(
                 "too many or too large images and recordings; send at most {number}, and {bytes} bytes of base64"
             );
-            return Err(ApiError::invalid("messages", message));
+            return Err(ApiError::invalid(param, message));
         }
         Ok(media)
     }
 }
 
-fn image(url: &str) -> Result<ContentBlock, ApiError> {
+fn image(param: &'static str, url: &str) -> Result<ContentBlock, ApiError> {
     let parsed = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let parsed = parsed.filter(|(kind, _)| kind.starts_with("image/") && kind.len() <= 64);
     let (kind, data) = parsed.ok_or_else(|| {
         let message = "an image must be a data URL with base64; the gateway downloads none";
-        ApiError::invalid("messages", message)
+        ApiError::invalid(param, message)
     })?;
     Ok(ContentBlock::Image { data: data.to_owned(), mime_type: kind.to_owned() })
 }
 
-fn audio_type(format: &str) -> Result<&'static str, ApiError> {
+fn audio_type(param: &'static str, format: &str) -> Result<&'static str, ApiError> {
     match format {
         "wav" => Ok("audio/wav"),
         "mp3" => Ok("audio/mpeg"),
-        _ => {
-            Err(ApiError::invalid("messages", "unsupported format of a recording; send wav or mp3"))
-        }
+        _ => Err(ApiError::invalid(param, "unsupported format of a recording; send wav or mp3")),
     }
 }

@@ -17,8 +17,8 @@ use super::{
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Time limit for the store, after which a conversation is not found.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest text of a message with earlier messages, in bytes: that of a message to an agent, less a margin.
-const MAX_TEXT_BYTES: usize = 127 * 1024;
+/// Largest text of a message with instructions or earlier messages, in bytes: that of a message to an agent, less a margin.
+pub(super) const MAX_TEXT_BYTES: usize = 127 * 1024;
 /// Largest text of earlier messages, in bytes.
 const MAX_EARLIER_BYTES: usize = 48 * 1024;
 
@@ -39,6 +39,8 @@ pub(super) struct Place {
     pub(super) session: SessionId,
     /// Set if the agent does not have the earlier messages.
     pub(super) lacks_earlier: bool,
+    /// Set if the request has no earlier messages, and continues no conversation.
+    pub(super) is_start: bool,
 }
 
 impl Conversations {
@@ -52,7 +54,7 @@ impl Conversations {
         let new = chat.as_deref().and_then(|chat| SessionId::new(chat).ok());
         let new = new.unwrap_or_else(SessionId::generate);
         if request.earlier.is_empty() {
-            return Place { session: new, lacks_earlier: false };
+            return Place { session: new, lacks_earlier: false, is_start: true };
         }
         let name = chat.unwrap_or_else(|| history_id(scope, request.earlier.iter()));
         let found = timeout(STORE_TIMEOUT, self.0.get(&[&name])).await;
@@ -65,8 +67,8 @@ impl Conversations {
             Err(_) => None,
         };
         match point.and_then(|point| point.value.session) {
-            Some(session) => Place { session, lacks_earlier: false },
-            None => Place { session: new, lacks_earlier: true },
+            Some(session) => Place { session, lacks_earlier: false, is_start: false },
+            None => Place { session: new, lacks_earlier: true, is_start: false },
         }
     }
 
@@ -108,9 +110,29 @@ impl Conversations {
     }
 }
 
-/// Returns the text of a message to an agent that lacks the earlier ones: the last of them, and the text.
-pub(super) fn text_with_earlier(request: &ChatRequest) -> String {
-    let mut space = MAX_EARLIER_BYTES.min(MAX_TEXT_BYTES.saturating_sub(request.text.len()));
+/// Returns the text of a message to an agent: with the instructions of the client, and the last of the earlier messages
+/// if the agent lacks them.
+pub(super) fn message_text(request: &ChatRequest, with_earlier: bool) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if let Some(instructions) = &request.instructions {
+        let _ = write!(text, "Instructions of the client for this message:\n\n{instructions}\n\n");
+    }
+    if with_earlier {
+        add_earlier(request, &mut text);
+    }
+    if text.is_empty() {
+        return request.text.clone();
+    }
+    text.push_str("The new message:\n\n");
+    text.push_str(&request.text);
+    text
+}
+
+/// Adds the last of the earlier messages to a text.
+fn add_earlier(request: &ChatRequest, text: &mut String) {
+    let used = request.text.len() + text.len();
+    let mut space = MAX_EARLIER_BYTES.min(MAX_TEXT_BYTES.saturating_sub(used));
     let mut kept = Vec::new();
     for message in request.earlier.iter().rev() {
         let Some(rest) = space.checked_sub(message.text.len() + 16) else { break };
@@ -118,21 +140,17 @@ pub(super) fn text_with_earlier(request: &ChatRequest) -> String {
         kept.push(message);
     }
     if kept.is_empty() {
-        return request.text.clone();
+        return;
     }
-    let mut text =
-        String::from("Earlier messages of this conversation, as the client recorded them:\n");
+    text.push_str("Earlier messages of this conversation, as the client recorded them:\n");
     for message in kept.into_iter().rev() {
         let speaker = match message.speaker {
             Speaker::User => "User",
             Speaker::Assistant => "Assistant",
         };
-        // Writing to a string cannot fail.
         let _ = write!(text, "\n{speaker}: {}\n", message.text);
     }
-    text.push_str("\nThe new message:\n\n");
-    text.push_str(&request.text);
-    text
+    text.push('\n');
 }
 
 /// Derives the id of a chat's conversation. The first message belongs to it: programs that let a model name a

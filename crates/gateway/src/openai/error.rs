@@ -71,7 +71,7 @@ impl ApiError {
 
     /// A store that cannot be used.
     pub(super) fn store() -> Self {
-        let message = "the gateway's store is unavailable; nothing was sent; try again";
+        let message = "the gateway's store is unavailable; this request was not sent; try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
@@ -79,6 +79,24 @@ impl ApiError {
     pub(super) fn too_many_completions() -> Self {
         let message = "too many open completions of this identity; wait for one to end";
         Self::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", message)
+    }
+
+    /// A response that is not recorded, or belongs to others.
+    pub(super) fn unknown_response() -> Self {
+        let message = "no such response, or no access to it; responses are kept for 30 days unless store is false";
+        Self::new(StatusCode::NOT_FOUND, "not_found", message).without_effect()
+    }
+
+    /// A previous response that is not recorded, or belongs to others.
+    pub(super) fn unknown_previous_response() -> Self {
+        let message = "no previous response of this id; send the whole conversation as input";
+        let error = Self::new(StatusCode::BAD_REQUEST, "previous_response_not_found", message);
+        Self { param: Some("previous_response_id"), ..error }
+    }
+
+    /// A response of an agent that this build does not expect.
+    pub(super) fn agent_failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "agent_failed", message).without_effect()
     }
 
     /// A model that failed. The outcome is recorded, so a repeated request would only return it again.
@@ -96,6 +114,30 @@ impl ApiError {
     fn too_large(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message);
         Self { retry: Some(false), ..error }
+    }
+
+    /// Sets that the message may have been sent, by an earlier request of the same identity.
+    pub(super) fn maybe_executed(self) -> Self {
+        Self { executed: Some("unknown"), ..self }
+    }
+
+    /// Sets that the request sends no message.
+    pub(super) fn without_effect(self) -> Self {
+        Self { executed: None, ..self }
+    }
+
+    /// Returns whether the message certainly did not arrive.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.executed == Some("no")
+    }
+
+    /// Returns the failure of a response.
+    pub(super) fn to_failure(&self) -> Value {
+        let mut failure = json!({"code": self.code, "message": self.message});
+        if let Some(executed) = self.executed {
+            failure["executed"] = json!(executed);
+        }
+        failure
     }
 
     /// Returns the error for the form of errors in a body or a stream.

@@ -30,6 +30,7 @@ pub(super) enum Piece {
     Answered {
         /// The whole text of the answer.
         text: String,
+        outcome: TurnOutcome,
         usage: Option<TurnUsage>,
     },
     /// The turn failed, or its answer will not arrive.
@@ -96,17 +97,8 @@ impl Output {
     }
 
     fn answer(&mut self, text: &str, outcome: TurnOutcome, usage: Option<TurnUsage>) -> Vec<Piece> {
-        match outcome {
-            TurnOutcome::ModelFailed => return vec![Piece::Failed(ApiError::model_failed(text))],
-            TurnOutcome::Overloaded | TurnOutcome::Expired => {
-                return vec![Piece::Failed(ApiError::overloaded(text))];
-            }
-            TurnOutcome::Completed
-            | TurnOutcome::IterationLimit
-            | TurnOutcome::BudgetExceeded
-            | TurnOutcome::ToolTimeouts
-            | TurnOutcome::Cancelled
-            | TurnOutcome::Other => {}
+        if let Some(error) = failure(text, outcome) {
+            return vec![Piece::Failed(error)];
         }
         let step = std::mem::take(&mut self.step);
         let missing = match text.strip_prefix(step.as_str()) {
@@ -117,7 +109,7 @@ impl Output {
         let mut pieces = self.content(&missing);
         let held = self.stop.finish();
         pieces.extend(self.pass(held));
-        pieces.push(Piece::Answered { text: text.to_owned(), usage });
+        pieces.push(Piece::Answered { text: text.to_owned(), outcome, usage });
         pieces
     }
 
@@ -135,6 +127,20 @@ impl Output {
             shown.push_str(&text);
         }
         Some(Piece::Content(text))
+    }
+}
+
+/// Returns the error of a turn that failed; `None` if it was answered or cancelled.
+pub(super) fn failure(text: &str, outcome: TurnOutcome) -> Option<ApiError> {
+    match outcome {
+        TurnOutcome::ModelFailed => Some(ApiError::model_failed(text)),
+        TurnOutcome::Overloaded | TurnOutcome::Expired => Some(ApiError::overloaded(text)),
+        TurnOutcome::Completed
+        | TurnOutcome::IterationLimit
+        | TurnOutcome::BudgetExceeded
+        | TurnOutcome::ToolTimeouts
+        | TurnOutcome::Cancelled
+        | TurnOutcome::Other => None,
     }
 }
 

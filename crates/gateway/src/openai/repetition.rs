@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use rockbot_contracts::{InstanceId, MessageId, SessionId};
-use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store};
+use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome, Store, Version};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -68,6 +68,39 @@ struct Record {
     sending: Sending,
     /// The gateway whose request came last. Only it cancels the turn when its client is gone.
     reader: InstanceId,
+    /// Set if the message certainly did not arrive.
+    #[serde(default)]
+    is_unsent: bool,
+}
+
+/// A request whose message is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BegunRequest {
+    pub(super) sending: Sending,
+    earlier: Earlier,
+}
+
+/// The knowledge of earlier requests of the same identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Earlier {
+    /// None sent the message. The record of this request has this version, unless it has no identity.
+    Unsent(Option<Version>),
+    /// One was recorded, and may have sent it.
+    Recorded,
+    /// None was found, but one may have sent a message.
+    Unknown,
+}
+
+impl BegunRequest {
+    /// Returns whether an earlier request of the same identity was recorded.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.earlier == Earlier::Recorded
+    }
+
+    /// Returns whether no earlier request of the same identity sent the message.
+    pub(super) fn is_first(&self) -> bool {
+        matches!(self.earlier, Earlier::Unsent(_))
+    }
 }
 
 impl Repetition {
@@ -101,6 +134,11 @@ impl Repetition {
         }
     }
 
+    /// Returns whether the client counts it as a further attempt.
+    const fn is_retry(&self) -> bool {
+        matches!(self, Self::Attempt { is_first: false, .. })
+    }
+
     fn name(&self) -> Option<&str> {
         match self {
             Self::None => None,
@@ -118,9 +156,9 @@ impl Repetition {
     }
 
     /// Returns the conversation of a request that starts one.
-    fn session_id(&self, scope: &Scope, place: &Place, is_start: bool) -> SessionId {
+    fn session_id(&self, scope: &Scope, place: &Place) -> SessionId {
         let derived = match self {
-            Self::Key { name } if is_start => {
+            Self::Key { name } if place.is_start => {
                 SessionId::new(scope.id("session", [name.as_bytes()])).ok()
             }
             _ => None,
@@ -129,9 +167,9 @@ impl Repetition {
     }
 
     /// Returns how a request is sent that was not recorded before.
-    pub(super) fn new_sending(&self, scope: &Scope, place: &Place, is_start: bool) -> Sending {
+    pub(super) fn new_sending(&self, scope: &Scope, place: &Place) -> Sending {
         Sending {
-            session: self.session_id(scope, place, is_start),
+            session: self.session_id(scope, place),
             message: self.message_id(scope),
             with_earlier: place.lacks_earlier,
         }
@@ -160,57 +198,117 @@ impl RequestLog {
         repetition: &Repetition,
         body: &str,
         new: Sending,
-    ) -> Result<Sending, ApiError> {
+    ) -> Result<BegunRequest, ApiError> {
         let (name, ttl, must_be_recorded, replaces) = match repetition {
-            Repetition::None => return Ok(new),
+            Repetition::None => {
+                return Ok(BegunRequest { sending: new, earlier: Earlier::Unsent(None) });
+            }
             Repetition::Key { name } => (name, KEY_TTL, true, false),
             Repetition::Attempt { name, is_first } => (name, ATTEMPT_TTL, false, *is_first),
         };
-        let record =
-            Record { body: body.to_owned(), sending: new.clone(), reader: self.instance.clone() };
-        let recorded = timeout(STORE_TIMEOUT, self.record(name, record, ttl, replaces)).await;
+        let record = Record {
+            body: body.to_owned(),
+            sending: new.clone(),
+            reader: self.instance.clone(),
+            is_unsent: false,
+        };
+        let write = self.record(name, record, ttl, replaces, repetition.is_retry());
+        let recorded = timeout(STORE_TIMEOUT, write).await;
         match recorded {
-            Ok(Ok(Some(found))) if found.body == body => Ok(found.sending),
-            Ok(Ok(Some(_))) => Err(ApiError::key_conflict()),
+            Ok(Ok(Some((found, _)))) if found.body != body => Err(ApiError::key_conflict()),
+            Ok(Ok(Some((found, earlier)))) => Ok(BegunRequest { sending: found.sending, earlier }),
             Ok(Err(error)) if must_be_recorded => {
                 warn!(%error, "request with a key not recorded; refused");
-                Err(ApiError::store())
+                Err(ApiError::store().maybe_executed())
             }
-            Err(_) | Ok(Ok(None)) if must_be_recorded => Err(ApiError::store()),
+            Err(_) | Ok(Ok(None)) if must_be_recorded => Err(ApiError::store().maybe_executed()),
             Ok(Err(_) | Ok(None)) | Err(_) => {
                 debug!("request not recorded; another attempt runs another turn");
-                Ok(new)
+                let is_retry = repetition.is_retry();
+                let earlier = if is_retry { Earlier::Unknown } else { Earlier::Unsent(None) };
+                Ok(BegunRequest { sending: new, earlier })
             }
         }
     }
 
-    /// Returns the record that applies; `None` after too many attempts.
+    /// Returns the record that applies, and the knowledge of earlier requests; `None` after too many attempts.
     async fn record(
         &self,
         name: &str,
         new: Record,
         ttl: Duration,
         replaces: bool,
-    ) -> Result<Option<Record>, DocumentError> {
+        is_retry: bool,
+    ) -> Result<Option<(Record, Earlier)>, DocumentError> {
         let mut found: Option<Document<Record>> = None;
         for _ in 0..WRITE_ATTEMPTS {
             let (record, expected) = match &found {
                 _ if replaces => (new.clone(), Expected::Anything),
                 None => (new.clone(), Expected::Absent),
                 Some(found) if found.value.body != new.body => {
-                    return Ok(Some(found.value.clone()));
+                    return Ok(Some((found.value.clone(), Earlier::Recorded)));
                 }
                 Some(found) => {
-                    let record = Record { reader: new.reader.clone(), ..found.value.clone() };
+                    let (reader, is_unsent) = (new.reader.clone(), false);
+                    let record = Record { reader, is_unsent, ..found.value.clone() };
                     (record, Expected::Version(found.version))
                 }
             };
             match self.records.put(&[name], &record, Some(ttl), expected).await? {
-                PutOutcome::Done(_) => return Ok(Some(record)),
+                PutOutcome::Done(version) => {
+                    let earlier = match found {
+                        Some(found) if !replaces && !found.value.is_unsent => Earlier::Recorded,
+                        // An earlier attempt may have been sent without a record.
+                        None if is_retry => Earlier::Unknown,
+                        _ => Earlier::Unsent(Some(version)),
+                    };
+                    return Ok(Some((record, earlier)));
+                }
                 PutOutcome::Conflict(current) => found = current,
             }
         }
         Ok(None)
+    }
+    /// Returns the error of a request whose message did not arrive, with the effect of all requests of the same
+    /// identity. The next one counts as the first if there is none.
+    pub(super) async fn failed(
+        &self,
+        repetition: &Repetition,
+        begun: &BegunRequest,
+        body: &str,
+        error: ApiError,
+    ) -> ApiError {
+        let (name, version) = match (&begun.earlier, repetition.name()) {
+            (Earlier::Unsent(Some(version)), Some(name)) => (name, *version),
+            (Earlier::Unsent(_), _) => return error,
+            (Earlier::Recorded | Earlier::Unknown, _) => return error.maybe_executed(),
+        };
+        let record = Record {
+            body: body.to_owned(),
+            sending: begun.sending.clone(),
+            reader: self.instance.clone(),
+            is_unsent: true,
+        };
+        // Unless another gateway received the request since, and may send the message.
+        let (name, expected) = ([name], Expected::Version(version));
+        let put = self.records.put(&name, &record, Some(ATTEMPT_TTL), expected);
+        match timeout(STORE_TIMEOUT, put).await {
+            Ok(Ok(PutOutcome::Done(_))) => error,
+            Ok(Ok(PutOutcome::Conflict(_)) | Err(_)) | Err(_) => error.maybe_executed(),
+        }
+    }
+
+    /// Returns whether an earlier request of the same identity may have sent its message.
+    pub(super) async fn may_be_sent(&self, repetition: &Repetition) -> bool {
+        let Some(name) = repetition.name() else { return false };
+        if matches!(repetition, Repetition::Attempt { is_first: true, .. }) {
+            return false;
+        }
+        match timeout(STORE_TIMEOUT, self.records.get(&[name])).await {
+            Ok(Ok(Some(found))) => !found.value.is_unsent,
+            Ok(Ok(None)) => repetition.is_retry(),
+            Ok(Err(_)) | Err(_) => true,
+        }
     }
 
     /// Returns whether the turn of a request may be cancelled when its readers in this process are gone: not if

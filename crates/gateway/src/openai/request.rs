@@ -79,6 +79,15 @@ pub(super) struct ChatRequest {
     pub(super) stop: Vec<String>,
     /// The person on whose behalf the program sends the request.
     pub(super) user: Option<String>,
+    /// Instructions of the client for the answer, which the agent gets with the message.
+    pub(super) instructions: Option<String>,
+}
+
+/// The last message, which goes to the agent.
+#[derive(Debug)]
+pub(super) struct LastMessage {
+    pub(super) text: String,
+    pub(super) media: Vec<ContentBlock>,
 }
 
 /// A message before the last one.
@@ -106,18 +115,12 @@ impl ChatRequest {
         wire.check()?;
         let Wire { model, mut messages, stream, stream_options, stop, user, .. } = wire;
         let last = messages.pop().filter(|message| message.role == "user");
-        let content = last.and_then(|message| message.content).ok_or_else(|| {
-            ApiError::invalid("messages", "the last message must be one of the role \"user\"")
-        })?;
-        let (text, media) = (content.text(), content.media()?);
-        if text.len() > MAX_TEXT_BYTES {
-            let message = format!("the last message exceeds {MAX_TEXT_BYTES} bytes; send less");
-            return Err(ApiError::invalid("messages", message));
-        }
-        if text.trim().is_empty() && media.is_empty() {
-            return Err(ApiError::invalid("messages", "the last message is empty"));
-        }
-        let earlier = messages.iter().filter_map(EarlierMessage::read).collect();
+        let content = last.as_ref().and_then(|message| message.content.as_ref());
+        let LastMessage { text, media } = LastMessage::read("messages", content)?;
+        let earlier = messages
+            .iter()
+            .filter_map(|message| EarlierMessage::read(&message.role, message.content.as_ref()));
+        let earlier = earlier.collect();
         let options = stream_options.unwrap_or_default();
         Ok(Self {
             model,
@@ -128,6 +131,7 @@ impl ChatRequest {
             include_usage: options.include_usage.unwrap_or_default(),
             stop: stop.map(Stop::into_sequences).unwrap_or_default(),
             user,
+            instructions: None,
         })
     }
 
@@ -182,14 +186,36 @@ impl Stop {
     }
 }
 
+impl LastMessage {
+    /// Reads the content of the last message of a user, in the parameter `param`.
+    ///
+    /// # Errors
+    /// When there is none, or it is empty or too large.
+    pub(super) fn read(param: &'static str, content: Option<&Content>) -> Result<Self, ApiError> {
+        let content = content.ok_or_else(|| {
+            ApiError::invalid(param, "the last message must be one of the role \"user\"")
+        })?;
+        let (text, media) = (content.text(), content.media(param)?);
+        if text.len() > MAX_TEXT_BYTES {
+            let message = format!("the last message exceeds {MAX_TEXT_BYTES} bytes; send less");
+            return Err(ApiError::invalid(param, message));
+        }
+        if text.trim().is_empty() && media.is_empty() {
+            return Err(ApiError::invalid(param, "the last message is empty"));
+        }
+        Ok(Self { text, media })
+    }
+}
+
 impl EarlierMessage {
-    fn read(message: &WireMessage) -> Option<Self> {
-        let speaker = match message.role.as_str() {
+    /// Reads a message of a user or an assistant; `None` for others, and for one without text.
+    pub(super) fn read(role: &str, content: Option<&Content>) -> Option<Self> {
+        let speaker = match role {
             "user" => Speaker::User,
             "assistant" => Speaker::Assistant,
             _ => return None,
         };
-        let text = message.content.as_ref().map(Content::text).unwrap_or_default();
+        let text = content.map(Content::text).unwrap_or_default();
         let text = text.trim();
         (!text.is_empty()).then(|| Self { speaker, text: text.to_owned() })
     }

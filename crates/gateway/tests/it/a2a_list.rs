@@ -161,3 +161,63 @@ async fn list_at_another_gateway_has_present_states() {
     assert_eq!(refused, -32602);
     fleet.model.gate.add_permits(1);
 }
+
+#[tokio::test]
+async fn first_list_at_another_gateway_has_open_approvals() {
+    let fleet = Fleet::asking("erase", "{\"disk\":\"a\"}", "erased").await;
+    let first = fleet.gateway().await;
+    let client = A2aClient::new(&first, "peer").await;
+    let task = client.say(&message("m1", "go on")).await;
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{task}");
+    let second = fleet.gateway().await;
+    let at_second = A2aClient::new(&second, "peer").await;
+    let page = at_second.list(&json!({"status": "TASK_STATE_INPUT_REQUIRED"})).await;
+    let asked = |task: &Value| {
+        task["status"]["message"]["parts"][1]["data"]["approvalId"].as_str().map(str::to_owned)
+    };
+    assert_eq!(asked(&page["tasks"][0]), asked(&task));
+    let third = fleet.gateway().await;
+    let at_third = A2aClient::new(&third, "peer").await;
+    let found = at_third.task(&task["id"]).await;
+    assert_eq!(found["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{found}");
+}
+
+#[tokio::test]
+async fn pages_after_a_restart_have_each_task_once() {
+    const TASKS: usize = 8;
+    let fleet = Fleet::start().await;
+    let first = fleet.gateway_with("messages_per_minute = 6000").await;
+    let client = A2aClient::new(&first, "peer").await;
+    for number in 0..TASKS {
+        client.start(&message(&format!("m{number}"), "wait for me")).await;
+    }
+    wait_until("the model is asked", || fleet.model.request_count() == TASKS).await;
+    // The ends are recorded by no gateway: the next one sees all of them at once.
+    first.kill();
+    fleet.model.gate.add_permits(TASKS);
+    let second = fleet.gateway_with("messages_per_minute = 6000").await;
+    let client = A2aClient::new(&second, "peer").await;
+    until_answered(&fleet, &client).await;
+    let whole = ids(&client.list(&json!({})).await);
+    let (mut by_page, mut token) = (Vec::new(), String::new());
+    for _ in 0..TASKS {
+        let page = client.list(&json!({"pageSize": 1, "pageToken": token})).await;
+        by_page.extend(ids(&page));
+        token = page["nextPageToken"].as_str().unwrap().to_owned();
+    }
+    assert_eq!((by_page, token.as_str()), (whole.clone(), ""));
+    assert_eq!(whole.len(), TASKS);
+}
+
+/// Waits until every task of the caller has ended.
+async fn until_answered(fleet: &Fleet, client: &A2aClient) {
+    within_timeout("the tasks end", async {
+        loop {
+            let page = client.list(&json!({"status": "TASK_STATE_COMPLETED"})).await;
+            if page["totalSize"] == fleet.model.request_count() {
+                return;
+            }
+        }
+    })
+    .await;
+}

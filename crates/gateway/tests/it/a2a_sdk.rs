@@ -2,12 +2,16 @@
 
 use std::{path::Path, process::Stdio};
 
-use rockbot_gateway::{FaceName, Right};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rockbot_gateway::{A2aParts, A2aSection, FaceName, Right};
 use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::fleet::{Fleet, TestGateway};
+use crate::{
+    a2a_push::LOCAL,
+    fleet::{Fleet, TestGateway},
+};
 
 /// The bindings of the card.
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
@@ -22,6 +26,17 @@ enum Sdk {
 impl Sdk {
     /// Runs a scenario over a binding, and returns its outcome.
     async fn run(self, gateway: &TestGateway, scenario: &str, binding: &str) -> Value {
+        self.run_with(gateway, scenario, binding, &[]).await
+    }
+
+    /// Runs a scenario with further variables.
+    async fn run_with(
+        self,
+        gateway: &TestGateway,
+        scenario: &str,
+        binding: &str,
+        variables: &[(&str, &Path)],
+    ) -> Value {
         let programs = std::env::var_os("ROCKBOT_TEST_A2A_CLIENTS")
             .expect("ROCKBOT_TEST_A2A_CLIENTS is not set: run the tests with `cargo xtask test`");
         let program = match self {
@@ -36,6 +51,7 @@ impl Sdk {
             .arg(format!("http://{}/agents/assistant", gateway.address))
             .arg(binding)
             .env("A2A_TOKEN", token)
+            .envs(variables.iter().copied())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
         let output = within_timeout("the client", command.output()).await.unwrap();
@@ -134,6 +150,45 @@ async fn a2a_sdk_understands_errors() {
         "PushNotificationNotSupportedError",
     ]);
     Sdk::Python.check("errors", &expected).await;
+}
+
+#[tokio::test]
+async fn a2a_sdk_receives_push_notifications_in_order() {
+    for binding in BINDINGS {
+        let fleet = Fleet::start().await;
+        let gateway = fleet.gateway_with(LOCAL).await;
+        let outcome = Sdk::Python.run(&gateway, "push", binding).await;
+        let expected = json!({
+            "texts": ["You said hello.", "You said hello again."],
+            "states": ["TASK_STATE_COMPLETED", "TASK_STATE_COMPLETED"],
+            "begins_with_task": "task",
+            "tokens": ["token-created", "token-message"],
+            "authorization": ["Bearer credentials"],
+            "same": true,
+            "left": 0,
+        });
+        assert_eq!(outcome, expected, "{binding}");
+    }
+}
+
+#[tokio::test]
+async fn a2a_sdk_verifies_the_signature_of_a_card() {
+    let files = tempfile::tempdir().unwrap();
+    let (key_file, public_file) = (files.path().join("card.key"), files.path().join("card.pub"));
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    std::fs::write(&public_file, key.public_key_pem()).unwrap();
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway_with(&format!("a2a.signing_key_file = {key_file:?}")).await;
+    let section = A2aSection { signing_key_file: Some(key_file), ..A2aSection::default() };
+    let parts = A2aParts::load(&section).unwrap();
+    for binding in BINDINGS {
+        let variables = [("A2A_CARD_KEY", public_file.as_path())];
+        let outcome = Sdk::Python.run_with(&gateway, "signed_card", binding, &variables).await;
+        let key_ids = [parts.signing_key_id()];
+        let expected = json!({"signatures": 1, "changed": "invalid", "key_ids": key_ids});
+        assert_eq!(outcome, expected, "{binding}");
+    }
 }
 
 #[tokio::test]

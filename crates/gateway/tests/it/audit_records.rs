@@ -15,7 +15,8 @@ use tracing_subscriber::{
     registry,
 };
 
-/// The records of the thread of a test. Its runtime must have no other thread.
+/// Captures audit records of the current thread: the subscriber is thread-local, so the test needs a current-thread
+/// runtime.
 pub(crate) struct AuditRecords {
     records: Arc<Mutex<Vec<Value>>>,
     _subscriber: DefaultGuard,
@@ -30,12 +31,12 @@ impl AuditRecords {
 
     /// Returns the outcomes of an action, in order.
     pub(crate) fn outcomes(&self, action: &str) -> Vec<String> {
-        let of = self.of(action).into_iter();
-        of.map(|record| record["outcome"].as_str().unwrap().to_owned()).collect()
+        let records = self.with_action(action).into_iter();
+        records.map(|record| record["outcome"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Returns the records of an action, in order.
-    pub(crate) fn of(&self, action: &str) -> Vec<Value> {
+    pub(crate) fn with_action(&self, action: &str) -> Vec<Value> {
         let records = self.records.lock();
         records.iter().filter(|record| record["action"] == action).cloned().collect()
     }

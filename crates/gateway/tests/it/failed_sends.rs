@@ -59,7 +59,7 @@ async fn client_that_hangs_up_leaves_audit_records() {
     sends.until_hanging(3).await;
     assert_eq!(records.outcomes("message"), ["sent"]);
     drop(streams);
-    wait_until("the messages are recorded", || records.of("message").len() == 4).await;
+    wait_until("the messages are recorded", || records.with_action("message").len() == 4).await;
     assert_eq!(records.outcomes("message"), ["sent", "unknown", "unknown", "unknown"]);
 
     let path = format!("/api/v1/conversations/{conversation}/cancel");
@@ -69,7 +69,7 @@ async fn client_that_hangs_up_leaves_audit_records() {
     ];
     sends.until_hanging(5).await;
     drop(streams);
-    wait_until("the cancels are recorded", || records.of("cancel").len() == 2).await;
+    wait_until("the cancels are recorded", || records.with_action("cancel").len() == 2).await;
     assert_eq!(records.outcomes("cancel"), ["unknown", "unknown"]);
 }
 

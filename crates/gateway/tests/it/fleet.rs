@@ -14,13 +14,14 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 use rockbot_agent::{
     Agent, AgentDefinition, AgentInbox, AgentParts, Approvals, ConversationOptions,
-    ConversationServer, ConversationService, Conversations, Delegation, DelegationOptions, serve,
+    ConversationService, ConversationServiceBuilder, Conversations, Delegation, DelegationOptions,
+    serve,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{AgentName, InstanceId};
 use rockbot_gateway::{
-    FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, McpFace, NamePatterns,
-    Right, Token, TokenFile, ToolCalls,
+    A2aParts, FaceName, Gateway, GatewayParts, GatewaySection, GatewayServer, Guard, McpFace,
+    NamePatterns, Right, Token, TokenFile, ToolCalls,
 };
 use rockbot_llm::{
     ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
@@ -242,7 +243,7 @@ impl Fleet {
         let definition = AgentDefinition::new(assistant(), "Be brief.");
         let parts = AgentParts::new(definition, model.clone(), registry);
         let agent = Agent::new(change(parts));
-        let conversations = ConversationServer::for_agent(agent.clone());
+        let conversations = ConversationServiceBuilder::for_agent(agent.clone());
         let conversations = conversations.serve(bus.clone()).await.unwrap();
         let inbox = serve(agent, bus.clone(), 1024).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Clock::System));
@@ -255,7 +256,16 @@ impl Fleet {
 
     /// Starts a gateway with further keys of its section.
     pub(crate) async fn gateway_with(&self, keys: &str) -> TestGateway {
-        TestGateway::start(self, keys).await
+        TestGateway::start(self, keys, |_| {}).await
+    }
+
+    /// Starts a gateway with further keys of its section and changed parts.
+    pub(crate) async fn gateway_changed(
+        &self,
+        keys: &str,
+        change: impl FnOnce(&mut GatewayParts),
+    ) -> TestGateway {
+        TestGateway::start(self, keys, change).await
     }
 }
 
@@ -295,7 +305,7 @@ pub(crate) struct TestGateway {
 static GATEWAYS: AtomicUsize = AtomicUsize::new(0);
 
 impl TestGateway {
-    async fn start(fleet: &Fleet, keys: &str) -> Self {
+    async fn start(fleet: &Fleet, keys: &str, change: impl FnOnce(&mut GatewayParts)) -> Self {
         let tokens = tempfile::tempdir().unwrap();
         TokenFile::default().write(&tokens.path().join("tokens.toml")).unwrap();
         let file = tokens.path().join("tokens.toml");
@@ -310,6 +320,8 @@ impl TestGateway {
         let (bus, store, agents) = (fleet.bus.clone(), fleet.store.clone(), section.agents.clone());
         let mut parts = GatewayParts::connect(bus, agents, store, instance).await.unwrap();
         parts.calls = Some(parts.bus.clone());
+        parts.a2a = A2aParts::load(&section.a2a).unwrap();
+        change(&mut parts);
         if section.call_tools {
             let caller = AgentName::new("cli").unwrap();
             let limits = McpServerSection::default();

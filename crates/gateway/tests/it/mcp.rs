@@ -180,7 +180,7 @@ async fn call_has_two_audit_records_without_content() {
     result(&gateway, request(&token, "tools/call", absent)).await;
     let outcomes = records.outcomes("tool_call");
     assert_eq!(outcomes, ["sent", "ok, executed: yes", "sent", "unavailable, executed: no"]);
-    let found = records.of("tool_call");
+    let found = records.with_action("tool_call");
     let id = answer["result"]["_meta"]["rockbot/toolCallId"].as_str().unwrap();
     for record in &found[..2] {
         assert_eq!(record["detail"], format!("agent__assistant {id}"));
@@ -201,7 +201,7 @@ async fn abandoned_call_is_recorded_as_such() {
     let stream = ask(&token, "wait for me").open(gateway.address).await;
     wait_until("the model is asked", || fleet.model.request_count() > 0).await;
     drop(stream);
-    wait_until("the end is recorded", || records.of("tool_call").len() == 2).await;
+    wait_until("the end is recorded", || records.with_action("tool_call").len() == 2).await;
     let outcome = records.outcomes("tool_call").pop().unwrap();
     assert!(["abandoned", "cancelled, executed: unknown"].contains(&outcome.as_str()), "{outcome}");
 }

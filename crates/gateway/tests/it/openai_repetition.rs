@@ -3,7 +3,11 @@
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use serde_json::{Value, json};
 
-use crate::{fleet::Fleet, http::Request};
+use crate::{
+    fleet::{Fleet, TestGateway},
+    http::Request,
+    sends::{Fate, Sends},
+};
 
 fn body(text: &str) -> Value {
     json!({"model": "assistant", "messages": [{"role": "user", "content": text}]})
@@ -115,4 +119,43 @@ async fn turn_with_a_key_outlives_its_reader() {
     let response = repeated.into_response();
     assert_eq!(response.json()["choices"][0]["message"]["content"], "You said wait for me.");
     assert_eq!(fleet.model.request_count(), 1);
+}
+
+/// Returns the effect of a request that fails.
+async fn executed(gateway: &TestGateway, request: Request) -> Value {
+    let response = request.send(gateway.address).await;
+    assert_eq!(response.status, 503, "{}", response.body);
+    response.json()["error"]["executed"].clone()
+}
+
+#[tokio::test]
+async fn failed_repetition_at_another_gateway_has_an_unknown_effect() {
+    let mut fleet = Fleet::start().await;
+    let sends = Sends::to_agents(&mut fleet);
+    let gateways = [fleet.gateway().await, fleet.gateway().await];
+    let tokens = [gateways[0].openai_token().await, gateways[1].openai_token().await];
+    let keyed =
+        |at: usize, key: &str| request(&tokens[at], &body("hello")).header("idempotency-key", key);
+    let attempt = |at: usize, number: &str| {
+        request(&tokens[at], &body("again")).header("x-stainless-retry-count", number)
+    };
+    sends.set(Fate::Unroutable);
+    assert_eq!(executed(&gateways[0], request(&tokens[0], &body("hello"))).await, "no");
+    for _ in 0..2 {
+        // No request of this key was sent, at any gateway.
+        assert_eq!(executed(&gateways[0], keyed(0, "unsent")).await, "no");
+        assert_eq!(executed(&gateways[1], keyed(1, "unsent")).await, "no");
+    }
+    assert_eq!(executed(&gateways[0], attempt(0, "0")).await, "no");
+    assert_eq!(executed(&gateways[1], attempt(1, "1")).await, "no");
+    sends.set(Fate::Arrives);
+    assert_eq!(keyed(0, "sent").send(gateways[0].address).await.status, 200);
+    assert_eq!(attempt(0, "0").send(gateways[0].address).await.status, 200);
+    sends.set(Fate::Unroutable);
+    assert_eq!(executed(&gateways[1], keyed(1, "sent")).await, "unknown");
+    assert_eq!(executed(&gateways[1], attempt(1, "1")).await, "unknown");
+    sends.set(Fate::Arrives);
+    let kept = keyed(1, "sent").send(gateways[1].address).await;
+    assert_eq!(kept.answer(false), "You said hello.");
+    assert_eq!(fleet.model.request_count(), 2);
 }

@@ -22,18 +22,18 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Properties of a file that change with its content. Comparing them needs no reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileFingerprint {
     bytes: u64,
     modified: Option<SystemTime>,
     #[cfg(unix)]
     inode: u64,
 }
 
-/// Returns the stamp of a document; `None` for a URL, and for a file that cannot be read.
-pub(crate) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
+/// Returns the fingerprint of a document; `None` for a URL, and for a file that cannot be read.
+pub(crate) fn fingerprint(spec: &SpecLocation) -> Option<FileFingerprint> {
     let SpecLocation::File(path) = spec else { return None };
     let metadata = std::fs::metadata(path).ok()?;
-    Some(Stamp {
+    Some(FileFingerprint {
         bytes: metadata.len(),
         modified: metadata.modified().ok(),
         #[cfg(unix)]
@@ -45,12 +45,12 @@ pub(crate) fn stamp(spec: &SpecLocation) -> Option<Stamp> {
 #[derive(Debug)]
 pub struct DocumentWatch {
     spec: SpecLocation,
-    stamp: Option<Stamp>,
+    fingerprint: Option<FileFingerprint>,
 }
 
 impl DocumentWatch {
-    pub(super) fn new(spec: SpecLocation, stamp: Option<Stamp>) -> Self {
-        Self { spec, stamp }
+    pub(super) fn new(spec: SpecLocation, fingerprint: Option<FileFingerprint>) -> Self {
+        Self { spec, fingerprint }
     }
 
     /// Completes within about a second after the file has changed, once for each change. Never completes
@@ -63,9 +63,9 @@ impl DocumentWatch {
             return std::future::pending().await;
         }
         loop {
-            let now = stamp(&self.spec);
-            if now != self.stamp {
-                self.stamp = now;
+            let now = fingerprint(&self.spec);
+            if now != self.fingerprint {
+                self.fingerprint = now;
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;

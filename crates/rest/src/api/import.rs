@@ -9,7 +9,7 @@ use rockbot_egress::DialPolicy;
 use rockbot_tools::CallPolicy;
 use secrecy::ExposeSecret;
 
-use super::{document, memory};
+use super::{document, import_permits};
 use crate::{
     call::RestClient,
     config::{ApiConfig, CallSettings},
@@ -53,11 +53,11 @@ impl ImportedApi {
         client: &RestClient,
     ) -> Result<Self, String> {
         config.import.allow_plain_http = dial.allow_plain_http;
-        let limits = memory::limits();
-        let reading = memory::reading().await;
+        let limits = import_permits::limits();
+        let reading = import_permits::reading().await;
         let bytes = document::load(&config.spec, client.http(), limits).await?;
         let import = std::mem::take(&mut config.import);
-        let importing = memory::importing().await;
+        let importing = import_permits::importing().await;
         // Large documents take seconds.
         let imported = tokio::task::spawn_blocking(move || {
             let _permits = (reading, importing);

@@ -2,7 +2,7 @@
 
 mod document;
 mod import;
-mod memory;
+mod import_permits;
 mod tools;
 
 pub use self::{
@@ -11,6 +11,6 @@ pub use self::{
     tools::{ApiClient, ApiEntry, ApiTool, ApiTools},
 };
 pub(crate) use self::{
-    document::{Stamp, stamp},
+    document::{FileFingerprint, fingerprint},
     import::ImportedApi,
 };

@@ -8,7 +8,7 @@ use rockbot_tools::{CallPolicy, Tool};
 use serde_json::Value;
 
 use super::{
-    document::{self, DocumentWatch, Stamp},
+    document::{self, DocumentWatch, FileFingerprint},
     import::{ImportedApi, SkippedTool},
 };
 use crate::{
@@ -88,7 +88,7 @@ pub struct ApiTools {
     skipped: Vec<SkippedTool>,
     warnings: Vec<String>,
     spec: SpecLocation,
-    stamp: Option<Stamp>,
+    fingerprint: Option<FileFingerprint>,
 }
 
 impl ApiTools {
@@ -105,7 +105,7 @@ impl ApiTools {
         let config = ApiConfig::clone(&entry.0);
         let spec = config.spec.clone();
         // Taken first: a change while the document is read is a change.
-        let stamp = document::stamp(&spec);
+        let fingerprint = document::fingerprint(&spec);
         let policy = CallPolicy::default();
         let imported =
             ImportedApi::read(name, config, &policy, &client.policy, &client.client).await?;
@@ -116,7 +116,7 @@ impl ApiTools {
             ApiTool::new(own.unwrap_or(id), tool)
         });
         let tools = tools.collect();
-        Ok(Self { version, title, description, tools, skipped, warnings, spec, stamp })
+        Ok(Self { version, title, description, tools, skipped, warnings, spec, fingerprint })
     }
 
     /// Returns the version of the specification that the document follows.
@@ -159,7 +159,7 @@ impl ApiTools {
     /// Returns a watch for changes of the document since it was read.
     #[must_use]
     pub fn watch(&self) -> DocumentWatch {
-        DocumentWatch::new(self.spec.clone(), self.stamp.clone())
+        DocumentWatch::new(self.spec.clone(), self.fingerprint.clone())
     }
 }
 

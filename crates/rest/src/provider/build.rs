@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::options::RestOptions;
 use crate::{
-    api::{self, ImportedApi, SkippedTool, Stamp},
+    api::{self, FileFingerprint, ImportedApi, SkippedTool},
     call::RestClient,
     config::{ApiConfig, CallSettings, EntryKind, SpecLocation, ToolConfig},
     secrets::Secrets,
@@ -29,14 +29,14 @@ pub(super) struct BuildOutcome {
     pub(super) built: Result<Built, String>,
     /// Location of the document of an API, if the entry is valid.
     pub(super) spec: Option<SpecLocation>,
-    /// Stamp of the document from before it was read.
-    pub(super) stamp: Option<Stamp>,
+    /// Fingerprint of the document from before it was read.
+    pub(super) fingerprint: Option<FileFingerprint>,
 }
 
 impl BuildOutcome {
     /// Returns the outcome of an entry whose document is not known.
     pub(super) fn without_document(built: Result<Built, String>) -> Self {
-        Self { built, spec: None, stamp: None }
+        Self { built, spec: None, fingerprint: None }
     }
 }
 
@@ -57,9 +57,9 @@ pub(super) async fn build(
                 Ok(config) => config,
                 Err(error) => return BuildOutcome::without_document(Err(error.to_string())),
             };
-            let (spec, stamp) = (config.spec.clone(), api::stamp(&config.spec));
+            let (spec, fingerprint) = (config.spec.clone(), api::fingerprint(&config.spec));
             let built = build_api(name, config, options, client).await;
-            BuildOutcome { built, spec: Some(spec), stamp }
+            BuildOutcome { built, spec: Some(spec), fingerprint }
         }
     }
 }

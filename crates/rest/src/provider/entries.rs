@@ -11,7 +11,7 @@ use super::{
     status::{EntryStatus, RestStatus},
 };
 use crate::{
-    api::{self, Stamp},
+    api::{self, FileFingerprint},
     config::{EntryKind, RestFile, SpecLocation, is_disabled},
     tool::RestTool,
 };
@@ -32,7 +32,7 @@ struct Entry {
     built: Option<Built>,
     problem: Option<String>,
     spec: Option<SpecLocation>,
-    stamp: Option<Stamp>,
+    fingerprint: Option<FileFingerprint>,
     retry_at: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Entry {
     fn is_current(&self, raw: &Value) -> bool {
         self.raw == *raw
             && self.retry_at.is_none_or(|at| Instant::now() < at)
-            && self.spec.as_ref().is_none_or(|spec| api::stamp(spec) == self.stamp)
+            && self.spec.as_ref().is_none_or(|spec| api::fingerprint(spec) == self.fingerprint)
     }
 }
 
@@ -66,7 +66,7 @@ impl Entries {
     /// Replaces an entry. If it says the same as before and cannot be built, its tools stay: a document that
     /// cannot be read for a while takes nothing away.
     pub(super) fn insert(&mut self, key: EntryKey, raw: Value, outcome: BuildOutcome) {
-        let BuildOutcome { built, spec, stamp } = outcome;
+        let BuildOutcome { built, spec, fingerprint } = outcome;
         let is_remote = matches!(spec, Some(SpecLocation::Url(_)));
         let retry_at = (built.is_err() && is_remote).then(|| Instant::now() + RETRY_INTERVAL);
         let previous = self.0.remove(&key).filter(|entry| entry.raw == raw);
@@ -74,7 +74,7 @@ impl Entries {
             Ok(built) => (Some(built), None),
             Err(problem) => (previous.and_then(|entry| entry.built), Some(problem)),
         };
-        self.0.insert(key, Entry { raw, built, problem, spec, stamp, retry_at });
+        self.0.insert(key, Entry { raw, built, problem, spec, fingerprint, retry_at });
     }
 
     /// Returns the tools that are offered, and the status of all entries.

@@ -331,11 +331,14 @@ async fn possibly_executed_script_is_adopted_or_unknown() {
         (hidden, 0, Err(ToolErrorCode::OutcomeUnknown)),
         (FakeApi::default().found, 0, Err(ToolErrorCode::NotPermitted)),
     ] {
+        let is_missing = found.0 == StatusCode::NOT_FOUND;
         let api = FakeApi { found, failures: AtomicUsize::new(failures), ..FakeApi::default() };
         let api = Arc::new(api);
         let runner = runner(&api);
         let context = ToolContext { may_have_run: true, ..call() };
         let result = runner.run(&script(CODE), &context).await;
+        let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert_eq!(failure.contains("was deleted"), is_missing, "{failure}");
         runner.stop(Duration::from_secs(5)).await;
         let deletions = api.deletions.load(Ordering::Relaxed);
         let is_foreign = expected == Err(ToolErrorCode::NotPermitted);

@@ -122,9 +122,9 @@ pub const CATALOG: &[Metric] = &[
     counter("rockbot_agent_turns_total", &["outcome"], "Turns that ended, by outcome."),
     histogram("rockbot_agent_turn_duration_seconds", &[], "Duration of turns."),
     gauge(
-        "rockbot_agent_inbox_consumers",
+        "rockbot_agent_foreign_processes",
         &[],
-        "Processes that serve this agent without sharing its conversations; more than one lose context.",
+        "Processes that serve this agent and do not share the conversations of this one.",
     ),
     counter(
         "rockbot_agent_turns_resumed_total",

@@ -140,3 +140,6 @@ async fn request_announcements(bus: &dyn Bus) {
         debug!(%error, "refresh request not published; heartbeats follow anyway");
     }
 }
+
+#[cfg(test)]
+mod tests;

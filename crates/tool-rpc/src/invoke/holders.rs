@@ -30,7 +30,7 @@ use super::{
 /// Retention of the holders of a request without a time budget.
 const DEFAULT_RETENTION: Duration = Duration::from_secs(600);
 
-/// Maximum number of deliveries that are recorded; a work queue allows five.
+/// Maximum number of deliveries that are recorded: the newest ones. Two possible crashes decide.
 const MAX_HOLDERS: usize = 8;
 
 /// Maximum number of attempts to record a holder while others do so.

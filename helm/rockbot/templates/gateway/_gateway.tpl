@@ -32,6 +32,10 @@
 - name: ROCKBOT_GATEWAY__TOKENS
   value: /run/secrets/rockbot/gateway-tokens.toml
 {{- end }}
+{{- if .values.signingKey.existingSecret }}
+- name: ROCKBOT_GATEWAY__A2A__SIGNING_KEY_FILE
+  value: /run/secrets/rockbot/card.key
+{{- end }}
 {{- range $connection := list "watch" "letters" "calls" }}
 {{- if (get $.values $connection).enabled }}
 - name: ROCKBOT_GATEWAY__{{ upper $connection }}__URL_FILE
@@ -50,6 +54,11 @@
 {{- with .values.tokens }}
 {{- if .existingSecret }}
 {{ include "rockbot.secret.file" (dict "secret" .existingSecret "key" .key "path" "gateway-tokens.toml") }}
+{{- end }}
+{{- end }}
+{{- with .values.signingKey }}
+{{- if .existingSecret }}
+{{ include "rockbot.secret.file" (dict "secret" .existingSecret "key" .key "path" "card.key") }}
 {{- end }}
 {{- end }}
 {{- range $connection, $user := dict "watch" "monitor" "letters" "operator" "calls" .values.calls.user }}

@@ -15,10 +15,10 @@ use super::{
 };
 
 const JOB: &str = "the job";
-/// Time without a store that is longer than the patience of a turn, which is 60 s.
+/// Time without a store that is longer than the store timeout of a turn, which is 60 s.
 const LONG_OUTAGE: Duration = Duration::from_secs(90);
 
-/// Returns a time without a store: longer than a lease, shorter than the patience of a turn.
+/// Returns a time without a store: longer than a lease, shorter than the store timeout of a turn.
 pub(super) fn short_outage() -> Duration {
     Duration::from_secs(size(5, 20))
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::harness::{GATED, Replicas, assert_completed, scene};
 
 const JOB: &str = "the job";
-/// The patience of a turn, 60 s, and some time to answer.
+/// The store timeout of a turn, 60 s, and some time to answer.
 const LIMIT: Duration = Duration::from_secs(90);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Documents in the memory of the process, whichever tools they become.
+//! Permits to read and import documents, shared by all APIs of the process.
 
 use std::sync::LazyLock;
 

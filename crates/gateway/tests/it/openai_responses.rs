@@ -1,0 +1,342 @@
+//! Responses: whole, streamed, continued, read again, and their errors.
+
+use rockbot_gateway::{FaceName, Right};
+use rockbot_llm::{ChatError, ChatEvent, FinishReason, Usage};
+use rockbot_testkit::fixture::{wait_until, within_timeout};
+use serde_json::{Value, json};
+
+use crate::{
+    fleet::{Fleet, TestGateway},
+    http::{Request, Response, Stream},
+};
+
+/// A program with a token.
+struct Program<'a> {
+    gateway: &'a TestGateway,
+    token: String,
+}
+
+impl<'a> Program<'a> {
+    async fn new(gateway: &'a TestGateway) -> Self {
+        Self { gateway, token: gateway.openai_token().await }
+    }
+
+    fn request(&self, text: &str, extra: &Value) -> Request {
+        let mut body = json!({"model": "assistant", "input": text});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        Request::post("/v1/responses", &body).token(&self.token)
+    }
+
+    async fn send(&self, request: Request) -> Response {
+        request.send(self.gateway.address).await
+    }
+
+    async fn create(&self, text: &str, extra: &Value) -> Value {
+        let response = self.send(self.request(text, extra)).await;
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.json()
+    }
+
+    async fn open(&self, text: &str) -> Stream {
+        self.request(text, &json!({"stream": true})).open(self.gateway.address).await
+    }
+
+    async fn call(&self, method: &str, response: &Value) -> Response {
+        let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+        self.send(Request::new(method, &path).token(&self.token)).await
+    }
+
+    async fn read(&self, response: &Value) -> Value {
+        let read = self.call("GET", response).await;
+        assert_eq!(read.status, 200, "{}", read.body);
+        read.json()
+    }
+}
+
+/// Returns the events of a stream, whose names and numbers are as they must be.
+fn events(response: &Response) -> Vec<Value> {
+    let events = response.body.split("\n\n").filter(|event| !event.is_empty());
+    let events = events.filter_map(|event| event.strip_prefix("event: ")?.split_once("\ndata: "));
+    let events: Vec<Value> = events
+        .map(|(name, data)| {
+            let data: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(data["type"], name);
+            data
+        })
+        .collect();
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
+    events
+}
+
+async fn finish(mut stream: Stream) -> Vec<Value> {
+    within_timeout("the end of the stream", stream.read_to_end()).await;
+    events(&stream.into_response())
+}
+
+fn text(response: &Value) -> &str {
+    let items = response["output"].as_array().unwrap();
+    let item = items.iter().find(|item| item["type"] == "message").unwrap();
+    item["content"][0]["text"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn whole_response_has_answer_and_usage() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let usage = Usage { prompt_tokens: 11, completion_tokens: 3, ..Usage::default() };
+    let events = vec![
+        ChatEvent::Text("Hi.".to_owned()),
+        ChatEvent::Usage(usage),
+        ChatEvent::Finished(FinishReason::Stop),
+    ];
+    fleet.model.next.lock().push(Ok(events));
+    let extra = json!({"metadata": {"a": "b"}, "instructions": "Be kind.", "temperature": 1});
+    let response = program.create("hello", &extra).await;
+    assert_eq!(
+        (&response["object"], &response["status"]),
+        (&json!("response"), &json!("completed"))
+    );
+    assert_eq!((text(&response), &response["model"]), ("Hi.", &json!("assistant")));
+    assert_eq!(
+        (&response["metadata"]["a"], &response["instructions"]),
+        (&json!("b"), &json!("Be kind."))
+    );
+    let usage = &response["usage"];
+    assert_eq!(
+        (&usage["input_tokens"], &usage["output_tokens"], &usage["total_tokens"]),
+        (&json!(11), &json!(3), &json!(14))
+    );
+    let said = fleet.model.last_user_texts().pop().unwrap();
+    assert!(said.contains("Be kind.") && said.ends_with("hello"), "{said}");
+}
+
+#[tokio::test]
+async fn stream_has_the_events_of_items_and_parts() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let events = finish(program.open("hello").await).await;
+    let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let is_delta = |kind: &&str| *kind == "response.output_text.delta";
+    let deltas: String = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_text.delta")
+        .map(|event| event["delta"].as_str().unwrap())
+        .collect();
+    assert_eq!(deltas, "You said hello.");
+    let others: Vec<_> = kinds.iter().copied().filter(|kind| !is_delta(kind)).collect();
+    let expected = [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ];
+    assert_eq!(others, expected);
+    let last = &events.last().unwrap()["response"];
+    assert_eq!((text(last), &last["status"]), ("You said hello.", &json!("completed")));
+    assert!(last["usage"].is_object());
+    assert_eq!(last["id"], events[0]["response"]["id"]);
+    assert_eq!(text(&program.read(last).await), "You said hello.");
+}
+
+#[tokio::test]
+async fn previous_response_continues_its_conversation_at_any_gateway() {
+    let fleet = Fleet::start().await;
+    let gateways = [fleet.gateway().await, fleet.gateway().await];
+    let first = Program::new(&gateways[0]).await;
+    let second = Program::new(&gateways[1]).await;
+    let one = first.create("one", &json!({})).await;
+    let two = second.create("two", &json!({"previous_response_id": one["id"]})).await;
+    assert_eq!(two["previous_response_id"], one["id"]);
+    assert_eq!(fleet.model.last_user_texts(), ["one", "two"]);
+    let items = json!([{"role": "user", "content": "three"}, {"role": "user", "content": "four"}]);
+    let more = json!({"previous_response_id": two["id"], "input": items});
+    first.create("", &more).await;
+    let texts = fleet.model.last_user_texts();
+    assert!(texts[2].contains("User: three") && texts[2].ends_with("four"), "{texts:?}");
+    let token = gateways[0].token("other", FaceName::Openai, &[Right::Talk]).await;
+    let other = Program { gateway: &gateways[0], token };
+    let later = json!({"previous_response_id": one["id"]});
+    let person = json!({"previous_response_id": one["id"], "user": "ada"});
+    for (program, extra) in [(&other, &later), (&first, &person)] {
+        let refused = program.send(program.request("x", extra)).await;
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(refused.json()["error"]["code"], "previous_response_not_found");
+    }
+    assert_eq!(other.call("GET", &one).await.status, 404);
+    assert_eq!(other.call("DELETE", &one).await.status, 404);
+}
+
+#[tokio::test]
+async fn conversation_of_the_client_is_found_by_its_items() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let first = finish(program.open("one").await).await;
+    let output = first.last().unwrap()["response"]["output"].as_array().unwrap().clone();
+    let mut items = vec![json!({"role": "user", "content": "one"})];
+    items.extend(output);
+    items.push(json!({"role": "user", "content": [{"type": "input_text", "text": "two"}]}));
+    program.create("", &json!({"input": items})).await;
+    assert_eq!(fleet.model.last_user_texts(), ["one", "two"]);
+}
+
+#[tokio::test]
+async fn stored_response_is_read_until_it_is_deleted() {
+    let fleet = Fleet::start().await;
+    let gateways = [fleet.gateway().await, fleet.gateway().await];
+    let first = Program::new(&gateways[0]).await;
+    let second = Program::new(&gateways[1]).await;
+    let keyed =
+        first.request("wait for me", &json!({"stream": true})).header("idempotency-key", "k");
+    let mut stream = keyed.open(gateways[0].address).await;
+    stream.read_until("You said").await;
+    let received = stream.received();
+    let (_, id) = received.split_once("\"id\":\"resp_").unwrap();
+    let running = json!({"id": format!("resp_{}", id.split('"').next().unwrap())});
+    for program in [&first, &second] {
+        let read = program.read(&running).await;
+        assert_eq!((&read["status"], &read["output"]), (&json!("in_progress"), &json!([])));
+    }
+    fleet.model.gate.add_permits(1);
+    finish(stream).await;
+    let read = within_timeout("the answer", async {
+        loop {
+            let read = second.read(&running).await;
+            if read["status"] != "in_progress" {
+                return read;
+            }
+        }
+    })
+    .await;
+    assert_eq!((&read["status"], text(&read)), (&json!("completed"), "You said wait for me."));
+    let deleted = second.call("DELETE", &running).await;
+    assert_eq!((deleted.status, &deleted.json()["deleted"]), (200, &json!(true)));
+    assert_eq!(first.call("GET", &running).await.status, 404);
+    assert_eq!(first.call("DELETE", &running).await.status, 404);
+    let continued = first.request("x", &json!({"previous_response_id": running["id"]}));
+    assert_eq!(first.send(continued).await.status, 400);
+    let forgotten = first.create("hello", &json!({"store": false})).await;
+    assert_eq!(first.call("GET", &forgotten).await.status, 404);
+    assert_eq!(fleet.model.request_count(), 2);
+}
+
+#[tokio::test]
+async fn five_requests_with_one_key_are_one_response() {
+    let fleet = Fleet::start().await;
+    let gateways = [fleet.gateway().await, fleet.gateway().await];
+    let programs = [Program::new(&gateways[0]).await, Program::new(&gateways[1]).await];
+    let mut open = Vec::new();
+    for number in 0..5 {
+        let program = &programs[number % 2];
+        let keyed = program.request("wait for me", &json!({})).header("idempotency-key", "k1");
+        open.push(keyed.open(program.gateway.address).await);
+    }
+    wait_until("the model is asked", || fleet.model.request_count() > 0).await;
+    fleet.model.gate.add_permits(100);
+    let mut ids = std::collections::BTreeSet::new();
+    for mut stream in open {
+        within_timeout("a response", stream.read_to_end()).await;
+        let response = stream.into_response().json();
+        assert_eq!(text(&response), "You said wait for me.");
+        ids.insert(response["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!((ids.len(), fleet.model.request_count()), (1, 1));
+}
+
+#[tokio::test]
+async fn approvals_are_shown_and_decided() {
+    let fleet = Fleet::asking("erase", "{\"disk\":\"a\"}", "erased").await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let mut stream = program.open("go on").await;
+    stream.read_until("\"approval\":{").await;
+    let received = stream.received();
+    let event = received.split("data: ").find(|event| event.contains("\"approval\":{")).unwrap();
+    let mut values = serde_json::Deserializer::from_str(event).into_iter::<Value>();
+    let approval = values.next().unwrap().unwrap()["rockbot"]["approval"].clone();
+    let path = format!("/v1/approvals/{}", approval["approvalId"].as_str().unwrap());
+    let decision = json!({"callHash": approval["callHash"], "decision": "allow"});
+    let decided = program.send(Request::post(&path, &decision).token(&program.token)).await;
+    assert_eq!(decided.status, 204, "{}", decided.body);
+    let events = finish(stream).await;
+    let last = &events.last().unwrap()["response"];
+    let items = last["output"].as_array().unwrap();
+    let lines = items.iter().find(|item| item["type"] == "reasoning").unwrap();
+    let lines = lines["summary"][0]["text"].as_str().unwrap();
+    assert!(lines.contains("erase needs approval") && lines.contains("erase finished"), "{lines}");
+}
+
+#[tokio::test]
+async fn hanging_up_cancels_the_turn() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    for stream in [true, false] {
+        let before = fleet.model.request_count();
+        let request = program.request("wait for me", &json!({"stream": stream}));
+        let connection = request.open(gateway.address).await;
+        wait_until("the model is asked", || fleet.model.request_count() > before).await;
+        drop(connection);
+        let dropped = fleet.model.dropped.acquire();
+        within_timeout("a cancel", dropped).await.unwrap().forget();
+    }
+}
+
+#[tokio::test]
+async fn errors_have_the_form_of_openai() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    for (extra, status, code) in [
+        (json!({"model": "other"}), 404, "model_not_found"),
+        (json!({"model": "absent"}), 503, "agent_unavailable"),
+        (json!({"tools": [{"type": "web_search"}]}), 400, "invalid_value"),
+        (json!({"previous_response_id": "resp_x"}), 400, "previous_response_not_found"),
+        (json!({"input": 1}), 400, "invalid_request"),
+    ] {
+        for stream in [false, true] {
+            let mut extra = extra.clone();
+            extra["stream"] = json!(stream);
+            let response = program.send(program.request("hello", &extra)).await;
+            assert_eq!(response.status, status, "{extra}: {}", response.body);
+            let error = &response.json()["error"];
+            assert_eq!((&error["code"], &error["executed"]), (&json!(code), &json!("no")));
+        }
+    }
+    let streamed = Request::get("/v1/responses/resp_x?stream=true").token(&program.token);
+    assert_eq!(program.send(streamed).await.status, 400);
+    assert_eq!(fleet.model.request_count(), 0);
+}
+
+#[tokio::test]
+async fn failed_turn_is_a_failed_response() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let failure = || {
+        let (message, hint) = ("bad key".to_owned(), "set another".to_owned());
+        Err(ChatError::Unauthorized { status: 401, message, hint })
+    };
+    fleet.model.next.lock().extend([failure(), failure()]);
+    let whole = program.send(program.request("hello", &json!({}))).await;
+    assert_eq!((whole.status, whole.header("x-should-retry")), (502, Some("false")));
+    assert_eq!(whole.json()["error"]["code"], "model_failed");
+    let events = finish(program.open("hello").await).await;
+    let last = events.last().unwrap();
+    assert_eq!(last["type"], "response.failed");
+    let response = &last["response"];
+    assert_eq!(
+        (&response["status"], &response["error"]["code"]),
+        (&json!("failed"), &json!("model_failed"))
+    );
+    let read = program.read(response).await;
+    assert_eq!((&read["status"], &read["error"]), (&response["status"], &response["error"]));
+}
