@@ -155,7 +155,7 @@ impl Folded {
         }
     }
 
-    /// Returns `true` if no entry below `first` is missing: there is none, or a checkpoint covers it.
+    /// Returns `true` if no entry below `first` is missing, or if a checkpoint covers the missing ones.
     pub(crate) fn is_complete_from(&self, first: u64) -> bool {
         first <= 1 || self.kept_from.iter().any(|from| *from >= first)
     }
@@ -250,7 +250,7 @@ impl Folded {
         self.open = Some(OpenTurn::at(message, at));
     }
 
-    /// Moves what is not yet in the history: the turn's message with `context`, and the completed step.
+    /// Moves the rest of the turn to the history: its message with `context`, and the completed step.
     fn close_step(&mut self, context: Option<String>) {
         let Some(open) = &mut self.open else { return };
         if !open.is_started {

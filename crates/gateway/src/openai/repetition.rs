@@ -270,7 +270,7 @@ impl RequestLog {
         Ok(None)
     }
     /// Returns the error of a request whose message did not arrive, with the effect of all requests of the same
-    /// identity. The next one counts as the first if there is none.
+    /// identity. Without them, the next one counts as the first.
     pub(super) async fn failed(
         &self,
         repetition: &Repetition,

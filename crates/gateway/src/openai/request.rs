@@ -190,7 +190,7 @@ impl LastMessage {
     /// Reads the content of the last message of a user, in the parameter `param`.
     ///
     /// # Errors
-    /// When there is none, or it is empty or too large.
+    /// When it is missing, empty or too large.
     pub(super) fn read(param: &'static str, content: Option<&Content>) -> Result<Self, ApiError> {
         let content = content.ok_or_else(|| {
             ApiError::invalid(param, "the last message must be one of the role \"user\"")

@@ -27,7 +27,7 @@ pub(super) struct ResponseObject {
     pub(super) model: AgentName,
     /// In seconds since 1970.
     pub(super) created_s: u64,
-    /// `None` if there are none, or they are not recorded.
+    /// `None` if the list is empty or not recorded.
     pub(super) instructions: Option<String>,
     pub(super) previous: Option<String>,
     pub(super) metadata: BTreeMap<String, String>,
