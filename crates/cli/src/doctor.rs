@@ -19,14 +19,23 @@ use self::{
     findings::{findings, verdict},
     round_trip::PINGS,
 };
-use crate::{dlq, failure::Outcome, fleet::Fleet, print::outln, render, settings::Settings};
+use crate::{
+    dlq,
+    failure::Outcome,
+    fleet::{Fleet, agent_client},
+    print::outln,
+    render,
+    settings::Settings,
+};
 
 /// Checks a fleet once, or every `watch` until Ctrl-C.
 pub(crate) async fn run(settings: &Settings, watch: Option<Duration>, json: bool) -> Outcome {
     let fleet = Fleet::open(settings).await?;
+    // One client for all checks: its queue stays on the broker until it expires.
+    let agents = if settings.embeds() { None } else { agent_client(fleet.bus.clone()).await.ok() };
     let outcome = match watch {
-        Some(pause) => repetition::run(settings, &fleet, pause, json).await,
-        None => Diagnosis::collect(settings, &fleet).await.and_then(|diagnosis| {
+        Some(pause) => repetition::run(settings, &fleet, agents.as_ref(), pause, json).await,
+        None => Diagnosis::collect(settings, &fleet, agents.as_ref()).await.and_then(|diagnosis| {
             if json { report_json(&diagnosis, render::json)? } else { report(&diagnosis)? }
         }),
     };

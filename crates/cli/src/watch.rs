@@ -21,7 +21,7 @@ use futures_util::StreamExt;
 use rockbot_bus::BusReport;
 use rockbot_monitor::{Feed, Filter};
 use rockbot_service::{Interrupts, exit};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use self::{
     json_lines::JsonLines,
@@ -44,6 +44,8 @@ const FRAME: Duration = Duration::from_millis(100);
 /// The interval between two checks for expired calls.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time after other work for the events of its last calls.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// The duration of a watch without a time limit.
 const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -104,7 +106,8 @@ async fn watch(
 }
 
 /// Watches an embedded fleet while `work` runs. Prints the events of its first `calls` calls, or shows the table on
-/// a terminal until it is quit. Returns the result of the work, and early only when it fails.
+/// a terminal until it is quit. After the work, events of its last calls are printed for up to 5 s. Returns the result of
+/// the work, and early only when it fails.
 pub(crate) async fn run_beside<T>(
     fleet: &Fleet,
     calls: u64,
@@ -132,8 +135,22 @@ pub(crate) async fn run_beside<T>(
             session.show_table(describe_bus(&report)).await
         }
     };
-    let (done, _) = tokio::try_join!(work, watch)?;
-    Ok(done)
+    let (mut work, mut watch) = (pin!(work), pin!(watch));
+    tokio::select! {
+        done = &mut work => {
+            let done = done?;
+            if !prints_events {
+                watch.await?;
+            } else if let Ok(outcome) = timeout(LAST_EVENTS, watch).await {
+                outcome?;
+            }
+            Ok(done)
+        }
+        outcome = &mut watch => {
+            outcome?;
+            work.await
+        }
+    }
 }
 
 fn prints_events(json: bool) -> bool {

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::{
     ids::{SessionId, ToolCallId},
@@ -76,7 +77,11 @@ pub struct ToolInvokeResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<u64>,
     /// Durations of the call's stages; absent from handlers that do not measure them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "readable_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub stages: Option<CallStages>,
 }
 
@@ -154,7 +159,11 @@ pub struct ToolError {
     #[serde(default, deserialize_with = "null_is_default")]
     pub executed: Executed,
     /// Durations of the call's stages; absent if the tool did not start in the replying handler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "readable_or_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub stages: Option<CallStages>,
 }
 
@@ -298,6 +307,13 @@ pub struct ToolCancel {
 
 impl Message for ToolCancel {
     const TYPE: &'static str = "ToolCancel";
+}
+
+/// Reads stages; `None` if they have another form. They inform only, so that they do not make a reply unreadable.
+fn readable_or_none<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<CallStages>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
 /// Deserializes `null` as the default: absent and `null` are equal on the wire.

@@ -130,7 +130,8 @@ impl GatewayServer {
     }
 
     /// Serves until `stop` is cancelled; then rejects further requests and calls of tools, and returns when the open
-    /// ones and the attempts to deliver push notifications have ended. After `drain`, open requests are dropped, and running calls are cancelled.
+    /// ones and the attempts to deliver push notifications have ended. After `drain`, open requests are dropped,
+    /// and running calls are cancelled.
     ///
     /// # Errors
     /// When the listener breaks.

@@ -308,7 +308,7 @@ impl TaskIntake {
     ) -> Result<Settlement, StoreError> {
         let task = TaskRecord::received_id_of(&caller.name, task_id);
         let known = match task {
-            Some(task) => self.find_or_cancel(attached, &caller, task_id, task).await?,
+            Some(task) => self.find_or_cancel(attached, peers, &caller, task_id, task).await?,
             None => None,
         };
         let refusal = match known {
@@ -320,7 +320,12 @@ impl TaskIntake {
             Some(record) => {
                 let ended =
                     Refusal::new(AgentTaskErrorCode::TaskNotCancelable, "the task has ended");
-                (ended, record.executed())
+                // An earlier record of the task may have expired before that of the cancel was written.
+                let executed = match record.was_cancelled_before_request() {
+                    true => Executed::Unknown,
+                    false => record.executed(),
+                };
+                (ended, executed)
             }
             // Its record may have expired.
             None => (unknown_task(), Executed::Unknown),
@@ -333,17 +338,19 @@ impl TaskIntake {
         Ok(Settlement::Ack)
     }
 
-    /// Returns the record of a task. An unknown task is recorded as cancelled: another process may have its request, or
-    /// receive it later.
+    /// Returns the record of a task. An unknown task is recorded as cancelled, within the rate of new tasks: another
+    /// process may have its request, or receive it later. The request of a caller that is not accepted is refused.
     async fn find_or_cancel(
         &self,
         attached: &Attached,
+        peers: &Peers,
         caller: &Caller,
         task_id: &TaskId,
         task: TaskId,
     ) -> Result<Option<TaskRecord>, StoreError> {
         let known = attached.store.get(&task).await?;
-        if known.is_some() || !self.is_within_rate(&caller.name) {
+        let may_request = || peers.rules.accepts(&caller.name) && self.is_within_rate(&caller.name);
+        if known.is_some() || !may_request() {
             return Ok(known);
         }
         attached.store.create(&cancelled_record(task, caller, task_id)).await

@@ -148,15 +148,18 @@ impl TaskStore {
 
     /// Creates the record of new work. Returns the record that exists already, if there is one.
     pub(super) async fn create(&self, record: &TaskRecord) -> Stored<Option<TaskRecord>> {
+        let keep = Some(if record.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN });
         // Listed first: a listed task without a record is skipped.
         let listed = [record.root.session.as_str(), record.task.as_str()];
         let (entry, expected) = (Listed { kind: record.kind }, Expected::Anything);
-        self.lists.put(&listed, &entry, Some(KEEP_OPEN), expected).await.map_err(store_error)?;
-        // The last entry of the conversation is written later.
-        let ttl = Some(self.retention.saturating_add(KEEP_OPEN));
-        self.conversations.put(&listed, &entry, ttl, expected).await.map_err(store_error)?;
+        self.lists.put(&listed, &entry, keep, expected).await.map_err(store_error)?;
+        if !record.was_cancelled_before_request() {
+            // The last entry of the conversation is written later.
+            let ttl = Some(self.retention.saturating_add(KEEP_OPEN));
+            self.conversations.put(&listed, &entry, ttl, expected).await.map_err(store_error)?;
+        }
         let name = [record.task.as_str()];
-        let put = self.records.put(&name, record, Some(KEEP_OPEN), Expected::Absent).await;
+        let put = self.records.put(&name, record, keep, Expected::Absent).await;
         Ok(match put.map_err(store_error)? {
             PutOutcome::Done(_) => None,
             PutOutcome::Conflict(found) => found.map(|found| found.value),

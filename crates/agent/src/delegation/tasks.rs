@@ -316,7 +316,9 @@ impl Delegation {
     /// When the store fails.
     pub(crate) async fn list(&self) -> Result<Vec<TaskSummary>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
-        Ok(store.all().await?.iter().map(TaskRecord::summary).collect())
+        let all = store.all().await?;
+        let requested = all.iter().filter(|one| !one.was_cancelled_before_request());
+        Ok(requested.map(TaskRecord::summary).collect())
     }
 
     /// Returns delegated work and its result.

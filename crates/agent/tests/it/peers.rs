@@ -328,6 +328,7 @@ async fn request_after_its_cancel_does_not_run() {
     peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotCancelable);
+    assert_eq!(refusal.executed, Executed::Unknown, "an earlier record may have expired");
     assert_eq!(peers.agent("worker").model.asked().len(), 0);
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
+use rockbot_agent::AgentClient;
 use rockbot_bus::{BusReport, QueueState};
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, QueueSpec,
@@ -19,12 +20,7 @@ use rockbot_tool_rpc::{
 use tokio::time::timeout;
 
 use super::round_trip::{self, RoundTrip};
-use crate::{
-    failure::Failure,
-    fleet::{Fleet, agent_client},
-    settings::Settings,
-    work_queues,
-};
+use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
 
 /// Time limit for an agent to describe itself.
 const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,8 +66,12 @@ pub(super) struct KnownServers {
 pub(super) type ScriptIsolation = Result<Isolation, String>;
 
 impl Diagnosis {
-    /// Collects the state of a fleet.
-    pub(super) async fn collect(settings: &Settings, fleet: &Fleet) -> Result<Self, Failure> {
+    /// Collects the state of a fleet. `agents` asks the agents about their processes.
+    pub(super) async fn collect(
+        settings: &Settings,
+        fleet: &Fleet,
+        agents: Option<&AgentClient>,
+    ) -> Result<Self, Failure> {
         let pools = work_queues::pools(settings, Vec::new());
         let discovered = fleet.discover_all("doctor", &pools).await?;
         let round_trip = round_trip::measure(fleet).await?;
@@ -87,10 +87,9 @@ impl Diagnosis {
         });
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;
-        let split_agents = if settings.embeds() {
-            Vec::new()
-        } else {
-            split_agents(settings, fleet, &queues).await?
+        let split_agents = match agents {
+            Some(client) => split_agents(settings, client, &queues).await?,
+            None => Vec::new(),
         };
         let scripts = if settings.embeds() { script_isolation(settings).await } else { None };
         Ok(Self {
@@ -112,7 +111,7 @@ impl Diagnosis {
 /// itself to this user is left out.
 async fn split_agents(
     settings: &Settings,
-    fleet: &Fleet,
+    client: &AgentClient,
     queues: &[WorkQueue],
 ) -> Result<Vec<SplitAgent>, Failure> {
     let is_consumed = |name: &AgentName| {
@@ -127,10 +126,6 @@ async fn split_agents(
     };
     let names: BTreeSet<_> = work_queues::configured_agents(settings)?.into_iter().collect();
     let names: Vec<_> = names.into_iter().filter(is_consumed).collect();
-    if names.is_empty() {
-        return Ok(Vec::new());
-    }
-    let Ok(client) = agent_client(fleet.bus.clone()).await else { return Ok(Vec::new()) };
     let overviews = names.iter().map(async |name| {
         let request = ConversationRequest::Agent {};
         let response = timeout(OVERVIEW_TIMEOUT, client.request(name, &request)).await;

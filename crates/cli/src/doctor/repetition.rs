@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use rockbot_agent::AgentClient;
 use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 use tokio::time::sleep;
@@ -26,6 +27,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 pub(super) async fn run(
     settings: &Settings,
     fleet: &Fleet,
+    agents: Option<&AgentClient>,
     pause: Duration,
     json: bool,
 ) -> Outcome {
@@ -34,7 +36,7 @@ pub(super) async fn run(
     loop {
         let diagnosis = tokio::select! {
             _ = interrupts.recv() => return last,
-            diagnosis = Diagnosis::collect(settings, fleet) => diagnosis,
+            diagnosis = Diagnosis::collect(settings, fleet, agents) => diagnosis,
         };
         last = show(diagnosis, pause, json)?;
         tokio::select! {

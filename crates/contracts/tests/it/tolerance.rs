@@ -83,6 +83,22 @@ fn catalog_without_version_and_load_is_accepted() {
 }
 
 #[test]
+fn unreadable_stages_do_not_make_a_reply_unreadable() {
+    for stages in ["null", "7", r#"{"runMs":12.5}"#, r#"{"queueMs":"soon","startMs":1,"runMs":2}"#]
+    {
+        let response: ToolInvokeResponse = read(&format!(
+            r#"{{"toolCallId":"a","toolName":"t","content":"c","stages":{stages}}}"#
+        ));
+        assert_eq!((response.tool_name.as_str(), response.stages), ("t", None), "{stages}");
+        let error: ToolError = read(&format!(
+            r#"{{"toolCallId":"a","toolName":"t","code":"timeout","message":"m","executed":"no",
+                "stages":{stages}}}"#
+        ));
+        assert_eq!((error.executed, error.stages), (Executed::No, None), "{stages}");
+    }
+}
+
+#[test]
 fn error_without_execution_state_is_unknown() {
     let error: ToolError =
         read(r#"{"toolCallId":"a","toolName":"t","code":"timeout","message":"m"}"#);

@@ -76,6 +76,11 @@ impl Caller {
         self.ids.id("push-target", [task.as_str().as_bytes(), url.as_bytes()])
     }
 
+    /// Returns the name of the list of its targets whose notifications are not delivered.
+    pub(super) fn open_pushes(&self) -> String {
+        self.ids.id("open-pushes", [])
+    }
+
     /// Returns the name of the entry of a target whose notifications are not delivered.
     pub(super) fn open_push(&self, task: &MessageId, target: &str) -> String {
         self.ids.id("open-push", [task.as_str().as_bytes(), target.as_bytes()])

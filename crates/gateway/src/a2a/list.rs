@@ -299,13 +299,13 @@ async fn page(a2a: &A2a, caller: &Caller, filter: &TaskFilter) -> Result<Value, 
 /// last update without an end; `None` if the task has expired.
 async fn read(a2a: &A2a, caller: &Caller, task: ListedTask) -> Option<(FollowedTask, u64)> {
     let ListedTask { id, context, updated_ms, end } = task;
-    let recorded = |view| FollowedTask::without_replies(view);
+    let present = if end.is_some() { None } else { present(a2a, caller, &id).await.ok()? };
+    let end = end.or_else(|| present.as_ref()?.view.end());
+    let recorded = TaskView::new(id, context);
     let task = match end {
-        Some(end) => recorded(TaskView::new(id, context).ended(end)),
-        None => {
-            let present = present(a2a, caller, &id).await.ok()?;
-            present.unwrap_or_else(|| recorded(TaskView::new(id, context)))
-        }
+        // Without the answer: the answers of all tasks would be held at once.
+        Some(end) => FollowedTask::without_replies(recorded.ended(end)),
+        None => present.unwrap_or_else(|| FollowedTask::without_replies(recorded)),
     };
     Some((task, updated_ms))
 }

@@ -216,8 +216,9 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
             Ok(registered) => Some(registered),
             Err(error) => {
                 let Some(version) = new_version else { return Err(error.maybe_executed().into()) };
-                a2a.records.forget(caller, &task, &record, version).await;
-                return Err(error.not_executed().into());
+                let is_removed = a2a.records.forget(caller, &task, &record, version).await;
+                let error = if is_removed { error.not_executed() } else { error.maybe_executed() };
+                return Err(error.into());
             }
         },
         None => None,
@@ -240,10 +241,9 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
         // The message may have arrived when it was sent before.
         (Err(error), None) => return Err(error.maybe_executed().into()),
         (Err(error), Some(version)) => {
-            if !error.may_have_arrived() {
-                a2a.records.forget(caller, &task, &record, version).await;
-            }
-            return Err(error.into());
+            let is_sent = error.may_have_arrived()
+                || !a2a.records.forget(caller, &task, &record, version).await;
+            return Err(if is_sent { error.maybe_executed() } else { error }.into());
         }
     };
     let repeated = if new_version.is_some() { "false" } else { "true" };

@@ -24,8 +24,8 @@ pub(super) struct PushPath {
 /// Registers a configuration for a task, and returns it. One with the same id is replaced.
 ///
 /// # Errors
-/// When the caller has no such task, the configuration is malformed or its address may not be dialed, or the task has
-/// too many.
+/// When the caller has no such task, the configuration is malformed or its address may not be dialed, the task has too
+/// many, or the caller registers too many in a minute.
 pub(super) async fn create(
     a2a: &A2a,
     caller: &Caller,
@@ -33,6 +33,8 @@ pub(super) async fn create(
     config: Value,
 ) -> Result<Value, Failure> {
     let push = supported(a2a)?;
+    // It resolves a name.
+    a2a.guard.count_message(&caller.identity)?;
     let _open = open(a2a, caller)?;
     let task = known_task(a2a, caller, task).await?;
     let registered = push.register(caller, &task, NewPushTarget::parse(config)?).await?;

@@ -170,26 +170,29 @@ impl Records {
     }
 
     /// Removes a new task whose message did not arrive, unless its message was sent again since its record got this
-    /// version. A task that remains is rejected later.
+    /// version. A task that remains is rejected later. Returns whether it was removed: otherwise its message may have been
+    /// sent.
     pub(super) async fn forget(
         &self,
         caller: &Caller,
         task: &MessageId,
         record: &Record,
         version: Version,
-    ) {
+    ) -> bool {
         let name = [caller.record(task.as_str())];
         let remove = async {
-            if self.tasks.remove(&name, Expected::Version(version)).await? {
+            let is_removed = self.tasks.remove(&name, Expected::Version(version)).await?;
+            if is_removed {
                 self.index.remove(caller, task, record.sent_ms).await?;
             }
-            Ok::<_, DocumentError>(())
+            Ok::<_, DocumentError>(is_removed)
         };
         match timeout(STORE_TIMEOUT, remove).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(is_removed)) => return is_removed,
             Ok(Err(error)) => warn!(task_id = %task, %error, "task without a message not removed"),
             Err(_) => warn!(task_id = %task, "task without a message not removed in time"),
         }
+        false
     }
 
     /// Records the end of a task, unless one is recorded, and returns the recorded one. `None` without it: the agent

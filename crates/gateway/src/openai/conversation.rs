@@ -17,10 +17,13 @@ use super::{
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Time limit for the store, after which a conversation is not found.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest text of a message with instructions or earlier messages, in bytes: that of a message to an agent, less a margin.
+/// Largest text of a message with instructions or earlier messages, in bytes: that of a message to an
+/// agent, less a margin.
 pub(super) const MAX_TEXT_BYTES: usize = 127 * 1024;
 /// Largest text of earlier messages, in bytes.
-const MAX_EARLIER_BYTES: usize = 48 * 1024;
+pub(super) const MAX_EARLIER_BYTES: usize = 48 * 1024;
+/// Space for the name of the speaker of an earlier message, in bytes.
+const SPEAKER_BYTES: usize = 16;
 
 /// Finds conversations by the id of a chat, or by the messages so far.
 #[derive(Debug, Clone)]
@@ -113,11 +116,7 @@ impl Conversations {
 /// Returns the text of a message to an agent: with the instructions of the client, and the last of the earlier messages
 /// if the agent lacks them.
 pub(super) fn message_text(request: &ChatRequest, with_earlier: bool) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    if let Some(instructions) = &request.instructions {
-        let _ = write!(text, "Instructions of the client for this message:\n\n{instructions}\n\n");
-    }
+    let mut text = instructions_text(request);
     if with_earlier {
         add_earlier(request, &mut text);
     }
@@ -129,25 +128,45 @@ pub(super) fn message_text(request: &ChatRequest, with_earlier: bool) -> String 
     text
 }
 
+/// Returns whether all earlier messages fit in the text of the message to the agent.
+pub(super) fn has_space_for_earlier(request: &ChatRequest) -> bool {
+    let used = instructions_text(request).len();
+    fitting_earlier(request, used).len() == request.earlier.len()
+}
+
+/// Returns the instructions of the client as the beginning of a text, which is empty without them.
+fn instructions_text(request: &ChatRequest) -> String {
+    let Some(instructions) = &request.instructions else { return String::new() };
+    format!("Instructions of the client for this message:\n\n{instructions}\n\n")
+}
+
+/// Returns the last of the earlier messages that fit after `used` bytes, oldest first.
+fn fitting_earlier(request: &ChatRequest, used: usize) -> Vec<&EarlierMessage> {
+    let used = used + request.text.len();
+    let mut space = MAX_EARLIER_BYTES.min(MAX_TEXT_BYTES.saturating_sub(used));
+    let mut fitting = Vec::new();
+    for message in request.earlier.iter().rev() {
+        let Some(rest) = space.checked_sub(message.text.len() + SPEAKER_BYTES) else { break };
+        space = rest;
+        fitting.push(message);
+    }
+    fitting.reverse();
+    fitting
+}
+
 /// Adds the last of the earlier messages to a text.
 fn add_earlier(request: &ChatRequest, text: &mut String) {
-    let used = request.text.len() + text.len();
-    let mut space = MAX_EARLIER_BYTES.min(MAX_TEXT_BYTES.saturating_sub(used));
-    let mut kept = Vec::new();
-    for message in request.earlier.iter().rev() {
-        let Some(rest) = space.checked_sub(message.text.len() + 16) else { break };
-        space = rest;
-        kept.push(message);
-    }
-    if kept.is_empty() {
+    let fitting = fitting_earlier(request, text.len());
+    if fitting.is_empty() {
         return;
     }
     text.push_str("Earlier messages of this conversation, as the client recorded them:\n");
-    for message in kept.into_iter().rev() {
+    for message in fitting {
         let speaker = match message.speaker {
             Speaker::User => "User",
             Speaker::Assistant => "Assistant",
         };
+        // Writing to a string cannot fail.
         let _ = write!(text, "\n{speaker}: {}\n", message.text);
     }
     text.push('\n');

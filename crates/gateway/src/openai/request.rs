@@ -190,7 +190,7 @@ impl LastMessage {
     /// Reads the content of the last message of a user, in the parameter `param`.
     ///
     /// # Errors
-    /// When it is missing, empty or too large.
+    /// When it is missing or too large, or has no text: agents refuse messages without text.
     pub(super) fn read(param: &'static str, content: Option<&Content>) -> Result<Self, ApiError> {
         let content = content.ok_or_else(|| {
             ApiError::invalid(param, "the last message must be one of the role \"user\"")
@@ -200,8 +200,8 @@ impl LastMessage {
             let message = format!("the last message exceeds {MAX_TEXT_BYTES} bytes; send less");
             return Err(ApiError::invalid(param, message));
         }
-        if text.trim().is_empty() && media.is_empty() {
-            return Err(ApiError::invalid(param, "the last message is empty"));
+        if text.trim().is_empty() {
+            return Err(ApiError::invalid(param, "the last message has no text; add some"));
         }
         Ok(Self { text, media })
     }
@@ -283,6 +283,7 @@ mod tests {
             ),
             (image("https://example.com/a.png"), "messages"),
             (image("data:text/html;base64,AAAA"), "messages"),
+            (image("data:image/png;base64,AAAA"), "messages"),
             (image(&format!("data:image/png;base64,{}", "A".repeat(800_000))), "messages"),
         ] {
             let error = parse(&extra).unwrap_err();

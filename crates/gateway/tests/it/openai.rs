@@ -136,6 +136,20 @@ async fn errors_have_the_form_of_openai() {
 }
 
 #[tokio::test]
+async fn image_without_text_is_refused() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let token = gateway.openai_token().await;
+    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    let body = hello(&json!({"messages": [{"role": "user", "content": [image]}]}));
+    let response = complete(&gateway, &token, &body).await;
+    assert_eq!(response.status, 400, "{}", response.body);
+    let error = &response.json()["error"];
+    assert_eq!((&error["param"], &error["executed"]), (&json!("messages"), &json!("no")));
+    assert_eq!(fleet.model.request_count(), 0);
+}
+
+#[tokio::test]
 async fn failed_model_is_an_error_that_is_not_retried() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;

@@ -1,5 +1,6 @@
 //! Responses: whole, streamed, continued, read again, and their errors.
 
+use rockbot_contracts::AgentName;
 use rockbot_gateway::{FaceName, Right};
 use rockbot_llm::{ChatError, ChatEvent, FinishReason, Usage};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
@@ -226,6 +227,51 @@ async fn stored_response_is_read_until_it_is_deleted() {
     let forgotten = first.create("hello", &json!({"store": false})).await;
     assert_eq!(first.call("GET", &forgotten).await.status, 404);
     assert_eq!(fleet.model.request_count(), 2);
+}
+
+#[tokio::test]
+async fn response_of_agent_outside_gateway_is_not_found() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let agents = [AgentName::new("absent").unwrap()];
+    let other = fleet.gateway_changed("", |parts| parts.agents = agents.into()).await;
+    let program = Program::new(&gateway).await;
+    let response = program.create("hello", &json!({})).await;
+    assert_eq!(text(&program.read(&response).await), "You said hello.");
+    let program = Program::new(&other).await;
+    assert_eq!(program.call("GET", &response).await.status, 404);
+}
+
+#[tokio::test]
+async fn input_that_the_agent_would_not_get_is_refused() {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    let first = program.create("one", &json!({})).await;
+    let image = json!([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]);
+    let file = json!([{"type": "input_file", "file_id": "x"}]);
+    let large = json!("x".repeat(60 * 1024));
+    let alone = json!([{"role": "user", "content": image}]);
+    let before = |role: &str, content: &Value| {
+        let last = json!({"role": "user", "content": "summarize"});
+        json!([{"role": role, "content": content}, last])
+    };
+    for (input, problem) in [
+        (before("user", &image), "in the last message"),
+        (before("user", &large), "exceed 48 KiB"),
+        (before("user", &file), "unsupported part"),
+        (before("system", &file), "unsupported part"),
+        (before("tool", &json!("x")), "unknown role"),
+        (alone, "has no text"),
+    ] {
+        let extra = json!({"previous_response_id": first["id"], "input": input});
+        let refused = program.send(program.request("", &extra)).await;
+        assert_eq!(refused.status, 400, "{problem}: {}", refused.body);
+        let error = &refused.json()["error"];
+        assert_eq!((&error["param"], &error["executed"]), (&json!("input"), &json!("no")));
+        assert!(error["message"].as_str().unwrap().contains(problem), "{error}");
+    }
+    assert_eq!(fleet.model.request_count(), 1);
 }
 
 #[tokio::test]

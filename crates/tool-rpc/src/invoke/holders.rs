@@ -54,7 +54,7 @@ pub(super) async fn possible_crashes(
     let attempt = inbound.delivery.attempt();
     let Holders(earlier) = record(journal.store(), inbound, attempt, &own).await?;
     let recorded = u32::try_from(earlier.len()).unwrap_or(u32::MAX);
-    let unrecorded = if journal.is_shared() { 1 } else { (attempt - 1).saturating_sub(recorded) };
+    let unrecorded = if journal.is_shared() { 1 } else { unrecorded(&earlier, attempt) };
     if unrecorded.saturating_add(recorded) < limit {
         return Ok(unrecorded + recorded);
     }
@@ -67,6 +67,15 @@ pub(super) async fn possible_crashes(
         crashes = crashes.saturating_add(u32::from(!survived?));
     }
     Ok(crashes)
+}
+
+/// Returns the number of deliveries before `attempt` without a recorded holder: the first, and those of the newest that
+/// no handler recorded. Older ones are no longer recorded.
+fn unrecorded(earlier: &BTreeMap<u32, String>, attempt: u32) -> u32 {
+    let newest = u32::try_from(MAX_HOLDERS - 1).unwrap_or(u32::MAX);
+    let from = attempt.saturating_sub(newest).max(2);
+    let recorded = u32::try_from(earlier.range(from..).count()).unwrap_or(u32::MAX);
+    1 + attempt.saturating_sub(from).saturating_sub(recorded)
 }
 
 /// Records the holder of delivery `attempt`, and returns those of the earlier deliveries.
@@ -106,4 +115,27 @@ async fn record(
         }
     }
     Err(StoreError::Unavailable { reason: "too many concurrent writes".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deliveries_that_are_no_longer_recorded_are_not_counted_again() {
+        let recorded = |deliveries: std::ops::Range<u32>| {
+            deliveries.map(|one| (one, "handler".to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        for (deliveries, attempt, expected) in [
+            (2..2, 2, 1),
+            (2..3, 3, 1),
+            (3..3, 3, 2),
+            (2..9, 9, 1),
+            (4..11, 11, 1),
+            (93..100, 100, 1),
+            (5..10, 11, 3),
+        ] {
+            assert_eq!(unrecorded(&recorded(deliveries), attempt), expected, "attempt {attempt}");
+        }
+    }
 }

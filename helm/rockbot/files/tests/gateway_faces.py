@@ -21,6 +21,8 @@ token = None
 if os.path.exists(token_file):
     with open(token_file, encoding="utf-8") as file:
         token = file.read().strip()
+    if not token:
+        sys.exit("the file of the token is empty")
 
 
 def request(path, body=None, headers=None, method=None):

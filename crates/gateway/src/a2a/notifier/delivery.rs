@@ -10,7 +10,10 @@ use bytes::Bytes;
 use metrics::counter;
 use rockbot_store::{Key, Lease, LeaseError, LeaseRenewal};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -19,7 +22,7 @@ use super::{
         A2a,
         caller::Caller,
         followed_task::FollowedTask,
-        operations::recorded,
+        operations::{add_requests, recorded},
         push::{Push, PushEntry},
         state::TaskState,
         view::TaskView,
@@ -48,6 +51,7 @@ pub(super) struct Delivery {
     options: PushOptions,
     caller: Caller,
     entry: PushEntry,
+    reads: Arc<Semaphore>,
     stop: CancellationToken,
     /// The state of the task that was delivered last.
     delivered: Option<Value>,
@@ -58,10 +62,11 @@ impl Delivery {
         a2a: Arc<A2a>,
         options: PushOptions,
         entry: PushEntry,
+        reads: Arc<Semaphore>,
         stop: CancellationToken,
     ) -> Self {
         let caller = entry.open.caller();
-        Self { a2a, options, caller, entry, stop, delivered: None }
+        Self { a2a, options, caller, entry, reads, stop, delivered: None }
     }
 
     /// Delivers until the end of the task, unless another process does.
@@ -107,7 +112,7 @@ impl Delivery {
             Err(_) => return None,
         };
         let push = self.a2a.push.as_ref()?;
-        match push.records.reopened(&self.entry.name).await {
+        match push.records.reopened(&self.entry).await {
             Ok(Some(entry)) => self.entry = entry,
             Ok(None) | Err(_) => {
                 let _ = timeout(RELEASE_TIMEOUT, lease.release()).await;
@@ -134,12 +139,20 @@ impl Delivery {
     async fn follow(&mut self) -> ControlFlow<End> {
         let a2a = self.a2a.clone();
         let task = self.entry.open.task.clone();
+        let stop = self.stop.clone();
+        let read = stop.run_until_cancelled(self.reads.clone().acquire_owned()).await;
+        let Some(Ok(permit)) = read else { return ControlFlow::Break(End::Stopped) };
         let mut task: FollowedTask = match recorded(&a2a, &self.caller, task.as_str()).await {
             Ok((task, _)) => task,
             Err(error) if error.is_unknown_task() => return ControlFlow::Break(End::Closed),
             Err(_) => return ControlFlow::Continue(()),
         };
-        let state = task.view.to_json();
+        add_requests(&a2a, &self.caller, [&mut task]).await;
+        drop(permit);
+        let state = match task.view.state() {
+            TaskState::Completed => task.view.to_json(),
+            _ => task.view.summary(),
+        };
         if self.delivered.as_ref() != Some(&state) {
             self.send(&json!({"task": state})).await?;
             self.delivered = Some(state);
@@ -152,6 +165,8 @@ impl Delivery {
             let Some(Ok(events)) = next else { return ControlFlow::Continue(()) };
             for event in whole_events(&task.view, events) {
                 self.send(&event).await?;
+                // The state that was delivered before is no longer the last one.
+                self.delivered = None;
             }
         }
         ControlFlow::Break(End::Closed)

@@ -7,7 +7,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -24,6 +24,9 @@ const MAX_DELIVERIES: usize = 512;
 const MAX_OWN_DELIVERIES: usize = 64;
 /// Maximum number of open targets that a scan reads.
 const MAX_SCANNED: usize = 4096;
+/// Maximum number of tasks that are read from agents at a time: the requests of a process are bounded, and other
+/// faces make them too.
+const MAX_READS: usize = 32;
 /// Time limit of a scan.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -35,6 +38,7 @@ pub(crate) struct Notifier {
     deliveries: JoinSet<()>,
     active: Active,
     counts: OpenCounts,
+    reads: Arc<Semaphore>,
     /// Number of the first target of the next scan.
     scanned: usize,
     /// Cancelled when the server stops: deliveries end after their attempt.
@@ -66,6 +70,7 @@ impl Notifier {
             deliveries: JoinSet::new(),
             active: Active::default(),
             counts: OpenCounts::default(),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
             scanned: 0,
             stop: CancellationToken::new(),
         }
@@ -108,7 +113,10 @@ impl Notifier {
                 // Each scan begins with other ones, so that those beyond the maximum get their turn.
                 let first = self.scanned.checked_rem(entries.len()).unwrap_or_default();
                 entries.rotate_left(first);
-                self.scanned = first + MAX_DELIVERIES;
+                self.scanned = first + MAX_OWN_DELIVERIES;
+                if entries.len() == MAX_SCANNED {
+                    warn!("too many open targets of push notifications; some are not continued");
+                }
                 entries.into_iter().for_each(|entry| self.start(entry));
             }
             Ok(Err(error)) => warn!(%error, "targets of push notifications not read"),
@@ -129,8 +137,8 @@ impl Notifier {
         };
         self.active.lock().insert(entry.name.clone());
         let active = ActiveGuard(self.active.clone(), entry.name.clone());
-        let delivery =
-            Delivery::new(self.a2a.clone(), self.options.clone(), entry, self.stop.clone());
+        let (a2a, reads, stop) = (self.a2a.clone(), self.reads.clone(), self.stop.clone());
+        let delivery = Delivery::new(a2a, self.options.clone(), entry, reads, stop);
         self.deliveries.spawn(async move {
             delivery.run().await;
             drop((active, permit));

@@ -6,7 +6,7 @@ mod target;
 use std::{sync::Arc, time::Duration};
 
 use rockbot_contracts::{MessageId, trace};
-use rockbot_egress::{EgressError, GuardedClient};
+use rockbot_egress::{AddressRefused, EgressError, GuardedClient};
 use rockbot_store::Store;
 use tokio::{sync::mpsc, time::timeout};
 use tracing::debug;
@@ -69,6 +69,9 @@ impl Push {
         let url = target.url();
         let resolved = async {
             policy.check(url)?;
+            if !matches!(url.scheme(), "https" | "http") {
+                return Err(AddressRefused::Scheme(url.scheme().to_owned()).into());
+            }
             let port = url.port_or_known_default().unwrap_or_default();
             // A literal address was checked with the URL.
             if let Some(url::Host::Domain(host)) = url.host() {

@@ -20,6 +20,8 @@ use super::{
 
 /// Maximum number of targets of one task.
 const MAX_TARGETS: usize = 5;
+/// Maximum number of targets of a caller whose notifications are not delivered.
+const MAX_OPEN: usize = 512;
 /// Attempts to write the targets of a task while other requests do.
 const ATTEMPTS: usize = 8;
 
@@ -49,6 +51,8 @@ pub(in super::super) struct OpenPush {
 /// An entry of the list of open targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct PushEntry {
+    /// Name of the list of its caller.
+    list: String,
     pub(in super::super) name: String,
     pub(in super::super) open: OpenPush,
     pub(in super::super) version: Version,
@@ -81,6 +85,12 @@ impl OpenPush {
     /// Returns the caller whose task it is.
     pub(in super::super) fn caller(&self) -> Caller {
         Caller::registered(self.subject.as_str().into(), self.agent.clone())
+    }
+}
+
+impl PushEntry {
+    fn key(&self) -> [&str; 2] {
+        [&self.list, &self.name]
     }
 }
 
@@ -122,7 +132,7 @@ impl PushRecords {
     /// Adds a target, or replaces the one with its id, and opens it for notifiers.
     ///
     /// # Errors
-    /// When the task has too many targets, or the store does not respond.
+    /// When the task has too many targets, or the caller too many that are open, or the store does not respond.
     pub(super) async fn add(
         &self,
         caller: &Caller,
@@ -130,6 +140,12 @@ impl PushRecords {
         target: &PushTarget,
         open: OpenPush,
     ) -> Result<PushEntry, A2aError> {
+        let (list, name) = (caller.open_pushes(), caller.open_push(task, &target.id));
+        let listed = within_limit(self.open.list(&[&list], MAX_OPEN)).await?;
+        let is_listed = listed.iter().any(|(known, _)| known.last() == Some(&name));
+        if listed.len() >= MAX_OPEN && !is_listed {
+            return Err(A2aError::overloaded());
+        }
         let added = self.change(caller, task, |targets| {
             if let Some(known) = targets.iter_mut().find(|known| known.id == target.id) {
                 known.clone_from(target);
@@ -144,12 +160,11 @@ impl PushRecords {
             Ok(true)
         });
         added.await?;
-        let name = caller.open_push(task, &target.id);
         // Also if all was delivered: the client asks for the present state.
-        let key = [&name];
+        let key = [&list, &name];
         let put = self.open.put(&key, &open, Some(TTL), Expected::Anything);
         match within_limit(put).await.map_err(A2aError::maybe_executed)? {
-            PutOutcome::Done(version) => Ok(PushEntry { name, open, version }),
+            PutOutcome::Done(version) => Ok(PushEntry { list, name, open, version }),
             PutOutcome::Conflict(_) => Err(A2aError::store().maybe_executed()),
         }
     }
@@ -210,7 +225,8 @@ impl PushRecords {
         let found = self.open.list::<&str>(&[], limit).await?;
         let entries = found.into_iter().filter_map(|(name, document)| {
             let Document { value: open, version, .. } = document;
-            Some(PushEntry { name: name.into_iter().next_back()?, open, version })
+            let [list, name] = <[String; 2]>::try_from(name).ok()?;
+            Some(PushEntry { list, name, open, version })
         });
         Ok(entries.collect())
     }
@@ -221,13 +237,13 @@ impl PushRecords {
     /// When the store does not respond.
     pub(in super::super) async fn reopened(
         &self,
-        name: &str,
+        entry: &PushEntry,
     ) -> Result<Option<PushEntry>, A2aError> {
-        let found = within_limit(self.open.get(&[name])).await?;
+        let found = within_limit(self.open.get(&entry.key())).await?;
         Ok(found.map(|found| PushEntry {
-            name: name.to_owned(),
             open: found.value,
             version: found.version,
+            ..entry.clone()
         }))
     }
 
@@ -242,7 +258,7 @@ impl PushRecords {
     ) -> Result<(), A2aError> {
         let open = OpenPush { failing_since_ms: since_ms, ..entry.open.clone() };
         let expected = Expected::Version(entry.version);
-        match within_limit(self.open.put(&[&entry.name], &open, Some(TTL), expected)).await? {
+        match within_limit(self.open.put(&entry.key(), &open, Some(TTL), expected)).await? {
             PutOutcome::Done(version) => (entry.open, entry.version) = (open, version),
             PutOutcome::Conflict(Some(found)) => {
                 (entry.open, entry.version) = (found.value, found.version);
@@ -258,6 +274,6 @@ impl PushRecords {
     /// When the store does not respond.
     pub(in super::super) async fn close(&self, entry: &PushEntry) -> Result<(), A2aError> {
         let expected = Expected::Version(entry.version);
-        within_limit(self.open.remove(&[&entry.name], expected)).await.map(drop)
+        within_limit(self.open.remove(&entry.key(), expected)).await.map(drop)
     }
 }

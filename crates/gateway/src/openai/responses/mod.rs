@@ -197,7 +197,7 @@ pub(super) async fn show(
     let message = message_of(id).ok_or_else(ApiError::unknown_response)?;
     let found = openai.responses.get(identity, id).await.map_err(ApiError::without_effect)?;
     let record = found.ok_or_else(ApiError::unknown_response)?;
-    if !identity.may_use_agent(&record.agent) {
+    if openai.parts.agent_for(identity, record.agent.as_str()).is_none() {
         return Err(ApiError::unknown_response());
     }
     let too_many = || ApiError::too_many_completions().without_effect();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::{
     content::{Content, ImageUrl, InputAudio, Part},
-    conversation::MAX_TEXT_BYTES,
+    conversation::{MAX_EARLIER_BYTES, MAX_TEXT_BYTES, has_space_for_earlier},
     error::ApiError,
     request::{ChatRequest, EarlierMessage, LastMessage},
 };
@@ -142,10 +142,13 @@ impl ResponseRequest {
         let Wire { model, input, instructions, previous_response_id, metadata, user, .. } = wire;
         let messages = input.into_messages()?;
         let all_instructions = joined_instructions(instructions.as_deref(), &messages)?;
-        let mut messages: Vec<_> =
-            messages.into_iter().filter(|(role, _)| !is_instructing(role)).collect();
+        let (instructing, mut messages): (Vec<_>, Vec<_>) =
+            messages.into_iter().partition(|(role, _)| is_instructing(role));
         let last = messages.pop().filter(|(role, _)| role == "user").map(|(_, content)| content);
         let LastMessage { text, media } = LastMessage::read("input", last.as_ref())?;
+        let is_continued = previous_response_id.is_some();
+        check_parts(&instructing, true)?;
+        check_parts(&messages, is_continued)?;
         if let Some(instructions) = &all_instructions
             && instructions.len() + text.len() > MAX_TEXT_BYTES
         {
@@ -167,6 +170,14 @@ impl ResponseRequest {
             user,
             instructions: all_instructions,
         };
+        if is_continued && !has_space_for_earlier(&chat) {
+            let message = format!(
+                "the messages before the last one exceed {} KiB, or all of them {} KiB; send less",
+                MAX_EARLIER_BYTES / 1024,
+                MAX_TEXT_BYTES / 1024
+            );
+            return Err(ApiError::invalid("input", message));
+        }
         Ok(Self {
             chat,
             instructions,
@@ -258,6 +269,10 @@ impl Input {
                     return Err(ApiError::invalid("input", message));
                 }
             }
+            if !matches!(role.as_str(), "user" | "assistant") && !is_instructing(&role) {
+                let message = "unknown role; use user, assistant, system or developer";
+                return Err(ApiError::invalid("input", message));
+            }
             let content = content.map_or(Content::Parts(Vec::new()), ItemContent::into_content);
             messages.push((role, content));
         }
@@ -292,6 +307,19 @@ impl ItemPart {
 /// Returns whether the messages of a role are instructions.
 fn is_instructing(role: &str) -> bool {
     matches!(role, "system" | "developer")
+}
+
+/// Refuses parts of messages before the last one that an agent does not get: files, and, if only the text of
+/// the messages is sent, images and recordings.
+fn check_parts(messages: &[(String, Content)], is_text_sent: bool) -> Result<(), ApiError> {
+    for (_, content) in messages {
+        let media = content.media("input")?;
+        if is_text_sent && !media.is_empty() {
+            let message = "send images and recordings in the last message";
+            return Err(ApiError::invalid("input", message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the instructions, and those among the messages.
@@ -394,6 +422,44 @@ mod tests {
             "temperature": 1, "reasoning": {"effort": "low"}, "truncation": "auto",
             "include": ["reasoning.encrypted_content"], "max_output_tokens": 10});
         assert!(parse(&ignored).is_ok());
+    }
+
+    #[test]
+    fn input_that_would_be_dropped_is_refused() {
+        let image = json!([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]);
+        let file = json!([{"type": "input_file", "file_id": "x"}]);
+        let large = json!("x".repeat(MAX_EARLIER_BYTES));
+        let before = |role: &str, content: &Value| {
+            let last = json!({"role": "user", "content": "go on"});
+            json!({"input": [{"role": role, "content": content}, last]})
+        };
+        let continued = |mut extra: Value| {
+            extra["previous_response_id"] = json!("resp_x");
+            extra
+        };
+        let mut filled = before("user", &json!("x".repeat(2048)));
+        filled["input"][1]["content"] = json!("x".repeat(MAX_TEXT_BYTES - 1024));
+        for extra in [
+            json!({"input": [{"role": "user", "content": image}]}),
+            continued(before("user", &image)),
+            continued(before("user", &large)),
+            continued(filled.clone()),
+            before("user", &file),
+            before("assistant", &file),
+            before("system", &file),
+            before("developer", &image),
+            before("tool", &json!("x")),
+            json!({"input": [{"content": "x"}, {"role": "user", "content": "go on"}]}),
+        ] {
+            let error = parse(&extra).unwrap_err();
+            assert_eq!(error["error"]["param"], "input", "{error}");
+        }
+        // Without a previous response, the agent may have the messages.
+        for extra in [before("user", &image), before("user", &large), filled] {
+            assert!(parse(&extra).is_ok());
+        }
+        let fitting = json!("x".repeat(MAX_EARLIER_BYTES - 16));
+        assert!(parse(&continued(before("user", &fitting))).is_ok());
     }
 
     #[test]
