@@ -333,6 +333,11 @@ pub const CATALOG: &[Metric] = &[
         &["face", "repeated"],
         "Messages that requests sent to agents; repeated ones run no turn of their own.",
     ),
+    counter(
+        "rockbot_gateway_push_attempts_total",
+        &["outcome"],
+        "Attempts to deliver push notifications, by outcome; given_up counts targets, not attempts.",
+    ),
     gauge("rockbot_gateway_open_requests", &[], "Requests and streams that have not ended."),
 ];
 
