@@ -14,7 +14,7 @@ const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 100;
 const DISCONNECTS: usize = 100;
 /// Maximum number of calls that fail. A handler that is cut off again and again may lose its lease on a busy
-/// machine, and the caller's time limit may pass before or while the tool runs.
+/// machine or find its store too slow, and the caller's time limit may pass before or while the tool runs.
 const MAX_FAILED: usize = CALLS / 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,15 +78,17 @@ async fn repeated_disconnects_lose_and_duplicate_no_call() {
     );
     assert!(proxy.connections() > 3, "no connection was closed");
     assert_eq!(caller.requester.pending(), 0);
-    let expired = |failure: &ToolFailure| match failure {
-        ToolFailure::Remote { error, .. } => error.code == ToolErrorCode::Timeout,
+    let is_late = |failure: &ToolFailure| match failure {
+        ToolFailure::Remote { error, .. } => {
+            matches!(error.code, ToolErrorCode::Timeout | ToolErrorCode::Unavailable)
+        }
         ToolFailure::TimedOut { .. } => true,
         _ => false,
     };
     for (number, outcome) in &failed {
         let failure = outcome.as_ref().expect_err("a failed call");
         assert!(
-            expired(failure) || failure.executed() == Executed::Unknown,
+            is_late(failure) || failure.executed() == Executed::Unknown,
             "call {number} failed although no process died: {failure:?}",
         );
     }
