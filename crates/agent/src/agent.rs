@@ -249,7 +249,7 @@ impl Agent {
     /// the recorded message of a turn, and returns the sink for its progress; it is not called for an
     /// answer.
     ///
-    /// Call [`Conversations::answered`] once the answer was published. Turns of sub-agents are continued
+    /// Call [`Conversations::unmark`] once the answer was published. Turns of sub-agents are continued
     /// by the turns that called them.
     ///
     /// # Cancellation

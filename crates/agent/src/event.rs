@@ -172,7 +172,7 @@ pub struct TurnAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TurnEnd {
     /// With an answer, which is recorded if the turn is. It is to be published; then
-    /// [`Conversations::answered`](crate::Conversations::answered) is to be called.
+    /// [`Conversations::unmark`](crate::Conversations::unmark) is to be called.
     #[default]
     Answered,
     /// With an answer that is not recorded. It is to be published, but it does not end a turn that is

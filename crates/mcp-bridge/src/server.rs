@@ -222,7 +222,7 @@ enum SessionEnd {
 impl ConnectionTask {
     async fn run(mut self) {
         let stop = self.stop.clone();
-        while let Some(opened) = stop.run_until_cancelled(self.connect()).await {
+        while let Some(opened) = stop.run_until_cancelled(Box::pin(self.connect())).await {
             let Some(opened) = opened else { continue };
             let opened_at = Instant::now();
             let name = self.name();

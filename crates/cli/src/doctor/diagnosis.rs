@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::ready, stream};
 use rockbot_agent::AgentClient;
 use rockbot_bus::{BusReport, QueueState};
 use rockbot_contracts::{
@@ -24,6 +24,8 @@ use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
 
 /// Time limit for an agent to describe itself.
 const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of agents that are asked at a time.
+const CONCURRENT_REQUESTS: usize = 8;
 
 /// The state of a fleet.
 #[derive(Debug)]
@@ -136,7 +138,8 @@ async fn split_agents(
             _ => None,
         }
     });
-    Ok(join_all(overviews).await.into_iter().flatten().collect())
+    let answers = stream::iter(overviews).buffered(CONCURRENT_REQUESTS);
+    Ok(answers.filter_map(ready).collect().await)
 }
 
 /// Returns the MCP servers. An embedded fleet has some only with a server file, and a running one only with

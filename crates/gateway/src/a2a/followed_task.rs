@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -12,6 +12,8 @@ use crate::turns::Follower;
 /// Time in which an agent repeats its open requests to a process that begins to follow a turn. It sends nothing if none
 /// is open.
 const REPEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of tasks that are waited for at a time: as many as a list has unfinished ones.
+const MAX_WAITING: usize = 256;
 
 /// A task, and the replies that it still gets.
 pub(super) struct FollowedTask {
@@ -97,11 +99,13 @@ impl FollowedTask {
 /// Waits until agents have repeated the open requests of tasks that this process did not follow before: up to
 /// [`REPEAT_TIMEOUT`] for all of them.
 pub(super) async fn await_requests(tasks: &mut [&mut FollowedTask]) {
-    let waiting = tasks.iter_mut().map(|task| {
+    for task in tasks.iter_mut() {
         task.lacks_requests = false;
+    }
+    let waiting = stream::iter(tasks).for_each_concurrent(MAX_WAITING, async |task| {
         // A task that gets no final reply stays as it is.
-        task.until(TaskView::is_interrupted)
+        let _ = task.until(TaskView::is_interrupted).await;
     });
     // Those that wait for nothing have no reply to wait for.
-    let _ = timeout(REPEAT_TIMEOUT, join_all(waiting)).await;
+    let _ = timeout(REPEAT_TIMEOUT, waiting).await;
 }

@@ -1,5 +1,7 @@
 //! Tests of both ends of a tool call, on the in-memory bus.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod bad_input;
 mod catalog;
 mod duplicate_requests;
