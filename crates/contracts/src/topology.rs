@@ -250,7 +250,7 @@ pub struct QueueSpec {
 /// Deliveries of a message before a work queue dead-letters it. A lost connection costs
 /// one of them, an orderly stop of the broker up to three. A crash of the broker costs one for each consumer of the queue that could have taken another
 /// message: the queue passes the message from one to the next before it knows that all are gone.
-pub const MAX_DELIVERIES: u32 = 100;
+pub const MAX_DELIVERIES: u32 = 30;
 /// Deliveries of a message before a quarantine queue dead-letters it: each may have crashed a handler, and
 /// two did before.
 pub const QUARANTINE_DELIVERIES: u32 = 3;

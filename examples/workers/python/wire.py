@@ -14,7 +14,7 @@ KEY, SERVICE, INSTANCE = f"tool.invoke.pool.{POOL}", f"{POOL}-worker", uuid.uuid
 QUEUE, DEAD_LETTERS = f"{NAMESPACE}.{KEY}", f"{NAMESPACE}.dlx"
 WORK_QUEUE = {
     "x-queue-type": "quorum", "x-max-length": 100_000, "x-max-length-bytes": 256 << 20,
-    "x-delivery-limit": 99, "x-overflow": "reject-publish", "x-dead-letter-exchange": DEAD_LETTERS,
+    "x-delivery-limit": 29, "x-overflow": "reject-publish", "x-dead-letter-exchange": DEAD_LETTERS,
     "x-dead-letter-routing-key": QUEUE, "x-dead-letter-strategy": "at-least-once",
 }
 DEAD_LETTER_QUEUE = {

@@ -22,7 +22,7 @@ export const workQueue: Options.AssertQueue = {
     "x-queue-type": "quorum",
     "x-max-length": 100_000,
     "x-max-length-bytes": 256 * 1024 * 1024,
-    "x-delivery-limit": 99,
+    "x-delivery-limit": 29,
     "x-overflow": "reject-publish",
     "x-dead-letter-exchange": deadLetters,
     "x-dead-letter-routing-key": queue,

@@ -13,9 +13,9 @@ use crate::{caller::Caller, fleet::Fleet};
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 100;
 const DISCONNECTS: usize = 100;
-/// Maximum number of calls that fail. Each cut returns the requests of all handlers to the queue, and repeats those whose
-/// publish was not confirmed. A busy machine falls behind with them: its store refuses calls, or their time limit passes.
-const MAX_FAILED: usize = CALLS / 2;
+/// Maximum number of calls that fail. A handler that is cut off again and again may lose its lease on a busy
+/// machine or find its store too slow, and the caller's time limit may pass before or while the tool runs.
+const MAX_FAILED: usize = CALLS / 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_disconnects_lose_and_duplicate_no_call() {

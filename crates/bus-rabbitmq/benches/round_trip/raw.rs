@@ -86,7 +86,7 @@ pub async fn serve(namespace: &str, limit: usize) {
     let name = format!("{namespace}.tool.invoke");
     for (key, value) in [
         ("x-queue-type", AMQPValue::LongString("quorum".into())),
-        ("x-delivery-limit", AMQPValue::LongLongInt(99)),
+        ("x-delivery-limit", AMQPValue::LongLongInt(29)),
         ("x-max-length", AMQPValue::LongLongInt(100_000)),
         ("x-overflow", AMQPValue::LongString("reject-publish".into())),
         ("x-dead-letter-exchange", AMQPValue::LongString(format!("{namespace}.dlx").into())),
