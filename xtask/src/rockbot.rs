@@ -3,10 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::{process, workspace};
+
+/// Limit for the command that makes a token.
+const TOKEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Writes the secrets of `deploy/compose` into `folder` with the program `rockbot`. Existing passwords are kept.
 pub(crate) fn write_compose_secrets(rockbot: &Path, folder: &Path) -> Result<()> {
@@ -27,7 +31,7 @@ pub(crate) fn write_gateway_token(rockbot: &Path, folder: &Path) -> Result<(Path
     for face in ["console", "openai", "mcp", "a2a"] {
         command.args(["--face", face]);
     }
-    let printed = process::stdout(&mut command).context("cannot make a token")?;
+    let printed = process::run_captured(&mut command, TOKEN_LIMIT)?;
     fs::write(&token, printed.trim()).context("cannot write the token")?;
     Ok((tokens, token))
 }

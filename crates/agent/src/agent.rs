@@ -115,8 +115,7 @@ impl Agent {
         self.inner.setup.delegation.as_ref()
     }
 
-    /// Returns the number of processes that serve the agent and do not share the conversations of this one, as last
-    /// reported.
+    /// Returns the counter of processes that serve the agent with other conversations. Its inbox watch sets it.
     pub(crate) fn foreign_processes(&self) -> &Arc<AtomicU32> {
         &self.inner.foreign_processes
     }

@@ -154,17 +154,31 @@ impl AgentClient {
         session_id: &SessionId,
         message_id: &MessageId,
     ) -> Result<Replies, ConversationRequestError> {
+        let (message, _) = self.recorded_message(agent, session_id, message_id).await?;
+        Ok(self.send_as(agent, &message, message_id.clone(), 2).await?)
+    }
+
+    /// Returns a message that was sent before, and whether the agent has recorded its answer. Sent again with its
+    /// id, the message is recognized by its id and text: the agent runs no second turn, and replies to this client too.
+    ///
+    /// # Errors
+    /// [`ConversationRequestError::Refused`] with `NotFound` if the agent did not record the message.
+    pub async fn recorded_message(
+        &self,
+        agent: &AgentName,
+        session_id: &SessionId,
+        message_id: &MessageId,
+    ) -> Result<(UserMessage, bool), ConversationRequestError> {
         let request = ConversationRequest::Message {
             session_id: session_id.clone(),
             message_id: message_id.clone(),
         };
-        let ConversationResponse::Message { text, .. } = self.request(agent, &request).await?
-        else {
-            return Err(ConversationRequestError::UnexpectedResponse);
-        };
-        // The agent recognizes the message by its id and text, and replies to the new address.
-        let message = UserMessage::new(session_id.clone(), text);
-        Ok(self.send_as(agent, &message, message_id.clone(), 2).await?)
+        match self.request(agent, &request).await? {
+            ConversationResponse::Message { text, is_answered } => {
+                Ok((UserMessage::new(session_id.clone(), text), is_answered))
+            }
+            _ => Err(ConversationRequestError::UnexpectedResponse),
+        }
     }
 
     /// Sends a message. `attempt` is above 1 if it was sent before.

@@ -35,28 +35,25 @@ pub(crate) async fn run(settings: &Settings, watch: Option<Duration>, json: bool
     let agents = if settings.embeds() { None } else { agent_client(fleet.bus.clone()).await.ok() };
     let outcome = match watch {
         Some(pause) => repetition::run(settings, &fleet, agents.as_ref(), pause, json).await,
-        None => Diagnosis::collect(settings, &fleet, agents.as_ref()).await.and_then(|diagnosis| {
-            if json { report_json(&diagnosis, render::json)? } else { report(&diagnosis)? }
-        }),
+        None => Diagnosis::collect(settings, &fleet, agents.as_ref())
+            .await
+            .and_then(|diagnosis| report(&diagnosis, json.then_some(render::json))?),
     };
     fleet.close().await;
     outcome
 }
 
-/// Prints a check as JSON and returns its outcome. Fails only when it cannot be printed.
-fn report_json(
+/// Prints a check, in the JSON format `json` if there is one, and returns its outcome. Fails only when it cannot be
+/// printed.
+fn report(
     diagnosis: &Diagnosis,
-    format: fn(&serde_json::Value) -> String,
+    json: Option<fn(&serde_json::Value) -> String>,
 ) -> io::Result<Outcome> {
     let findings = findings(diagnosis);
-    outln!("{}", format(&to_json(diagnosis, &findings)))?;
-    Ok(verdict(&findings).map_or(Ok(exit::OK), Err))
-}
-
-/// Prints a check and returns its outcome. Fails only when it cannot be printed.
-fn report(diagnosis: &Diagnosis) -> io::Result<Outcome> {
-    let findings = findings(diagnosis);
-    print(diagnosis, &findings)?;
+    match json {
+        Some(format) => outln!("{}", format(&to_json(diagnosis, &findings)))?,
+        None => print(diagnosis, &findings)?,
+    }
     Ok(verdict(&findings).map_or(Ok(exit::OK), Err))
 }
 

@@ -109,30 +109,25 @@ fn describe(id: &ToolCallId, call: &JournaledCall) -> Vec<(&'static str, String)
 }
 
 fn describe_reply(reply: &Result<ToolInvokeResponse, ToolError>) -> Vec<(&'static str, String)> {
-    let (mut rows, stages) = match reply {
-        Ok(response) => (
-            vec![
-                ("tool", render::visible_line(&response.tool_name)),
-                (
-                    "state",
-                    if response.is_error {
-                        render::bad("the tool returned an error, executed: yes")
-                    } else {
-                        render::good("ended, executed: yes")
-                    },
-                ),
-                ("result", render::size(response.content.len() as u64)),
-            ],
-            response.stages,
-        ),
-        Err(error) => (
-            vec![
-                ("tool", render::visible_line(&error.tool_name)),
-                ("state", render::bad(&format!("{}, executed: {}", error.code, error.executed))),
-            ],
-            error.stages,
-        ),
+    let mut rows = match reply {
+        Ok(response) => vec![
+            ("tool", render::visible_line(&response.tool_name)),
+            (
+                "state",
+                if response.is_error {
+                    render::bad("the tool returned an error, executed: yes")
+                } else {
+                    render::good("ended, executed: yes")
+                },
+            ),
+            ("result", render::size(response.content.len() as u64)),
+        ],
+        Err(error) => vec![
+            ("tool", render::visible_line(&error.tool_name)),
+            ("state", render::bad(&format!("{}, executed: {}", error.code, error.executed))),
+        ],
     };
+    let stages = reply.as_ref().map_or_else(|error| error.stages, |response| response.stages);
     rows.extend(stages.map(|stages| ("stages", render::stages(&stages))));
     rows
 }

@@ -97,17 +97,16 @@ async fn watch(
         bus = format!("{bus}; {notice}");
     }
     let session = WatchSession { fleet, feed, interrupts, filter, started, until, max_calls };
-    if prints_events(json) {
+    let prints_events = should_print_events(json);
+    if prints_events {
         note!("{}", render::dim(&format!("watching {bus}")));
-        session.print_events().await
-    } else {
-        session.show_table(bus).await
     }
+    session.show(prints_events, bus).await
 }
 
 /// Watches an embedded fleet while `work` runs. Prints the events of its first `calls` calls, or shows the table on
-/// a terminal until it is quit. After the work, events of its last calls are printed for up to 5 s. Returns the result of
-/// the work, and early only when it fails.
+/// a terminal until it is quit. After the work, events of its last calls are printed for up to 5 s. Returns the result
+/// of the work, and early only when it fails.
 pub(crate) async fn run_beside<T>(
     fleet: &Fleet,
     calls: u64,
@@ -118,7 +117,7 @@ pub(crate) async fn run_beside<T>(
     let feed = Feed::open(fleet.bus.clone(), false, &[]).await.or_exit(exit::UNAVAILABLE)?;
     let interrupts = Interrupts::listen().or_exit(exit::SOFTWARE)?;
     let started = Instant::now();
-    let prints_events = prints_events(json);
+    let prints_events = should_print_events(json);
     let session = WatchSession {
         fleet,
         feed,
@@ -128,13 +127,7 @@ pub(crate) async fn run_beside<T>(
         until: started + UNLIMITED,
         max_calls: if prints_events { calls } else { u64::MAX },
     };
-    let watch = async {
-        if prints_events {
-            session.print_events().await
-        } else {
-            session.show_table(describe_bus(&report)).await
-        }
-    };
+    let watch = session.show(prints_events, describe_bus(&report));
     let (mut work, mut watch) = (pin!(work), pin!(watch));
     tokio::select! {
         done = &mut work => {
@@ -153,7 +146,8 @@ pub(crate) async fn run_beside<T>(
     }
 }
 
-fn prints_events(json: bool) -> bool {
+/// Returns `true` for JSON, and without a terminal.
+fn should_print_events(json: bool) -> bool {
     json || !std::io::stdout().is_terminal()
 }
 
@@ -163,6 +157,11 @@ fn describe_bus(report: &BusReport) -> String {
 }
 
 impl WatchSession<'_> {
+    /// Prints events, or shows the table.
+    async fn show(self, prints_events: bool, bus: String) -> Outcome {
+        if prints_events { self.print_events().await } else { self.show_table(bus).await }
+    }
+
     /// Prints one JSON event per line.
     async fn print_events(mut self) -> Outcome {
         let mut lines = JsonLines::new(self.filter, SystemTime::now());

@@ -26,7 +26,7 @@ pub fn agent_task_queue(agent: &AgentName) -> QueueSpec {
     queue
 }
 
-/// Statuses, results and errors of the tasks that an agent handed to others: `agent.response.<caller>`.
+/// Statuses, results and errors of the tasks that an agent delegated to others: `agent.response.<caller>`.
 #[must_use]
 pub fn agent_response(caller: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{AGENT_RESPONSE}.{}", key_segment(caller.as_str())))

@@ -36,7 +36,7 @@ pub struct AgentTaskRequest {
     pub skill: String,
     /// The task, or the input that it required.
     pub message: TaskMessage,
-    /// The agents that handed the work on, the caller last.
+    /// The agents that delegated the work, the caller last.
     #[serde(default, deserialize_with = "null_is_default")]
     pub lineage: Vec<AgentName>,
     /// Number of delegations before this one.
@@ -283,7 +283,7 @@ pub enum AgentTaskErrorCode {
     InvalidRequest,
     /// The agent works on the request already.
     LoopDetected,
-    /// The work was handed on too often.
+    /// The work was delegated too often.
     TooDeep,
     /// The granted budget is too small.
     BudgetExceeded,

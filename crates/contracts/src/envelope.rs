@@ -84,7 +84,7 @@ impl TimeBudget {
     /// Creates a budget that starts now.
     #[must_use]
     pub fn starting_now(timeout: Duration) -> Self {
-        let deadline_unix_ms = unix_ms(SystemTime::now()).saturating_add(millis(timeout));
+        let deadline_unix_ms = unix_ms(SystemTime::now()).saturating_add(whole_millis(timeout));
         Self { timeout, deadline_unix_ms }
     }
 
@@ -99,7 +99,7 @@ impl TimeBudget {
     /// sender's clock is ahead.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
-        let start = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
+        let start = self.deadline_unix_ms.saturating_sub(whole_millis(self.timeout));
         Duration::from_millis(unix_ms(now).saturating_sub(start))
     }
 
@@ -107,7 +107,7 @@ impl TimeBudget {
     /// ahead.
     #[must_use]
     pub fn behind(&self, now: SystemTime) -> Duration {
-        let start = self.deadline_unix_ms.saturating_sub(millis(self.timeout));
+        let start = self.deadline_unix_ms.saturating_sub(whole_millis(self.timeout));
         Duration::from_millis(start.saturating_sub(unix_ms(now)))
     }
 }
@@ -293,10 +293,12 @@ impl Envelope {
 /// Returns `time` in Unix milliseconds; 0 before 1970.
 #[must_use]
 pub fn unix_ms(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, millis)
+    time.duration_since(UNIX_EPOCH).map_or(0, whole_millis)
 }
 
-fn millis(duration: Duration) -> u64 {
+/// Returns `duration` in whole milliseconds; `u64::MAX` for longer ones.
+#[must_use]
+pub fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

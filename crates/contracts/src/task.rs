@@ -62,7 +62,7 @@ impl TaskState {
 pub struct TaskSummary {
     /// The work.
     pub task_id: TaskId,
-    /// The conversation that handed it over.
+    /// The conversation that delegated it.
     pub session_id: SessionId,
     /// The conversation in which it is done.
     pub task_session_id: SessionId,

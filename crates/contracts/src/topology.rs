@@ -247,8 +247,8 @@ pub struct QueueSpec {
     pub deliveries: u32,
 }
 
-/// Deliveries of a message before a work queue dead-letters it. A lost connection costs
-/// one of them, an orderly stop of the broker up to three. A crash of the broker costs one for each consumer of the queue that could have taken another
+/// Deliveries of a message before a work queue dead-letters it. A lost connection costs one of them, an orderly stop of
+/// the broker up to three. A crash of the broker costs one for each consumer of the queue that could have taken another
 /// message: the queue passes the message from one to the next before it knows that all are gone.
 pub const MAX_DELIVERIES: u32 = 30;
 /// Deliveries of a message before a quarantine queue dead-letters it: each may have crashed a handler, and

@@ -1,6 +1,6 @@
 //! Responses with server-sent events.
 
-use std::{convert::Infallible, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 use axum::{
     body::Body,
@@ -8,13 +8,37 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use serde_json::Value;
+use tokio::time::timeout;
 
 /// Time after which a stream without events sends a comment.
-pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// A comment that keeps connections open, and is ignored by clients.
-pub(crate) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// A source of events, such as a turn.
+pub(crate) trait EventSource: Send + 'static {
+    /// A change from which events are made.
+    type Update: Send;
+
+    /// Waits for the next update.
+    ///
+    /// # Cancellation
+    /// Cancel-safe: no update is lost.
+    fn next(&mut self) -> impl Future<Output = Self::Update> + Send;
+
+    /// Returns the events of an update.
+    fn events(&mut self, update: Self::Update) -> impl Future<Output = ReadyEvents> + Send;
+}
+
+/// Events that can be sent at once.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyEvents {
+    pub(crate) queue: VecDeque<Bytes>,
+    /// Set if no event follows these.
+    pub(crate) is_last: bool,
+}
 
 /// Returns an event.
 pub(crate) fn event(data: &Value) -> Bytes {
@@ -33,4 +57,24 @@ pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Re
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (headers, Body::from_stream(events.map(Ok::<_, Infallible>))).into_response()
+}
+
+/// Returns a response with the `first` events and those of a source, and a comment after a while without one. The end
+/// of the response, or of its connection, drops the source.
+pub(crate) fn stream_response(source: impl EventSource, first: ReadyEvents) -> Response {
+    response(stream::unfold((source, first), async |(mut source, mut ready)| {
+        loop {
+            if let Some(event) = ready.queue.pop_front() {
+                return Some((event, (source, ready)));
+            }
+            if ready.is_last {
+                return None;
+            }
+            // Only the wait has a time limit: it is cancel-safe.
+            let Ok(update) = timeout(KEEP_ALIVE_INTERVAL, source.next()).await else {
+                return Some((Bytes::from_static(KEEP_ALIVE), (source, ready)));
+            };
+            ready = source.events(update).await;
+        }
+    }))
 }

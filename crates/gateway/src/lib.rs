@@ -31,6 +31,7 @@ mod open_counts;
 mod openai;
 mod parts;
 mod section;
+mod store_limit;
 #[cfg(test)]
 mod test_replies;
 mod tool_calls;

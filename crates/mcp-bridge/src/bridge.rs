@@ -61,7 +61,8 @@ const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 pub struct BridgeOptions {
     /// Queues that servers can share, by name, in addition to those of the servers file.
     pub queues: BTreeMap<String, Arc<Queue>>,
-    /// Servers that are connected concurrently at startup; 0 means 8. One that takes over 2 s is not counted further.
+    /// Servers that are connected concurrently at startup; 0 means 8. A connection attempt releases its permit after
+    /// 2 s.
     pub init_concurrency: usize,
     /// Addresses that may be dialed. Default: public addresses with TLS.
     pub dial: DialPolicy,

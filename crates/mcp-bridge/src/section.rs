@@ -17,8 +17,8 @@ use crate::{
 pub struct McpSection {
     /// The servers file. Default: none.
     pub config: Option<PathBuf>,
-    /// Servers that are connected concurrently at startup, at least 1. One that takes over 2 s is not counted further.
-    /// Default: 8.
+    /// Servers that are connected concurrently at startup, at least 1. A connection attempt releases its permit after
+    /// 2 s. Default: 8.
     pub init_concurrency: usize,
     /// Allows servers without TLS. Default: false.
     pub allow_plain_http: bool,

@@ -47,9 +47,9 @@ const MAX_MISSED_PINGS: u32 = 3;
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// The minimum interval between two listings.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// The time for which a first connection attempt keeps others waiting. A server that does not respond takes 90 s, and
+/// The time after which a first connection attempt releases its permit. A server that does not respond takes 90 s, and
 /// several of them would delay all others.
-const STARTING_TIME: Duration = Duration::from_secs(2);
+const PERMIT_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// The time limit for closing a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Consecutive failures after which the tools of a server are withdrawn.
@@ -67,7 +67,7 @@ pub(crate) struct BridgeContext {
     pub(crate) model: Option<Arc<dyn ChatModel>>,
     /// Resources that changed, among those that callers have read.
     pub(crate) resource_changes: broadcast::Sender<McpResourcesChanged>,
-    /// Limits concurrent first connection attempts, each for [`STARTING_TIME`].
+    /// Limits concurrent first connection attempts, each for [`PERMIT_TIME_LIMIT`].
     pub(crate) starting: Arc<Semaphore>,
 }
 
@@ -155,13 +155,13 @@ impl Drop for Server {
     }
 }
 
-/// Completes `opening`, and gives the permit back when it is complete, after [`STARTING_TIME`] at the latest.
+/// Completes `opening`. Releases the permit when it is complete, and after [`PERMIT_TIME_LIMIT`] at the latest.
 async fn with_permit<T>(
     permit: Option<OwnedSemaphorePermit>,
     opening: impl Future<Output = T>,
 ) -> T {
     let mut opening = pin!(opening);
-    if let Ok(opened) = timeout(STARTING_TIME, &mut opening).await {
+    if let Ok(opened) = timeout(PERMIT_TIME_LIMIT, &mut opening).await {
         return opened;
     }
     drop(permit);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn half_sent_requests_do_not_keep_probes_out() {
+    async fn half_sent_requests_do_not_block_probes() {
         let health = Health::new(CancellationToken::new());
         let admin = Admin::start(([127, 0, 0, 1], 0).into(), health).await.unwrap();
         let mut half_sent = Vec::new();
@@ -157,7 +157,7 @@ mod tests {
     }
     // 300 clients reconnect as soon as they are replaced, and each time send half a request.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn reconnecting_half_sent_requests_do_not_keep_probes_out() {
+    async fn reconnecting_half_sent_requests_do_not_block_probes() {
         const CLIENTS: usize = 300;
         const PROBES: usize = 5;
         let health = Health::new(CancellationToken::new());

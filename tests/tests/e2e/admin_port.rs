@@ -40,7 +40,7 @@ async fn start_clients(admin: &str) -> JoinSet<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn half_sent_requests_do_not_keep_probes_out() {
+async fn half_sent_requests_do_not_block_probes() {
     let fleet = Fleet::new();
     let mut handler =
         fleet.handler_with("handler-1", &[("ROCKBOT_ADMIN__ADDRESS", "127.0.0.1:0")]).await;

@@ -30,7 +30,8 @@ fn demo_script() -> String {
     root.join("examples").join("demo.toml").display().to_string()
 }
 
-fn start_scripted(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
+/// Starts a program with the demo script as its model.
+pub(crate) fn start_scripted(fleet: &Fleet, program: &str, arguments: &[&str]) -> Running {
     let mut command = fleet.program(program);
     command.args(arguments);
     use_demo_script(&mut command);
@@ -172,19 +173,4 @@ async fn agent_discovers_and_calls_handler_tools() {
         process.send(Signal::TERM);
         process.wait().await.assert_code(0);
     }
-}
-
-#[tokio::test]
-async fn two_processes_with_conversations_in_memory_are_reported() {
-    let fleet = fleet();
-    let _handler = fleet.handler("handler-1").await;
-    let mut first = start_scripted(&fleet, "rockbot-agent", &[]);
-    first.expect_log("ready").await;
-    let mut second = start_scripted(&fleet, "rockbot-agent", &[]);
-    for agent in [&mut first, &mut second] {
-        agent.expect_log("agent inbox has consumers with other conversations").await;
-    }
-    second.send(Signal::TERM);
-    second.wait().await.assert_code(0);
-    first.expect_log("all consumers of the agent inbox share its conversations again").await;
 }

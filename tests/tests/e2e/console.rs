@@ -88,15 +88,21 @@ async fn conversations_stream_and_stop() {
 }
 
 #[tokio::test]
-async fn turn_is_whole_after_its_page_was_away() {
+async fn turn_survives_page_reload() {
     let fleet = Fleet::new();
     Console::start(&fleet).await.run("resume.spec.ts").await;
 }
 
 #[tokio::test]
-async fn keyboard_and_phone_suffice() {
+async fn console_works_by_keyboard_and_on_phone() {
     let fleet = Fleet::new();
     Console::start(&fleet).await.run("keyboard.spec.ts").await;
+}
+
+#[tokio::test]
+async fn content_policy_blocks_markup_scripts_and_styles() {
+    let fleet = Fleet::new();
+    Console::start(&fleet).await.run("content-policy.spec.ts").await;
 }
 
 #[tokio::test]

@@ -291,7 +291,7 @@ async fn doctor_warns_about_unconsumed_messages() {
 }
 
 #[tokio::test]
-async fn doctor_watch_follows_the_fleet_and_exits_with_its_last_state() {
+async fn doctor_watch_exits_with_last_state() {
     let fleet = Fleet::new();
     let mut lines = fleet.start(&["--json", "doctor", "--watch", "1"]);
     lines.expect_output(r#""handlers":[]"#).await;

@@ -10,7 +10,10 @@ use rockbot_contracts::{
     json::Limits,
     topology::{MAX_DELIVERIES, ReplyAddress, tool_invoke},
 };
-use rockbot_testkit::fixture::{next_delivery, reply_address, wait_until, within_timeout};
+use rockbot_testkit::{
+    fixture::{next_delivery, reply_address, wait_until, within_timeout},
+    store_fixture::test_postgres_url,
+};
 use rockbot_tools::ToolFailure;
 use rustix::process::Signal;
 use serde_json::json;
@@ -20,8 +23,8 @@ use crate::{
     caller::Caller,
     fleet::ProcessGroup,
     identity::SecuredFleet,
-    oversized_messages::{TOLERATED_KIB, peak_memory},
-    process::{Exit, Running},
+    oversized_messages::TOLERATED_KIB,
+    process::{Exit, Running, memory_kib},
 };
 
 /// More copies of a call than a handler holds calls.
@@ -70,17 +73,13 @@ impl HostileAgent {
 
     /// Starts a handler with the journal of all handlers.
     async fn handler(&self, instance: &str, config: &str) -> Running {
-        let store = std::env::var("ROCKBOT_TEST_POSTGRES_URL").expect(
-            "this test needs a database: run `cargo xtask test`, or set ROCKBOT_TEST_POSTGRES_URL to \
-             a PostgreSQL database that tests may write to",
-        );
         let file = self.secured.fleet.write(&format!("{instance}.toml"), config);
         let mut command = self.secured.program("rockbot-tool-handler", "tool-handler");
         command
             .arg("--config")
             .arg(file)
             .env("ROCKBOT_SERVICE__INSTANCE", instance)
-            .env("ROCKBOT_STORE__URL", store);
+            .env("ROCKBOT_STORE__URL", test_postgres_url());
         let mut handler = Running::start(command);
         handler.expect_log("ready").await;
         handler
@@ -278,7 +277,7 @@ async fn full_queue_refuses_copies_forged_retries_and_oversized_bodies() {
     let handler = agent.handler("handler-1", "[handler]\nconcurrency = 4\nbacklog = 4\n").await;
     agent.call_of_another().await.assert_code(0);
     agent.secured.limit_queue("tool.invoke", LENGTH).await;
-    let before = peak_memory(handler.pid());
+    let before = memory_kib(handler.pid(), "VmHWM");
     // It holds what it has prefetched, and then the queue stays full.
     handler.send(Signal::STOP);
     let (mut accepted, mut lines) = (Vec::new(), BTreeMap::new());
@@ -327,7 +326,7 @@ async fn full_queue_refuses_copies_forged_retries_and_oversized_bodies() {
         }
     }
     assert!(!lines.is_empty(), "no call ran");
-    let grown = peak_memory(handler.pid()).saturating_sub(before);
+    let grown = memory_kib(handler.pid(), "VmHWM").saturating_sub(before);
     assert!(grown < TOLERATED_KIB, "{grown} KiB");
     assert_eq!(agent.secured.waiting("tool.invoke.dlq").await, 0);
     assert_stops(vec![handler]).await;

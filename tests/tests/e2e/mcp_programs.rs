@@ -158,7 +158,7 @@ async fn program_gets_proxies_and_certificates_and_no_other_variables() {
 
 /// Servers beside those that never reply.
 const READY: [&str; 5] = ["a", "clock", "m", "t", "z"];
-/// Programs that never reply. The half of them ignores requests to exit, too.
+/// Programs that never reply. Half of them also ignore SIGTERM.
 const SILENT: usize = 20;
 /// Time in which another server is served, and in which a process with silent servers stops. An attempt to connect
 /// takes up to 90 s.

@@ -1,19 +1,19 @@
 //! A request beyond `max_message_size` of the broker.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{Executed, ToolErrorCode, json::Limits, topology::tool_invoke};
 use rockbot_testkit::{broker::PrivateBroker, fixture::TEST_TIMEOUT};
 use rockbot_tool_rpc::RemoteTool;
 use rockbot_tools::Tool;
-use rustix::process::Pid;
 use serde_json::json;
 
 use crate::{
     announced_tool::tool,
     caller::Caller,
     fleet::{Fleet, assert_contains},
+    process::memory_kib,
 };
 
 /// Size of the arguments.
@@ -22,14 +22,6 @@ const BYTES: usize = 60 * 1024 * 1024;
 pub(crate) const TOLERATED_KIB: u64 = 16 * 1024;
 /// Time limit of a call, one of which sends 60 MiB to the broker.
 const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Returns the largest resident memory of a process so far, in KiB.
-pub(crate) fn peak_memory(process: Pid) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
-    let status = status.expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches("kB").trim().parse().expect("a number")
-}
 
 /// The sender has neither the limit of the shipped programs for arguments nor that for messages.
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +41,7 @@ async fn broker_refuses_oversized_request_before_a_handler_has_it() {
     let caller = Caller::new(Arc::new(bus), TIMEOUT);
     caller.call("read_file", json!({"path": "notes.md"})).await.expect("a result");
 
-    let before = peak_memory(handler.pid());
+    let before = memory_kib(handler.pid(), "VmHWM");
     let arguments = json!({"path": "large.txt", "content": "x".repeat(BYTES)});
     let tool = tool("write_file", json!({"type": "object"}));
     let tool = RemoteTool::new(tool, caller.requester.clone(), tool_invoke());
@@ -60,7 +52,7 @@ async fn broker_refuses_oversized_request_before_a_handler_has_it() {
     assert_contains(&failure.to_string(), &["over the limit of 4194304"]);
     caller.call("read_file", json!({"path": "notes.md"})).await.expect("the bus recovers");
     // The kernel's counters are approximate: a later peak can be a little lower.
-    let grown = peak_memory(handler.pid()).saturating_sub(before);
+    let grown = memory_kib(handler.pid(), "VmHWM").saturating_sub(before);
     assert!(grown < TOLERATED_KIB, "{grown} KiB");
     assert!(!fleet.path("large.txt").exists());
     assert!(!handler.log().contains("broker connection lost"), "{}", handler.log());

@@ -1,6 +1,6 @@
 //! A child process of a test, its output and its exit.
 
-use std::{process::Stdio, time::Duration};
+use std::{fmt::Display, fs, process::Stdio, time::Duration};
 
 use rockbot_testkit::fixture::TEST_TIMEOUT;
 use rustix::process::{Pid, Signal, kill_process};
@@ -157,4 +157,11 @@ impl OutputReader {
         let _ = timeout(Duration::from_secs(1), &mut self.task).await;
         self.text()
     }
+}
+
+/// Returns a field of `/proc/<process>/status` in KiB: `VmRSS` is the resident memory, `VmHWM` its peak.
+pub(crate) fn memory_kib(process: impl Display, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.expect("a line").trim().trim_end_matches(" kB").parse().expect("a number")
 }

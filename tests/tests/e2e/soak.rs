@@ -9,11 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::Pid;
 use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{caller::Caller, fleet::Fleet};
+use crate::{caller::Caller, fleet::Fleet, process::memory_kib};
 
 const IN_FLIGHT: usize = 64;
 const WARM_UP: Duration = Duration::from_secs(20);
@@ -27,9 +26,7 @@ struct Usage {
 }
 
 fn usage(process: &str) -> Usage {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-    let memory_kib = resident.trim().trim_end_matches(" kB").parse().expect("a number");
+    let memory_kib = memory_kib(process, "VmRSS");
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).expect("descriptors").count();
     Usage { memory_kib, descriptors }
 }
@@ -53,7 +50,7 @@ async fn minute_of_load_leaks_no_resources() {
             }
         });
     }
-    let pid = Pid::as_raw_nonzero(handler.pid()).to_string();
+    let pid = handler.pid().to_string();
     let mut samples = Vec::new();
     let mut ticks = tokio::time::interval_at(Instant::now() + WARM_UP, SOAK / 6);
     while Instant::now() < end {

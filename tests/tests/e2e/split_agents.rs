@@ -3,12 +3,12 @@
 use std::{fs, time::Duration};
 
 use rockbot_contracts::InstanceId;
-use rockbot_testkit::fixture::within_timeout;
+use rockbot_testkit::{fixture::within_timeout, store_fixture::test_postgres_url};
 use rustix::process::Signal;
 use tokio::{process::Command, time::interval};
 
 use crate::{
-    agents::use_demo_script,
+    agents::{start_scripted, use_demo_script},
     fleet::{Fleet, assert_contains},
     http,
     process::{Exit, Running},
@@ -95,10 +95,7 @@ async fn processes_with_separate_stores_are_reported_by_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_with_one_store_are_not_reported() {
-    let url = std::env::var("ROCKBOT_TEST_POSTGRES_URL").expect(
-        "this test needs a database: run `cargo xtask test`, or set ROCKBOT_TEST_POSTGRES_URL to a \
-         PostgreSQL database that tests may write to",
-    );
+    let url = test_postgres_url();
     // The tests share a database.
     let name = InstanceId::generate().to_string();
     let (fleet, _handler) = fleet(&name).await;
@@ -117,4 +114,19 @@ async fn processes_with_one_store_are_not_reported() {
         wait_for_foreign(agent, 0).await;
     }
     doctor(&fleet, &name).await.assert_code(0);
+}
+
+#[tokio::test]
+async fn two_processes_with_conversations_in_memory_are_reported() {
+    let fleet = Fleet::new();
+    let _handler = fleet.handler("handler-1").await;
+    let mut first = start_scripted(&fleet, "rockbot-agent", &[]);
+    first.expect_log("ready").await;
+    let mut second = start_scripted(&fleet, "rockbot-agent", &[]);
+    for agent in [&mut first, &mut second] {
+        agent.expect_log("agent inbox has consumers with other conversations").await;
+    }
+    second.send(Signal::TERM);
+    second.wait().await.assert_code(0);
+    first.expect_log("all consumers of the agent inbox share its conversations again").await;
 }

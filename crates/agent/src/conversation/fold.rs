@@ -284,9 +284,9 @@ impl Folded {
         self.allowed.extend(decision.allowed);
         let Some(open) = &mut self.open else { return };
         open.record_progress();
-        let asked = open.approvals.values_mut().find(|asked| asked.id == decision.approval);
-        if let Some(asked) = asked {
-            asked.outcome =
+        let approval = open.approvals.values_mut().find(|known| known.id == decision.approval);
+        if let Some(approval) = approval {
+            approval.outcome =
                 decision.decision.map_or(RecordedOutcome::Expired, RecordedOutcome::Decided);
         }
     }

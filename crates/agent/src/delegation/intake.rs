@@ -1,4 +1,4 @@
-//! Tasks that other agents hand to this one: checks and records them. A record is then worked on like that of a
+//! Tasks that other agents delegate to this one: checks and records them. A record is then worked on like that of a
 //! sub-agent.
 
 use std::{
@@ -249,8 +249,8 @@ impl TaskIntake {
             let text = "this agent works on the request already; do the work yourself";
             return Err(Refusal::new(LoopDetected, text));
         }
-        let handovers = request.lineage.len().saturating_sub(1).max(request.depth as usize);
-        if handovers >= MAX_HANDOVERS {
+        let delegations = request.lineage.len().saturating_sub(1).max(request.depth as usize);
+        if delegations >= MAX_HANDOVERS {
             let text = "the request was delegated too often; do the work yourself";
             return Err(Refusal::new(TooDeep, text));
         }
@@ -321,9 +321,10 @@ impl TaskIntake {
                 let ended =
                     Refusal::new(AgentTaskErrorCode::TaskNotCancelable, "the task has ended");
                 // An earlier record of the task may have expired before that of the cancel was written.
-                let executed = match record.was_cancelled_before_request() {
-                    true => Executed::Unknown,
-                    false => record.executed(),
+                let executed = if record.was_cancelled_before_request() {
+                    Executed::Unknown
+                } else {
+                    record.executed()
                 };
                 (ended, executed)
             }
@@ -427,43 +428,33 @@ mod tests {
     use rockbot_contracts::{RoutingKey, TaskMessage};
 
     use super::*;
-
-    fn request() -> AgentTaskRequest {
-        AgentTaskRequest {
-            task_id: TaskId::new("t").unwrap(),
-            skill: "ask".to_owned(),
-            message: TaskMessage::new(TaskMessage::USER, "Do it.", None),
-            lineage: vec![AgentName::new("a").unwrap()],
-            depth: 0,
-            budget: None,
-        }
-    }
+    use crate::delegation::received_record::sample_request;
 
     #[test]
     fn oversized_messages_are_refused() {
-        assert!(check_message(&request()).is_ok());
+        assert!(check_message(&sample_request()).is_ok());
         for message in [
             TaskMessage::new(TaskMessage::USER, " \n", None),
             TaskMessage::new(TaskMessage::USER, &"x".repeat(65 * 1024), None),
             TaskMessage::new(TaskMessage::USER, "x", Some("y".repeat(300 * 1024).into())),
         ] {
-            assert!(check_message(&AgentTaskRequest { message, ..request() }).is_err());
+            assert!(check_message(&AgentTaskRequest { message, ..sample_request() }).is_err());
         }
         let skill = "s".repeat(129);
-        assert!(check_message(&AgentTaskRequest { skill, ..request() }).is_err());
+        assert!(check_message(&AgentTaskRequest { skill, ..sample_request() }).is_err());
     }
 
     #[test]
     fn reply_to_of_another_caller_is_rejected() {
         let envelope = |source: &str, reply_to: &str| {
             let key = RoutingKey::new(reply_to).unwrap();
-            Envelope::from_payload(&request()).with_source(source).reply_to(key)
+            Envelope::from_payload(&sample_request()).with_source(source).reply_to(key)
         };
         assert!(Caller::of(&envelope("a", "agent.response.a")).is_ok());
         assert!(Caller::of(&envelope("cli", "agent.response.cli.1")).is_ok());
         for reply_to in ["agent.response.b", "tool.result.a.1", "agent.task.a", "user.response.a"] {
             assert!(Caller::of(&envelope("a", reply_to)).is_err(), "{reply_to}");
         }
-        assert!(Caller::of(&Envelope::from_payload(&request())).is_err());
+        assert!(Caller::of(&Envelope::from_payload(&sample_request())).is_err());
     }
 }

@@ -23,7 +23,7 @@ use super::{
     tasks::{Attached, Delegation},
 };
 
-/// Maximum number of open tasks that a conversation handed to other agents.
+/// Maximum number of open tasks that a conversation delegated to other agents.
 const MAX_OPEN: u64 = 5;
 /// Maximum number of open tasks at other agents that this process waits for.
 const MAX_OPEN_HERE: usize = 256;

@@ -8,7 +8,7 @@ pub struct DelegationOptions {
     /// Maximum number of running sub-agents of one conversation. Default 3.
     pub max_subagents: u64,
     /// Maximum number of sub-agents that run in this process, and of tasks of other agents after the same number of
-    /// handovers; further ones wait. Default 16.
+    /// delegations; further ones wait. Default 16.
     pub max_tasks: usize,
     /// Time that results of one model response wait for each other. Default 5 min.
     pub batch_wait: Duration,

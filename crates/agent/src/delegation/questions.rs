@@ -1,4 +1,4 @@
-//! Questions of agents about the tasks that were handed to them: a turn answers, or passes the question on to
+//! Questions of agents about the tasks that were delegated to them: a turn answers, or passes the question on to
 //! the user.
 
 use std::sync::Arc;

@@ -40,43 +40,69 @@ pub(super) struct Inbound<'a> {
 /// Returns the record of a checked request.
 pub(super) fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) -> TaskRecord {
     let Inbound { peers, caller, request, digest, .. } = inbound;
-    let created = unix_ms();
     let (text, data) = content(request);
     let description = frame::description(&text);
     let framed = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
-    let grant = grant(peers.limits, request);
     let mut lineage = request.lineage.clone();
     if lineage.last() != Some(&caller.name) {
         // The broker validates the caller, but not its lineage.
         lineage.push(caller.name.clone());
     }
-    let session = session_of(TaskKind::Received, &task);
     let id = request.message.message_id.clone().unwrap_or_else(MessageId::generate);
     let (name, skill) = (caller.name.clone(), request.skill.clone());
-    let mut peer = PeerTask::new(name, skill, request.task_id.clone(), id.clone());
+    let mut peer = PeerTask::new(name, skill, request.task_id.clone(), id);
     peer.reply_to = Some(caller.reply_to.clone());
     digest.add_to(&mut peer);
     let call = ToolCallId::new(task.as_str()).unwrap_or_else(|_| ToolCallId::generate());
+    let record = blank_record(task, caller, call, peer);
+    TaskRecord {
+        description,
+        text: format!("{ROLE}\n{framed}"),
+        deadline: after(record.created, time),
+        scope: RecordedScope { profiles: Vec::new(), agents: lineage },
+        grant: grant(peers.limits, request),
+        ..record
+    }
+}
+
+/// Returns the record of a task whose cancel arrived before its request.
+pub(super) fn cancelled_record(task: TaskId, caller: &Caller, task_id: &TaskId) -> TaskRecord {
+    let (name, skill) = (caller.name.clone(), String::new());
+    let peer = PeerTask::new(name, skill, task_id.clone(), MessageId::generate());
+    let record = blank_record(task, caller, ToolCallId::generate(), peer);
+    TaskRecord {
+        description: "Cancelled before its request arrived.".to_owned(),
+        state: TaskState::Cancelled,
+        ended: Some(record.created),
+        // There is nothing to pass on.
+        folded_by: Some(record.root.message.clone()),
+        ..record
+    }
+}
+
+/// Returns the record of a submitted task without a text, a budget and time.
+fn blank_record(task: TaskId, caller: &Caller, call: ToolCallId, peer: PeerTask) -> TaskRecord {
+    let now = unix_ms();
     TaskRecord {
         kind: TaskKind::Received,
         batch: call.clone(),
-        call,
         root: TaskRoot {
-            session: session.unwrap_or_else(|| (&ToolCallId::generate()).into()),
-            message: id,
+            session: session_of(TaskKind::Received, &task).unwrap_or_else(|| (&call).into()),
+            message: peer.message.clone(),
             reply_to: None,
             sender: caller.user.clone(),
             generation: 0,
         },
-        description,
-        text: format!("{ROLE}\n{framed}"),
+        call,
+        description: String::new(),
+        text: String::new(),
         state: TaskState::Submitted,
-        created,
-        deadline: after(created, time),
+        created: now,
+        deadline: now,
         ended: None,
-        scope: RecordedScope { profiles: Vec::new(), agents: lineage },
+        scope: RecordedScope { profiles: Vec::new(), agents: vec![caller.name.clone()] },
         trace: current_trace(),
-        grant,
+        grant: BudgetLimits::default(),
         spent: Spending::default(),
         last_report: String::new(),
         result: String::new(),
@@ -86,46 +112,11 @@ pub(super) fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) ->
     }
 }
 
-/// Returns the record of a task whose cancel arrived before its request.
-pub(super) fn cancelled_record(task: TaskId, caller: &Caller, task_id: &TaskId) -> TaskRecord {
-    let (now, message) = (unix_ms(), MessageId::generate());
-    let call = ToolCallId::generate();
-    let (name, skill) = (caller.name.clone(), String::new());
-    TaskRecord {
-        kind: TaskKind::Received,
-        root: TaskRoot {
-            session: session_of(TaskKind::Received, &task).unwrap_or_else(|| (&call).into()),
-            message: message.clone(),
-            reply_to: None,
-            sender: caller.user.clone(),
-            generation: 0,
-        },
-        batch: call.clone(),
-        call,
-        description: "Cancelled before its request arrived.".to_owned(),
-        text: String::new(),
-        state: TaskState::Cancelled,
-        created: now,
-        deadline: now,
-        ended: Some(now),
-        scope: RecordedScope { profiles: Vec::new(), agents: vec![caller.name.clone()] },
-        trace: current_trace(),
-        grant: BudgetLimits::default(),
-        spent: Spending::default(),
-        last_report: String::new(),
-        result: String::new(),
-        // There is nothing to pass on.
-        folded_by: Some(message.clone()),
-        peer: Some(Box::new(PeerTask::new(name, skill, task_id.clone(), message))),
-        task,
-    }
-}
-
 /// Returns the budget of a task: what the caller grants, within the own limits.
 fn grant(own: BudgetLimits, request: &AgentTaskRequest) -> BudgetLimits {
     let depth = u32::try_from(MAX_HANDOVERS).unwrap_or(u32::MAX);
-    let handovers = u32::try_from(request.lineage.len()).unwrap_or(u32::MAX).max(request.depth);
-    let depth = own.depth.min(depth.saturating_sub(handovers));
+    let delegations = u32::try_from(request.lineage.len()).unwrap_or(u32::MAX).max(request.depth);
+    let depth = own.depth.min(depth.saturating_sub(delegations));
     let Some(granted) = request.budget else { return BudgetLimits { depth, ..own } };
     let costs = [own.cost_micros, granted.cost_micros];
     BudgetLimits {
@@ -155,22 +146,26 @@ pub(super) fn after(start: u64, time: Duration) -> u64 {
     start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Returns a request of the agent `a`.
+#[cfg(test)]
+pub(super) fn sample_request() -> AgentTaskRequest {
+    use rockbot_contracts::TaskMessage;
+
+    AgentTaskRequest {
+        task_id: TaskId::new("t").unwrap(),
+        skill: "ask".to_owned(),
+        message: TaskMessage::new(TaskMessage::USER, "Do it.", None),
+        lineage: vec![AgentName::new("a").unwrap()],
+        depth: 0,
+        budget: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{AgentName, TaskBudget, TaskMessage};
+    use rockbot_contracts::TaskBudget;
 
     use super::*;
-
-    fn request() -> AgentTaskRequest {
-        AgentTaskRequest {
-            task_id: TaskId::new("t").unwrap(),
-            skill: "ask".to_owned(),
-            message: TaskMessage::new(TaskMessage::USER, "Do it.", None),
-            lineage: vec![AgentName::new("a").unwrap()],
-            depth: 0,
-            budget: None,
-        }
-    }
 
     #[test]
     fn budget_is_the_smaller_of_both_sides() {
@@ -182,10 +177,10 @@ mod tests {
             tool_calls: 7,
             delegations: 0,
         };
-        let limits = grant(own, &AgentTaskRequest { budget: Some(granted), ..request() });
+        let limits = grant(own, &AgentTaskRequest { budget: Some(granted), ..sample_request() });
         assert_eq!((limits.model_calls, limits.tool_calls, limits.delegations), (10, 7, 0));
         assert_eq!((limits.tokens, limits.cost_micros), (own.tokens, Some(5)));
         assert_eq!(limits.depth, 2);
-        assert_eq!(grant(own, &AgentTaskRequest { depth: 9, ..request() }).depth, 0);
+        assert_eq!(grant(own, &AgentTaskRequest { depth: 9, ..sample_request() }).depth, 0);
     }
 }

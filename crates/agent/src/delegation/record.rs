@@ -318,7 +318,7 @@ impl TaskRecord {
         late.filter(|late| !late.is_folded)
     }
 
-    /// Returns the number of handovers before it. Work waits for work of a higher level only.
+    /// Returns the number of delegations before it. Work waits for work of a higher level only.
     pub(super) fn level(&self) -> usize {
         match self.kind {
             TaskKind::Subagent | TaskKind::Sent => 0,

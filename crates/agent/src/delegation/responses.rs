@@ -1,4 +1,4 @@
-//! Responses of other agents to the tasks that were handed to them: the first end of a task counts.
+//! Responses of other agents to the tasks that were delegated to them: the first end of a task counts.
 
 use std::{
     sync::{

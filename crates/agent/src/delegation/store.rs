@@ -148,7 +148,7 @@ impl TaskStore {
 
     /// Creates the record of new work. Returns the record that exists already, if there is one.
     pub(super) async fn create(&self, record: &TaskRecord) -> Stored<Option<TaskRecord>> {
-        let keep = Some(if record.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN });
+        let keep = Some(ttl(record));
         // Listed first: a listed task without a record is skipped.
         let listed = [record.root.session.as_str(), record.task.as_str()];
         let (entry, expected) = (Listed { kind: record.kind }, Expected::Anything);
@@ -187,9 +187,8 @@ impl TaskStore {
             if !change(&mut value) {
                 return Ok(Some(value));
             }
-            let ttl = if value.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN };
             let (name, expected) = ([task.as_str()], Expected::Version(version));
-            let put = self.records.put(&name, &value, Some(ttl), expected).await;
+            let put = self.records.put(&name, &value, Some(ttl(&value)), expected).await;
             if let PutOutcome::Done(_) = put.map_err(store_error)? {
                 return Ok(Some(value));
             }
@@ -308,6 +307,11 @@ impl TaskStore {
         }
         Ok(())
     }
+}
+
+/// Returns the time that a record is kept.
+fn ttl(record: &TaskRecord) -> Duration {
+    if record.folded_by.is_some() { KEEP_FOLDED } else { KEEP_OPEN }
 }
 
 fn store_error(error: DocumentError) -> StoreError {

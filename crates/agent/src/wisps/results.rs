@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use rockbot_contracts::{Executed, ToolErrorCode, outside_text::plain};
+use rockbot_contracts::{Executed, ToolErrorCode, envelope::whole_millis, outside_text::plain};
 use rockbot_tools::ToolFailure;
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ impl WispResult {
             }
         };
         json!({"wispId": self.id, "description": self.description,
-            "succeeded": self.outcome.is_ok(), "durationMs": millis(self.took),
+            "succeeded": self.outcome.is_ok(), "durationMs": whole_millis(self.took),
             "stepsCompleted": self.steps_completed, "stepCount": self.step_count,
             "output": output, "error": error})
     }
@@ -100,7 +100,7 @@ pub(crate) fn results_text(results: &[WispResult], took: Duration) -> String {
         let state = if outcome.is_ok() { "ok" } else { "failed" };
         let description = first_chars(description);
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        text += &format!("\n- `{id}`: \"{description}\" [{state}] ({} ms)", millis(*took));
+        text += &format!("\n- `{id}`: \"{description}\" [{state}] ({} ms)", whole_millis(*took));
         match outcome {
             Ok(output) => text += &format!("\n  Output: {}", indented(&first_chars(output))),
             Err(StepFailure { category, message }) => {
@@ -133,10 +133,6 @@ fn indented(text: &str) -> String {
 /// Returns the first characters, without hidden ones.
 fn first_chars(text: &str) -> String {
     plain(text, MAX_OUTPUT_CHARS)
-}
-
-fn millis(took: Duration) -> u64 {
-    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

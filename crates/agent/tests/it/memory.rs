@@ -323,7 +323,7 @@ async fn write_succeeds_without_change_record() {
     assert_eq!(must_call(&memory, "list_rules", json!({})).await, "There is no rule.");
 }
 
-/// Lists fail.
+/// A store whose lists fail.
 struct WithoutLists;
 
 impl StoreInterceptor for WithoutLists {
@@ -353,7 +353,7 @@ impl<S: Subscriber> Layer<S> for Warnings {
 }
 
 #[tokio::test]
-async fn turn_without_its_rules_is_warned_about() {
+async fn unavailable_rules_log_a_warning() {
     let (sender, warnings) = mpsc::channel();
     let layer = Warnings("rockbot_agent::memory::rules", sender);
     let _guard = tracing::subscriber::set_default(Registry::default().with(layer));

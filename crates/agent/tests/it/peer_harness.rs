@@ -13,10 +13,10 @@ use rockbot_agent::{
 };
 use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, AgentTaskRequest, Envelope, InstanceId, Message, MessageId, QueueSpec,
-    ReplyBody, RoutingKey, TaskId, TaskMessage, TaskState, UserMessage,
+    AgentName, AgentReply, AgentTaskCancelRequest, AgentTaskRequest, Envelope, InstanceId, Message,
+    MessageId, QueueSpec, ReplyBody, RoutingKey, TaskId, TaskMessage, TaskState, UserMessage,
     json::Limits,
-    topology::{agent_response_at, agent_task},
+    topology::{agent_response_at, agent_task, agent_task_cancel},
 };
 use rockbot_llm::{ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream};
 use rockbot_store::{Clock, DocumentStore, Expected, PutOutcome, Stores};
@@ -277,6 +277,12 @@ impl Peers {
     /// Sends a task as that program.
     pub(crate) async fn request(&self, agent: &str, request: &AgentTaskRequest) {
         self.publish_from_program(agent_task(&name(agent)), request).await;
+    }
+
+    /// Cancels a task as that program.
+    pub(crate) async fn cancel_task(&self, agent: &str, task: &str) {
+        let request = AgentTaskCancelRequest { task_id: TaskId::new(task).unwrap() };
+        self.publish_from_program(agent_task_cancel(&name(agent)), &request).await;
     }
 
     /// Publishes a message about a task as that program.

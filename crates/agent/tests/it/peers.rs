@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{A2aRules, AgentDirectory, DelegationOptions};
 use rockbot_contracts::{
-    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult,
-    AgentTaskState, AgentTaskStatusUpdate, Executed, ReplyBody, TaskId, TaskMessage, TaskState,
-    topology::{agent_response, agent_task_cancel, discovery_announce},
+    AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult, AgentTaskState,
+    AgentTaskStatusUpdate, Executed, ReplyBody, TaskId, TaskMessage, TaskState,
+    topology::{agent_response, discovery_announce},
 };
 use rockbot_store::{Clock, Stores};
 use rockbot_testkit::fixture::{assert_never, wait_until, within_timeout};
@@ -304,8 +304,7 @@ async fn cancel_of_the_user_ends_the_task_at_the_other_agent() {
 async fn cancel_of_an_unknown_task_is_answered() {
     let peers = Peers::start().await.with("worker", |_| Planned::Text("Done.")).await;
     let mut responses = peers.responses().await;
-    let request = AgentTaskCancelRequest { task_id: TaskId::new("t").unwrap() };
-    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+    peers.cancel_task("worker", "t").await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
     assert_eq!(refusal.executed, Executed::Unknown, "its record may have expired");
@@ -315,8 +314,7 @@ async fn cancel_of_an_unknown_task_is_answered() {
 async fn request_after_its_cancel_does_not_run() {
     let peers = Peers::start().await.with("worker", |_| Planned::Text("Done.")).await;
     let mut responses = peers.responses().await;
-    let request = AgentTaskCancelRequest { task_id: TaskId::new("t").unwrap() };
-    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+    peers.cancel_task("worker", "t").await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotFound);
     for _ in 0..2 {
@@ -325,7 +323,7 @@ async fn request_after_its_cancel_does_not_run() {
         assert_eq!(refusal.code, AgentTaskErrorCode::Cancelled);
         assert_eq!(refusal.executed, Executed::No);
     }
-    peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+    peers.cancel_task("worker", "t").await;
     let refusal: AgentTaskError = next(&mut responses).await;
     assert_eq!(refusal.code, AgentTaskErrorCode::TaskNotCancelable);
     assert_eq!(refusal.executed, Executed::Unknown, "an earlier record may have expired");
@@ -350,8 +348,7 @@ async fn cancelled_task_reports_whether_it_ran() {
     })
     .await;
     for (id, expected) in [("waits", Executed::No), ("runs", Executed::Unknown)] {
-        let request = AgentTaskCancelRequest { task_id: TaskId::new(id).unwrap() };
-        peers.publish_from_program(agent_task_cancel(&name("worker")), &request).await;
+        peers.cancel_task("worker", id).await;
         let ended: AgentTaskError = next(&mut responses).await;
         assert_eq!((ended.task_id.as_str(), ended.code), (id, AgentTaskErrorCode::Cancelled));
         assert_eq!(ended.executed, expected, "{id}");

@@ -13,7 +13,7 @@ use crate::{
     test_process::{SHORT, TestProcess},
 };
 
-/// More consumers than a message had deliveries once: a crash of the broker costs one for each of them.
+/// Number of consumers. A crash of the broker can cost a message one delivery for each of them.
 const HOLDERS: usize = 12;
 
 /// A process that holds the messages of a queue.

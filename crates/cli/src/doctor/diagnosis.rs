@@ -16,7 +16,6 @@ use rockbot_tool_rpc::{
     catalog::{KnownHandler, PoolConflict},
     mcp::{McpIndex, McpServerReport},
 };
-
 use tokio::time::timeout;
 
 use super::round_trip::{self, RoundTrip};

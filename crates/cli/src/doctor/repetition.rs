@@ -10,7 +10,7 @@ use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{diagnosis::Diagnosis, report, report_json};
+use super::{diagnosis::Diagnosis, report};
 use crate::{
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
@@ -54,7 +54,7 @@ fn show(
 ) -> Result<Outcome, Failure> {
     if json {
         return Ok(match diagnosis {
-            Ok(diagnosis) => report_json(&diagnosis, render::json_line)?,
+            Ok(diagnosis) => report(&diagnosis, Some(render::json_line))?,
             Err(failure) => {
                 let error = format!("{:#}", failure.cause);
                 outln!("{}", render::json_line(&json!({"error": error})))?;
@@ -66,7 +66,7 @@ fn show(
         outln!("{CLEAR}{}", render::dim(&format!("every {pause:?}; Ctrl-C ends")))?;
     }
     let outcome = match diagnosis {
-        Ok(diagnosis) => report(&diagnosis)?,
+        Ok(diagnosis) => report(&diagnosis, None)?,
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &outcome {

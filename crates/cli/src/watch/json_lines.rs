@@ -2,7 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use rockbot_contracts::{RoutingKey, envelope::unix_ms};
+use rockbot_contracts::{
+    RoutingKey,
+    envelope::{unix_ms, whole_millis},
+};
 use rockbot_monitor::{Call, Calls, Filter, MessageKind, Observed};
 use serde_json::{Value, json};
 
@@ -134,10 +137,6 @@ fn describe(call: &Call, event: Event, at: u64) -> Value {
         }
     }
     event_json
-}
-
-fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

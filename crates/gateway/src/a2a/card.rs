@@ -28,8 +28,8 @@ pub(super) async fn show(
     headers: &HeaderMap,
 ) -> Response {
     let description = description(parts, agent).await;
-    let is_pushing = parts.a2a.push.is_some();
-    let mut card = card(agent, description.as_deref(), guard.public_origin(), is_pushing);
+    let has_push = parts.a2a.push.is_some();
+    let mut card = card(agent, description.as_deref(), guard.public_origin(), has_push);
     let signer = parts.a2a.signer.as_deref();
     // Signatures of the same card differ, so the tag is a weak one without them.
     let tagged = format!("{card}{}", signer.map(CardSigner::key_id).unwrap_or_default());
@@ -67,7 +67,7 @@ async fn description(parts: &GatewayParts, agent: &AgentName) -> Option<String> 
 }
 
 /// Returns the card, without signatures. It has no empty value, see [`CardSigner::sign`].
-fn card(agent: &AgentName, description: Option<&str>, origin: &str, is_pushing: bool) -> Value {
+fn card(agent: &AgentName, description: Option<&str>, origin: &str, has_push: bool) -> Value {
     let description = description.map(str::trim).filter(|text| !text.is_empty());
     let description = description.map_or_else(|| format!("The agent {agent}."), str::to_owned);
     let mut input_types = vec![OUTPUT_TYPE, "application/json"];
@@ -82,7 +82,7 @@ fn card(agent: &AgentName, description: Option<&str>, origin: &str, is_pushing: 
         "supportedInterfaces": [interface("JSONRPC"), interface("HTTP+JSON")],
         "capabilities": {
             "streaming": true,
-            "pushNotifications": is_pushing,
+            "pushNotifications": has_push,
             "extendedAgentCard": false,
         },
         "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {

@@ -29,9 +29,10 @@ impl FollowedTask {
         Self { view, follower: Some(follower), lacks_requests: false }
     }
 
-    /// Sets that this process did not follow the task before, if `is_new` is set.
-    pub(super) fn with_new(self, is_new: bool) -> Self {
-        Self { lacks_requests: is_new, ..self }
+    /// Sets whether the agent had no time to repeat its open requests, because this process did not follow the task
+    /// before.
+    pub(super) fn with_lacking_requests(self, lacks_requests: bool) -> Self {
+        Self { lacks_requests, ..self }
     }
 
     /// Creates a task that gets no replies.

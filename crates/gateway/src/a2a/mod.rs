@@ -31,7 +31,9 @@ use std::{sync::Arc, time::Duration};
 use axum::{body::Bytes, response::Response};
 
 pub(crate) use self::notifier::Notifier;
-use self::{agent_request::AgentRequest, push::Push, records::Records, tasks::Tasks};
+use self::{
+    agent_request::AgentRequest, error::A2aError, push::Push, records::Records, tasks::Tasks,
+};
 use crate::{
     face::{Access, Route, RouteLimits},
     guard::Guard,
@@ -56,10 +58,20 @@ struct A2a {
     records: Records,
     tasks: Tasks,
     /// The targets of push notifications; `None` if they are off.
-    push: Option<Push>,
+    push: Option<Arc<Push>>,
     open: OpenCounts,
     /// Open lists of tasks.
     lists: OpenCounts,
+}
+
+impl A2a {
+    /// Returns the targets of push notifications.
+    ///
+    /// # Errors
+    /// When push notifications are off.
+    fn push(&self) -> Result<&Push, A2aError> {
+        self.push.as_deref().ok_or_else(A2aError::no_push_notifications)
+    }
 }
 
 /// Returns the limits of requests with a message.
@@ -71,20 +83,20 @@ fn message_limits() -> RouteLimits {
 pub(crate) fn routes(parts: &GatewayParts, guard: &Arc<Guard>) -> (Vec<Route>, Option<Notifier>) {
     let push = parts.a2a.push.clone().map(|options| {
         let (push, opened) = Push::new(options.client.clone(), parts.store.clone());
-        (push, (options, opened))
+        (Arc::new(push), options, opened)
     });
-    let (push, notified) = push.unzip();
     let records = Records::new(parts.store.clone());
     let a2a = Arc::new(A2a {
         parts: parts.clone(),
         guard: guard.clone(),
         tasks: Tasks::new(parts.client.clone(), records.clone()),
         records,
-        push,
+        push: push.as_ref().map(|(push, ..)| push.clone()),
         open: OpenCounts::default(),
         lists: OpenCounts::default(),
     });
-    let notifier = notified.map(|(options, opened)| Notifier::new(a2a.clone(), options, opened));
+    let notifier =
+        push.map(|(push, options, opened)| Notifier::new(a2a.clone(), push, options, opened));
     let talk = Access::Right(Right::Talk);
     let rest = rest::routes(&a2a);
     let state = a2a.clone();

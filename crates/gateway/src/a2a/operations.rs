@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::response::Response;
 use metrics::counter;
 use rockbot_contracts::{ApprovalAnswer, MessageId, UserMessage};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use super::{
     error::A2aError,
     followed_task::{FollowedTask, await_requests},
     message::NewMessage,
-    push::{NewPushTarget, Push},
+    push::NewPushTarget,
     records::{BegunTask, Record},
     state::{TaskEnd, TaskState},
     stream::TaskStream,
@@ -89,10 +90,10 @@ pub(super) async fn send_streaming(
     caller: &Caller,
     message: NewMessage,
     binding: Binding,
-) -> Result<TaskStream, Failure> {
+) -> Result<Response, Failure> {
     let open = open(a2a, caller)?;
     let task = begin(a2a, caller, message).await?;
-    Ok(TaskStream::new(task, binding, open)?)
+    Ok(TaskStream::response(task, binding, open)?)
 }
 
 /// Returns a task.
@@ -115,7 +116,7 @@ pub(super) async fn subscribe(
     caller: &Caller,
     id: &str,
     binding: Binding,
-) -> Result<TaskStream, Failure> {
+) -> Result<Response, Failure> {
     let open = open(a2a, caller)?;
     let (task, _) = recorded(a2a, caller, id).await?;
     if task.view.state().is_terminal() {
@@ -126,7 +127,7 @@ pub(super) async fn subscribe(
             A2aError::unsupported("the agent has not received the message yet; try again").into()
         );
     }
-    Ok(TaskStream::new(task, binding, open)?)
+    Ok(TaskStream::response(task, binding, open)?)
 }
 
 /// Cancels the turn of a task, and returns the task. Other open tasks of its context end with it.
@@ -165,12 +166,6 @@ pub(super) fn open(a2a: &A2a, caller: &Caller) -> Result<OpenPermit, A2aError> {
     open.map_err(|_| A2aError::overloaded())
 }
 
-/// Returns the target of push notifications that a message asks for.
-fn requested_push(a2a: &A2a, config: Value) -> Result<(&Push, NewPushTarget), A2aError> {
-    let push = a2a.push.as_ref().ok_or_else(A2aError::no_push_notifications)?;
-    Ok((push, NewPushTarget::parse(config)?))
-}
-
 /// Returns the id of a task that the caller has.
 ///
 /// # Errors
@@ -192,7 +187,10 @@ fn known_id(id: &str) -> Result<MessageId, A2aError> {
 /// Sends a message, unless it was sent before, and follows its task.
 async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<FollowedTask, Failure> {
     a2a.guard.count_message(&caller.identity)?;
-    let push = message.push.clone().map(|config| requested_push(a2a, config)).transpose()?;
+    let push = match message.push.clone() {
+        Some(config) => Some((a2a.push()?, NewPushTarget::parse(config)?)),
+        None => None,
+    };
     if let Some(task) = &message.task {
         let _registered = match push {
             Some((push, target)) => {
@@ -209,46 +207,55 @@ async fn begin(a2a: &A2a, caller: &Caller, message: NewMessage) -> Result<Follow
     let media_json = serde_json::to_vec(&media).unwrap_or_default();
     let digest = caller.digest([context.as_bytes(), text.as_bytes(), &media_json]);
     let new = Record { digest, context, sent_ms: now_ms(), end: None };
-    let BegunTask { record, new_version } = a2a.records.begin(caller, &task, new).await?;
+    let begun = a2a.records.begin(caller, &task, new).await?;
     // Its notifications start after the message is sent.
     let _registered = match push {
         Some((push, target)) => match push.register(caller, &task, target).await {
             Ok(registered) => Some(registered),
             Err(error) => {
-                let Some(version) = new_version else { return Err(error.maybe_executed().into()) };
-                let is_removed = a2a.records.forget(caller, &task, &record, version).await;
-                let error = if is_removed { error.not_executed() } else { error.maybe_executed() };
-                return Err(error.into());
+                let error = error.not_executed();
+                return Err(unsent(a2a, caller, &task, &begun, error).await.into());
             }
         },
         None => None,
     };
+    let record = &begun.record;
     if record.end.is_some() {
-        let found = find(a2a, caller, &task, &record).await;
+        let found = find(a2a, caller, &task, record).await;
         return Ok(found.map_err(A2aError::maybe_executed)?);
     }
     let mut message = UserMessage::new(caller.session(&record.context), text);
     message.media = media;
     let audited = OpenRecord::new(&caller.identity, AuditAction::Message, task.as_str());
-    let sent = a2a.tasks.send(caller, &task, &record, message).await;
+    let sent = a2a.tasks.send(caller, &task, record, message).await;
     audited.end(match &sent {
         Ok(_) => "sent",
         Err(error) if error.may_have_arrived() => "unknown",
         Err(_) => "not sent",
     });
-    let follower = match (sent, new_version) {
-        (Ok(follower), _) => follower,
-        // The message may have arrived when it was sent before.
-        (Err(error), None) => return Err(error.maybe_executed().into()),
-        (Err(error), Some(version)) => {
-            let is_sent = error.may_have_arrived()
-                || !a2a.records.forget(caller, &task, &record, version).await;
-            return Err(if is_sent { error.maybe_executed() } else { error }.into());
-        }
+    let follower = match sent {
+        Ok(follower) => follower,
+        Err(error) => return Err(unsent(a2a, caller, &task, &begun, error).await.into()),
     };
-    let repeated = if new_version.is_some() { "false" } else { "true" };
+    let repeated = if begun.new_version.is_some() { "false" } else { "true" };
     counter!("rockbot_gateway_turns_total", "face" => "a2a", "repeated" => repeated).increment(1);
-    Ok(FollowedTask::new(TaskView::new(task, record.context), follower))
+    Ok(FollowedTask::new(TaskView::new(task, begun.record.context), follower))
+}
+
+/// Returns the error of a message that this request did not send, with the effect of all requests with the message. A
+/// new task is forgotten, unless the message may have arrived.
+async fn unsent(
+    a2a: &A2a,
+    caller: &Caller,
+    task: &MessageId,
+    begun: &BegunTask,
+    error: A2aError,
+) -> A2aError {
+    // The message may have arrived when it was sent before.
+    let Some(version) = begun.new_version else { return error.maybe_executed() };
+    let is_sent =
+        error.may_have_arrived() || !a2a.records.forget(caller, task, &begun.record, version).await;
+    if is_sent { error.maybe_executed() } else { error }
 }
 
 /// Decides on an approval request of a task.
@@ -340,7 +347,7 @@ async fn find(
         return Ok(FollowedTask::without_replies(view));
     };
     let Found { follower, is_answered, is_new } = found;
-    let mut task = FollowedTask::new(view.begun(), follower).with_new(is_new);
+    let mut task = FollowedTask::new(view.begun(), follower).with_lacking_requests(is_new);
     task.catch_up()?;
     if is_answered || end.is_some() {
         let ended = task.until(|view| view.state().is_terminal());

@@ -8,23 +8,33 @@ use super::{
     caller::Caller,
     error::A2aError,
     operations::{Failure, known_task, open},
-    push::{NewPushTarget, Push},
+    push::NewPushTarget,
 };
 
 /// The task of a request, and the configuration if it names one. An empty id is absent.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PushPath {
+pub(super) struct PushConfigId {
     #[serde(default)]
     pub(super) task_id: String,
     #[serde(default)]
     pub(super) id: String,
 }
 
+impl PushConfigId {
+    /// Parses the parameters of a request over JSON-RPC.
+    ///
+    /// # Errors
+    /// When they have another form.
+    pub(super) fn parse(params: &Value) -> Result<Self, A2aError> {
+        body::params(params.clone())
+    }
+}
+
 /// Registers a configuration for a task, and returns it. One with the same id is replaced.
 ///
 /// # Errors
-/// When the caller has no such task, the configuration is malformed or its address may not be dialed, the task has too
+/// When the caller has no such task, the configuration is malformed or its address is not allowed, the task has too
 /// many, or the caller registers too many in a minute.
 pub(super) async fn create(
     a2a: &A2a,
@@ -32,7 +42,7 @@ pub(super) async fn create(
     task: &str,
     config: Value,
 ) -> Result<Value, Failure> {
-    let push = supported(a2a)?;
+    let push = a2a.push()?;
     // It resolves a name.
     a2a.guard.count_message(&caller.identity)?;
     let _open = open(a2a, caller)?;
@@ -45,10 +55,14 @@ pub(super) async fn create(
 ///
 /// # Errors
 /// When the caller has no such task, or the task no such configuration.
-pub(super) async fn get(a2a: &A2a, caller: &Caller, path: &PushPath) -> Result<Value, Failure> {
-    let push = supported(a2a)?;
-    let task = known_task(a2a, caller, &path.task_id).await?;
-    let found = push.records.get(caller, &task, &path.id).await?;
+pub(super) async fn get(
+    a2a: &A2a,
+    caller: &Caller,
+    config: &PushConfigId,
+) -> Result<Value, Failure> {
+    let push = a2a.push()?;
+    let task = known_task(a2a, caller, &config.task_id).await?;
+    let found = push.records.get(caller, &task, &config.id).await?;
     Ok(found.ok_or_else(A2aError::unknown_push_target)?.to_json(&task))
 }
 
@@ -57,7 +71,7 @@ pub(super) async fn get(a2a: &A2a, caller: &Caller, path: &PushPath) -> Result<V
 /// # Errors
 /// When the caller has no such task.
 pub(super) async fn list(a2a: &A2a, caller: &Caller, task: &str) -> Result<Value, Failure> {
-    let push = supported(a2a)?;
+    let push = a2a.push()?;
     let task = known_task(a2a, caller, task).await?;
     let targets = push.records.all(caller, &task).await?;
     let configs: Vec<_> = targets.iter().map(|target| target.to_json(&task)).collect();
@@ -68,21 +82,13 @@ pub(super) async fn list(a2a: &A2a, caller: &Caller, task: &str) -> Result<Value
 ///
 /// # Errors
 /// When the caller has no such task.
-pub(super) async fn delete(a2a: &A2a, caller: &Caller, path: &PushPath) -> Result<Value, Failure> {
-    let push = supported(a2a)?;
-    let task = known_task(a2a, caller, &path.task_id).await?;
-    push.remove(caller, &task, &path.id).await?;
+pub(super) async fn delete(
+    a2a: &A2a,
+    caller: &Caller,
+    config: &PushConfigId,
+) -> Result<Value, Failure> {
+    let push = a2a.push()?;
+    let task = known_task(a2a, caller, &config.task_id).await?;
+    push.remove(caller, &task, &config.id).await?;
     Ok(json!({}))
-}
-
-fn supported(a2a: &A2a) -> Result<&Push, A2aError> {
-    a2a.push.as_ref().ok_or_else(A2aError::no_push_notifications)
-}
-
-/// Parses the parameters of a request over JSON-RPC.
-///
-/// # Errors
-/// When they have another form.
-pub(super) fn path(params: &Value) -> Result<PushPath, A2aError> {
-    body::params(params.clone())
 }

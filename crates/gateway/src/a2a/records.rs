@@ -14,11 +14,10 @@ use super::{
     state::TaskEnd,
     task_index::{ListedTask, TaskIndex},
 };
+use crate::store_limit::{STORE_TIMEOUT, within_limit};
 
 /// Time for which a task and its message are recognized.
 pub(super) const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Time limit for the store.
-const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest detail of an end, in bytes.
 const MAX_DETAIL_BYTES: usize = 1024;
 /// Attempts to record an end while the message is sent again.
@@ -73,9 +72,10 @@ impl Records {
         let repeated = |record| BegunTask { record, new_version: None };
         let name = [caller.record(task.as_str())];
         let put = self.tasks.put(&name, &new, Some(TTL), Expected::Absent);
-        match within_limit(put).await? {
+        match within_limit(put, A2aError::store).await? {
             PutOutcome::Done(version) => {
-                within_limit(self.update_index(caller, task, &new, new.sent_ms)).await?;
+                within_limit(self.update_index(caller, task, &new, new.sent_ms), A2aError::store)
+                    .await?;
                 Ok(BegunTask { record: new, new_version: Some(version) })
             }
             PutOutcome::Conflict(Some(found)) if found.value.digest == new.digest => {
@@ -87,10 +87,12 @@ impl Records {
                 let again = Record { sent_ms: new.sent_ms, ..found.value };
                 let expected = Expected::Version(found.version);
                 let put = self.tasks.put(&name, &again, Some(TTL), expected);
-                match within_limit(put).await.map_err(A2aError::maybe_executed)? {
+                match within_limit(put, A2aError::store).await.map_err(A2aError::maybe_executed)? {
                     PutOutcome::Done(_) => {
-                        let listed =
-                            within_limit(self.update_index(caller, task, &again, previous_ms));
+                        let listed = within_limit(
+                            self.update_index(caller, task, &again, previous_ms),
+                            A2aError::store,
+                        );
                         listed.await.map_err(A2aError::maybe_executed)?;
                         Ok(repeated(again))
                     }
@@ -112,7 +114,7 @@ impl Records {
     /// # Errors
     /// When the caller has no such task, or the store does not respond.
     pub(super) async fn get(&self, caller: &Caller, task: &str) -> Result<Record, A2aError> {
-        let found = within_limit(self.tasks.get(&[caller.record(task)])).await?;
+        let found = within_limit(self.tasks.get(&[caller.record(task)]), A2aError::store).await?;
         found.map(|found| found.value).ok_or_else(A2aError::unknown_task)
     }
 
@@ -125,7 +127,7 @@ impl Records {
         caller: &Caller,
         limit: usize,
     ) -> Result<Vec<ListedTask>, A2aError> {
-        within_limit(self.index.newest(caller, limit)).await
+        within_limit(self.index.newest(caller, limit), A2aError::store).await
     }
 
     /// Writes the entry of a task in the list of its caller, instead of the one with the time `previous_ms`.
@@ -155,16 +157,18 @@ impl Records {
         end: &TaskEnd,
     ) -> Result<bool, A2aError> {
         let name = [caller.record(task.as_str())];
-        let found =
-            within_limit(self.tasks.get(&name)).await?.ok_or_else(A2aError::unknown_task)?;
+        let found = within_limit(self.tasks.get(&name), A2aError::store)
+            .await?
+            .ok_or_else(A2aError::unknown_task)?;
         if found.value != *record {
             return Ok(false);
         }
         let ended = Record { end: Some(end.clone()), ..found.value };
         let put = self.tasks.put(&name, &ended, Some(TTL), Expected::Version(found.version));
-        let is_done = matches!(within_limit(put).await?, PutOutcome::Done(_));
+        let is_done = matches!(within_limit(put, A2aError::store).await?, PutOutcome::Done(_));
         if is_done {
-            within_limit(self.update_index(caller, task, &ended, ended.sent_ms)).await?;
+            within_limit(self.update_index(caller, task, &ended, ended.sent_ms), A2aError::store)
+                .await?;
         }
         Ok(is_done)
     }
@@ -239,23 +243,6 @@ impl Records {
                 None
             }
         }
-    }
-}
-
-/// Awaits an operation of the store for a limited time.
-///
-/// # Errors
-/// When the store fails, or does not respond in time.
-pub(super) async fn within_limit<T>(
-    operation: impl Future<Output = Result<T, DocumentError>>,
-) -> Result<T, A2aError> {
-    match timeout(STORE_TIMEOUT, operation).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => {
-            warn!(%error, "store of the tasks failed");
-            Err(A2aError::store())
-        }
-        Err(_) => Err(A2aError::store()),
     }
 }
 

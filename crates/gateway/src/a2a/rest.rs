@@ -23,8 +23,7 @@ use super::{
     message::NewMessage,
     message_limits,
     operations::{self, Failure},
-    push_configs::{self, PushPath},
-    stream::TaskStream,
+    push_configs::{self, PushConfigId},
 };
 use crate::{
     face::{Access, Route, RouteLimits},
@@ -50,7 +49,7 @@ struct ConfigurationPath {
     configuration: String,
 }
 
-impl From<ConfigurationPath> for PushPath {
+impl From<ConfigurationPath> for PushConfigId {
     fn from(path: ConfigurationPath) -> Self {
         Self { task_id: path.task, id: path.configuration }
     }
@@ -74,12 +73,11 @@ fn message_routes(a2a: &Arc<A2a>) -> Vec<Route> {
         Ok(A2aJson(json!({"task": task})))
     };
     let state = a2a.clone();
-    let stream =
-        async move |request: AgentRequest, body: Bytes| -> Result<TaskStream, RestFailure> {
-            let caller = caller(&state, &request)?;
-            let message = message(&request, &body)?;
-            Ok(operations::send_streaming(&state, &caller, message, Binding::HttpJson).await?)
-        };
+    let stream = async move |request: AgentRequest, body: Bytes| -> Result<Response, RestFailure> {
+        let caller = caller(&state, &request)?;
+        let message = message(&request, &body)?;
+        Ok(operations::send_streaming(&state, &caller, message, Binding::HttpJson).await?)
+    };
     vec![
         Route::post("/agents/{agent}/message:send", TALK, send).with_limits(message_limits()),
         Route::post("/agents/{agent}/message:stream", TALK, stream).with_limits(message_limits()),

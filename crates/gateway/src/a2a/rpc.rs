@@ -16,7 +16,7 @@ use super::{
     list::{self, TaskFilter},
     message::NewMessage,
     operations::{self, Failure},
-    push_configs,
+    push_configs::{self, PushConfigId},
     rpc_id::RpcId,
 };
 use crate::identity::FaceName;
@@ -117,25 +117,24 @@ impl Request {
             }
             "SubscribeToTask" => {
                 let TaskParams { id: task } = body::params(params)?;
-                let stream =
-                    operations::subscribe(a2a, caller, &task, Binding::JsonRpc(id)).await?;
-                Ok(Reply::Stream(stream.into_response()))
+                let binding = Binding::JsonRpc(id);
+                Ok(Reply::Stream(operations::subscribe(a2a, caller, &task, binding).await?))
             }
             "CreateTaskPushNotificationConfig" => {
-                let task = push_configs::path(&params)?.task_id;
+                let task = PushConfigId::parse(&params)?.task_id;
                 Ok(Reply::Whole(push_configs::create(a2a, caller, &task, params).await?))
             }
             "GetTaskPushNotificationConfig" => {
-                let path = push_configs::path(&params)?;
-                Ok(Reply::Whole(push_configs::get(a2a, caller, &path).await?))
+                let config = PushConfigId::parse(&params)?;
+                Ok(Reply::Whole(push_configs::get(a2a, caller, &config).await?))
             }
             "ListTaskPushNotificationConfigs" => {
-                let task = push_configs::path(&params)?.task_id;
+                let task = PushConfigId::parse(&params)?.task_id;
                 Ok(Reply::Whole(push_configs::list(a2a, caller, &task).await?))
             }
             "DeleteTaskPushNotificationConfig" => {
-                let path = push_configs::path(&params)?;
-                Ok(Reply::Whole(push_configs::delete(a2a, caller, &path).await?))
+                let config = PushConfigId::parse(&params)?;
+                Ok(Reply::Whole(push_configs::delete(a2a, caller, &config).await?))
             }
             "GetExtendedAgentCard" => Err(A2aError::no_extended_card().into()),
             _ => Err(A2aError::unknown_method().into()),

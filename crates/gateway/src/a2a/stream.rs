@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use futures_util::stream;
-use serde_json::json;
-use tokio::time::timeout;
+use axum::response::Response;
+use serde_json::{Value, json};
 
 use super::{binding::Binding, error::A2aError, followed_task::FollowedTask};
 use crate::{
-    event_stream::{KEEP_ALIVE, KEEP_ALIVE_INTERVAL, response},
+    event_stream::{self, EventSource, ReadyEvents},
     open_counts::OpenPermit,
 };
 
@@ -18,58 +15,45 @@ use crate::{
 pub(super) struct TaskStream {
     task: FollowedTask,
     binding: Binding,
-    ready: VecDeque<Bytes>,
-    is_done: bool,
     _open: OpenPermit,
 }
 
 impl TaskStream {
-    /// Creates a stream that begins with the task as it is.
+    /// Returns a stream that begins with the task as it is.
     ///
     /// # Errors
     /// When no final reply will come.
-    pub(super) fn new(
+    pub(super) fn response(
         mut task: FollowedTask,
         binding: Binding,
         open: OpenPermit,
-    ) -> Result<Self, A2aError> {
+    ) -> Result<Response, A2aError> {
         task.catch_up()?;
-        let is_done = task.view.state().is_terminal();
-        let first = json!({"task": task.view.to_json()});
-        let ready = VecDeque::from([binding.result(&first)]);
-        Ok(Self { task, binding, ready, is_done, _open: open })
-    }
-
-    /// Returns the next event, or a comment after a while without one.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
-            if self.is_done {
-                return None;
-            }
-            match timeout(KEEP_ALIVE_INTERVAL, self.task.next()).await {
-                Ok(Some(Ok(events))) => {
-                    self.is_done = self.task.view.state().is_terminal();
-                    self.ready.extend(events.iter().map(|result| self.binding.result(result)));
-                }
-                Ok(Some(Err(error))) => {
-                    self.is_done = true;
-                    self.ready.push_back(self.binding.error(&error));
-                }
-                Ok(None) => self.is_done = true,
-                Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
-            }
-        }
+        let is_last = task.view.state().is_terminal();
+        let queue = VecDeque::from([binding.result(&json!({"task": task.view.to_json()}))]);
+        let stream = Self { task, binding, _open: open };
+        Ok(event_stream::stream_response(stream, ReadyEvents { queue, is_last }))
     }
 }
 
-impl IntoResponse for TaskStream {
-    fn into_response(self) -> Response {
-        response(stream::unfold(self, async |mut stream| {
-            let event = stream.next().await?;
-            Some((event, stream))
-        }))
+impl EventSource for TaskStream {
+    /// `None` after the final reply.
+    type Update = Option<Result<Vec<Value>, A2aError>>;
+
+    async fn next(&mut self) -> Self::Update {
+        self.task.next().await
+    }
+
+    async fn events(&mut self, update: Self::Update) -> ReadyEvents {
+        match update {
+            Some(Ok(events)) => ReadyEvents {
+                queue: events.iter().map(|result| self.binding.result(result)).collect(),
+                is_last: self.task.view.state().is_terminal(),
+            },
+            Some(Err(error)) => {
+                ReadyEvents { queue: VecDeque::from([self.binding.error(&error)]), is_last: true }
+            }
+            None => ReadyEvents { queue: VecDeque::new(), is_last: true },
+        }
     }
 }

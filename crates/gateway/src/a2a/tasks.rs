@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rockbot_agent::AgentClient;
-use rockbot_contracts::{ConversationRequest, ConversationResponse, MessageId, UserMessage};
+use rockbot_contracts::{MessageId, UserMessage};
 
 use super::{
     caller::Caller,
@@ -112,18 +112,12 @@ impl Tasks {
         if let Some(follower) = self.turns.running(task, Duration::ZERO) {
             return Ok(Some(Found { follower, is_answered: false, is_new: false }));
         }
-        let session_id = caller.session(&record.context);
-        let request = ConversationRequest::Message {
-            session_id: session_id.clone(),
-            message_id: task.clone(),
-        };
-        let (text, is_answered) = match self.client.request(&caller.agent, &request).await {
-            Ok(ConversationResponse::Message { text, is_answered }) => (text, is_answered),
-            Ok(_) => return Err(A2aError::internal("unexpected response of the agent; try again")),
+        let session = caller.session(&record.context);
+        let found = self.client.recorded_message(&caller.agent, &session, task).await;
+        let (message, is_answered) = match found {
+            Ok(found) => found,
             Err(error) => return unless_not_found(error).map_or(Ok(None), Err),
         };
-        // The agent recognizes the message by its id and text, and replies to this process too.
-        let message = UserMessage::new(session_id, text);
         let follower = self.send(caller, task, record, message).await?;
         Ok(Some(Found { follower, is_answered, is_new: true }))
     }

@@ -8,8 +8,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures_util::stream;
-use tokio::time::timeout;
 
 use super::{
     OpenAi,
@@ -17,15 +15,12 @@ use super::{
     error::ApiError,
     output::{Piece, stopped},
     request::ChatRequest,
-    turn::{AdmittedRequest, FollowedTurn},
+    turn::{AdmittedRequest, FollowedTurn, WholeTurn},
 };
 use crate::{
-    event_stream::{self, KEEP_ALIVE, KEEP_ALIVE_INTERVAL},
+    event_stream::{self, EventSource, ReadyEvents},
     identity::Identity,
 };
-
-/// Largest text of lines about the course of a turn in a response that is no stream, in bytes.
-const MAX_REASONING_BYTES: usize = 64 * 1024;
 
 /// Sends the last message of a request to its agent, and returns the completion.
 ///
@@ -41,8 +36,7 @@ pub(super) async fn complete(
     body: &Bytes,
 ) -> Result<Response, ApiError> {
     let request = ChatRequest::parse(body)?;
-    let target = (request.model.as_str(), request.user.as_deref());
-    let admitted = AdmittedRequest::admit(openai, identity, headers, body, target).await?;
+    let admitted = AdmittedRequest::admit(openai, identity, headers, body, &request).await?;
     let place = openai.conversations.find(&admitted.scope, &request).await;
     let recorded = admitted.record(request, place).await?;
     let completion = Completion::new(recorded.message(), recorded.admitted.agent.clone());
@@ -59,92 +53,59 @@ struct CompletionTurn {
 impl CompletionTurn {
     /// Waits for the answer.
     async fn into_whole(mut self) -> Result<Response, ApiError> {
-        let mut reasoning = String::new();
-        loop {
-            for piece in self.turn.next().await {
-                match piece {
-                    Piece::Content(_) => {}
-                    Piece::Reasoning(line) | Piece::Approval { line, .. } => {
-                        if reasoning.len() + line.len() <= MAX_REASONING_BYTES {
-                            reasoning.push_str(&line);
-                        }
-                    }
-                    Piece::Failed(error) => return Err(error),
-                    Piece::Answered { text, usage, .. } => {
-                        let content = stopped(&text, self.turn.request().stop.clone());
-                        self.turn.remember(&content).await;
-                        let whole = self.completion.whole(&content, &reasoning, usage.as_ref());
-                        return Ok(Json(whole).into_response());
-                    }
-                }
-            }
-        }
+        let WholeTurn { text, usage, lines, .. } = self.turn.whole().await?;
+        let content = stopped(&text, self.turn.request().stop.clone());
+        self.turn.remember(&content).await;
+        let whole = self.completion.whole(&content, &lines, usage.as_ref());
+        Ok(Json(whole).into_response())
     }
 
     /// Returns the chunks as they come.
     fn into_stream(self) -> Response {
-        let start = VecDeque::from([self.completion.start()]);
-        let Self { turn, completion } = self;
-        let state = Streaming { turn, completion, ready: start, is_done: false };
-        event_stream::response(stream::unfold(state, async |mut state| {
-            let chunk = state.next().await?;
-            Some((chunk, state))
-        }))
-    }
-}
-
-/// A stream of chunks.
-struct Streaming {
-    turn: FollowedTurn,
-    completion: Completion,
-    ready: VecDeque<Bytes>,
-    is_done: bool,
-}
-
-impl Streaming {
-    /// Returns the next chunk, or a comment after a while without one.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(chunk) = self.ready.pop_front() {
-                return Some(chunk);
-            }
-            if self.is_done {
-                return None;
-            }
-            match timeout(KEEP_ALIVE_INTERVAL, self.turn.next()).await {
-                Ok(pieces) => {
-                    for piece in pieces {
-                        self.add(piece).await;
-                    }
-                }
-                Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
-            }
-        }
+        let queue = VecDeque::from([self.completion.start()]);
+        event_stream::stream_response(self, ReadyEvents { queue, is_last: false })
     }
 
-    async fn add(&mut self, piece: Piece) {
+    /// Adds the chunks of a piece.
+    async fn add(&self, piece: Piece, ready: &mut ReadyEvents) {
         let completion = &self.completion;
         let chunk = match piece {
             Piece::Content(text) => completion.content(&text),
             Piece::Reasoning(line) => completion.reasoning(&line),
             Piece::Approval { line, details } => completion.approval(&line, &details),
             Piece::Failed(error) => {
-                self.is_done = true;
+                ready.is_last = true;
                 failure(&error)
             }
             Piece::Answered { usage, .. } => {
-                self.is_done = true;
+                ready.is_last = true;
                 // Before the end of the stream, so that the next request finds the conversation.
                 if let Some(shown) = self.turn.shown() {
                     self.turn.remember(shown).await;
                 }
-                self.ready.push_back(completion.finish());
+                ready.queue.push_back(completion.finish());
                 if self.turn.request().include_usage {
-                    self.ready.push_back(completion.usage(usage.as_ref()));
+                    ready.queue.push_back(completion.usage(usage.as_ref()));
                 }
                 Bytes::from_static(DONE)
             }
         };
-        self.ready.push_back(chunk);
+        ready.queue.push_back(chunk);
+    }
+}
+
+impl EventSource for CompletionTurn {
+    type Update = Vec<Piece>;
+
+    async fn next(&mut self) -> Vec<Piece> {
+        self.turn.next().await
+    }
+
+    async fn events(&mut self, pieces: Vec<Piece>) -> ReadyEvents {
+        let mut ready = ReadyEvents::default();
+        for piece in pieces {
+            self.add(piece, &mut ready).await;
+        }
+        ready
     }
 }

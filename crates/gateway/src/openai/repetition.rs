@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{conversation::Place, error::ApiError, scope::Scope};
+use crate::store_limit::STORE_TIMEOUT;
 
 const KEY_HEADER: &str = "idempotency-key";
 /// Header in which the clients of OpenAI count their attempts, from 0.
@@ -27,8 +28,6 @@ const ATTEMPT_TTL: Duration = Duration::from_secs(60 * 60);
 /// Time for which a turn outlives its last reader, by the identity of the request.
 const KEY_LINGER: Duration = Duration::from_secs(60);
 const ATTEMPT_LINGER: Duration = Duration::from_secs(10);
-/// Time limit for the store.
-const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts to record a request while others record it too.
 const WRITE_ATTEMPTS: usize = 16;
 
@@ -269,6 +268,7 @@ impl RequestLog {
         }
         Ok(None)
     }
+
     /// Returns the error of a request whose message did not arrive, with the effect of all requests of the same
     /// identity. Without them, the next one counts as the first.
     pub(super) async fn failed(
@@ -298,8 +298,13 @@ impl RequestLog {
         }
     }
 
+    /// Returns the error of a request that is not recorded, with the effect of earlier requests of the same identity.
+    pub(super) async fn refused(&self, repetition: &Repetition, error: ApiError) -> ApiError {
+        if self.may_be_sent(repetition).await { error.maybe_executed() } else { error }
+    }
+
     /// Returns whether an earlier request of the same identity may have sent its message.
-    pub(super) async fn may_be_sent(&self, repetition: &Repetition) -> bool {
+    async fn may_be_sent(&self, repetition: &Repetition) -> bool {
         let Some(name) = repetition.name() else { return false };
         if matches!(repetition, Repetition::Attempt { is_first: true, .. }) {
             return false;

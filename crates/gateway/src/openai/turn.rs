@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use metrics::counter;
 use rockbot_agent::ReplyError;
-use rockbot_contracts::{AgentName, MessageId, SessionId, UserMessage};
+use rockbot_contracts::{
+    AgentName, MessageId, SessionId, TurnUsage, UserMessage, user::TurnOutcome,
+};
 
 use super::{
     OpenAi,
@@ -27,6 +29,9 @@ use crate::{
     turns::{Follower, WhenAbandoned},
 };
 
+/// Largest text of lines about the course of a turn, in bytes.
+pub(super) const MAX_REASONING_BYTES: usize = 64 * 1024;
+
 /// A request that may run a turn of an agent.
 pub(super) struct AdmittedRequest<'a> {
     openai: &'a OpenAi,
@@ -40,7 +45,7 @@ pub(super) struct AdmittedRequest<'a> {
 }
 
 impl<'a> AdmittedRequest<'a> {
-    /// Admits a request to the agent `model`.
+    /// Admits a request to the agent that is its model.
     ///
     /// # Errors
     /// When the identity may not use the agent or has too many open requests, or the key of the request is invalid.
@@ -49,15 +54,14 @@ impl<'a> AdmittedRequest<'a> {
         identity: &'a Identity,
         headers: &HeaderMap,
         body: &Bytes,
-        (model, user): (&str, Option<&str>),
+        request: &ChatRequest,
     ) -> Result<Self, ApiError> {
-        let agent = models::find(&openai.parts, identity, model)?.clone();
-        let scope = Scope::new(identity, &agent, headers, user);
+        let agent = models::find(&openai.parts, identity, &request.model)?.clone();
+        let scope = Scope::new(identity, &agent, headers, request.user.as_deref());
         let repetition = Repetition::read(headers, &scope, body)?;
         let Some(open) = openai.open.open(&identity.subject) else {
             let error = ApiError::too_many_completions();
-            let may_be_sent = openai.requests.may_be_sent(&repetition).await;
-            return Err(if may_be_sent { error.maybe_executed() } else { error });
+            return Err(openai.requests.refused(&repetition, error).await);
         };
         let digest = scope.id("body", [body.as_ref()]);
         Ok(Self { openai, identity, agent, scope, repetition, digest, open })
@@ -65,8 +69,7 @@ impl<'a> AdmittedRequest<'a> {
 
     /// Returns the error of a request that is not recorded, with the effect of earlier requests of the same identity.
     pub(super) async fn before_record(&self, error: ApiError) -> ApiError {
-        let may_be_sent = self.openai.requests.may_be_sent(&self.repetition).await;
-        if may_be_sent { error.maybe_executed() } else { error }
+        self.openai.requests.refused(&self.repetition, error).await
     }
 
     /// Records the request, so that a repeated one sends the same message.
@@ -193,6 +196,15 @@ pub(super) struct FollowedTurn {
     memory: Memory,
 }
 
+/// A turn that was answered.
+pub(super) struct WholeTurn {
+    pub(super) text: String,
+    pub(super) outcome: TurnOutcome,
+    pub(super) usage: Option<TurnUsage>,
+    /// The lines about the course of the turn; those beyond [`MAX_REASONING_BYTES`] are left out.
+    pub(super) lines: String,
+}
+
 impl FollowedTurn {
     /// Returns the request.
     pub(super) fn request(&self) -> &ChatRequest {
@@ -220,6 +232,30 @@ impl FollowedTurn {
             }
         }
         pieces
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// When the turn fails, or its answer will not arrive.
+    pub(super) async fn whole(&mut self) -> Result<WholeTurn, ApiError> {
+        let mut lines = String::new();
+        loop {
+            for piece in self.next().await {
+                match piece {
+                    Piece::Content(_) => {}
+                    Piece::Reasoning(line) | Piece::Approval { line, .. } => {
+                        if lines.len() + line.len() <= MAX_REASONING_BYTES {
+                            lines.push_str(&line);
+                        }
+                    }
+                    Piece::Failed(error) => return Err(error),
+                    Piece::Answered { text, outcome, usage } => {
+                        return Ok(WholeTurn { text, outcome, usage, lines });
+                    }
+                }
+            }
+        }
     }
 
     /// Returns all text that was passed on, if it is not too long.

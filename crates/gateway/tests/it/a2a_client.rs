@@ -152,9 +152,8 @@ pub(crate) async fn results(stream: Stream) -> Vec<Value> {
 }
 
 /// Reads a stream over HTTP+JSON to its end, and returns its events.
-pub(crate) async fn rest_results(mut stream: Stream) -> Vec<Value> {
-    within_timeout("the end of the stream", stream.read_to_end()).await;
-    let response = stream.into_response();
+pub(crate) async fn rest_results(stream: Stream) -> Vec<Value> {
+    let response = stream.finish().await;
     assert_eq!(response.header("content-type"), Some("text/event-stream"), "{}", response.body);
     let events = response.events().into_iter();
     events.map(|event| serde_json::from_str(event).unwrap()).collect()

@@ -42,11 +42,16 @@ async fn start_notified(client: &A2aClient, fleet: &Fleet, hook: &Hook) -> Value
     task["id"].clone()
 }
 
-/// Waits until no target has notifications that are not delivered.
-async fn all_closed(fleet: &Fleet) {
+/// Returns whether a target has notifications that are not delivered.
+pub(crate) async fn has_open_target(fleet: &Fleet) -> bool {
     let prefix = Prefix::new(["gateway", "a2a-push-open"]).unwrap();
+    !fleet.store.list(&prefix, None, 1).await.unwrap().is_empty()
+}
+
+/// Waits until no target has notifications that are not delivered.
+pub(crate) async fn all_closed(fleet: &Fleet) {
     within_timeout("all targets are closed", async {
-        while !fleet.store.list(&prefix, None, 1).await.unwrap().is_empty() {
+        while has_open_target(fleet).await {
             tokio::task::yield_now().await;
         }
     })

@@ -11,13 +11,12 @@ use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use rockbot_egress::{DialPolicy, NameLookup};
 use rockbot_gateway::{GatewayParts, PushOptions};
-use rockbot_store::Prefix;
-use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
     a2a_client::{A2aClient, message},
-    a2a_push::LOCAL,
+    a2a_push::{LOCAL, all_closed, has_open_target},
     audit_records::AuditRecords,
     fleet::Fleet,
     hook::Hook,
@@ -55,11 +54,6 @@ fn named(
     let names = Arc::new(Names(Mutex::new(names.into_iter().collect())));
     let policy = DialPolicy { allow_plain_http: true, names, ..DialPolicy::default() };
     parts.a2a.push = Some(PushOptions::new(policy).unwrap());
-}
-
-async fn open_targets(fleet: &Fleet) -> usize {
-    let prefix = Prefix::new(["gateway", "a2a-push-open"]).unwrap();
-    fleet.store.list(&prefix, None, 10).await.unwrap().len()
 }
 
 #[tokio::test]
@@ -170,7 +164,7 @@ async fn refused_addresses_are_not_registered() {
     assert_eq!(messages.len(), 1, "the reason is not shown: {messages:?}");
     assert_eq!(fleet.model.request_count(), requests);
     assert_eq!(client.list(&json!({})).await["totalSize"], 1);
-    assert_eq!(open_targets(&fleet).await, 0);
+    assert!(!has_open_target(&fleet).await);
     assert_eq!(audit.outcomes("push_target"), vec!["refused"; 20]);
 }
 
@@ -186,12 +180,7 @@ async fn name_that_becomes_private_is_refused_at_the_connection() {
     let task = client.say(&message("m1", "hello")).await["id"].clone();
     let config = json!({"taskId": task, "url": format!("http://rebinding.test:{}/", hook.port())});
     client.call(CREATE, &config).await.unwrap();
-    within_timeout("the target is given up", async {
-        while open_targets(&fleet).await > 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    all_closed(&fleet).await;
     assert!(hook.received().is_empty());
     let registered = audit.with_action("push_target");
     let origin = format!("http://rebinding.test:{}", hook.port());

@@ -1,6 +1,5 @@
 //! Tasks of the A2A face: repeated, cut off, cancelled, failed, and waiting for approval.
 
-use rockbot_llm::ChatError;
 use rockbot_store::Prefix;
 use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
@@ -131,8 +130,7 @@ async fn failed_task_says_why() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;
     let client = A2aClient::new(&gateway, "peer").await;
-    let refused = ChatError::Rejected { status: Some(400), message: "bad key".to_owned() };
-    fleet.model.next.lock().push(Err(refused));
+    fleet.model.fail_next();
     let task = client.say(&message("m1", "hello")).await;
     assert_eq!(task["status"]["state"], "TASK_STATE_FAILED", "{task}");
     let reason = task["status"]["message"]["parts"][0]["text"].as_str().unwrap();

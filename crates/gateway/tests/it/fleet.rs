@@ -24,10 +24,11 @@ use rockbot_gateway::{
     NamePatterns, Right, Token, TokenFile, ToolCalls,
 };
 use rockbot_llm::{
-    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason,
+    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, FinishReason, Usage,
 };
 use rockbot_mcp_server::McpServerSection;
 use rockbot_store::{Clock, MemoryStore, Store, Stores};
+use rockbot_testkit::fixture::within_timeout;
 use rockbot_tools::{
     ApprovalSection, Tool, ToolContext, ToolFailure, ToolHints, ToolRegistration, ToolRegistry,
     ToolResult, ToolSource,
@@ -43,9 +44,9 @@ pub(crate) struct EchoModel {
     pub(crate) requests: Mutex<Vec<ChatRequest>>,
     pub(crate) gate: Arc<Semaphore>,
     /// Gets a permit for each response that was dropped before its end.
-    pub(crate) dropped: Arc<Semaphore>,
+    dropped: Arc<Semaphore>,
     /// Events of the next responses, instead of the echo.
-    pub(crate) next: Mutex<Vec<Result<Vec<ChatEvent>, ChatError>>>,
+    next: Mutex<Vec<Result<Vec<ChatEvent>, ChatError>>>,
 }
 
 impl Default for EchoModel {
@@ -64,6 +65,30 @@ impl EchoModel {
 
     pub(crate) fn request_count(&self) -> usize {
         self.requests.lock().len()
+    }
+
+    /// Makes the next response this text.
+    pub(crate) fn answer_next(&self, text: &str, usage: Usage) {
+        self.respond_next(vec![
+            ChatEvent::Text(text.to_owned()),
+            ChatEvent::Usage(usage),
+            ChatEvent::Finished(FinishReason::Stop),
+        ]);
+    }
+
+    /// Makes the next request fail.
+    pub(crate) fn fail_next(&self) {
+        let (message, hint) = ("bad key".to_owned(), "set another".to_owned());
+        self.next.lock().push(Err(ChatError::Unauthorized { status: 401, message, hint }));
+    }
+
+    fn respond_next(&self, events: Vec<ChatEvent>) {
+        self.next.lock().push(Ok(events));
+    }
+
+    /// Waits until a response was dropped before its end.
+    pub(crate) async fn until_dropped(&self) {
+        within_timeout("a cancel", self.dropped.acquire()).await.unwrap().forget();
     }
 }
 
@@ -227,7 +252,7 @@ impl Fleet {
             name: Some(tool.to_owned()),
             arguments: arguments.to_owned(),
         };
-        self.model.next.lock().push(Ok(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]));
+        self.model.respond_next(vec![call, ChatEvent::Finished(FinishReason::ToolCalls)]);
     }
 
     async fn with(registry: Arc<ToolRegistry>, approvals: Option<Arc<Approvals>>) -> Self {
@@ -384,7 +409,7 @@ impl TestGateway {
 
     async fn await_token(&self, secret: &str, is_valid: bool) {
         let request = crate::http::Request::get("/v1/models").token(secret);
-        rockbot_testkit::fixture::within_timeout("the tokens are read", async {
+        within_timeout("the tokens are read", async {
             while (request.send(self.address).await.status != 401) != is_valid {
                 tokio::task::yield_now().await;
             }

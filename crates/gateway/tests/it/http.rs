@@ -83,9 +83,7 @@ impl Request {
 
     /// Sends the request and reads the whole response.
     pub(crate) async fn send(&self, address: SocketAddr) -> Response {
-        let mut stream = self.open(address).await;
-        within_timeout("a response", stream.read_to_end()).await;
-        stream.into_response()
+        self.open(address).await.finish().await
     }
 }
 
@@ -123,7 +121,13 @@ impl Stream {
         read > 0
     }
 
-    pub(crate) fn into_response(self) -> Response {
+    /// Reads the rest of the response.
+    pub(crate) async fn finish(mut self) -> Response {
+        within_timeout("the end of the response", self.read_to_end()).await;
+        self.into_response()
+    }
+
+    fn into_response(self) -> Response {
         let (head, body) = self.received.split_once("\r\n\r\n").expect("a whole head");
         let status = head.split(' ').nth(1).expect("a status").parse().unwrap();
         let head = lower_names(head);

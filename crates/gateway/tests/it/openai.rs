@@ -1,7 +1,8 @@
 //! Chat completions, whole and streamed, and their errors.
 
 use rockbot_gateway::{FaceName, Right};
-use rockbot_llm::{ChatError, ChatEvent, FinishReason, Usage};
+use rockbot_llm::Usage;
+use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
@@ -26,12 +27,7 @@ async fn whole_completion_has_answer_and_usage() {
     let gateway = fleet.gateway().await;
     let token = gateway.openai_token().await;
     let usage = Usage { prompt_tokens: 11, completion_tokens: 3, ..Usage::default() };
-    let events = vec![
-        ChatEvent::Text("Hi.".to_owned()),
-        ChatEvent::Usage(usage),
-        ChatEvent::Finished(FinishReason::Stop),
-    ];
-    fleet.model.next.lock().push(Ok(events));
+    fleet.model.answer_next("Hi.", usage);
     let response = complete(&gateway, &token, &hello(&json!({}))).await;
     assert_eq!(response.status, 200, "{}", response.body);
     let body = response.json();
@@ -154,14 +150,11 @@ async fn failed_model_is_an_error_that_is_not_retried() {
     let fleet = Fleet::start().await;
     let gateway = fleet.gateway().await;
     let token = gateway.openai_token().await;
-    let failure = || {
-        let (message, hint) = ("bad key".to_owned(), "set another".to_owned());
-        Err(ChatError::Unauthorized { status: 401, message, hint })
-    };
-    fleet.model.next.lock().extend([failure(), failure()]);
+    fleet.model.fail_next();
     let whole = complete(&gateway, &token, &hello(&json!({}))).await;
     assert_eq!((whole.status, whole.header("x-should-retry")), (502, Some("false")));
     assert_eq!(whole.json()["error"]["code"], "model_failed");
+    fleet.model.fail_next();
     let stream = complete(&gateway, &token, &hello(&json!({"stream": true}))).await;
     assert_eq!(stream.status, 200);
     let last: Value = serde_json::from_str(stream.events().last().unwrap()).unwrap();
@@ -181,12 +174,9 @@ async fn hanging_up_cancels_the_turn() {
         let before = fleet.model.request_count();
         let request = Request::post("/v1/chat/completions", &body).token(&token);
         let connection = request.open(gateway.address).await;
-        let requested = || fleet.model.request_count() > before;
-        rockbot_testkit::fixture::wait_until("the model is asked", requested).await;
+        wait_until("the model is asked", || fleet.model.request_count() > before).await;
         drop(connection);
-        let dropped = fleet.model.dropped.acquire();
-        let dropped = rockbot_testkit::fixture::within_timeout("a cancel", dropped).await;
-        dropped.unwrap().forget();
+        fleet.model.until_dropped().await;
     }
 }
 

@@ -31,8 +31,7 @@ async fn program_decides_on_an_approval() {
         let decided = decide(&details["callHash"], decision).token(&token);
         assert_eq!(decided.send(gateway.address).await.status, 204);
         stream.read_until("[DONE]").await;
-        stream.read_to_end().await;
-        let response = stream.into_response();
+        let response = stream.finish().await;
         let reasoning = response.streamed("reasoning_content");
         assert!(reasoning.contains("erase needs approval within"), "{reasoning}");
         assert!(reasoning.contains(shown), "{reasoning}");

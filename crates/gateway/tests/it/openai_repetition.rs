@@ -1,6 +1,6 @@
 //! Repeated requests: one turn, whichever gateway receives them.
 
-use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_testkit::fixture::wait_until;
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,9 +31,8 @@ async fn five_requests_with_one_key_run_one_turn() {
     wait_until("the model is asked", || fleet.model.request_count() > 0).await;
     fleet.model.gate.add_permits(100);
     let mut responses = Vec::new();
-    for mut stream in open {
-        within_timeout("a response", stream.read_to_end()).await;
-        let response = stream.into_response();
+    for stream in open {
+        let response = stream.finish().await;
         assert_eq!(response.status, 200, "{}", response.body);
         responses.push(response.json());
     }
@@ -62,8 +61,7 @@ async fn request_is_recognized_after_a_gateway_was_killed() {
     repeated.read_until("\"role\"").await;
     fleet.model.gate.add_permits(1);
     repeated.read_until("[DONE]").await;
-    within_timeout("the end", repeated.read_to_end()).await;
-    let response = repeated.into_response();
+    let response = repeated.finish().await;
     assert!(response.streamed("content").ends_with("wait for me."), "{}", response.body);
     let again = request(&token, &stream).header("idempotency-key", "k").send(second.address).await;
     assert_eq!(again.streamed("content"), "You said wait for me.");
@@ -113,10 +111,9 @@ async fn turn_with_a_key_outlives_its_reader() {
     let open = keyed.open(gateway.address).await;
     wait_until("the model is asked", || fleet.model.request_count() == 1).await;
     drop(open);
-    let mut repeated = keyed.open(gateway.address).await;
+    let repeated = keyed.open(gateway.address).await;
     fleet.model.gate.add_permits(1);
-    within_timeout("a response", repeated.read_to_end()).await;
-    let response = repeated.into_response();
+    let response = repeated.finish().await;
     assert_eq!(response.json()["choices"][0]["message"]["content"], "You said wait for me.");
     assert_eq!(fleet.model.request_count(), 1);
 }

@@ -1,25 +1,28 @@
 //! Responses: whole, streamed, continued, read again, and their errors.
 
+use std::net::SocketAddr;
+
 use rockbot_contracts::AgentName;
 use rockbot_gateway::{FaceName, Right};
-use rockbot_llm::{ChatError, ChatEvent, FinishReason, Usage};
+use rockbot_llm::Usage;
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use serde_json::{Value, json};
 
 use crate::{
     fleet::{Fleet, TestGateway},
     http::{Request, Response, Stream},
+    openai_approvals::approval_in,
 };
 
 /// A program with a token.
-struct Program<'a> {
-    gateway: &'a TestGateway,
+struct Program {
+    address: SocketAddr,
     token: String,
 }
 
-impl<'a> Program<'a> {
-    async fn new(gateway: &'a TestGateway) -> Self {
-        Self { gateway, token: gateway.openai_token().await }
+impl Program {
+    async fn new(gateway: &TestGateway) -> Self {
+        Self { address: gateway.address, token: gateway.openai_token().await }
     }
 
     fn request(&self, text: &str, extra: &Value) -> Request {
@@ -29,7 +32,7 @@ impl<'a> Program<'a> {
     }
 
     async fn send(&self, request: Request) -> Response {
-        request.send(self.gateway.address).await
+        request.send(self.address).await
     }
 
     async fn create(&self, text: &str, extra: &Value) -> Value {
@@ -39,7 +42,7 @@ impl<'a> Program<'a> {
     }
 
     async fn open(&self, text: &str) -> Stream {
-        self.request(text, &json!({"stream": true})).open(self.gateway.address).await
+        self.request(text, &json!({"stream": true})).open(self.address).await
     }
 
     async fn call(&self, method: &str, response: &Value) -> Response {
@@ -52,6 +55,14 @@ impl<'a> Program<'a> {
         assert_eq!(read.status, 200, "{}", read.body);
         read.json()
     }
+}
+
+/// Starts a fleet with a gateway and a program.
+async fn start() -> (Fleet, TestGateway, Program) {
+    let fleet = Fleet::start().await;
+    let gateway = fleet.gateway().await;
+    let program = Program::new(&gateway).await;
+    (fleet, gateway, program)
 }
 
 /// Returns the events of a stream, whose names and numbers are as they must be.
@@ -71,9 +82,8 @@ fn events(response: &Response) -> Vec<Value> {
     events
 }
 
-async fn finish(mut stream: Stream) -> Vec<Value> {
-    within_timeout("the end of the stream", stream.read_to_end()).await;
-    events(&stream.into_response())
+async fn finish(stream: Stream) -> Vec<Value> {
+    events(&stream.finish().await)
 }
 
 fn text(response: &Value) -> &str {
@@ -84,16 +94,9 @@ fn text(response: &Value) -> &str {
 
 #[tokio::test]
 async fn whole_response_has_answer_and_usage() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (fleet, _gateway, program) = start().await;
     let usage = Usage { prompt_tokens: 11, completion_tokens: 3, ..Usage::default() };
-    let events = vec![
-        ChatEvent::Text("Hi.".to_owned()),
-        ChatEvent::Usage(usage),
-        ChatEvent::Finished(FinishReason::Stop),
-    ];
-    fleet.model.next.lock().push(Ok(events));
+    fleet.model.answer_next("Hi.", usage);
     let extra = json!({"metadata": {"a": "b"}, "instructions": "Be kind.", "temperature": 1});
     let response = program.create("hello", &extra).await;
     assert_eq!(
@@ -116,9 +119,7 @@ async fn whole_response_has_answer_and_usage() {
 
 #[tokio::test]
 async fn stream_has_the_events_of_items_and_parts() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (_fleet, _gateway, program) = start().await;
     let events = finish(program.open("hello").await).await;
     let kinds: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let is_delta = |kind: &&str| *kind == "response.output_text.delta";
@@ -163,7 +164,7 @@ async fn previous_response_continues_its_conversation_at_any_gateway() {
     let texts = fleet.model.last_user_texts();
     assert!(texts[2].contains("User: three") && texts[2].ends_with("four"), "{texts:?}");
     let token = gateways[0].token("other", FaceName::Openai, &[Right::Talk]).await;
-    let other = Program { gateway: &gateways[0], token };
+    let other = Program { address: gateways[0].address, token };
     let later = json!({"previous_response_id": one["id"]});
     let person = json!({"previous_response_id": one["id"], "user": "ada"});
     for (program, extra) in [(&other, &later), (&first, &person)] {
@@ -177,9 +178,7 @@ async fn previous_response_continues_its_conversation_at_any_gateway() {
 
 #[tokio::test]
 async fn conversation_of_the_client_is_found_by_its_items() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (fleet, _gateway, program) = start().await;
     let first = finish(program.open("one").await).await;
     let output = first.last().unwrap()["response"]["output"].as_array().unwrap().clone();
     let mut items = vec![json!({"role": "user", "content": "one"})];
@@ -244,9 +243,7 @@ async fn response_of_agent_outside_gateway_is_not_found() {
 
 #[tokio::test]
 async fn input_that_the_agent_would_not_get_is_refused() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (fleet, _gateway, program) = start().await;
     let first = program.create("one", &json!({})).await;
     let image = json!([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]);
     let file = json!([{"type": "input_file", "file_id": "x"}]);
@@ -283,14 +280,13 @@ async fn five_requests_with_one_key_are_one_response() {
     for number in 0..5 {
         let program = &programs[number % 2];
         let keyed = program.request("wait for me", &json!({})).header("idempotency-key", "k1");
-        open.push(keyed.open(program.gateway.address).await);
+        open.push(keyed.open(program.address).await);
     }
     wait_until("the model is asked", || fleet.model.request_count() > 0).await;
     fleet.model.gate.add_permits(100);
     let mut ids = std::collections::BTreeSet::new();
-    for mut stream in open {
-        within_timeout("a response", stream.read_to_end()).await;
-        let response = stream.into_response().json();
+    for stream in open {
+        let response = stream.finish().await.json();
         assert_eq!(text(&response), "You said wait for me.");
         ids.insert(response["id"].as_str().unwrap().to_owned());
     }
@@ -304,10 +300,7 @@ async fn approvals_are_shown_and_decided() {
     let program = Program::new(&gateway).await;
     let mut stream = program.open("go on").await;
     stream.read_until("\"approval\":{").await;
-    let received = stream.received();
-    let event = received.split("data: ").find(|event| event.contains("\"approval\":{")).unwrap();
-    let mut values = serde_json::Deserializer::from_str(event).into_iter::<Value>();
-    let approval = values.next().unwrap().unwrap()["rockbot"]["approval"].clone();
+    let approval = approval_in(&stream.received());
     let path = format!("/v1/approvals/{}", approval["approvalId"].as_str().unwrap());
     let decision = json!({"callHash": approval["callHash"], "decision": "allow"});
     let decided = program.send(Request::post(&path, &decision).token(&program.token)).await;
@@ -322,25 +315,20 @@ async fn approvals_are_shown_and_decided() {
 
 #[tokio::test]
 async fn hanging_up_cancels_the_turn() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (fleet, _gateway, program) = start().await;
     for stream in [true, false] {
         let before = fleet.model.request_count();
         let request = program.request("wait for me", &json!({"stream": stream}));
-        let connection = request.open(gateway.address).await;
+        let connection = request.open(program.address).await;
         wait_until("the model is asked", || fleet.model.request_count() > before).await;
         drop(connection);
-        let dropped = fleet.model.dropped.acquire();
-        within_timeout("a cancel", dropped).await.unwrap().forget();
+        fleet.model.until_dropped().await;
     }
 }
 
 #[tokio::test]
 async fn errors_have_the_form_of_openai() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
+    let (fleet, _gateway, program) = start().await;
     for (extra, status, code) in [
         (json!({"model": "other"}), 404, "model_not_found"),
         (json!({"model": "absent"}), 503, "agent_unavailable"),
@@ -364,17 +352,12 @@ async fn errors_have_the_form_of_openai() {
 
 #[tokio::test]
 async fn failed_turn_is_a_failed_response() {
-    let fleet = Fleet::start().await;
-    let gateway = fleet.gateway().await;
-    let program = Program::new(&gateway).await;
-    let failure = || {
-        let (message, hint) = ("bad key".to_owned(), "set another".to_owned());
-        Err(ChatError::Unauthorized { status: 401, message, hint })
-    };
-    fleet.model.next.lock().extend([failure(), failure()]);
+    let (fleet, _gateway, program) = start().await;
+    fleet.model.fail_next();
     let whole = program.send(program.request("hello", &json!({}))).await;
     assert_eq!((whole.status, whole.header("x-should-retry")), (502, Some("false")));
     assert_eq!(whole.json()["error"]["code"], "model_failed");
+    fleet.model.fail_next();
     let events = finish(program.open("hello").await).await;
     let last = events.last().unwrap();
     assert_eq!(last["type"], "response.failed");

@@ -35,8 +35,8 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{
     CallStages, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
-    ToolInvokeRequest, identity::CallerPolicy, json::Limits, tool::REPLY_PROBE,
-    topology::tool_cancel, trace,
+    ToolInvokeRequest, envelope::whole_millis, identity::CallerPolicy, json::Limits,
+    tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use rockbot_tools::{
     executor::ToolExecutor, layers::CallAccount, registry::RegisteredTool, status::CallStatus,
@@ -49,7 +49,7 @@ use self::{
     call_metrics::CallMetrics,
     progress::ProgressSender,
     quarantine::{Inbound, InboundQueue, MAX_CRASHES, QuarantineTransfers},
-    reply::{CallOutcome, Caller, ReplyPublisher, id_in_use, whole_millis},
+    reply::{CallOutcome, Caller, ReplyPublisher, id_in_use},
     running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
 pub use self::{

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Publication, PublishError, Settlement};
 use rockbot_contracts::{
     AgentName, CallStages, ContentBlock, ContentTrust, Envelope, RoutingKey, ToolInvokeRequest,
-    ToolInvokeResponse,
+    ToolInvokeResponse, envelope::whole_millis,
 };
 use rockbot_tools::{failure::ToolFailure, result::ToolResult};
 use tracing::{debug, info, warn};
@@ -151,7 +151,7 @@ impl ReplyPublisher<'_> {
         if remaining.is_some_and(|left| left.is_zero()) {
             return Settlement::Ack;
         }
-        let reply = response(request, ToolResult::text("here"), 0);
+        let reply = response(request, ToolResult::text("here"), 0, None);
         let envelope = self.protocol.encode_result(reply).transient();
         // Probes are frequent; a lost reply needs no retry.
         let _ = self.publish(caller, envelope).await;
@@ -207,9 +207,7 @@ impl ReplyPublisher<'_> {
             Ok(result) => {
                 let (chars_out, is_error) = (result.bytes(), result.is_error);
                 info!(elapsed_ms, chars_in, chars_out, is_error, "call finished");
-                let mut response = response(request, result, elapsed_ms);
-                response.stages = stages;
-                self.protocol.encode_result(response)
+                self.protocol.encode_result(response(request, result, elapsed_ms, stages))
             }
             Err(failure) => {
                 let (code, executed) = (failure.code(), failure.executed());
@@ -241,6 +239,7 @@ fn response(
     request: &ToolInvokeRequest,
     result: ToolResult,
     elapsed_ms: u64,
+    stages: Option<CallStages>,
 ) -> ToolInvokeResponse {
     let content = result.to_text().into_owned();
     let only_text = matches!(result.content.as_slice(), [] | [ContentBlock::Text { .. }]);
@@ -253,10 +252,6 @@ fn response(
         details: result.details,
         child_loop_id: result.child_loop_id,
         elapsed_ms: Some(elapsed_ms),
-        stages: None,
+        stages,
     }
-}
-
-pub(super) fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

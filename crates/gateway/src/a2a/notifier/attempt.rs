@@ -5,10 +5,11 @@ use std::time::Duration;
 use axum::http::{HeaderName, Method, header};
 use bytes::Bytes;
 use rockbot_contracts::{TraceContext, trace};
-use rockbot_egress::{EgressError, GuardedClient};
+use rockbot_egress::{AddressRefused, EgressError, GuardedClient};
 use tracing::{Instrument, field::Empty, info_span};
+use url::Url;
 
-use super::super::push::{PushTarget, stored_url};
+use super::super::push::PushTarget;
 
 /// Time limit of an attempt, from the connection to the status of the response.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -23,7 +24,7 @@ pub(super) enum Attempt {
     Delivered,
     /// A later attempt may succeed.
     Failed,
-    /// The address may not be dialed.
+    /// The address is not allowed.
     Refused,
 }
 
@@ -73,7 +74,8 @@ async fn send(
     target: &PushTarget,
     body: Bytes,
 ) -> Result<u16, EgressError> {
-    let url = stored_url(&target.url).ok_or(rockbot_egress::AddressRefused::NoHost)?;
+    // It was valid when it was registered.
+    let url = Url::parse(&target.url).map_err(|_| AddressRefused::NoHost)?;
     let mut request = client
         .request(Method::POST, url)?
         .header(header::CONTENT_TYPE, "application/a2a+json")

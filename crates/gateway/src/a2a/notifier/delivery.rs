@@ -48,6 +48,7 @@ enum End {
 /// Delivers the notifications of one target.
 pub(super) struct Delivery {
     a2a: Arc<A2a>,
+    push: Arc<Push>,
     options: PushOptions,
     caller: Caller,
     entry: PushEntry,
@@ -60,13 +61,14 @@ pub(super) struct Delivery {
 impl Delivery {
     pub(super) fn new(
         a2a: Arc<A2a>,
+        push: Arc<Push>,
         options: PushOptions,
         entry: PushEntry,
         reads: Arc<Semaphore>,
         stop: CancellationToken,
     ) -> Self {
         let caller = entry.open.caller();
-        Self { a2a, options, caller, entry, reads, stop, delivered: None }
+        Self { a2a, push, options, caller, entry, reads, stop, delivered: None }
     }
 
     /// Delivers until the end of the task, unless another process does.
@@ -82,10 +84,7 @@ impl Delivery {
             }
             end = self.deliver() => end,
         };
-        if end == End::Closed
-            && let Some(push) = &self.a2a.push
-            && push.records.close(&self.entry).await.is_err()
-        {
+        if end == End::Closed && self.push.records.close(&self.entry).await.is_err() {
             // Its last state is delivered again.
             warn!(task_id = %self.entry.open.task, "target of push notifications not closed");
         }
@@ -111,8 +110,7 @@ impl Delivery {
             }
             Err(_) => return None,
         };
-        let push = self.a2a.push.as_ref()?;
-        match push.records.reopened(&self.entry).await {
+        match self.push.records.reopened(&self.entry).await {
             Ok(Some(entry)) => self.entry = entry,
             Ok(None) | Err(_) => {
                 let _ = timeout(RELEASE_TIMEOUT, lease.release()).await;
@@ -192,27 +190,25 @@ impl Delivery {
 
     /// Tries to deliver an event. Returns whether it was delivered.
     async fn attempt(&mut self, body: Bytes) -> ControlFlow<End, bool> {
-        let a2a = self.a2a.clone();
-        let Some(push) = &a2a.push else { return ControlFlow::Break(End::Closed) };
         let open = &self.entry.open;
-        let target = match push.records.get(&self.caller, &open.task, &open.target).await {
+        let target = match self.push.records.get(&self.caller, &open.task, &open.target).await {
             Ok(Some(target)) => target,
             Ok(None) => return ControlFlow::Break(End::Closed),
             Err(_) => return ControlFlow::Continue(false),
         };
-        let outcome = notify(push.client(), &target, body, open.trace.as_deref()).await;
+        let outcome = notify(self.push.client(), &target, body, open.trace.as_deref()).await;
         let failing_since_ms = open.failing_since_ms;
         match outcome {
             Attempt::Delivered => {
                 count("delivered");
                 if failing_since_ms.is_some() {
-                    self.set_failing(push, None).await;
+                    self.set_failing(None).await;
                 }
                 ControlFlow::Continue(true)
             }
             Attempt::Refused => {
                 count("refused");
-                warn!(task_id = %open.task, "target of push notifications given up: its address may not be dialed");
+                warn!(task_id = %open.task, "push target given up: address not allowed");
                 ControlFlow::Break(End::Closed)
             }
             Attempt::Failed => {
@@ -221,19 +217,19 @@ impl Delivery {
                 let failing = Duration::from_millis(now_ms().saturating_sub(since_ms));
                 if failing >= self.options.give_up {
                     count("given_up");
-                    warn!(task_id = %open.task, "target of push notifications given up: it did not accept them");
+                    warn!(task_id = %open.task, "push target given up: no successful attempt within the limit");
                     return ControlFlow::Break(End::Closed);
                 }
                 if failing_since_ms.is_none() {
-                    self.set_failing(push, Some(since_ms)).await;
+                    self.set_failing(Some(since_ms)).await;
                 }
                 ControlFlow::Continue(false)
             }
         }
     }
 
-    async fn set_failing(&mut self, push: &Push, since_ms: Option<u64>) {
-        if push.records.set_failing(&mut self.entry, since_ms).await.is_err() {
+    async fn set_failing(&mut self, since_ms: Option<u64>) {
+        if self.push.records.set_failing(&mut self.entry, since_ms).await.is_err() {
             debug!(task_id = %self.entry.open.task, "failing target of push notifications not recorded");
             self.entry.open.failing_since_ms = since_ms;
         }

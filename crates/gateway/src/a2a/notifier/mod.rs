@@ -15,7 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::delivery::Delivery;
-use super::{A2a, push::PushEntry};
+use super::{
+    A2a,
+    push::{Push, PushEntry},
+};
 use crate::{a2a_parts::PushOptions, open_counts::OpenCounts};
 
 /// Maximum number of targets that this process notifies. Others wait for the next scan, or another replica.
@@ -33,14 +36,15 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Notifies the targets of push notifications.
 pub(crate) struct Notifier {
     a2a: Arc<A2a>,
+    push: Arc<Push>,
     options: PushOptions,
     opened: mpsc::Receiver<PushEntry>,
     deliveries: JoinSet<()>,
     active: Active,
     counts: OpenCounts,
     reads: Arc<Semaphore>,
-    /// Number of the first target of the next scan.
-    scanned: usize,
+    /// Index of the target with which the next scan begins.
+    scan_start: usize,
     /// Cancelled when the server stops: deliveries end after their attempt.
     stop: CancellationToken,
 }
@@ -60,18 +64,20 @@ impl Drop for ActiveGuard {
 impl Notifier {
     pub(super) fn new(
         a2a: Arc<A2a>,
+        push: Arc<Push>,
         options: PushOptions,
         opened: mpsc::Receiver<PushEntry>,
     ) -> Self {
         Self {
             a2a,
+            push,
             options,
             opened,
             deliveries: JoinSet::new(),
             active: Active::default(),
             counts: OpenCounts::default(),
             reads: Arc::new(Semaphore::new(MAX_READS)),
-            scanned: 0,
+            scan_start: 0,
             stop: CancellationToken::new(),
         }
     }
@@ -107,13 +113,12 @@ impl Notifier {
 
     /// Starts the deliveries to open targets that no process notifies.
     async fn scan(&mut self) {
-        let Some(push) = &self.a2a.push else { return };
-        match timeout(SCAN_TIMEOUT, push.records.open(MAX_SCANNED)).await {
+        match timeout(SCAN_TIMEOUT, self.push.records.open(MAX_SCANNED)).await {
             Ok(Ok(mut entries)) => {
                 // Each scan begins with other ones, so that those beyond the maximum get their turn.
-                let first = self.scanned.checked_rem(entries.len()).unwrap_or_default();
+                let first = self.scan_start.checked_rem(entries.len()).unwrap_or_default();
                 entries.rotate_left(first);
-                self.scanned = first + MAX_OWN_DELIVERIES;
+                self.scan_start = first + MAX_OWN_DELIVERIES;
                 if entries.len() == MAX_SCANNED {
                     warn!("too many open targets of push notifications; some are not continued");
                 }
@@ -137,8 +142,9 @@ impl Notifier {
         };
         self.active.lock().insert(entry.name.clone());
         let active = ActiveGuard(self.active.clone(), entry.name.clone());
-        let (a2a, reads, stop) = (self.a2a.clone(), self.reads.clone(), self.stop.clone());
-        let delivery = Delivery::new(a2a, self.options.clone(), entry, reads, stop);
+        let (a2a, push, options) = (self.a2a.clone(), self.push.clone(), self.options.clone());
+        let (reads, stop) = (self.reads.clone(), self.stop.clone());
+        let delivery = Delivery::new(a2a, push, options, entry, reads, stop);
         self.deliveries.spawn(async move {
             delivery.run().await;
             drop((active, permit));

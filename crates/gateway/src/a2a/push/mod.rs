@@ -10,7 +10,6 @@ use rockbot_egress::{AddressRefused, EgressError, GuardedClient};
 use rockbot_store::Store;
 use tokio::{sync::mpsc, time::timeout};
 use tracing::debug;
-use url::Url;
 
 pub(super) use self::{
     records::{OpenPush, PushEntry, PushRecords},
@@ -147,9 +146,4 @@ fn refused() -> A2aError {
     A2aError::invalid(
         "the url cannot be notified; use an https URL whose host has public addresses",
     )
-}
-
-/// Parses a URL that was valid when it was registered.
-pub(super) fn stored_url(text: &str) -> Option<Url> {
-    Url::parse(text).ok()
 }

@@ -10,13 +10,10 @@ use rockbot_store::{Document, DocumentError, DocumentStore, Expected, PutOutcome
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{
-        caller::Caller,
-        error::A2aError,
-        records::{TTL, within_limit},
-    },
+    super::{caller::Caller, error::A2aError, records::TTL},
     target::PushTarget,
 };
+use crate::store_limit::within_limit;
 
 /// Maximum number of targets of one task.
 const MAX_TARGETS: usize = 5;
@@ -111,7 +108,9 @@ impl PushRecords {
         caller: &Caller,
         task: &MessageId,
     ) -> Result<Vec<PushTarget>, A2aError> {
-        let found = within_limit(self.targets.get(&[caller.record(task.as_str())])).await?;
+        let found =
+            within_limit(self.targets.get(&[caller.record(task.as_str())]), A2aError::store)
+                .await?;
         Ok(found.map(|found| found.value.targets).unwrap_or_default())
     }
 
@@ -141,7 +140,7 @@ impl PushRecords {
         open: OpenPush,
     ) -> Result<PushEntry, A2aError> {
         let (list, name) = (caller.open_pushes(), caller.open_push(task, &target.id));
-        let listed = within_limit(self.open.list(&[&list], MAX_OPEN)).await?;
+        let listed = within_limit(self.open.list(&[&list], MAX_OPEN), A2aError::store).await?;
         let is_listed = listed.iter().any(|(known, _)| known.last() == Some(&name));
         if listed.len() >= MAX_OPEN && !is_listed {
             return Err(A2aError::overloaded());
@@ -163,7 +162,7 @@ impl PushRecords {
         // Also if all was delivered: the client asks for the present state.
         let key = [&list, &name];
         let put = self.open.put(&key, &open, Some(TTL), Expected::Anything);
-        match within_limit(put).await.map_err(A2aError::maybe_executed)? {
+        match within_limit(put, A2aError::store).await.map_err(A2aError::maybe_executed)? {
             PutOutcome::Done(version) => Ok(PushEntry { list, name, open, version }),
             PutOutcome::Conflict(_) => Err(A2aError::store().maybe_executed()),
         }
@@ -197,7 +196,7 @@ impl PushRecords {
     ) -> Result<bool, A2aError> {
         let name = [caller.record(task.as_str())];
         for _ in 0..ATTEMPTS {
-            let found = within_limit(self.targets.get(&name)).await?;
+            let found = within_limit(self.targets.get(&name), A2aError::store).await?;
             let (mut targets, expected) = match found {
                 Some(Document { value, version, .. }) => (value, Expected::Version(version)),
                 None => (Targets::default(), Expected::Absent),
@@ -206,7 +205,8 @@ impl PushRecords {
                 return Ok(false);
             }
             let put = self.targets.put(&name, &targets, Some(TTL), expected);
-            let written = within_limit(put).await.map_err(A2aError::maybe_executed)?;
+            let written =
+                within_limit(put, A2aError::store).await.map_err(A2aError::maybe_executed)?;
             if matches!(written, PutOutcome::Done(_)) {
                 return Ok(true);
             }
@@ -239,7 +239,7 @@ impl PushRecords {
         &self,
         entry: &PushEntry,
     ) -> Result<Option<PushEntry>, A2aError> {
-        let found = within_limit(self.open.get(&entry.key())).await?;
+        let found = within_limit(self.open.get(&entry.key()), A2aError::store).await?;
         Ok(found.map(|found| PushEntry {
             open: found.value,
             version: found.version,
@@ -258,7 +258,9 @@ impl PushRecords {
     ) -> Result<(), A2aError> {
         let open = OpenPush { failing_since_ms: since_ms, ..entry.open.clone() };
         let expected = Expected::Version(entry.version);
-        match within_limit(self.open.put(&entry.key(), &open, Some(TTL), expected)).await? {
+        match within_limit(self.open.put(&entry.key(), &open, Some(TTL), expected), A2aError::store)
+            .await?
+        {
             PutOutcome::Done(version) => (entry.open, entry.version) = (open, version),
             PutOutcome::Conflict(Some(found)) => {
                 (entry.open, entry.version) = (found.value, found.version);
@@ -274,6 +276,6 @@ impl PushRecords {
     /// When the store does not respond.
     pub(in super::super) async fn close(&self, entry: &PushEntry) -> Result<(), A2aError> {
         let expected = Expected::Version(entry.version);
-        within_limit(self.open.remove(&entry.key(), expected)).await.map(drop)
+        within_limit(self.open.remove(&entry.key(), expected), A2aError::store).await.map(drop)
     }
 }

@@ -15,10 +15,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use rockbot_agent::ConversationRequestError;
-use rockbot_contracts::{
-    ConversationRequest, ConversationResponse, MessageId, ReplyBody, UserMessage,
-    conversation::ConversationErrorCode,
-};
+use rockbot_contracts::{MessageId, ReplyBody, conversation::ConversationErrorCode};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -32,8 +29,8 @@ use super::{
     OpenAi,
     conversation::Place,
     error::ApiError,
-    output::{self, Piece},
-    turn::{AdmittedRequest, FollowedTurn, RecordedRequest},
+    output,
+    turn::{AdmittedRequest, FollowedTurn, RecordedRequest, WholeTurn},
 };
 use crate::{
     clock::now_ms,
@@ -43,8 +40,6 @@ use crate::{
 
 pub(super) use self::records::ResponseRecords;
 
-/// Largest text of lines about the course of a turn, in bytes.
-const MAX_REASONING_BYTES: usize = 64 * 1024;
 /// Time limit for an answer that the agent has recorded.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a message that its agent does not have will not reach it: messages expire in its queue earlier.
@@ -65,8 +60,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let request = ResponseRequest::parse(body)?;
     let ResponseRequest { chat, instructions, previous, is_stored, metadata } = request;
-    let target = (chat.model.as_str(), chat.user.as_deref());
-    let admitted = AdmittedRequest::admit(openai, identity, headers, body, target).await?;
+    let admitted = AdmittedRequest::admit(openai, identity, headers, body, &chat).await?;
     let place = match &previous {
         None => openai.conversations.find(&admitted.scope, &chat).await,
         Some(id) => {
@@ -153,30 +147,15 @@ async fn store(
 
 /// Waits for the answer.
 async fn whole(mut turn: FollowedTurn, object: &ResponseObject) -> Result<Response, ApiError> {
-    let mut lines = String::new();
-    loop {
-        for piece in turn.next().await {
-            match piece {
-                Piece::Content(_) => {}
-                Piece::Reasoning(line) | Piece::Approval { line, .. } => {
-                    if lines.len() + line.len() <= MAX_REASONING_BYTES {
-                        lines.push_str(&line);
-                    }
-                }
-                Piece::Failed(error) => return Err(error),
-                Piece::Answered { text, outcome, usage } => {
-                    turn.remember(&text).await;
-                    let mut items = Vec::new();
-                    if !lines.is_empty() {
-                        items.push(object.reasoning_item(Some(&lines), "completed"));
-                    }
-                    let state = ResponseState::Ended(outcome, usage.as_ref());
-                    items.push(object.answer_item(Some(&text), state.item_status()));
-                    return Ok(Json(object.to_json(&state, &items)).into_response());
-                }
-            }
-        }
+    let WholeTurn { text, outcome, usage, lines } = turn.whole().await?;
+    turn.remember(&text).await;
+    let mut items = Vec::new();
+    if !lines.is_empty() {
+        items.push(object.reasoning_item(Some(&lines), "completed"));
     }
+    let state = ResponseState::Ended(outcome, usage.as_ref());
+    items.push(object.answer_item(Some(&text), state.item_status()));
+    Ok(Json(object.to_json(&state, &items)).into_response())
 }
 
 /// Returns a response, with its answer if the turn has ended.
@@ -254,11 +233,10 @@ async fn find(
     if let Some(follower) = openai.turns.running(message, Duration::ZERO) {
         return Ok(Some((follower, false)));
     }
-    let (session_id, message_id) = (record.session.clone(), message.clone());
-    let request = ConversationRequest::Message { session_id: session_id.clone(), message_id };
-    let (text, is_answered) = match openai.parts.client.request(&record.agent, &request).await {
-        Ok(ConversationResponse::Message { text, is_answered }) => (text, is_answered),
-        Ok(_) => return Err(ApiError::agent_failed("unexpected response of the agent; try again")),
+    let client = &openai.parts.client;
+    let found = client.recorded_message(&record.agent, &record.session, message).await;
+    let (recorded, is_answered) = match found {
+        Ok(found) => found,
         Err(ConversationRequestError::Refused {
             code: ConversationErrorCode::NotFound, ..
         }) => return Ok(None),
@@ -267,12 +245,10 @@ async fn find(
         }
         Err(error) => return Err(ApiError::agent_failed(error.to_string())),
     };
-    // The agent recognizes the message by its id and text, and replies to this process too.
-    let message_text = UserMessage::new(session_id, text);
     // Who reads the response again does not cancel its turn.
     let cancels = std::sync::Arc::new(|| async { false }.boxed());
     let when_abandoned = WhenAbandoned { linger: Duration::ZERO, cancels };
-    let follower = openai.turns.follow(&record.agent, message_text, message, when_abandoned);
+    let follower = openai.turns.follow(&record.agent, recorded, message, when_abandoned);
     let sent = follower.sent().await;
     sent.map_err(|error| ApiError::from(error).without_effect())?;
     Ok(Some((follower, is_answered)))

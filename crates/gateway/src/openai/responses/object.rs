@@ -55,12 +55,8 @@ impl ResponseState<'_> {
     }
 
     /// Returns the type of the event with the last state of a response.
-    pub(super) fn last_event(&self) -> &'static str {
-        match self {
-            Self::Failed(_) => "response.failed",
-            Self::Ended(TurnOutcome::Cancelled, _) => "response.incomplete",
-            Self::Queued | Self::InProgress | Self::Ended(..) => "response.completed",
-        }
+    pub(super) fn last_event(&self) -> String {
+        format!("response.{}", self.status())
     }
 }
 

@@ -3,18 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rockbot_contracts::{AgentName, SessionId};
-use rockbot_store::{DocumentError, DocumentStore, Expected, PutOutcome, Store};
+use rockbot_store::{DocumentStore, Expected, PutOutcome, Store};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
-use tracing::warn;
 
 use super::super::error::ApiError;
-use crate::{id_scope::IdScope, identity::Identity};
+use crate::{id_scope::IdScope, identity::Identity, store_limit::within_limit};
 
 /// Time for which a response is found: as long as agents keep conversations by default.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Time limit for the store.
-const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +47,9 @@ impl ResponseRecords {
         new: ResponseRecord,
     ) -> Result<ResponseRecord, ApiError> {
         let name = [name(identity, id)];
-        match within_limit(self.0.put(&name, &new, Some(TTL), Expected::Absent)).await? {
+        match within_limit(self.0.put(&name, &new, Some(TTL), Expected::Absent), ApiError::store)
+            .await?
+        {
             PutOutcome::Conflict(Some(found)) => Ok(found.value),
             PutOutcome::Done(_) | PutOutcome::Conflict(None) => Ok(new),
         }
@@ -66,7 +64,7 @@ impl ResponseRecords {
         identity: &Identity,
         id: &str,
     ) -> Result<Option<ResponseRecord>, ApiError> {
-        let found = within_limit(self.0.get(&[name(identity, id)])).await?;
+        let found = within_limit(self.0.get(&[name(identity, id)]), ApiError::store).await?;
         Ok(found.map(|found| found.value))
     }
 
@@ -75,24 +73,12 @@ impl ResponseRecords {
     /// # Errors
     /// When the store does not respond.
     pub(super) async fn remove(&self, identity: &Identity, id: &str) -> Result<bool, ApiError> {
-        within_limit(self.0.remove(&[name(identity, id)], Expected::Anything)).await
+        within_limit(self.0.remove(&[name(identity, id)], Expected::Anything), ApiError::store)
+            .await
     }
 }
 
 /// Returns the name of a record. Identities do not share names.
 fn name(identity: &Identity, id: &str) -> String {
     IdScope::new([identity.subject.as_bytes()]).id("response", [id.as_bytes()])
-}
-
-async fn within_limit<T>(
-    operation: impl Future<Output = Result<T, DocumentError>>,
-) -> Result<T, ApiError> {
-    match timeout(STORE_TIMEOUT, operation).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => {
-            warn!(%error, "store of the responses failed");
-            Err(ApiError::store())
-        }
-        Err(_) => Err(ApiError::store()),
-    }
 }

@@ -1,19 +1,16 @@
 //! Events of a response, as its turn goes on.
 
-use std::collections::VecDeque;
-
 use axum::response::Response;
-use bytes::Bytes;
-use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::{
-    super::{output::Piece, turn::FollowedTurn},
-    MAX_REASONING_BYTES,
+    super::{
+        output::Piece,
+        turn::{FollowedTurn, MAX_REASONING_BYTES},
+    },
     object::{ResponseObject, ResponseState, summary_part, text_part},
 };
-use crate::event_stream::{self, KEEP_ALIVE, KEEP_ALIVE_INTERVAL};
+use crate::event_stream::{self, EventSource, ReadyEvents};
 
 /// A stream of the events of a response. Dropping it abandons the turn.
 pub(super) struct ResponseStream {
@@ -23,31 +20,9 @@ pub(super) struct ResponseStream {
 
 impl ResponseStream {
     pub(super) fn into_response(turn: FollowedTurn, object: ResponseObject) -> Response {
-        let stream = Self { turn, events: Events::new(object) };
-        event_stream::response(stream::unfold(stream, async |mut stream| {
-            let event = stream.next().await?;
-            Some((event, stream))
-        }))
-    }
-
-    /// Returns the next event, or a comment after a while without one.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(event) = self.events.ready.pop_front() {
-                return Some(event);
-            }
-            if self.events.is_done {
-                return None;
-            }
-            match timeout(KEEP_ALIVE_INTERVAL, self.turn.next()).await {
-                Ok(pieces) => {
-                    for piece in pieces {
-                        self.add(piece).await;
-                    }
-                }
-                Err(_) => return Some(Bytes::from_static(KEEP_ALIVE)),
-            }
-        }
+        let mut events = Events::new(object);
+        let first = events.take_ready();
+        event_stream::stream_response(Self { turn, events }, first)
     }
 
     async fn add(&mut self, piece: Piece) {
@@ -69,6 +44,21 @@ impl ResponseStream {
     }
 }
 
+impl EventSource for ResponseStream {
+    type Update = Vec<Piece>;
+
+    async fn next(&mut self) -> Vec<Piece> {
+        self.turn.next().await
+    }
+
+    async fn events(&mut self, pieces: Vec<Piece>) -> ReadyEvents {
+        for piece in pieces {
+            self.add(piece).await;
+        }
+        self.events.take_ready()
+    }
+}
+
 /// An item of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ItemKind {
@@ -80,24 +70,28 @@ enum ItemKind {
 #[derive(Debug)]
 struct Events {
     object: ResponseObject,
-    ready: VecDeque<Bytes>,
+    /// Those that are not sent.
+    ready: ReadyEvents,
     number: u64,
     /// The items in the order of the output.
     items: Vec<ItemKind>,
     /// The lines about the course of the turn.
     lines: String,
-    is_done: bool,
 }
 
 impl Events {
     fn new(object: ResponseObject) -> Self {
-        let (ready, items, lines) = (VecDeque::new(), Vec::new(), String::new());
-        let mut events = Self { object, ready, number: 0, items, lines, is_done: false };
+        let (ready, items, lines) = (ReadyEvents::default(), Vec::new(), String::new());
+        let mut events = Self { object, ready, number: 0, items, lines };
         for kind in ["response.created", "response.in_progress"] {
             let response = events.object.to_json(&ResponseState::InProgress, &[]);
             events.push(kind, json!({"response": response}));
         }
         events
+    }
+
+    fn take_ready(&mut self) -> ReadyEvents {
+        std::mem::take(&mut self.ready)
     }
 
     /// Adds text of the answer.
@@ -152,7 +146,7 @@ impl Events {
 
     /// Ends the items and the response.
     fn end(&mut self, answer: &str, state: &ResponseState<'_>) {
-        self.is_done = true;
+        self.ready.is_last = true;
         if !answer.is_empty() {
             self.open(ItemKind::Answer);
         }
@@ -167,7 +161,7 @@ impl Events {
             output.push(item);
         }
         let response = self.object.to_json(state, &output);
-        self.push(state.last_event(), json!({"response": response}));
+        self.push(&state.last_event(), json!({"response": response}));
     }
 
     fn end_answer(&mut self, at: usize, answer: &str, status: &str) -> Value {
@@ -198,6 +192,6 @@ impl Events {
         fields["type"] = json!(kind);
         fields["sequence_number"] = json!(self.number);
         self.number += 1;
-        self.ready.push_back(event_stream::named_event(kind, &fields));
+        self.ready.queue.push_back(event_stream::named_event(kind, &fields));
     }
 }

@@ -2,15 +2,12 @@
 
 #![cfg(target_os = "linux")]
 
-use std::fs;
-
 use rockbot_contracts::SessionId;
-use rustix::process::Pid;
 
 use super::{load::TurnClient, print_times, size};
 use crate::{
     conversations::harness::{Replicas, scene},
-    process::Running,
+    process::memory_kib,
 };
 
 const JOB: &str = "the job";
@@ -19,14 +16,6 @@ const IN_FLIGHT: usize = 16;
 const TURNS: usize = 2;
 /// Parts of the run after each of which the memory is measured.
 const PARTS: usize = 10;
-
-/// Returns the resident memory of a process in KiB.
-pub(super) fn resident_kib(process: &Running) -> u64 {
-    let pid = Pid::as_raw_nonzero(process.pid());
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agent_needs_no_more_memory_after_many_turns() {
@@ -43,7 +32,7 @@ async fn agent_needs_no_more_memory_after_many_turns() {
             assert!(ended.iter().all(super::load::EndedTurn::is_completed), "{ended:#?}");
             times.extend(ended.iter().map(|turn| turn.time));
         }
-        samples.push(resident_kib(&agent));
+        samples.push(memory_kib(agent.pid(), "VmRSS"));
     }
     print_times("turns", times);
     println!("resident memory after each tenth, in KiB: {samples:?}");

@@ -8,8 +8,11 @@ use rockbot_store::{Appended, LogPosition, Stores};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{load::TurnClient, memory::resident_kib, print_times, size};
-use crate::conversations::harness::{Replicas, scene};
+use super::{load::TurnClient, print_times, size};
+use crate::{
+    conversations::harness::{Replicas, scene},
+    process::memory_kib,
+};
 
 /// A message whose turn calls a command, and one whose turn does not.
 const JOB: &str = "the job";
@@ -122,7 +125,7 @@ async fn long_conversation_continues() {
 async fn large_conversation_does_not_delay_others() {
     let archive = Archive::new().await;
     let large = archive.store(size(16, 112), MIB - 64 * 1024).await;
-    let before = resident_kib(&archive.agent);
+    let before = memory_kib(archive.agent.pid(), "VmRSS");
     let large = {
         let client = archive.client.clone();
         tokio::spawn(async move { client.turn(large, CHAT).await })
@@ -134,7 +137,7 @@ async fn large_conversation_does_not_delay_others() {
         others.push(turn.time);
     }
     let large = large.await.expect("no panic");
-    let after = resident_kib(&archive.agent);
+    let after = memory_kib(archive.agent.pid(), "VmRSS");
     print_times("turns of other conversations", others);
     println!("turn of the large conversation: {large:?}");
     println!("resident memory: {before} KiB before, {after} KiB after");
