@@ -42,10 +42,12 @@ impl SenderCheck {
             return Some("it has no user".to_owned());
         }
         if service.is_some() && service == self.consumer {
-            // A handler signs the requests that it moved to quarantine, whose caller it has checked, and
-            // those that it refused with a reason, whose sender is then unknown.
-            let is_moved = letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN);
-            return (!is_moved).then(|| format!("{user} refused it, and its sender is unknown"));
+            // A handler signs quarantined requests, whose caller it has checked, and those that it refused
+            // with a reason, whose sender is then unknown.
+            let is_quarantined =
+                letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN);
+            return (!is_quarantined)
+                .then(|| format!("{user} refused it, and its sender is unknown"));
         }
         let may_send_messages = self.is_inbox && service == Some(User::Gateway);
         if service.is_some()
