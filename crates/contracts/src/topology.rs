@@ -367,9 +367,10 @@ pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
 /// Family of the routing keys of messages to agents, `user.message.<agent>`.
 pub const USER_MESSAGE: &str = "user.message";
+/// Family of the routing keys of requests about conversations, `user.conversation.<agent>`.
+pub const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
-pub(crate) const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_NOTICE: &str = "user.notice";
 pub(crate) const AGENT_TASK: &str = "agent.task";
 pub(crate) const AGENT_TASK_CANCEL: &str = "agent.task.cancel";
