@@ -19,6 +19,8 @@ mod agents;
 #[cfg(test)]
 mod announced_tool;
 #[cfg(test)]
+mod approval_time;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod binaries;
