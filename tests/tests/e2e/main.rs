@@ -53,6 +53,8 @@ mod dead_letters;
 #[cfg(test)]
 mod disconnects;
 #[cfg(test)]
+mod documented_output;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod gateway;
