@@ -41,7 +41,7 @@ impl Received {
     }
 }
 
-/// Which responses a hook sends.
+/// Kind of the responses of a hook.
 enum Responses {
     /// At once, and whole.
     Usual,

@@ -139,7 +139,7 @@ impl Fixture {
         self.bus.consume(QueueSpec::work(&tool_invoke()), 100).await
     }
 
-    /// Publishes a call to the quarantine queue, as a handler does that suspects it.
+    /// Publishes a call to the quarantine queue, as a handler does after lost handlers.
     async fn quarantine(&self, tool: &str, id: &str) {
         drop(self.bus.consume(QueueSpec::quarantine(&tool_invoke()), 1).await);
         let publication = Publication::mandatory(quarantine_of(&tool_invoke()), request(tool, id));
