@@ -79,7 +79,7 @@ fn form_is_that_of_the_documents() {
             "branch": {"type": "string"}, "draft": {"type": "boolean", "default": false}}}});
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::start(chat_with(&sandbox, "github", ERAS[0], &request));
-    for (prompt, typed) in [("answer?", "y\n"), ("branch", "main\n"), ("draft (", "\n")] {
+    for (prompt, typed) in [("answer?", "y\n"), ("branch (", "main\n"), ("draft (", "\n")] {
         terminal.wait_for(prompt);
         terminal.type_text(typed);
     }
