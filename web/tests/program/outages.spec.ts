@@ -5,7 +5,7 @@
 import type { Locator, Page } from "@playwright/test";
 import { expect, fileText, say, test, writeText } from "./fixture.ts";
 
-/** Time within which the page says what is known in milliseconds. */
+/** Time within which the page shows the known state in milliseconds. */
 const KNOWN = { timeout: 10_000 };
 
 /** Starts a turn, and kills the program while its call runs. Returns the line of the call. */
