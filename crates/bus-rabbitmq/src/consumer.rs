@@ -13,7 +13,9 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 use rockbot_bus::{ConsumeError, Delivery, DeliverySource, Reconnects, Settling, Subscription};
-use rockbot_contracts::{Envelope, QueueKind, RoutingKey, identity::UNSIGNED};
+use rockbot_contracts::{
+    Envelope, QueueKind, RoutingKey, identity::UNSIGNED, topology::MAX_DELIVERIES,
+};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -128,8 +130,7 @@ impl Session {
         } = delivery;
         let count = self.unacked.as_ref().map_or(0, |unacked| unacked.count).saturating_add(1);
         self.unacked = Some(Unacked { last: delivery_tag, count });
-        let max_deliveries = subscriber.subscription.queue.deliveries;
-        let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
+        let attempt = codec::delivery_attempt(&properties, redelivered, MAX_DELIVERIES);
         if codec::was_dead_letter(&properties) {
             warn!("dead letter of another queue dropped: it may be a forged reply");
             return None;
@@ -440,8 +441,7 @@ impl RabbitConsumer {
         } = delivery;
         let dead_letters = self.dead_letters.clone();
         let settler = AmqpSettler { tag, channel, dead_letters, _unsettled: unsettled };
-        let max_deliveries = self.subscriber.subscription.queue.deliveries;
-        let attempt = codec::delivery_attempt(&properties, redelivered, max_deliveries);
+        let attempt = codec::delivery_attempt(&properties, redelivered, MAX_DELIVERIES);
         let mut envelope = self.subscriber.decode(&properties, data);
         self.skew.correct(&mut envelope, fresh && attempt == 1, SystemTime::now());
         match RoutingKey::new(routing_key.as_str()) {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::topology::{
-    DEAD_LETTER_DELIVERIES, DEAD_LETTER_TTL, QueueKind, QueueName, QueueSpec, REPLY_QUEUE_EXPIRY,
+    DEAD_LETTER_DELIVERIES, DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec,
+    REPLY_QUEUE_EXPIRY,
 };
 
 /// Value of a queue argument.
@@ -40,10 +41,7 @@ impl QueueSpec {
             QueueKind::Work => arguments.extend([
                 ("x-queue-type", text("quorum")),
                 // The broker counts redeliveries.
-                (
-                    "x-delivery-limit",
-                    Argument::Number(u64::from(self.deliveries.saturating_sub(1))),
-                ),
+                ("x-delivery-limit", Argument::Number((MAX_DELIVERIES - 1).into())),
                 ("x-overflow", text("reject-publish")),
                 ("x-dead-letter-exchange", Argument::Text(dead_letter_exchange(namespace))),
                 (

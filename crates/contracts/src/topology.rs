@@ -243,18 +243,13 @@ pub struct QueueSpec {
     /// Work queue whose dead-letter queue receives its dead letters: itself, except for a quarantine
     /// queue.
     pub dead_letters_as: QueueName,
-    /// Deliveries of a message before a work queue dead-letters it.
-    pub deliveries: u32,
 }
 
 /// Deliveries of a message before a work queue dead-letters it. A lost connection costs one of them, an orderly stop of
 /// the broker up to three. A crash of the broker costs one for each consumer of the queue that could have taken another
 /// message: the queue passes the message from one to the next before it knows that all are gone.
 pub const MAX_DELIVERIES: u32 = 30;
-/// Deliveries of a message before a quarantine queue dead-letters it: each may have crashed a handler, and
-/// two did before.
-pub const QUARANTINE_DELIVERIES: u32 = 3;
-/// Reason of a dead letter that was delivered [`MAX_DELIVERIES`] times.
+/// Reason of a dead letter that was delivered [`MAX_DELIVERIES`] times, or that may have crashed too many handlers.
 pub const DELIVERED_TOO_OFTEN: &str = "delivered too often";
 /// Default length limit of a work queue.
 pub const WORK_QUEUE_LENGTH: u32 = 100_000;
@@ -290,11 +285,7 @@ impl QueueSpec {
     #[must_use]
     pub fn quarantine(key: &RoutingKey) -> Self {
         let dead_letters_as = QueueName(key.0.clone());
-        Self {
-            dead_letters_as,
-            deliveries: QUARANTINE_DELIVERIES,
-            ..Self::work(&quarantine_of(key))
-        }
+        Self { dead_letters_as, ..Self::work(&quarantine_of(key)) }
     }
 
     fn new(
@@ -303,8 +294,8 @@ impl QueueSpec {
         bindings: Vec<BindingPattern>,
         max_length: u32,
     ) -> Self {
-        let (dead_letters_as, deliveries) = (name.clone(), MAX_DELIVERIES);
-        Self { dead_letters_as, name, kind, bindings, max_length, max_bytes: None, deliveries }
+        let dead_letters_as = name.clone();
+        Self { dead_letters_as, name, kind, bindings, max_length, max_bytes: None }
     }
 
     /// Creates the reply queue of one process.
@@ -376,9 +367,10 @@ pub(crate) const MCP_MANAGE_RESPONSE: &str = "mcp.manage.response";
 pub(crate) const SCRIPT_RESULT: &str = "script.result";
 /// Family of the routing keys of messages to agents, `user.message.<agent>`.
 pub const USER_MESSAGE: &str = "user.message";
+/// Family of the routing keys of requests about conversations, `user.conversation.<agent>`.
+pub const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
-pub(crate) const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_NOTICE: &str = "user.notice";
 pub(crate) const AGENT_TASK: &str = "agent.task";
 pub(crate) const AGENT_TASK_CANCEL: &str = "agent.task.cancel";

@@ -64,3 +64,23 @@ impl Drop for OpenPermit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_limited_for_each_subject_and_in_total() {
+        let counts = OpenCounts::default();
+        let admit = |subject: &str| counts.admit(&Arc::from(subject), 2, 3);
+        let first = admit("a").unwrap();
+        let _others = [admit("a").unwrap(), admit("b").unwrap()];
+        assert_eq!(admit("b").unwrap_err(), LimitReached::Total);
+        drop(first);
+        let again = admit("a").unwrap();
+        assert_eq!(admit("c").unwrap_err(), LimitReached::Total);
+        drop(again);
+        let _b = admit("b").unwrap();
+        assert_eq!(counts.admit(&Arc::from("b"), 2, 4).unwrap_err(), LimitReached::Subject);
+    }
+}

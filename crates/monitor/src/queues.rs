@@ -5,8 +5,8 @@ use rockbot_bus::{Bus, BusReport, ConsumeError, QueueState};
 use rockbot_contracts::{
     AgentName, HandlerPool, QueueName, QueueSpec, RoutingKey,
     topology::{
-        InvalidRoutingKey, USER_MESSAGE, agent_response, agent_task_queue, mcp_manage,
-        quarantine_of, script_invoke, tool_invoke_mcp, user_conversation, user_message,
+        InvalidRoutingKey, USER_CONVERSATION, USER_MESSAGE, agent_response, agent_task_queue,
+        mcp_manage, quarantine_of, script_invoke, tool_invoke_mcp, user_conversation, user_message,
     },
 };
 
@@ -95,6 +95,11 @@ pub(crate) fn consuming_agent(name: &QueueName) -> Option<&str> {
 /// Returns the agent whose inbox the queue is; `None` for other queues.
 pub(crate) fn inbox_agent(name: &QueueName) -> Option<&str> {
     name.as_str().strip_prefix(USER_MESSAGE)?.strip_prefix('.')
+}
+
+/// Returns whether the queue has requests about the conversations of an agent.
+pub(crate) fn has_conversation_requests(name: &QueueName) -> bool {
+    name.as_str().strip_prefix(USER_CONVERSATION).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Returns whether the work queue of a key has a quarantine queue.

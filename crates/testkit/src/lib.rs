@@ -9,6 +9,7 @@ pub mod broker;
 pub mod bus_conformance;
 pub mod docker;
 pub mod documented_commands;
+pub mod documented_output;
 pub mod fixture;
 pub mod intercepted_bus;
 pub mod intercepted_store;

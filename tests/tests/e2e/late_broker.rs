@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use rockbot_testkit::fixture::test_broker_url;
+use rockbot_testkit::{
+    documented_output::{assert_output, sample},
+    fixture::test_broker_url,
+};
 use rustix::process::Signal;
 use tokio::{
     io::copy_bidirectional,
@@ -86,7 +89,7 @@ async fn readiness_follows_broker_connection() {
     assert!(body.contains(r#""needs":{"bus":"ok","store":"ok"}"#), "{body}");
     drop(open);
     let body = wait_for_readiness(&admin, 503).await;
-    assert!(body.contains("not connected"), "{body}");
+    assert_output(&sample("docs/configuration.md", r#"{"ready""#), &body);
     assert_eq!(request(&admin, "/healthz").await.0, 200, "not alive without the broker");
     let _open = proxy.open().await;
     wait_for_readiness(&admin, 200).await;

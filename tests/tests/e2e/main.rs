@@ -19,6 +19,8 @@ mod agents;
 #[cfg(test)]
 mod announced_tool;
 #[cfg(test)]
+mod approval_time;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod binaries;
@@ -50,6 +52,8 @@ mod crash_points;
 mod dead_letters;
 #[cfg(test)]
 mod disconnects;
+#[cfg(test)]
+mod documented_output;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]

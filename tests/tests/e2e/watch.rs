@@ -12,7 +12,10 @@ use rockbot_contracts::{
     BindingPattern, Envelope, InstanceId, QueueSpec, ToolCallId, ToolCancel,
     topology::{tool_cancel, tool_invoke},
 };
-use rockbot_testkit::fixture::{TEST_TIMEOUT, within_timeout};
+use rockbot_testkit::{
+    documented_output::sample,
+    fixture::{TEST_TIMEOUT, within_timeout},
+};
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -190,6 +193,17 @@ async fn watch_terminal_shows_call_and_is_restored() {
     assert!(table.is_raw());
     fleet.run(&CALL).await.assert_code(0);
     table.expect_word("tool-handler/handler-1").await;
+    // The first line up to the broker, the names of the columns, and the keys.
+    let documented = sample("docs/watch.md", "rockbot watch  ");
+    let lines: Vec<_> = documented.lines().collect();
+    let [status, columns, .., keys] = &lines[..] else { panic!("{documented}") };
+    let (status, _) = status.split_once(" at ").expect("a broker");
+    for word in [status, *columns, *keys].into_iter().flat_map(str::split_whitespace) {
+        // Not the values, nor the unit of a time.
+        if !word.contains(|c: char| c.is_ascii_digit()) && word != "ms," {
+            table.expect_word(word).await;
+        }
+    }
     table.press("\r");
     table.expect_word("session").await;
     table.expect_word("executed:").await;

@@ -14,7 +14,7 @@ use crate::{
     site::{Reply, Site},
 };
 
-const SEARCH: &str = "/res/v1/web/search";
+pub(crate) const SEARCH: &str = "/res/v1/web/search";
 const KEY: &str = "brave-key-of-this-test";
 const SECTIONS: usize = 12;
 

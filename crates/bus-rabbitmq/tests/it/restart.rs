@@ -1,9 +1,10 @@
 //! Restarts and crashes of the broker.
 
 use rockbot_bus::{Bus, Delivery, Settlement, Subscription};
+use rockbot_contracts::QueueSpec;
 use rockbot_testkit::{
     broker::PrivateBroker,
-    fixture::{within_timeout, work_queue},
+    fixture::{key, within_timeout, work_queue},
 };
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -13,29 +14,52 @@ use crate::{
     test_process::{SHORT, TestProcess},
 };
 
-/// Number of consumers. A crash of the broker can cost a message one delivery for each of them.
+/// Number of processes that hold messages. A crash of the broker can cost a message one delivery for each of them.
 const HOLDERS: usize = 12;
 
-/// A process that holds the messages of a queue.
-struct Holder {
-    _process: TestProcess,
-    _task: AbortOnDropHandle<()>,
+/// A queue that each holder consumes, and the deliveries of its message.
+struct HeldQueue {
+    queue: QueueSpec,
+    prefetch: u16,
+    sender: mpsc::Sender<Delivery>,
+    deliveries: mpsc::Receiver<Delivery>,
+    held: Vec<Delivery>,
 }
 
-impl Holder {
-    async fn start(process: &TestProcess, url: &str, held: mpsc::Sender<Delivery>) -> Self {
-        let process = process.join(url).await;
-        let subscription = Subscription::new(work_queue("held"), 4);
+impl HeldQueue {
+    fn new(queue: QueueSpec, prefetch: u16) -> Self {
+        let (sender, deliveries) = mpsc::channel(HOLDERS);
+        Self { queue, prefetch, sender, deliveries, held: Vec::new() }
+    }
+
+    /// Holds the messages that a process receives.
+    async fn hold(&self, process: &TestProcess) -> AbortOnDropHandle<()> {
+        let subscription = Subscription::new(self.queue.clone(), self.prefetch);
         let consumer = within_timeout("subscribe", process.bus.consume(subscription)).await;
         let mut consumer = consumer.expect("subscribed");
-        let task = tokio::spawn(async move {
+        let held = self.sender.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move {
             while let Some(delivery) = consumer.next().await {
                 if held.send(delivery).await.is_err() {
                     break;
                 }
             }
-        });
-        Self { _process: process, _task: AbortOnDropHandle::new(task) }
+        }))
+    }
+
+    /// Waits for the next delivery of the message.
+    async fn expect_delivery(&mut self, after: &str) {
+        let name = &self.queue.name;
+        let what = format!("the message of {name} after {after}");
+        let delivery = within_timeout(&what, self.deliveries.recv()).await;
+        let delivery = delivery.expect("the consumers run");
+        println!("{name}: delivery {} after {after}", delivery.attempt());
+        self.held.push(delivery);
+    }
+
+    async fn ack(mut self) {
+        let last = self.held.pop().expect("a delivery");
+        within_timeout("an ack", last.settle(Settlement::Ack)).await.expect("acked");
     }
 }
 
@@ -51,14 +75,19 @@ async fn confirmed_messages_survive_restart_and_crash() {
     // A queue without consumers until the broker has restarted.
     drop(process.start_recorder("later").await);
     let mut waiting = Vec::new();
-    let (sender, mut deliveries) = mpsc::channel(HOLDERS);
+    // Handlers consume a quarantine queue with a prefetch of 1.
+    let quarantine = QueueSpec::quarantine(&key("held"));
+    let mut queues = [HeldQueue::new(work_queue("held"), 4), HeldQueue::new(quarantine, 1)];
     let mut holders = Vec::new();
     for _ in 0..HOLDERS {
-        holders.push(Holder::start(&process, &url, sender.clone()).await);
+        let holder = process.join(&url).await;
+        let tasks = [queues[0].hold(&holder).await, queues[1].hold(&holder).await];
+        holders.push((holder, tasks));
     }
-    process.publish_until_confirmed("held", "held").await;
-    let first = within_timeout("the message", deliveries.recv()).await;
-    let mut held = vec![first.expect("the consumers run")];
+    for queue in &mut queues {
+        process.publish_until_confirmed(queue.queue.name.as_str(), "held").await;
+        queue.expect_delivery("the publish").await;
+    }
     for (round, stop) in stops.into_iter().enumerate() {
         waiting.extend(
             process.publish_all_until_confirmed("later", &format!("waiting {round}"), 20).await,
@@ -74,13 +103,13 @@ async fn confirmed_messages_survive_restart_and_crash() {
             process.publish_all_until_confirmed("jobs", &format!("after {round}"), 20).await;
         jobs.received(&before).await;
         jobs.received(&after).await;
-        let again = within_timeout("the redelivery of a held message", deliveries.recv()).await;
-        let again = again.expect("the consumers run");
-        println!("delivery {} after round {round}", again.attempt());
-        held.push(again);
+        for queue in &mut queues {
+            queue.expect_delivery(&format!("round {round}")).await;
+        }
     }
-    let last = held.pop().expect("a delivery");
-    within_timeout("an ack", last.settle(Settlement::Ack)).await.expect("acked");
+    for queue in queues {
+        queue.ack().await;
+    }
     process.start_recorder("later").await.received(&waiting).await;
     process.bus.close().await;
 }

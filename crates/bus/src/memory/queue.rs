@@ -13,7 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
 use rockbot_contracts::{
-    Envelope, QueueKind, QueueSpec, RoutingKey, topology::DELIVERED_TOO_OFTEN,
+    Envelope, QueueKind, QueueSpec, RoutingKey,
+    topology::{DELIVERED_TOO_OFTEN, MAX_DELIVERIES},
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -31,8 +32,6 @@ pub(super) struct Queue {
     max_length: usize,
     /// Maximum size of the bodies of all ready messages.
     max_bytes: u64,
-    /// Deliveries of a message before a work queue dead-letters it.
-    max_deliveries: u32,
     dead_letters: DeadLetters,
     state: Mutex<State>,
     arrived: Notify,
@@ -62,7 +61,6 @@ impl Queue {
             kind: spec.kind,
             max_length: spec.max_length as usize,
             max_bytes: spec.max_bytes.unwrap_or(u64::MAX),
-            max_deliveries: spec.deliveries,
             dead_letters,
             state: Mutex::default(),
             arrived: Notify::new(),
@@ -116,7 +114,7 @@ impl Queue {
     /// Requeues a delivered message at its original position, or dead-letters it after the last
     /// delivery.
     fn requeue(&self, stored: Stored) {
-        if self.kind == QueueKind::Work && stored.deliveries >= self.max_deliveries {
+        if self.kind == QueueKind::Work && stored.deliveries >= MAX_DELIVERIES {
             self.dead_letter(stored, DELIVERED_TOO_OFTEN.into());
             return;
         }

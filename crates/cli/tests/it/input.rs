@@ -2,6 +2,7 @@
 
 use std::{fs, process::Command};
 
+use rockbot_testkit::documented_output::{assert_output, sample};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,13 +26,19 @@ fn link() -> Value {
 
 /// Returns a `rockbot chat` command whose model calls a tool that asks the user, in a server of this era.
 fn chat(sandbox: &Sandbox, era: &str, request: &Value) -> Command {
+    chat_with(sandbox, "Shop", era, request)
+}
+
+/// Returns a `rockbot chat` command whose model calls a tool of the server `name` that asks the user.
+fn chat_with(sandbox: &Sandbox, name: &str, era: &str, request: &Value) -> Command {
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../mcp-bridge/tests/it/servers/asking.py");
     let servers = json!({"mcpServers": {
-        "Shop": {"command": "python3", "args": [server, era], "exposure": "eager"}}});
+        name: {"command": "python3", "args": [server, era], "exposure": "eager"}}});
+    let tool = format!("{name}__ask");
     sandbox.write("mcp.json", &servers.to_string());
     let script = json!({"turn": [
-        {"call": [{"name": "Shop__ask", "arguments": request}]},
-        {"text": "The server got {{result.Shop__ask}}"},
+        {"call": [{"name": tool, "arguments": request}]},
+        {"text": format!("The server got {{{{result.{tool}}}}}")},
     ]});
     let script = sandbox.write("script.toml", &toml::to_string(&script).expect("TOML"));
     let mut command = sandbox.std_command(&["--mcp", "mcp.json", "chat", "ask me"]);
@@ -63,6 +70,27 @@ fn typed_values_reach_the_server() {
         let got = r#"{"action": "accept", "content": {"color": "green", "count": 2}}"#;
         assert_contains(&shown, &["| Which color?", "type no passwords", got]);
     }
+}
+
+#[test]
+fn form_is_that_of_the_documents() {
+    let request = json!({"mode": "form", "message": "Which branch is the target?",
+        "requestedSchema": {"type": "object", "required": ["branch"], "properties": {
+            "branch": {"type": "string"}, "draft": {"type": "boolean", "default": false}}}});
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::start(chat_with(&sandbox, "github", ERAS[0], &request));
+    for (prompt, typed) in [("answer?", "y\n"), ("branch (", "main\n"), ("draft (", "\n")] {
+        terminal.wait_for(prompt);
+        terminal.type_text(typed);
+    }
+    let (shown, code) = terminal.finish();
+    assert_eq!(code, Some(0), "{shown}");
+    let start = shown.find("server github asks you").expect("a form");
+    // A line is written again each second.
+    let lines = shown[start..].lines().map(|line| line.rsplit("\u{1b}[K").next().unwrap_or(line));
+    let documented = sample("docs/mcp.md", "server github asks you");
+    let form: Vec<_> = lines.take(documented.lines().count()).collect();
+    assert_output(&documented, &form.join("\n"));
 }
 
 #[test]

@@ -76,6 +76,15 @@ impl A2aError {
         Self::failed(StatusCode::TOO_MANY_REQUESTS, message).not_executed()
     }
 
+    /// An identity with too many targets of push notifications.
+    pub(super) fn too_many_targets(max: usize) -> Self {
+        let message = format!(
+            "{max} targets of push notifications at this agent have events that are not delivered; nothing was \
+             registered; wait until one is delivered, or delete one"
+        );
+        Self::failed(StatusCode::TOO_MANY_REQUESTS, message).not_executed()
+    }
+
     /// An identity with too many open lists of tasks.
     pub(super) fn too_many_lists() -> Self {
         let message = "too many open lists of this identity; wait for one to end";

@@ -20,7 +20,7 @@ pub(crate) const LOCAL: &str = "a2a.push.enabled = true\na2a.push.allow_plain_ht
 const COMPLETED: &str = "TASK_STATE_COMPLETED";
 
 /// Makes attempts, scans and leases short.
-fn quickly(parts: &mut GatewayParts) {
+pub(crate) fn quickly(parts: &mut GatewayParts) {
     let options = parts.a2a.push.as_mut().expect("push notifications are on");
     options.first_delay = Duration::from_millis(10);
     options.max_delay = Duration::from_millis(50);
@@ -33,7 +33,7 @@ fn with_short_leases(parts: &mut GatewayParts) {
 }
 
 /// Starts a task that waits for a permit, whose events go to a hook. Returns its id.
-async fn start_notified(client: &A2aClient, fleet: &Fleet, hook: &Hook) -> Value {
+pub(crate) async fn start_notified(client: &A2aClient, fleet: &Fleet, hook: &Hook) -> Value {
     let configuration = json!({"returnImmediately": true,
         "taskPushNotificationConfig": {"url": hook.url(), "token": "secret"}});
     let params = json!({"message": message("m1", "wait for me"), "configuration": configuration});

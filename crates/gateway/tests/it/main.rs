@@ -6,6 +6,7 @@ mod a2a;
 mod a2a_client;
 mod a2a_list;
 mod a2a_push;
+mod a2a_push_bounds;
 mod a2a_push_targets;
 mod a2a_rest;
 mod a2a_sdk;

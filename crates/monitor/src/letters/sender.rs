@@ -6,7 +6,7 @@ use rockbot_contracts::{
     topology::{DELIVERED_TOO_OFTEN, mcp_manage, script_invoke, tool_invoke_mcp},
 };
 
-use crate::queues::inbox_agent;
+use crate::queues::{has_conversation_requests, inbox_agent};
 
 /// Checks the senders of the dead letters of one queue.
 ///
@@ -16,6 +16,8 @@ use crate::queues::inbox_agent;
 pub struct SenderCheck {
     /// Set when the queue is the inbox of an agent.
     is_inbox: bool,
+    /// Set when the queue has requests about conversations.
+    has_conversations: bool,
     /// The service that consumes the queue.
     consumer: Option<User>,
     /// Set when the services of the fleet have broker users.
@@ -28,7 +30,12 @@ impl SenderCheck {
     pub fn new(queue: &QueueName, namespace: &str, own_user: Option<&str>) -> Self {
         let prefix = format!("{namespace}.");
         let has_users = own_user.is_some_and(|user| user.starts_with(&prefix));
-        Self { is_inbox: inbox_agent(queue).is_some(), consumer: consumer(queue), has_users }
+        Self {
+            is_inbox: inbox_agent(queue).is_some(),
+            has_conversations: has_conversation_requests(queue),
+            consumer: consumer(queue),
+            has_users,
+        }
     }
 
     /// Returns the reason why a letter may be from another sender than the caller that it names.
@@ -41,11 +48,18 @@ impl SenderCheck {
         if user == UNSIGNED {
             return Some("it has no user".to_owned());
         }
+        if self.has_conversations && self.has_users {
+            // A conversation belongs to the user that started it.
+            return Some(format!(
+                "it was sent by {user}, and its agent refuses it from any other user; purge it"
+            ));
+        }
         if service.is_some() && service == self.consumer {
-            // A handler signs the requests that it moved to quarantine, whose caller it has checked, and
-            // those that it refused with a reason, whose sender is then unknown.
-            let is_moved = letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN);
-            return (!is_moved).then(|| format!("{user} refused it, and its sender is unknown"));
+            // A handler signs quarantined requests, whose caller it has checked, and those that it refused
+            // with a reason, whose sender is then unknown.
+            let is_quarantined = letter.dead_letter_reason.as_deref() == Some(DELIVERED_TOO_OFTEN);
+            return (!is_quarantined)
+                .then(|| format!("{user} refused it, and its sender is unknown"));
         }
         let may_send_messages = self.is_inbox && service == Some(User::Gateway);
         if service.is_some()
@@ -152,8 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn request_about_conversations_does_not_pass() {
+        let queue = QueueName::new("user.conversation.assistant").unwrap();
+        for user in ["rockbot.gateway", "rockbot.cli", "rockbot.agent.mallory"] {
+            let refusal = SenderCheck::new(&queue, "rockbot", OPERATOR);
+            let refusal = refusal.refusal(&letter(Some(user), "user")).unwrap();
+            assert!(refusal.contains(user) && refusal.contains("purge it"), "{refusal}");
+        }
+    }
+
+    #[test]
     fn every_sender_passes_without_users() {
-        for queue in ["tool.invoke", "user.message.assistant", "jobs"] {
+        for queue in ["tool.invoke", "user.message.assistant", "user.conversation.writer", "jobs"] {
             assert!(passes(queue, None, &letter(None, "assistant")), "{queue}");
             assert!(passes(queue, Some("guest"), &letter(Some("guest"), "assistant")), "{queue}");
         }

@@ -4,6 +4,7 @@ mod admission;
 mod call_description;
 mod call_metrics;
 mod cancellations;
+mod crash_check;
 mod holders;
 mod journal;
 mod journal_lookup;
@@ -34,21 +35,21 @@ use rockbot_bus::{
     subscribe,
 };
 use rockbot_contracts::{
-    CallStages, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey, ToolCallId,
+    CallStages, Envelope, HandlerLoad, InstanceId, QueueKind, QueueSpec, RoutingKey,
     ToolInvokeRequest, envelope::whole_millis, identity::CallerPolicy, json::Limits,
     tool::REPLY_PROBE, topology::tool_cancel, trace,
 };
 use rockbot_tools::{
     executor::ToolExecutor, layers::CallAccount, registry::RegisteredTool, status::CallStatus,
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use self::{
     admission::Admission,
     call_metrics::CallMetrics,
     progress::ProgressSender,
-    quarantine::{Inbound, InboundQueue, MAX_CRASHES, QuarantineTransfers},
+    quarantine::{Inbound, InboundQueue, QuarantineTransfers},
     reply::{CallOutcome, Caller, ReplyPublisher, id_in_use},
     running::{CallEntry, CallFingerprint, DuplicateEnd, RunningCalls},
 };
@@ -65,9 +66,6 @@ use crate::{input_requester::InputRequester, unknown_agent::unknown_agent};
 
 /// Maximum time for a call, even if its caller allows more.
 const MAX_BUDGET: Duration = Duration::from_secs(24 * 3600);
-
-/// Maximum time to find out which handlers survived the earlier deliveries of a request.
-const CRASHES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Consumes tool requests, runs them through an executor, and replies.
 ///
@@ -284,18 +282,10 @@ impl ToolInvokeHandler {
         tool: Option<&RegisteredTool>,
         caller: &Caller,
     ) -> Settlement {
-        if inbound.may_have_crashed()
-            && Box::pin(self.possible_crashes(inbound, &request.tool_call_id)).await >= MAX_CRASHES
-            && !self.running.contains(&request.tool_call_id)
-        {
-            match self.transfers.transfer(self.bus.as_ref(), inbound, &caller.agent).await {
-                Ok(()) => {
-                    self.stats.count_quarantined();
-                    info!("call moved to the quarantine queue after lost handlers");
-                    return Settlement::Ack;
-                }
-                // Requeueing it would count as one more delivery, so it runs here.
-                Err(error) => warn!(%error, "call not moved to the quarantine queue"),
+        if inbound.may_have_crashed() {
+            let quarantined = self.quarantine(inbound, &request.tool_call_id, &caller.agent);
+            if let Some(settlement) = Box::pin(quarantined).await {
+                return settlement;
             }
         }
         let since = Instant::now();
@@ -392,23 +382,6 @@ impl ToolInvokeHandler {
             self.metrics.record_call(tool, CallStatus::from_outcome(result), Duration::ZERO);
         }
         self.replies().reply(request, caller, *outcome, None).await
-    }
-
-    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
-    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> u32 {
-        let earlier = inbound.delivery.attempt() - 1;
-        let Some(journal) = &self.journal else { return earlier };
-        // A call that runs here needs no proof of who is alive.
-        let limit = if self.running.contains(call) { u32::MAX } else { MAX_CRASHES };
-        let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
-        match counted.await {
-            Ok(Ok(crashes)) => crashes,
-            Ok(Err(error)) => {
-                warn!(%error, "journal unavailable; every delivery counts as a possible crash");
-                earlier
-            }
-            Err(_) => earlier,
-        }
     }
 
     /// Divides the capacity again if the registered tools have changed.

@@ -2,9 +2,9 @@
 //!
 //! When a process is lost, the broker counts a delivery of every request that it held, and dead-letters
 //! a request after too many deliveries. A request that two lost processes held is therefore moved to the
-//! quarantine queue, of which a handler holds one request at a time: a request that crashes
-//! another handler is dead-lettered alone, and the harmless ones run. A delivery whose handler is alive does
-//! not count; see [`holders`](super::holders).
+//! quarantine queue, of which a handler holds one request at a time. After three more lost processes the
+//! request is dead-lettered, alone, and the harmless ones run. A delivery whose handler is alive does not
+//! count; see [`holders`](super::holders).
 
 use std::{future::Future, time::Duration};
 
@@ -15,7 +15,11 @@ use rockbot_contracts::{
 use tokio::sync::watch;
 
 /// Number of deliveries that may have crashed their handlers from which on a request is quarantined.
-pub(super) const MAX_CRASHES: u32 = 2;
+const MAX_CRASHES: u32 = 2;
+
+/// Number of deliveries in quarantine that may have crashed their handlers from which on a request is
+/// dead-lettered. The broker allows more deliveries, since its own crash costs one for each handler.
+const MAX_QUARANTINE_CRASHES: u32 = 3;
 
 /// Maximum time for a transfer; no call starts in this process meanwhile.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,9 +70,18 @@ impl<'a> Inbound<'a> {
         self.queue != InboundQueue::Own && !self.delivery.is_open()
     }
 
-    /// Returns whether an earlier delivery from the work queue may have crashed its handler.
+    /// Returns whether an earlier delivery from the same queue may have crashed its handler.
     pub(super) fn may_have_crashed(self) -> bool {
-        self.queue == InboundQueue::Work && self.delivery.is_redelivered()
+        self.queue != InboundQueue::Own && self.delivery.is_redelivered()
+    }
+
+    /// Returns the number of deliveries that may have crashed their handlers from which on the request does
+    /// not run.
+    pub(super) fn max_crashes(self) -> u32 {
+        match self.queue {
+            InboundQueue::Quarantine => MAX_QUARANTINE_CRASHES,
+            InboundQueue::Work | InboundQueue::Own => MAX_CRASHES,
+        }
     }
 }
 

@@ -139,6 +139,21 @@ impl Fixture {
         self.bus.consume(QueueSpec::work(&tool_invoke()), 100).await
     }
 
+    /// Publishes a call to the quarantine queue, as a handler does after lost handlers.
+    async fn quarantine(&self, tool: &str, id: &str) {
+        drop(self.bus.consume(QueueSpec::quarantine(&tool_invoke()), 1).await);
+        let publication = Publication::mandatory(quarantine_of(&tool_invoke()), request(tool, id));
+        self.bus.local.publish(publication).await.expect("published");
+    }
+
+    /// Waits until there is a dead letter.
+    async fn dead_lettered(&self) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        while self.queued().await[2] == 0 {
+            ticks.tick().await;
+        }
+    }
+
     /// Consumes `count` requests and loses the consumer, twice.
     async fn lose_twice(&self, count: usize) {
         for _ in 0..2 {
@@ -261,6 +276,25 @@ async fn deliveries_of_living_handlers_are_not_counted() {
 }
 
 #[tokio::test]
+async fn quarantined_call_survives_disconnects_of_living_handlers() {
+    let mut fixture = Fixture::new().await;
+    let mut lost = Vec::new();
+    fixture.quarantine("wait", "call").await;
+    // As when the broker crashes, which costs a request one delivery for each handler.
+    for _ in 0..3 {
+        let (bus, connection) = LossyBus::wrap(fixture.bus.remote.clone());
+        lost.push(fixture.handler_on(&bus).await);
+        within_timeout("the call", fixture.control.waiting.notified()).await;
+        connection.lose();
+    }
+    let _handler = fixture.handler().await;
+    within_timeout("the call", fixture.control.waiting.notified()).await;
+    fixture.release(4);
+    fixture.expect_result("call").await;
+    assert_eq!(fixture.queued().await, [0, 0, 0]);
+}
+
+#[tokio::test]
 async fn only_crashing_request_is_dead_lettered() {
     const HARMLESS: usize = 60;
     let mut fixture = Fixture::new().await;
@@ -270,19 +304,26 @@ async fn only_crashing_request_is_dead_lettered() {
         fixture.call(if number % 2 == 0 { "read" } else { "write" }, id).await;
     }
     let mut instances = 0;
-    while fixture.queued().await[2] == 0 {
+    let (handler, _workers) = loop {
         let handler = fixture.handler().await;
-        within_timeout("the crashing call", fixture.control.killed.notified()).await;
+        let is_killed = within_timeout("the crashing call, or its end", async {
+            tokio::select! {
+                () = fixture.control.killed.notified() => true,
+                () = fixture.dead_lettered() => false,
+            }
+        });
+        if !is_killed.await {
+            break handler;
+        }
         instances += 1;
         let instance = Arc::downgrade(&handler.0);
         drop(handler);
         wait_until("the end of the handler", || instance.strong_count() == 0).await;
         // Its lease expires.
         fixture.clock.advance(Duration::from_secs(11));
-    }
+    };
     assert_eq!((instances, fixture.runs("poison")), (2 + 3, 2 + 3));
 
-    let (handler, _workers) = fixture.handler().await;
     let mut answered = BTreeMap::new();
     while answered.len() < HARMLESS {
         let reply = fixture.reply().await;

@@ -3,10 +3,80 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
+use rockbot_testkit::documented_output::code_blocks;
+
 use super::{assert_no_violations, files, root};
 
 /// Commands that the README must mention.
 const FIRST_COMMANDS: [&str; 2] = ["cargo run -- demo", "cargo xtask test"];
+
+/// Programs of command lines.
+const PROGRAMS: [&str; 8] =
+    ["cargo", "docker", "echo", "export", "openssl", "rockbot", "rockbot-tool-handler", "time"];
+/// Code blocks without commands and output, by their documents and beginnings.
+const OTHER_BLOCKS: [(&str, &str); 6] = [
+    ("docs/ARCHITECTURE.md", "7   cli"),
+    ("docs/mcp.md", "agent ──"),
+    ("docs/observability.md", "process user.message"),
+    ("docs/operations.md", "max_message_size"),
+    ("docs/security.md", "[bus]"),
+    ("docs/tools.md", "hooks →"),
+];
+
+#[test]
+fn output_samples_are_compared_with_output() {
+    let sources: Vec<_> =
+        files("rs").into_iter().filter(|(path, _)| path.contains("/tests/")).collect();
+    let compared: Vec<_> = sources.iter().flat_map(|(_, text)| compared_samples(text)).collect();
+    let mut violations = Vec::new();
+    for (path, text) in files("md") {
+        let is_document = path.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
+        if path != "README.md" && !is_document {
+            continue;
+        }
+        let known = compared.iter().copied().chain(OTHER_BLOCKS);
+        let known: Vec<_> = known.filter(|(document, _)| *document == path).collect();
+        let samples = code_blocks(&text).into_iter().filter(|block| block.language.is_empty());
+        for block in samples.filter(|block| !is_command(&block.text)) {
+            if !known.iter().any(|(_, start)| block.text.starts_with(start)) {
+                let first = block.text.lines().next().unwrap_or_default();
+                violations.push(format!(
+                    "{path}: compare the sample that starts with {first:?} with the program's output, see \
+                     `documented_output::sample`, or add it to OTHER_BLOCKS"
+                ));
+            }
+        }
+    }
+    assert_no_violations(&violations);
+}
+
+/// Returns whether the first line of a block is a command, or sets a variable.
+fn is_command(block: &str) -> bool {
+    let first = block.split_whitespace().next().unwrap_or_default();
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    PROGRAMS.contains(&first) || first.split_once('=').is_some_and(|(name, _)| is_name(name))
+}
+
+/// Returns the documents and beginnings of the samples that a test compares with output.
+fn compared_samples(source: &str) -> Vec<(&str, &str)> {
+    let calls = source.split("sample(\"").skip(1);
+    let found = calls.filter_map(|call| {
+        let (document, rest) = call.split_once('"')?;
+        let rest = rest.strip_prefix(',')?.trim_start();
+        let (start, _) = match rest.strip_prefix("r#\"") {
+            Some(raw) => raw.split_once("\"#")?,
+            None => rest.strip_prefix('"')?.split_once('"')?,
+        };
+        Some((document, start))
+    });
+    found.collect()
+}
+
+#[test]
+fn compared_samples_are_found() {
+    let source = "a(&sample(\"b.md\", \"c \"), sample(\"d.md\",\n r#\"{\"e\"\"#))";
+    assert_eq!(compared_samples(source), [("b.md", "c "), ("d.md", "{\"e\"")]);
+}
 
 #[test]
 fn document_links_resolve() {

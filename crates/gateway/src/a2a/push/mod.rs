@@ -147,3 +147,36 @@ fn refused() -> A2aError {
         "the url cannot be notified; use an https URL whose host has public addresses",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::AgentName;
+    use rockbot_egress::DialPolicy;
+    use rockbot_store::{Clock, MemoryStore};
+    use serde_json::json;
+
+    use super::*;
+    use crate::a2a_parts::PushOptions;
+
+    /// More targets than the queue holds.
+    const TARGETS: usize = QUEUE + 10;
+
+    #[tokio::test]
+    async fn targets_beyond_the_queue_are_left_to_the_next_scan() {
+        let policy = DialPolicy {
+            allow_plain_http: true,
+            allow_private: vec!["127.0.0.0/8".parse().unwrap()],
+            ..DialPolicy::default()
+        };
+        let client = PushOptions::new(policy).unwrap().client;
+        let (push, opened) = Push::new(client, Arc::new(MemoryStore::new(Clock::System)));
+        let caller = Caller::registered("peer".into(), AgentName::new("assistant").unwrap());
+        for _ in 0..TARGETS {
+            let target = NewPushTarget::parse(json!({"url": "http://127.0.0.1:9/"})).unwrap();
+            let registered = push.register(&caller, &MessageId::generate(), target).await;
+            drop(registered.unwrap());
+        }
+        assert_eq!(opened.len(), QUEUE);
+        assert_eq!(push.records.open(2 * TARGETS).await.unwrap().len(), TARGETS);
+    }
+}

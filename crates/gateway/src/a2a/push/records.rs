@@ -143,7 +143,7 @@ impl PushRecords {
         let listed = within_limit(self.open.list(&[&list], MAX_OPEN), A2aError::store).await?;
         let is_listed = listed.iter().any(|(known, _)| known.last() == Some(&name));
         if listed.len() >= MAX_OPEN && !is_listed {
-            return Err(A2aError::overloaded());
+            return Err(A2aError::too_many_targets(MAX_OPEN));
         }
         let added = self.change(caller, task, |targets| {
             if let Some(known) = targets.iter_mut().find(|known| known.id == target.id) {

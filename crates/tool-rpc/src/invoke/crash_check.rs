@@ -1,0 +1,68 @@
+//! Check of redelivered requests: those that may have crashed too many handlers do not run.
+
+use std::time::Duration;
+
+use rockbot_bus::Settlement;
+use rockbot_contracts::{AgentName, ToolCallId, topology::DELIVERED_TOO_OFTEN};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::{
+    ToolInvokeHandler, holders,
+    quarantine::{Inbound, InboundQueue},
+};
+
+/// Maximum time to find out which handlers survived the earlier deliveries of a request.
+const CRASHES_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl ToolInvokeHandler {
+    /// Quarantines a request whose earlier deliveries may have crashed handlers, or dead-letters it if it was
+    /// quarantined before. Returns `None` if its call may run, or already runs in this process.
+    pub(super) async fn quarantine(
+        &self,
+        inbound: Inbound<'_>,
+        call: &ToolCallId,
+        caller: &AgentName,
+    ) -> Option<Settlement> {
+        let crashes = self.possible_crashes(inbound, call).await;
+        if crashes < inbound.max_crashes() || self.running.contains(call) {
+            return None;
+        }
+        if inbound.queue == InboundQueue::Quarantine {
+            warn!(
+                crashes,
+                "call dead-lettered: its deliveries in quarantine may have crashed handlers"
+            );
+            return Some(Settlement::dead_letter(DELIVERED_TOO_OFTEN));
+        }
+        match self.transfers.transfer(self.bus.as_ref(), inbound, caller).await {
+            Ok(()) => {
+                self.stats.count_quarantined();
+                info!("call moved to the quarantine queue after lost handlers");
+                Some(Settlement::Ack)
+            }
+            // Requeueing it would count as one more delivery, so it runs here.
+            Err(error) => {
+                warn!(%error, "call not moved to the quarantine queue");
+                None
+            }
+        }
+    }
+
+    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
+    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> u32 {
+        let earlier = inbound.delivery.attempt() - 1;
+        let Some(journal) = &self.journal else { return earlier };
+        // A call that runs here needs no proof of who is alive.
+        let limit = if self.running.contains(call) { u32::MAX } else { inbound.max_crashes() };
+        let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
+        match counted.await {
+            Ok(Ok(crashes)) => crashes,
+            Ok(Err(error)) => {
+                warn!(%error, "journal unavailable; every delivery counts as a possible crash");
+                earlier
+            }
+            Err(_) => earlier,
+        }
+    }
+}
