@@ -28,9 +28,14 @@ pub(crate) const SPAWN_SUBAGENT: &str = "spawn_subagent";
 /// Hands a task to another agent of the bus.
 pub(crate) const INVOKE_AGENT: &str = "invoke_agent";
 
-/// Returns `true` for a tool whose result arrives after the turn, so that it is called alone.
+/// Returns `true` for a tool that delegates work, whose result may arrive after the turn.
 pub(crate) fn hands_over(name: &str) -> bool {
     [SPAWN_SUBAGENT, INVOKE_AGENT].contains(&name)
+}
+
+/// Returns `true` for a tool that other tools cannot call: it steers a turn, or starts a sub-agent.
+pub(crate) fn is_called_alone(name: &str) -> bool {
+    is_internal(name) || name == SPAWN_SUBAGENT
 }
 
 /// Returns `true` for the name of an internal tool. Other tools of this prefix are agents.

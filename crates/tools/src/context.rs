@@ -46,6 +46,8 @@ pub struct ToolContext {
     pub scope: Arc<ToolScope>,
     /// Identifier of the first call of the same model response, if a model requested the call.
     pub step: Option<ToolCallId>,
+    /// `true` if the caller reads no later message: a tool that delegates work returns its result.
+    pub awaits_work: bool,
     /// Budget of the turn, if it has one. A tool that starts turns grants them a share of it.
     pub budget: Option<Budget>,
     /// Port to the user of the call; `None` if no user can respond.
@@ -114,6 +116,7 @@ impl ToolContext {
             updates: None,
             scope: ToolScope::everything(),
             step: None,
+            awaits_work: false,
             budget: None,
             input: None,
             approval_time: ApprovalTime::default(),

@@ -433,6 +433,10 @@ mod tests {
     #[test]
     fn oversized_messages_are_refused() {
         assert!(check_message(&sample_request()).is_ok());
+        // Each has a limit of its own.
+        let (text, data) = ("x".repeat(60 * 1024), "y".repeat(200 * 1024).into());
+        let message = TaskMessage::new(TaskMessage::USER, &text, Some(data));
+        assert!(check_message(&AgentTaskRequest { message, ..sample_request() }).is_ok());
         for message in [
             TaskMessage::new(TaskMessage::USER, " \n", None),
             TaskMessage::new(TaskMessage::USER, &"x".repeat(65 * 1024), None),

@@ -70,7 +70,7 @@ impl InvokeArguments {
 
 impl Delegation {
     /// Hands a task to another agent, unless the call did so before; or sends the answer to its question. A turn
-    /// that is itself delegated work waits for the result.
+    /// that is itself delegated work waits for the result, and so does a step of a plan.
     pub(super) async fn invoke(
         self: &Arc<Self>,
         arguments: InvokeArguments,
@@ -78,7 +78,7 @@ impl Delegation {
     ) -> Result<ToolResult, ToolFailure> {
         let agent = arguments.validate()?;
         let attached = self.caller(&context.agent)?;
-        let Some(turn) = self.turn(&context.session_id) else {
+        let Some(mut turn) = self.turn(&context.session_id) else {
             let reason = "only a turn of a conversation can ask other agents".to_owned();
             return Err(ToolFailure::NotPermitted { reason });
         };
@@ -92,6 +92,7 @@ impl Delegation {
         let Some(task) = TaskRecord::id_of(&context.tool_call_id) else {
             return Err(ToolFailure::failed("no id for the task; call again"));
         };
+        turn.is_awaited |= context.awaits_work;
         let is_awaited = turn.is_awaited;
         let budget = context.budget.clone().unwrap_or_else(Budget::unlimited);
         let awaited_grant = {
@@ -282,7 +283,13 @@ impl Delegation {
                 return awaited(&record, peer);
             }
             if record.state == TaskState::InputRequired {
-                return Ok(ToolResult::text(awaited_question(&record, peer)));
+                let question = awaited_question(&record, peer);
+                return Ok(if context.awaits_work {
+                    // The steps of a plan cannot answer it.
+                    ToolResult::error(question)
+                } else {
+                    ToolResult::text(question)
+                });
             }
             tokio::select! {
                 biased;

@@ -400,3 +400,21 @@ impl fmt::Debug for Delegation {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn handover_of_a_conversation_delays_few_others() {
+        let delegation = Delegation::new(DelegationOptions::default());
+        let session = |number: u32| SessionId::new(format!("s{number}")).unwrap();
+        let lock = |number| delegation.lock_handovers(&session(number)).now_or_never();
+        let _slow = lock(0).unwrap();
+        assert!(lock(0).is_none(), "one at a time in a conversation");
+        let free = (1..=1000).filter(|number| lock(*number).is_some()).count();
+        assert!(free > 900, "{free} of 1000 conversations");
+    }
+}

@@ -169,3 +169,35 @@ fn random() -> f64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
     f64::from(nanos % 1_000_000) / 1_000_000.0
 }
+
+#[cfg(test)]
+mod tests {
+    use rockbot_bus::MemoryBus;
+
+    use super::*;
+    use crate::discovery::A2aRules;
+
+    #[test]
+    fn card_of_another_users_agent_is_ignored() {
+        let name = |name| AgentName::new(name).unwrap();
+        let directory = Arc::new(AgentDirectory::new(name("caller"), None));
+        let announcer = Announcer {
+            bus: Arc::new(MemoryBus::new()),
+            directory: directory.clone(),
+            own: name("caller"),
+            card: None,
+        };
+        let card = A2aRules::default().card(&name("worker"), "Finds things.");
+        let publish = |user: &str, is_deregistering| {
+            let mut envelope =
+                Envelope::from_payload(&AgentCard { is_deregistering, ..card.clone() });
+            envelope.user_id = Some(user.into());
+            announcer.receive(&envelope);
+            directory.get(&name("worker")).is_some()
+        };
+        assert!(!publish("rockbot.agent.third", false));
+        assert!(publish("rockbot.agent.worker", false));
+        assert!(publish("rockbot.agent.third", true), "another agent cannot remove it");
+        assert!(!publish("rockbot.agent.worker", true));
+    }
+}

@@ -14,7 +14,7 @@ use super::calls::{CallRunner, MAX_RESULT_MEDIA};
 use crate::{
     conversation::{BatchItem, CallEntry, ResultEntry, batch_items},
     strategy::Steering,
-    tool_names::{BATCH, SPAWN_WISPS, hands_over, is_internal},
+    tool_names::{BATCH, SPAWN_WISPS, is_called_alone},
     truncation::truncated_with_note,
 };
 
@@ -148,8 +148,7 @@ impl CallRunner<'_> {
 
     async fn run_item(&self, item: &BatchItem) -> ItemResult {
         let BatchItem { id, call } = item;
-        let may_not = is_internal(&call.name) || hands_over(&call.name);
-        if may_not {
+        if is_called_alone(&call.name) {
             return ItemResult::refused(
                 item,
                 "INTERNAL_NOT_ALLOWED",

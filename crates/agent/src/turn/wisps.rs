@@ -19,7 +19,7 @@ use crate::{
     derived_id::derived_id,
     event::TurnAnswer,
     origin::{StepLimits, TurnOrigin},
-    tool_names::{SPAWN_WISPS, hands_over, is_internal},
+    tool_names::{SPAWN_WISPS, is_called_alone},
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
         WispRequest, WispResult, WispStep, results_text, step_call,
@@ -170,7 +170,7 @@ impl CallRunner<'_> {
         entry: CallEntry,
         used: &mut Used,
     ) -> Result<String, StepFailure> {
-        if is_internal(&entry.name) || hands_over(&entry.name) {
+        if is_called_alone(&entry.name) {
             let message = format!("{} cannot be called in a plan", entry.name);
             return Err(StepFailure { category: FailureCategory::Structural, message });
         }
@@ -179,6 +179,7 @@ impl CallRunner<'_> {
         let entry = CallEntry { tool, ..entry };
         let mut context = self.context(&entry);
         context.deadline = context.deadline.min(run.until);
+        context.awaits_work = true;
         let result = self.run_attempt(&entry, context).await;
         used.spent += self.child_spending(&entry.call, result.as_ref().ok()).await;
         let result = result.map_err(|failure| StepFailure::from(&failure))?;

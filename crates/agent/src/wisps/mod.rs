@@ -55,9 +55,11 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
     let step = json!({"type": "object", "required": ["id", "mode"], "properties": {
         "id": {"type": "string"},
         "mode": {"type": "string", "enum": ["Direct", "Llm"]},
-        "gateway": {"type": "string", "enum": ["Tool", "Mcp", "Script", "Web"]},
+        "gateway": {"type": "string", "enum": ["Tool", "Mcp", "Script", "Web", "A2A"]},
         "server": {"type": "string"}, "tool": {"type": "string"}, "params": {"type": "object"},
         "prompt": {"type": "string"},
+        "agent": {"type": "string"}, "skill": {"type": "string"}, "message": {"type": "string"},
+        "timeout_minutes": {"type": "integer", "minimum": 1, "maximum": plan::MAX_MINUTES},
         "on_failure": {"type": "object", "properties": {
             "action": {"type": "string", "enum": ["abort", "skip_to"]},
             "skip_to": {"type": "string"}}},

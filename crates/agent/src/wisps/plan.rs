@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::tool_names::MCP_INVOKE_TOOL;
+use crate::tool_names::{INVOKE_AGENT, MCP_INVOKE_TOOL};
 
 pub(super) const MAX_PLANS: usize = 10;
 pub(super) const MAX_STEPS: usize = 20;
@@ -35,6 +35,12 @@ pub(crate) struct WispStep {
     #[serde(default, alias = "input", alias = "arguments")]
     pub(super) params: Map<String, Value>,
     pub(super) prompt: Option<String>,
+    /// Name of an agent, one of its skills, and the task for it.
+    pub(super) agent: Option<String>,
+    pub(super) skill: Option<String>,
+    pub(super) message: Option<String>,
+    /// Time limit of the task.
+    pub(super) timeout_minutes: Option<u64>,
     #[serde(default)]
     pub(super) on_failure: OnFailure,
 }
@@ -57,6 +63,9 @@ pub(super) enum Gateway {
     Script,
     /// Search and pages.
     Web,
+    /// A task for another agent.
+    #[serde(rename = "A2A")]
+    A2a,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -109,8 +118,22 @@ impl WispStep {
                 let call = json!({"server_name": server, "tool_name": tool, "arguments": params});
                 (MCP_INVOKE_TOOL.to_owned(), call)
             }
+            Gateway::A2a => (INVOKE_AGENT.to_owned(), self.task()),
         };
         StepWork::Call { tool, arguments }
+    }
+
+    /// Returns the arguments of the call that hands a task to another agent.
+    fn task(&self) -> Value {
+        let (agent, skill, message) = (&self.agent, &self.skill, &self.message);
+        let mut task = json!({"agent_name": agent, "skill": skill, "message": message});
+        if let Some(minutes) = self.timeout_minutes {
+            task["timeout_minutes"] = minutes.into();
+        }
+        if !self.params.is_empty() {
+            task["data"] = Value::Object(self.params.clone());
+        }
+        task
     }
 
     /// Returns what to do when the step fails.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    plan::{Action, Gateway, MAX_STEPS, MAX_TOOLS, Mode, WispPlan, WispStep},
+    plan::{Action, Gateway, MAX_MINUTES, MAX_STEPS, MAX_TOOLS, Mode, WispPlan, WispStep},
     template,
 };
 
@@ -38,7 +38,9 @@ pub(super) fn check(plan: &WispPlan) -> Vec<String> {
         if !earlier.is_empty() && earlier.contains(step.id.as_str()) {
             found.push(format!("id `{}` is used twice", shown(&step.id)));
         }
-        for name in template::names(step.prompt.iter().map(String::as_str), &step.params) {
+        let texts = [&step.prompt, &step.agent, &step.skill, &step.message];
+        let texts = texts.into_iter().flatten().map(String::as_str);
+        for name in template::names(texts, &step.params) {
             if !earlier.contains(name.as_str()) {
                 found.push(format!("template names `{}`, which is no earlier step", shown(&name)));
             }
@@ -71,6 +73,11 @@ fn check_fields(step: &WispStep) -> Vec<String> {
             require("server", &step.server);
             require("tool", &step.tool);
         }
+        (Mode::Direct, Gateway::A2a) => {
+            require("agent", &step.agent);
+            require("skill", &step.skill);
+            require("message", &step.message);
+        }
         (Mode::Direct, Gateway::Tool) => require("tool", &step.tool),
         (Mode::Direct, Gateway::Script) => {}
         (Mode::Direct, Gateway::Web) => {
@@ -80,8 +87,13 @@ fn check_fields(step: &WispStep) -> Vec<String> {
             }
         }
     }
-    if step.prompt.as_ref().is_some_and(|prompt| prompt.len() > MAX_PROMPT_BYTES) {
-        problems.push("prompt is longer than 32 KiB".to_owned());
+    for (name, text) in [("prompt", &step.prompt), ("message", &step.message)] {
+        if text.as_ref().is_some_and(|text| text.len() > MAX_PROMPT_BYTES) {
+            problems.push(format!("{name} is longer than 32 KiB"));
+        }
+    }
+    if step.timeout_minutes.is_some_and(|minutes| !(1..=MAX_MINUTES).contains(&minutes)) {
+        problems.push(format!("timeout_minutes must be 1 to {MAX_MINUTES}"));
     }
     problems
 }

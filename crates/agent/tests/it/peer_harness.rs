@@ -9,7 +9,8 @@ use std::{
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use rockbot_agent::{
     A2aRules, Agent, AgentClient, AgentDirectory, AgentInbox, AgentParts, ConversationOptions,
-    Conversations, Delegation, DelegationOptions, FollowUps, PeerService, Sharing, serve_shared,
+    Conversations, Delegation, DelegationOptions, FollowUps, PeerService, Sharing,
+    internal_tools::InternalTools, serve_shared,
 };
 use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
@@ -122,6 +123,21 @@ pub(crate) fn invoke(agent: &str, message: &str) -> Planned {
     Planned::Call("invoke_agent", json!({"agent_name": agent, "skill": "ask", "message": message}))
 }
 
+/// Asks `worker`, and reads its result.
+pub(crate) fn asks_worker(asked: &Asked) -> Planned {
+    if asked.user.contains("[Agent 'worker' answered") {
+        Planned::Text("The worker found it.")
+    } else if asked.user.contains("A late result") {
+        Planned::Text("It is late.")
+    } else if asked.user.contains("of agent 'worker'") {
+        Planned::Text("The worker failed.")
+    } else if asked.user.starts_with("go") && asked.results.is_empty() {
+        invoke("worker", "Find it.")
+    } else {
+        Planned::Text("I wait for the worker.")
+    }
+}
+
 pub(crate) fn name(name: &str) -> AgentName {
     AgentName::new(name).unwrap()
 }
@@ -141,6 +157,7 @@ pub(crate) struct Peers {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) agents: BTreeMap<String, Peer>,
     options: DelegationOptions,
+    clock: Clock,
     client: AgentClient,
     follow_ups: FollowUps,
 }
@@ -152,12 +169,18 @@ impl Peers {
         let client = AgentClient::connect(bus.clone(), &instance).await.unwrap();
         let follow_ups = client.follow_ups().unwrap();
         let options = DelegationOptions::default();
-        Self { bus, agents: BTreeMap::new(), options, client, follow_ups }
+        let clock = Clock::System;
+        Self { bus, agents: BTreeMap::new(), options, clock, client, follow_ups }
     }
 
     /// Sets the limits of the agents that are started later.
     pub(crate) fn with_options(self, options: DelegationOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Sets the clock of the stores of the agents that are started later.
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Starts an agent that accepts tasks of all others.
@@ -177,7 +200,7 @@ impl Peers {
         plan: impl Fn(&Asked) -> Planned + Send + Sync + 'static,
     ) -> Self {
         let model = Arc::new(PlannedModel { plan: Box::new(plan), asked: Mutex::default() });
-        let stores = Stores::memory(Clock::System);
+        let stores = Stores::memory(self.clock.clone());
         let is_exposed = rules.expose;
         let peer = self.run(agent, rules, &model, &stores, agent).await;
         self.agents.insert(agent.to_owned(), peer);
@@ -198,6 +221,8 @@ impl Peers {
     ) -> Peer {
         let AgentFixture { mut definition, registry, .. } = AgentFixture::new();
         (definition.name, definition.a2a) = (name(agent), rules);
+        definition.internal =
+            InternalTools { batch: true, wisps: true, ..InternalTools::default() };
         let delegation = Delegation::new(self.options.clone());
         for tool in delegation.tools().into_iter().chain(delegation.peer_tools()) {
             registry.register(tool).unwrap();
@@ -368,4 +393,14 @@ impl Peer {
     pub(crate) fn stores(&self) -> &Stores {
         &self.stores
     }
+}
+
+/// Starts agents whose caller handed a task to a worker that does not end it.
+pub(crate) async fn waiting_for_worker() -> Peers {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = move |_: &Asked| gated(&gate, "Done.");
+    let peers = Peers::start().await.with("caller", asks_worker).await;
+    let peers = peers.with("worker", plan).await;
+    peers.say("caller", "go").await;
+    peers
 }

@@ -1,18 +1,23 @@
 //! Questions of agents about the tasks that were handed to them.
 
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use rockbot_bus::Consumer;
 use rockbot_contracts::{
-    AgentTaskRequest, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate, MessageId, TaskState,
+    AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, AgentTaskResult, AgentTaskState,
+    AgentTaskStatusUpdate, MessageId, TaskState,
 };
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::{
-    peer_harness::{Asked, Peers, Planned, invoke, next, task},
+    peer_harness::{Asked, Peers, Planned, gated, invoke, next, task},
     subagent_harness::lease_of_dead_process,
 };
 
@@ -92,6 +97,31 @@ async fn two_questions_may_have_the_same_answer() {
     }
     let result: AgentTaskResult = next(&mut responses).await;
     assert_eq!(result.text(), "Done.");
+}
+
+#[tokio::test]
+async fn second_answer_to_a_question_is_refused() {
+    let gate = Arc::new(Semaphore::new(0));
+    let plan = {
+        let gate = gate.clone();
+        move |asked: &Asked| match asked.results.first() {
+            None if asked.user.contains("Q3") => gated(&gate, "Revenue grew in Q3."),
+            _ => asks_back(asked),
+        }
+    };
+    let peers = Peers::start().await.with("worker", plan).await;
+    let mut responses = peers.responses().await;
+    peers.request("worker", &task("t", "Report.")).await;
+    question(&mut responses).await;
+    for id in ["second", "third"] {
+        peers.request("worker", &answer(&format!("Q3, {id}"), Some(id))).await;
+    }
+    let refusal: AgentTaskError = next(&mut responses).await;
+    assert_eq!(refusal.code, AgentTaskErrorCode::InvalidRequest);
+    gate.add_permits(1);
+    let result: AgentTaskResult = next(&mut responses).await;
+    assert_eq!(result.text(), "Revenue grew in Q3.");
+    assert_eq!(peers.agent("worker").model.asked().len(), 3);
 }
 
 /// Hands a report to `worker`, and reads its questions with `answer`.

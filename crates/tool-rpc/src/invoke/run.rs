@@ -191,6 +191,7 @@ impl ToolInvokeHandler {
             // The caller's process has checked which tools the caller may use.
             scope: ToolScope::everything(),
             step: None,
+            awaits_work: false,
             // The caller's process has booked the call.
             budget: None,
             input: self.user_input(envelope, request, caller),
