@@ -65,7 +65,7 @@ pub(super) enum ReadCardError {
 #[derive(Debug)]
 pub(super) enum Sent {
     Whole(Box<Event>),
-    Stream(TaskStream),
+    Stream(Box<TaskStream>),
 }
 
 impl PeerClient {
@@ -146,7 +146,7 @@ impl PeerClient {
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         if is_stream {
-            return Ok(Sent::Stream(TaskStream::new(response)));
+            return Ok(Sent::Stream(Box::new(TaskStream::new(response))));
         }
         Ok(Sent::Whole(Box::new(read(response, deadline).await?)))
     }
@@ -196,20 +196,20 @@ impl PeerClient {
     ) -> Result<reqwest::Response, CallError> {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let request = self.client.request(Method::POST, card.endpoint.clone());
-        let request = request.map_err(CallError::from_egress)?;
+        let request = request.map_err(|error| CallError::from_egress(&error))?;
         let request = request.header(CONTENT_TYPE, JSON).header(ACCEPT, EVENTS);
         let mut request = request.body(body.to_string());
         if let Some(parent) = trace::current().parent {
             request = request.header(TRACEPARENT, &*parent);
         }
         let request = request.build();
-        let request = request.map_err(|error| CallError::from_egress(error.into()))?;
+        let request = request.map_err(|error| CallError::from_egress(&error.into()))?;
         let signal = ConnectionSignal::default();
         let sending = self.client.execute_with_signal(request, &signal);
         let response = match timeout_at(deadline, sending).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                return Err(match CallError::from_egress(error) {
+                return Err(match CallError::from_egress(&error) {
                     CallError::Cut(reason) if !signal.is_connected() => CallError::NotSent(reason),
                     error => error,
                 });
@@ -236,5 +236,5 @@ async fn read<T: DeserializeOwned>(
     deadline: Instant,
 ) -> Result<T, CallError> {
     let body = read_body(response, MAX_BODY_BYTES, Some(deadline)).await;
-    read_rpc(&body.map_err(CallError::from_egress)?)
+    read_rpc(&body.map_err(|error| CallError::from_egress(&error))?)
 }

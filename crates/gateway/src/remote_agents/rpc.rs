@@ -53,10 +53,10 @@ pub(super) enum CallError {
 
 impl CallError {
     /// Converts an error of the client. The causes, which name hosts, are logged.
-    pub(super) fn from_egress(error: EgressError) -> Self {
-        let chain: Vec<_> = causes(&error).map(ToString::to_string).collect();
+    pub(super) fn from_egress(error: &EgressError) -> Self {
+        let chain: Vec<_> = causes(error).map(ToString::to_string).collect();
         debug!(error = chain.join(": "), "request to a remote agent failed");
-        match &error {
+        match error {
             EgressError::TooLarge { .. } | EgressError::NotHttp | EgressError::Redirect(_) => {
                 Self::Invalid(error.to_string())
             }

@@ -377,7 +377,7 @@ impl Runner {
         &self,
         record: &Record,
         remote: &str,
-        mut stream: TaskStream,
+        mut stream: Box<TaskStream>,
         change: &Change,
     ) -> Result<Option<Next>, DocumentError> {
         let mut last_report: Option<Instant> = None;

@@ -47,7 +47,7 @@ impl TaskStream {
                 }
             }
             let chunk = self.response.chunk().await;
-            let chunk = chunk.map_err(|error| CallError::from_egress(error.into()))?;
+            let chunk = chunk.map_err(|error| CallError::from_egress(&error.into()))?;
             let Some(chunk) = chunk else { return Ok(None) };
             self.received = self.received.saturating_add(chunk.len());
             if self.received > MAX_STREAM_BYTES {

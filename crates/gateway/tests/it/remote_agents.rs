@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use rockbot_contracts::{
     AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate,
     Executed,
@@ -52,8 +53,9 @@ async fn request_repeated_at_two_replicas_is_sent_once() {
     let mut fleet = Delegators::start().await;
     let first = fleet.gateway(&python.url, "").await;
     let _second = fleet.gateway_of_unknown(&python.url, "");
-    let requests = (0..100).map(|_| fleet.request("t", "m", "the key"));
-    futures_util::future::join_all(requests).await;
+    let caller = &fleet;
+    let requests = stream::iter(0..100);
+    requests.for_each_concurrent(100, |_| caller.request("t", "m", "the key")).await;
     let result: AgentTaskResult = fleet.response().await;
     assert_eq!(result.text(), "Found by the key");
     within_timeout("the stop", first.stop()).await;
