@@ -1,6 +1,7 @@
-//! The Python and JavaScript clients of A2A, from PyPI and npm, with which the tests use the gateway.
+//! The Python and JavaScript clients of A2A, from PyPI and npm, with which the tests use the gateway, and the Python server,
+//! which the gateway uses as a remote agent.
 //!
-//! Both programs are in one folder, whose path is in [`VARIABLE`]: `python` and `node`.
+//! The programs are in one folder, whose path is in [`VARIABLE`]: `python`, `node` and `python-server`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::{python, workspace, wrapper};
 /// Variable with the folder of the programs.
 pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_A2A_CLIENTS";
 
-const FROM_PYPI: [&str; 1] = ["a2a-sdk[signing]==1.3.0"];
+const FROM_PYPI: [&str; 2] = ["a2a-sdk[http-server,signing]==1.3.0", "uvicorn==0.54.0"];
 const FROM_NPM: [&str; 1] = ["@a2a-js/sdk@1.3.0"];
 /// The program for Node.js in `peers`.
 const SCRIPT: &str = "a2a_client.mjs";
@@ -28,8 +29,10 @@ pub(crate) fn install(may_install: bool) -> Result<PathBuf> {
     let environment = peers.join("a2a-pypi");
     python::environment(&environment, &FROM_PYPI, python::Dependencies::Install, may_install)?;
     let python = python::program(&environment, "python");
-    let script = workspace::peer_file("a2a_client.py");
-    wrapper::write(&programs.join("python"), &[&python, Path::new("-B"), &script])?;
+    for (program, script) in [("python", "a2a_client.py"), ("python-server", "a2a_server.py")] {
+        let script = workspace::peer_file(script);
+        wrapper::write(&programs.join(program), &[&python, Path::new("-B"), &script])?;
+    }
 
     let node = Node::find(may_install)?;
     let modules = peers.join("a2a-npm");

@@ -6,6 +6,7 @@
 //! - [`McpFace`]: the face for MCP clients, which discovers the tools of the fleet;
 //! - [`ToolCalls`]: calls of tools by hand;
 //! - [`Identity`]: the sender of a request, and what it may use;
+//! - [`RemoteAgents`]: agents of others that speak A2A, as agents of the bus;
 //! - [`GatewayParts`]: the ports that the faces use;
 //! - [`A2aParts`]: push notifications and signed cards of the A2A protocol;
 //! - [`GatewaySection`]: the configuration.
@@ -30,6 +31,8 @@ mod mcp;
 mod open_counts;
 mod openai;
 mod parts;
+mod rates;
+mod remote_agents;
 mod section;
 mod store_limit;
 #[cfg(test)]
@@ -46,6 +49,7 @@ pub use self::{
     identity::{Credential, FaceName, Identity, NamePatterns, Right},
     mcp::McpFace,
     parts::GatewayParts,
+    remote_agents::{CardKeysError, RemoteAgentSection, RemoteAgents, RemoteAgentsError},
     section::{A2aSection, ConnectionSection, GatewaySection, ProxySection, PushSection, SignIn},
     tool_calls::ToolCalls,
 };

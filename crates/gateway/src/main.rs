@@ -4,9 +4,10 @@ mod process;
 
 use std::{process::ExitCode, sync::Arc};
 
+use rockbot_contracts::AgentName;
 use rockbot_gateway::{
     A2aParts, DEFAULT_CONFIG, FaceName, Gateway, GatewayParts, GatewayServer, Guard, McpFace,
-    ToolCalls,
+    RemoteAgents, ToolCalls,
 };
 use rockbot_service::{Health, Process, ServeError, Shutdown};
 
@@ -60,10 +61,19 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
             gateway = gateway.with_mcp(mcp);
         }
     }
+    let (store, instance, drain) = (&parts.store, &parts.instance, settings.service.drain());
+    let bus = |agent: &AgentName| connections.remote_agent(agent);
+    let remote_agents = RemoteAgents::start(&section.remote_agents, store, instance, drain, bus);
+    let remote_agents = remote_agents.map_err(configuration_error)?;
     health.serving();
     tracing::info!(address = %server.address(), "ready");
-    let drain = settings.service.drain();
-    let served = server.serve(gateway, shutdown.token().clone(), drain).await;
+    let stopping = async {
+        shutdown.token().cancelled().await;
+        remote_agents.stop().await;
+        Ok(())
+    };
+    let serving = server.serve(gateway, shutdown.token().clone(), drain);
+    let served = tokio::try_join!(serving, stopping);
     connections.close().await;
-    served.map_err(|error| ServeError::Unavailable(error.to_string()))
+    served.map(|_| ()).map_err(|error| ServeError::Unavailable(error.to_string()))
 }

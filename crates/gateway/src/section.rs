@@ -13,10 +13,15 @@ use rockbot_store::StoreUrl;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::identity::{FaceName, Right};
+use crate::{
+    identity::{FaceName, Right},
+    remote_agents::RemoteAgentSection,
+};
 
 /// Maximum number of agents.
 const MAX_AGENTS: usize = 256;
+/// Maximum number of remote agents.
+const MAX_REMOTE_AGENTS: usize = 64;
 /// Maximum number of connections that can be configured.
 const MAX_CONNECTIONS: usize = 65_536;
 
@@ -60,6 +65,8 @@ pub struct GatewaySection {
     pub letters: ConnectionSection,
     /// The connection that calls tools, as the broker user of an agent or `cli`.
     pub calls: ConnectionSection,
+    /// Agents of others that speak A2A, by their names at the bus. Default: none.
+    pub remote_agents: BTreeMap<AgentName, RemoteAgentSection>,
 }
 
 impl Default for GatewaySection {
@@ -82,6 +89,7 @@ impl Default for GatewaySection {
             watch: ConnectionSection::default(),
             letters: ConnectionSection::default(),
             calls: ConnectionSection::default(),
+            remote_agents: BTreeMap::new(),
         }
     }
 }
@@ -202,6 +210,19 @@ impl GatewaySection {
                 problems.push(format!("gateway.a2a.push.allow_private: {error}"));
             }
         }
+        if self.remote_agents.len() > MAX_REMOTE_AGENTS {
+            problems
+                .push(format!("gateway.remote_agents: name at most {MAX_REMOTE_AGENTS} agents"));
+        }
+        for (name, agent) in &self.remote_agents {
+            let key = format!("gateway.remote_agents.{name}");
+            if self.agents.contains(name) {
+                problems.push(format!(
+                    "{key}: gateway.agents names an agent of the fleet like this; choose another name"
+                ));
+            }
+            problems.extend(agent.validate(&key));
+        }
         match self.store_url() {
             Ok(url) if production => problems.extend(url.unsafe_in_production("gateway.store")),
             Ok(_) => {}
@@ -309,6 +330,11 @@ mod tests {
         check("proxy.user_header = \"a b\"", false, &["gateway.proxy.user_header"]);
         check("a2a.push.allow_private = [\"a b\"]", false, &["gateway.a2a.push.allow_private"]);
         check("store = \"redis:\"", false, &["gateway.store"]);
+        let remote = "[remote_agents.partner]\nurl = \"https://a.example\"";
+        check(remote, false, &[]);
+        check("[remote_agents.partner]", false, &["gateway.remote_agents.partner.url"]);
+        let own = remote.replace("partner", "assistant");
+        check(&own, false, &["gateway.remote_agents.assistant"]);
         for url in ["ftp://a", "https://a/b", "https://u@a", "a", "https://a?b=c"] {
             check(&format!("public_url = \"{url}\""), false, &["gateway.public_url"]);
         }

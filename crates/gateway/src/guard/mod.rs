@@ -6,7 +6,6 @@ mod cookie;
 mod headers;
 mod hosts;
 mod proxy;
-mod rates;
 mod refusal;
 mod request;
 mod route;
@@ -38,12 +37,13 @@ pub(crate) use self::{
     route::{ClientAddress, GuardedRoute, check, is_json},
 };
 use self::{
-    cookie::SessionCookie, hosts::AllowedHosts, proxy::TrustedProxy, rates::Rates,
-    sessions::Sessions, token_table::TokenTable,
+    cookie::SessionCookie, hosts::AllowedHosts, proxy::TrustedProxy, sessions::Sessions,
+    token_table::TokenTable,
 };
 use crate::{
     face::Rate,
     identity::{Credential, FaceName, Identity, NamePatterns, Right},
+    rates::Rates,
     section::{GatewaySection, SignIn},
 };
 

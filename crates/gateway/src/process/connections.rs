@@ -1,12 +1,13 @@
 //! The connections of the process: to the bus, once for each broker user, and to the store.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use futures_util::FutureExt;
 use rockbot_bus::{Bus, Observed, QueueGauge, readiness_check};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
-use rockbot_contracts::{QueueSpec, topology::user_response};
+use rockbot_contracts::{AgentName, QueueSpec, topology::user_response};
 use rockbot_fleet::{FleetConnection, join};
-use rockbot_gateway::GatewayParts;
+use rockbot_gateway::{ConnectionSection, GatewayParts};
 use rockbot_service::{Health, ServeError, Shutdown};
 use rockbot_store::{Clock, reachable};
 use rockbot_store_sql::connect_with_retry;
@@ -16,6 +17,8 @@ use super::{settings::Settings, unavailable_error};
 /// The open connections.
 pub(crate) struct Connections {
     parts: GatewayParts,
+    /// Those of remote agents that have a broker user of their own.
+    remote_agents: BTreeMap<AgentName, Arc<dyn Bus>>,
     queue: QueueGauge,
 }
 
@@ -53,7 +56,13 @@ impl Connections {
         parts.namespace = settings.bus.namespace.as_str().into();
         let calls = settings.rabbit(&section.calls, &format!("{name} calls"));
         parts.calls = further(calls, "bus-calls", health)?;
-        Ok(Some(Self { parts, queue }))
+        let remote_agents = remote_agents(settings, &name, health)?;
+        Ok(Some(Self { parts, remote_agents, queue }))
+    }
+
+    /// Returns the connection for the tasks of a remote agent.
+    pub(crate) fn remote_agent(&self, agent: &AgentName) -> Arc<dyn Bus> {
+        self.remote_agents.get(agent).unwrap_or(&self.parts.bus).clone()
     }
 
     /// Returns the ports of the faces.
@@ -62,14 +71,46 @@ impl Connections {
     }
 
     pub(crate) async fn close(self) {
-        let Self { parts, queue } = self;
+        let Self { parts, remote_agents, queue } = self;
         drop(queue);
         let GatewayParts { bus, watch, letters, calls, store, .. } = parts;
-        for bus in [Some(bus), watch, letters, calls].into_iter().flatten() {
+        let further =
+            [watch, letters, calls].into_iter().flatten().chain(remote_agents.into_values());
+        for bus in further.chain([bus]) {
             bus.close().await;
         }
         store.close().await;
     }
+}
+
+/// Starts the connections of the remote agents that have a broker user of their own.
+fn remote_agents(
+    settings: &Settings,
+    name: &str,
+    health: &Health,
+) -> Result<BTreeMap<AgentName, Arc<dyn Bus>>, ServeError> {
+    let mut buses = BTreeMap::new();
+    for (agent, remote) in &settings.gateway.remote_agents {
+        let own = ConnectionSection { url: remote.bus_url.clone() };
+        let own = settings.rabbit(&own, &format!("{name} {agent}"));
+        if let Some(bus) = start(own, "bus-remote-agents")? {
+            buses.insert(agent.clone(), bus);
+        }
+    }
+    if !buses.is_empty() {
+        let checks: Vec<_> = buses.values().cloned().map(readiness_check).collect();
+        health.needs("bus-remote-agents", move || {
+            let checks: Vec<_> = checks.iter().map(|check| check()).collect();
+            async move {
+                for check in checks {
+                    check.await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+    }
+    Ok(buses)
 }
 
 /// Starts a further connection, if it is configured. It is not waited for: without it, the faces report what
@@ -79,10 +120,19 @@ fn further(
     name: &'static str,
     health: &Health,
 ) -> Result<Option<Arc<dyn Bus>>, ServeError> {
+    let bus = start(config, name)?;
+    if let Some(bus) = &bus {
+        health.needs(name, readiness_check(bus.clone()));
+    }
+    Ok(bus)
+}
+
+fn start(
+    config: Option<RabbitConfig>,
+    name: &'static str,
+) -> Result<Option<Arc<dyn Bus>>, ServeError> {
     let Some(config) = config else { return Ok(None) };
     let bus = RabbitBus::start(&config)
         .map_err(|error| ServeError::Configuration(format!("{name}: {error}")))?;
-    let bus: Arc<dyn Bus> = Observed::new(Arc::new(bus), "rabbitmq");
-    health.needs(name, readiness_check(bus.clone()));
-    Ok(Some(bus))
+    Ok(Some(Observed::new(Arc::new(bus), "rabbitmq")))
 }

@@ -3,7 +3,7 @@
 use rockbot_bus_rabbitmq::{BusSection, RabbitConfig};
 use rockbot_contracts::{
     AgentName, Envelope, Message, ToolInvokeRequest,
-    identity::{CLI, CallerPolicy},
+    identity::{CLI, CallerPolicy, User, is_agent_user},
 };
 use rockbot_gateway::{ConnectionSection, FaceName, GatewaySection};
 use rockbot_mcp_server::McpServerSection;
@@ -41,10 +41,36 @@ impl Settings {
         let problems =
             further.chain([rabbit]).flat_map(|rabbit| rabbit.validation_errors(production));
         let problems = problems.chain(settings.mcp_server.validate());
-        for problem in settings.gateway.validate(production).into_iter().chain(problems) {
+        let remote = settings.remote_agent_problems(production);
+        for problem in
+            settings.gateway.validate(production).into_iter().chain(problems).chain(remote)
+        {
             configuration.problem(problem);
         }
         settings
+    }
+
+    /// Returns the problems of the connections for the tasks of remote agents.
+    fn remote_agent_problems(&self, production: bool) -> Vec<String> {
+        let (mut problems, namespace) = (Vec::new(), &self.bus.namespace);
+        for (name, agent) in &self.gateway.remote_agents {
+            let key = format!("gateway.remote_agents.{name}.bus_url");
+            let rabbit = ConnectionSection { url: agent.bus_url.clone() };
+            let rabbit = self.rabbit(&rabbit, "");
+            let shared = rabbit.is_none().then(|| RabbitConfig::from_section(&self.bus, ""));
+            let expected = User::Agent(name.clone()).name(namespace);
+            let user = rabbit.as_ref().or(shared.as_ref()).and_then(RabbitConfig::user);
+            let is_fleet_user =
+                |user: &&str| is_agent_user(user) || User::service_of(user).is_some();
+            if user.as_deref().filter(is_fleet_user).is_some_and(|user| user != expected) {
+                problems.push(format!(
+                    "{key}: its user may not act as the agent; set the URL of the user {expected}"
+                ));
+            }
+            problems
+                .extend(rabbit.into_iter().flat_map(|rabbit| rabbit.validation_errors(production)));
+        }
+        problems
     }
 
     /// Returns the name of the caller whose broker user calls tools: that of the agent, or `cli`.

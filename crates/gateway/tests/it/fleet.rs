@@ -82,7 +82,7 @@ impl EchoModel {
         self.next.lock().push(Err(ChatError::Unauthorized { status: 401, message, hint }));
     }
 
-    fn respond_next(&self, events: Vec<ChatEvent>) {
+    pub(crate) fn respond_next(&self, events: Vec<ChatEvent>) {
         self.next.lock().push(Ok(events));
     }
 

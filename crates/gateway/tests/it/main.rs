@@ -35,6 +35,8 @@ mod openai_approvals;
 mod openai_conversations;
 mod openai_repetition;
 mod openai_responses;
+mod remote_agents;
+mod remote_harness;
 mod sends;
 mod tasks;
 mod tokens;

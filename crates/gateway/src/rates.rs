@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Limits the requests per minute of each sender. Up to a minute's worth can be sent at once.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(crate) struct Rates {
     /// For each sender, the time at which its budget is full again.
     full_at: Mutex<HashMap<Arc<str>, Instant>>,
 }
@@ -23,7 +23,7 @@ impl Rates {
     ///
     /// # Errors
     /// Returns the time until a request is accepted again; the request is not counted then.
-    pub(super) fn count(&self, sender: &Arc<str>, per_minute: u32) -> Result<(), Duration> {
+    pub(crate) fn count(&self, sender: &Arc<str>, per_minute: u32) -> Result<(), Duration> {
         let interval = MINUTE / per_minute.max(1);
         let now = Instant::now();
         let mut senders = self.full_at.lock();
