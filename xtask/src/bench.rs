@@ -119,7 +119,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted(Measurement::Turns) {
         console::heading("turns: 8 steps, a log against none, Restate and DBOS, alternated");
         let program = build_with("rockbot-agent", "turns", &options.profile)?;
-        durable_turns::run(&program, usize::from(options.rounds), &options.profile)?;
+        let records = build_with("rockbot-store-sql", "appends", &options.profile)?;
+        durable_turns::run(&program, &records, usize::from(options.rounds), &options.profile)?;
     }
     if wanted(Measurement::Takeover) {
         console::heading("takeover: a killed or silent process of an agent, 20 times each");

@@ -1,4 +1,4 @@
-//! Turns of 8 steps with and without a log, beside Restate and DBOS, alternated.
+//! Turns of 8 steps with and without a log, their records alone, and Restate and DBOS, alternated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,13 +24,15 @@ struct Variant {
 }
 
 /// Measures all variants in each round, in alternating order, and prints the medians of the rounds and of the
-/// ratios to the log in SQLite. `rockbot` is the program of the benchmark `turns`.
-pub(crate) fn run(rockbot: &Path, rounds: usize, profile: &str) -> Result<()> {
-    let restate = build_restate(profile)?;
-    let environment = workspace::peers_folder()?.join("dbos-bench");
+/// ratios to the log in SQLite. `rockbot` is the program of the benchmark `turns`, `records` that of `appends`.
+pub(crate) fn run(rockbot: &Path, records: &Path, rounds: usize, profile: &str) -> Result<()> {
+    let restate = build_peer("restate", profile)?;
+    let dbos = build_peer("dbos", profile)?;
+    let environment = workspace::peers_folder()?.join("dbos-python");
     python::environment(&environment, &[DBOS], python::Dependencies::Install, true)?;
     let postgres = postgresql::start(broker::free_port()?, true)?;
     let dbos_postgres = postgresql::start(broker::free_port()?, true)?;
+    let python_postgres = postgresql::start(broker::free_port()?, true)?;
     let folder = tempfile::tempdir()?;
     let server = RestateServer::start(folder.path())?;
     let mut programs = [
@@ -38,20 +40,34 @@ pub(crate) fn run(rockbot: &Path, rounds: usize, profile: &str) -> Result<()> {
             "turns",
             Command::new(rockbot).env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()),
         )?,
+        LineProgram::start(
+            "appends",
+            Command::new(records).arg("steps").env("ROCKBOT_TEST_POSTGRES_URL", postgres.url()),
+        )?,
         LineProgram::start("restate-turns", &mut server.client(&restate)?)?,
+        LineProgram::start("dbos-turns", Command::new(&dbos).arg(dbos_postgres.url()))?,
         LineProgram::start(
             "dbos_turns.py",
             Command::new(python::program(&environment, "python"))
                 .arg(workspace::peer_file("dbos_turns.py"))
-                .arg(dbos_postgres.url().replace("postgres://", "postgresql://")),
+                .arg(python_postgres.url().replace("postgres://", "postgresql://")),
         )?,
     ];
     let variants = [
         Variant { title: "RockBot, log in SQLite", program: 0, name: "sqlite" },
         Variant { title: "RockBot, log in PostgreSQL", program: 0, name: "postgresql" },
         Variant { title: "RockBot, no stored log", program: 0, name: "memory" },
-        Variant { title: "Restate, Rust SDK", program: 1, name: "restate" },
-        Variant { title: "DBOS, Python, PostgreSQL", program: 2, name: "dbos" },
+        Variant { title: "Records alone, log in SQLite", program: 1, name: "log-sqlite" },
+        Variant { title: "Records alone, inserts in SQLite", program: 1, name: "inserts-sqlite" },
+        Variant { title: "Records alone, log in PostgreSQL", program: 1, name: "log-postgresql" },
+        Variant {
+            title: "Records alone, inserts in PostgreSQL",
+            program: 1,
+            name: "inserts-postgresql",
+        },
+        Variant { title: "Restate, Rust SDK", program: 2, name: "restate" },
+        Variant { title: "DBOS, Rust, PostgreSQL", program: 3, name: "dbos" },
+        Variant { title: "DBOS, Python, PostgreSQL", program: 4, name: "dbos" },
     ];
     console::line(format_args!(
         "| at once | | steps/s | p50 | p99 | steps/s to the log in SQLite |"
@@ -98,21 +114,21 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Builds the program for Restate, a workspace of its own, and returns its path.
-fn build_restate(profile: &str) -> Result<PathBuf> {
+/// Builds the program `<name>-turns` of `benches/<name>`, a workspace of its own, and returns its path.
+fn build_peer(name: &str, profile: &str) -> Result<PathBuf> {
     let (profile, folder) =
         if profile == "dev" { ("dev", "debug") } else { ("release", "release") };
-    let root = workspace::root().join("benches/restate");
-    let target = workspace::peers_folder()?.join("restate-bench");
+    let root = workspace::root().join("benches").join(name);
+    let target = workspace::peers_folder()?.join(format!("{name}-bench"));
     let mut command = workspace::cargo();
     process::run(
         command
-            .args(["build", "--profile", profile, "--manifest-path"])
+            .args(["build", "--locked", "--profile", profile, "--manifest-path"])
             .arg(root.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target),
     )?;
-    Ok(target.join(folder).join("restate-turns"))
+    Ok(target.join(folder).join(format!("{name}-turns")))
 }
 
 /// A Restate server with its data in a folder.

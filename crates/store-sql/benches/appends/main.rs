@@ -2,13 +2,14 @@
 //! alternate in one run.
 //!
 //! `cargo xtask bench appends` runs it. Arguments: the number of rounds (7), and the length of a
-//! measurement in milliseconds (500).
+//! measurement in milliseconds (500); or `steps`, see there.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::expect_used, reason = "a benchmark stops by panicking")]
 #![allow(clippy::print_stdout, reason = "results go to standard output")]
 
 mod inserts;
+mod steps;
 
 use std::{
     future::Future,
@@ -44,11 +45,14 @@ struct Database {
 
 #[tokio::main]
 async fn main() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let databases = databases(folder.path().to_owned()).await;
+    if std::env::args().nth(1).is_some_and(|argument| argument == "steps") {
+        return steps::serve(databases).await;
+    }
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
     let rounds = arguments.next().unwrap_or(7);
     let length = Duration::from_millis(arguments.next().unwrap_or(500));
-    let folder = tempfile::tempdir().expect("a folder");
-    let databases = databases(folder.path().to_owned()).await;
     println!("| database | writers | log appends/s | inserts/s | ratio |");
     println!("|---|---:|---:|---:|---:|");
     for database in &databases {
