@@ -1,13 +1,15 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vite";
+import { sbom } from "./sbom.ts";
 
 /**
  * Builds the files that the gateway compiles in: the page, its stylesheet, its script, and two scripts that are loaded
- * after it. Their names have a hash, so that a page never gets them from another version of the gateway.
+ * after it. Their names have a hash, so that a page never gets them from another version of the gateway. The licenses and
+ * the bill of materials of the packages in them are beside them.
  */
 export default defineConfig({
   base: "/",
-  plugins: [svelte()],
+  plugins: [svelte(), sbom("sbom.cdx.json")],
   build: {
     outDir: "../crates/gateway/assets",
     emptyOutDir: true,

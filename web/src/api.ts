@@ -120,6 +120,13 @@ export interface ApprovalAsked {
   rule?: string;
 }
 
+/** Durations of a call's stages in whole milliseconds, as its handler measured them. */
+export interface CallStages {
+  queueMs?: number;
+  startMs: number;
+  runMs: number;
+}
+
 export interface ToolFinished {
   kind: "tool_finished";
   toolCallId: string;
@@ -130,6 +137,7 @@ export interface ToolFinished {
   error?: string;
   executed: Executed;
   childLoopId?: string;
+  stages?: CallStages;
   result?: string;
   resultLeftOut?: number;
 }
@@ -198,7 +206,7 @@ export interface Call {
   latencyMs?: number;
   runMs?: number;
   waitedMs?: number;
-  stages?: { queueMs?: number; startMs: number; runMs: number };
+  stages?: CallStages;
   handler?: string;
   attempt?: number;
   progress: number;

@@ -20,8 +20,7 @@ export async function sourcesHash(): Promise<string> {
   const sources = found
     .filter((entry) => entry.isFile())
     .map((entry) => relative(WEB, join(entry.parentPath, entry.name)));
-  const setup = ["fleet", "gateway", "turn"].map((name) => `tests/mock/${name}.ts`);
-  const names = [...sources, ...setup, "tests/browser/screenshots.spec.ts"];
+  const names = [...sources, "tests/program/pictures.spec.ts", "tests/program/pictures.toml"];
   const hash = createHash("sha256");
   for (const name of names.filter((name) => !NOT_SHOWN.includes(name)).sort()) {
     hash.update(`${name}\n${await readFile(join(WEB, name), "utf8")}\n`);

@@ -6,6 +6,9 @@ use anyhow::Result;
 
 use crate::{browser, console, node::Node, process, workspace};
 
+/// Filter of the test that makes the pictures.
+const PICTURES: &str = "test(console::pictures_show_the_real_programs)";
+
 /// Arguments of the task.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
@@ -15,7 +18,7 @@ pub(crate) struct Options {
     /// Test the page in Chromium too, against a gateway made of Node, with its speed
     #[arg(long)]
     browser: bool,
-    /// Write the pictures of the documentation first
+    /// Write the pictures of the documentation first, of the programs with a broker
     #[arg(long)]
     screenshots: bool,
 }
@@ -36,19 +39,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         run(&["run", "build"])?;
     }
     if options.screenshots {
-        let mut pictures = page_tests()?;
-        pictures.arg("--grep=@screenshots");
-        process::run_quietly(pictures.current_dir(&folder), &log)?;
+        write_pictures()?;
     }
     run(&["run", "check"])?;
     // One of them compares the committed files with a new build.
     run(&["run", "test:unit"])?;
     if options.browser {
-        let mut tests = page_tests()?;
-        tests.arg("--grep-invert=@screenshots");
-        process::run_quietly(tests.current_dir(&folder), &log)?;
+        process::run_quietly(page_tests()?.current_dir(&folder), &log)?;
     }
     Ok(())
+}
+
+/// Runs the test that makes the pictures, with its services.
+fn write_pictures() -> Result<()> {
+    console::progress("web", "pictures of the programs, in Chromium");
+    let mut test = workspace::cargo();
+    test.args(["xtask", "test", "--", "-p", "rockbot-tests", "-E", PICTURES]);
+    process::run(test.env("ROCKBOT_CONSOLE_PICTURES", "1"))
 }
 
 /// Returns the command that runs the page in Chromium, against a gateway made of Node.

@@ -7,8 +7,8 @@ use std::{
 };
 
 use rockbot_contracts::{
-    AgentName, ApprovalId, ApprovalOutcome, Executed, InputId, InputOutcome, InputRequest,
-    InstanceId, ReplyBody, ToolCallId, ToolErrorCode, ToolHints, TurnUsage,
+    AgentName, ApprovalId, ApprovalOutcome, CallStages, Executed, InputId, InputOutcome,
+    InputRequest, InstanceId, ReplyBody, ToolCallId, ToolErrorCode, ToolHints, TurnUsage,
     user::{ReplyDetail, TurnOutcome},
 };
 use rockbot_tools::{EventSink, ToolContext, ToolEvent, ToolFailure, ToolUpdate};
@@ -145,6 +145,8 @@ pub enum TurnEvent {
         executed: Executed,
         /// Conversation with a sub-agent that the call ran, at most 128 characters.
         child_loop_id: Option<String>,
+        /// Durations of the call's stages, as its handler reported them.
+        stages: Option<CallStages>,
         /// The result or the error as text, at most 16 KiB.
         result: String,
         /// Number of omitted bytes of the result.
@@ -367,6 +369,7 @@ impl TurnEvent {
                 error,
                 executed,
                 child_loop_id,
+                stages,
                 result,
                 result_left_out,
             } => ReplyBody::ToolFinished {
@@ -378,6 +381,7 @@ impl TurnEvent {
                 error,
                 executed,
                 child_loop_id,
+                stages,
                 result: is_full.then_some(result),
                 result_left_out: if is_full { result_left_out as u64 } else { 0 },
             },
@@ -438,6 +442,7 @@ impl CallEvents {
                     error: end.error,
                     executed: end.executed,
                     child_loop_id: end.child_loop_id.map(|id| display_line(&id, MAX_ID_CHARS)),
+                    stages: end.stages,
                     result: text,
                     result_left_out: text_left_out,
                 },
@@ -457,6 +462,7 @@ impl CallEvents {
             error: Some(failure.code()),
             executed: failure.executed(),
             child_loop_id: None,
+            stages: None,
             result: failure.model_text(),
             result_left_out: 0,
         });

@@ -375,6 +375,7 @@ mod tests {
                 error,
                 executed,
                 child_loop_id: None,
+                stages: None,
                 result: None,
                 result_left_out: 0,
             });

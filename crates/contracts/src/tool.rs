@@ -310,7 +310,7 @@ impl Message for ToolCancel {
 }
 
 /// Reads stages; `None` if they have another form. They inform only, so that they do not make a reply unreadable.
-fn readable_or_none<'de, D: Deserializer<'de>>(
+pub(crate) fn readable_or_none<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<CallStages>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())

@@ -10,7 +10,7 @@ use crate::{
     message::Message,
     spending::TurnUsage,
     task::TaskState,
-    tool::{ContentBlock, Executed, ToolErrorCode},
+    tool::{CallStages, ContentBlock, Executed, ToolErrorCode},
 };
 
 /// A user's message to an agent. During a turn, it steers that turn.
@@ -201,6 +201,13 @@ pub enum ReplyBody {
         /// Conversation with a sub-agent that the call ran, at most 128 characters.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child_loop_id: Option<String>,
+        /// Durations of the call's stages, as its handler reported them; absent for a call without a handler.
+        #[serde(
+            default,
+            deserialize_with = "crate::tool::readable_or_none",
+            skip_serializing_if = "Option::is_none"
+        )]
+        stages: Option<CallStages>,
         /// The result as text, truncated; only with [`ReplyDetail::Full`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<String>,

@@ -95,6 +95,7 @@ impl RemoteTool {
             child_spending: None,
             is_error: response.is_error,
             ran_on,
+            stages: response.stages,
         })
     }
 }

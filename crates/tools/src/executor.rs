@@ -253,6 +253,7 @@ fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> Call
             executed: Executed::Yes,
             ran_on: result.ran_on.clone(),
             child_loop_id: result.child_loop_id.clone(),
+            stages: result.stages,
         },
         Err(failure) => CallEnd {
             elapsed,
@@ -261,6 +262,7 @@ fn call_end(elapsed: Duration, result: &Result<ToolResult, ToolFailure>) -> Call
             executed: failure.executed(),
             ran_on: failure.ran_on().map(ToOwned::to_owned),
             child_loop_id: None,
+            stages: failure.stages(),
         },
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use rockbot_contracts::{Executed, ToolCallId, ToolError, ToolErrorCode, outside_text::stripped};
+use rockbot_contracts::{
+    CallStages, Executed, ToolCallId, ToolError, ToolErrorCode, outside_text::stripped,
+};
 use rockbot_store::{DocumentError, StoreError};
 use tracing::warn;
 
@@ -262,6 +264,15 @@ impl ToolFailure {
     pub fn ran_on(&self) -> Option<&str> {
         match self {
             Self::Remote { ran_on, .. } => ran_on.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the durations of the call's stages, if a handler reported them.
+    #[must_use]
+    pub fn stages(&self) -> Option<CallStages> {
+        match self {
+            Self::Remote { error, .. } => error.stages,
             _ => None,
         }
     }

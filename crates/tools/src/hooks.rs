@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{Executed, ToolErrorCode};
+use rockbot_contracts::{CallStages, Executed, ToolErrorCode};
 
 use crate::{
     context::{ToolContext, ToolUpdate},
@@ -38,6 +38,8 @@ pub struct CallEnd {
     pub ran_on: Option<String>,
     /// Conversation with a sub-agent that the call ran. Untrusted text of any length.
     pub child_loop_id: Option<String>,
+    /// Durations of the call's stages, as its handler reported them; `None` for a call without a handler.
+    pub stages: Option<CallStages>,
 }
 
 /// A finished call, for hooks.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rockbot_contracts::{ContentBlock, Spending, outside_text::stripped};
+use rockbot_contracts::{CallStages, ContentBlock, Spending, outside_text::stripped};
 use serde_json::Value;
 
 /// The result of a call: content for the model and structured data for programs.
@@ -20,6 +20,8 @@ pub struct ToolResult {
     pub is_error: bool,
     /// Name of the process that ran the tool. Set by the requester.
     pub ran_on: Option<String>,
+    /// Durations of the call's stages, as its handler reported them. Set by the requester.
+    pub stages: Option<CallStages>,
 }
 
 impl ToolResult {

@@ -3,6 +3,8 @@
 //! Each test runs one file of `web/tests/program` with a fleet of its own. The output of a failed test has the name of
 //! the failed test in that file.
 
+mod outages;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -14,11 +16,13 @@ use tokio::process::Command;
 use crate::{
     dead_letters::{RawCaller, crash_on, wait_for_dead_letters},
     fleet::Fleet,
-    process::Running,
+    process::{Exit, Running},
 };
 
 /// The script of the model.
 const MODEL: &str = include_str!("../../../web/tests/program/model.toml");
+/// The script of the model of pictures.
+const PICTURES: &str = include_str!("../../../web/tests/program/pictures.toml");
 /// The file that the tools of the script work on.
 const NOTES: &str =
     "# Notes\n\nTool calls cross the bus.\nEvery call has a deadline.\nA fifth line.\n";
@@ -34,11 +38,16 @@ struct Console<'a> {
 
 impl<'a> Console<'a> {
     async fn start(fleet: &'a Fleet) -> Self {
+        Self::start_with(fleet, MODEL).await
+    }
+
+    /// Starts the program with another script of the model.
+    async fn start_with(fleet: &'a Fleet, model: &str) -> Self {
         fleet.write("notes.md", NOTES);
         let mut up = fleet.program("rockbot");
         up.args(["up", "--web"])
             .env("ROCKBOT_LLM__PROVIDER", "scripted")
-            .env("ROCKBOT_LLM__SCRIPT", fleet.write("model.toml", MODEL))
+            .env("ROCKBOT_LLM__SCRIPT", fleet.write("model.toml", model))
             .env("ROCKBOT_MEMORY__STORE", "memory:")
             .env("ROCKBOT_AGENT__CONVERSATIONS__STORE", "memory:")
             .env("ROCKBOT_APPROVAL__RULES", r#"[{tool="edit_file", policy="ask"}]"#)
@@ -55,17 +64,23 @@ impl<'a> Console<'a> {
 
     /// Runs the tests of a file in Chromium, and ends the program.
     async fn run(self, file: &str) {
-        let mut playwright = playwright(&["--project=program", file]);
-        playwright
-            .env("ROCKBOT_CONSOLE_LINK", &self.link)
-            .env("ROCKBOT_CONSOLE_FOLDER", self.fleet.path(""))
-            .env("ROCKBOT_CONSOLE_OUTPUT", self.fleet.path("browser"));
-        let exit = Running::start(playwright).wait_within(LIMIT).await;
+        let exit = browse(self.fleet, &self.link, &[file]).await;
         let log = self.up.log();
         assert_eq!(exit.code, Some(0), "\n{}\n{}\n{log}", exit.stdout, exit.stderr);
         self.up.send(Signal::TERM);
         self.up.wait().await.assert_code(0);
     }
+}
+
+/// Runs browser tests against the gateway that printed `link`.
+async fn browse(fleet: &Fleet, link: &str, tests: &[&str]) -> Exit {
+    let mut playwright = playwright(&["--project=program"]);
+    playwright
+        .args(tests)
+        .env("ROCKBOT_CONSOLE_LINK", link)
+        .env("ROCKBOT_CONSOLE_FOLDER", fleet.path(""))
+        .env("ROCKBOT_CONSOLE_OUTPUT", fleet.path("browser"));
+    Running::start(playwright).wait_within(LIMIT).await
 }
 
 /// Returns the command that runs Playwright's tests with these arguments.
@@ -157,6 +172,13 @@ async fn letters_are_replayed_and_purged() {
 async fn schedules_show_results() {
     let fleet = Fleet::new();
     Console::start(&fleet).await.run("schedules.spec.ts").await;
+}
+
+/// `cargo xtask web --screenshots` runs this test to write the pictures of the documentation.
+#[tokio::test]
+async fn pictures_show_the_real_programs() {
+    let fleet = Fleet::new();
+    Console::start_with(&fleet, PICTURES).await.run("pictures.spec.ts").await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod api;
 mod embedded;
 mod harness;
+mod helm_test;
 mod openai_clients;
 mod repetition;
 mod traces;

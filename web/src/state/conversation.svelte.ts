@@ -27,6 +27,9 @@ export class OpenConversation {
   entries: readonly Entry[] = $state.raw([]);
   approvals: ApprovalEntry[] = $state.raw([]);
   isRunning = $state(false);
+  /** Beginning of the running turn, and the last event, in Unix milliseconds. */
+  runningSinceMs: number | undefined = $state();
+  lastEventMs: number | undefined = $state();
   isReadOnly = $state(false);
   isLoading = $state(true);
   problem: Problem | null = $state.raw(null);
@@ -159,6 +162,8 @@ export class OpenConversation {
     this.entries = this.#transcript.entries;
     this.approvals = this.#transcript.approvals;
     this.isRunning = this.#transcript.isRunning;
+    this.runningSinceMs = this.#transcript.runningSinceMs;
+    this.lastEventMs = this.#transcript.lastEventMs;
   }
 
   /** Sends again what had no response before the page was loaded. */

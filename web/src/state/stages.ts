@@ -1,6 +1,9 @@
 /** Stages of a call, as far as messages show them. */
 import type { Call } from "../api.ts";
 
+/** What is known of the times of a call. */
+export type Times = Pick<Call, "latencyMs" | "runMs" | "waitedMs" | "stages">;
+
 export interface Stage {
   kind: "waited" | "queued" | "started" | "ran" | "replied";
   name: string;
@@ -13,7 +16,7 @@ export interface Stage {
 type Part = Pick<Stage, "kind" | "name" | "ms">;
 
 /** Returns the stages of a call; none before its reply. */
-export function stages(call: Call): Stage[] {
+export function stages(call: Times): Stage[] {
   const { latencyMs } = call;
   if (latencyMs === undefined || latencyMs <= 0) {
     return [];
@@ -44,7 +47,7 @@ function reported(stages: NonNullable<Call["stages"]>, latencyMs: number): Part[
 }
 
 /** Stages by the latency and the run time alone: the time before the run and the time after it are one stage. */
-function observed(call: Call, latencyMs: number): Part[] {
+function observed(call: Times, latencyMs: number): Part[] {
   const ran = Math.min(call.runMs ?? 0, latencyMs);
   const parts: Part[] = [
     { kind: "waited", name: "Waited and transported", ms: call.waitedMs ?? latencyMs - ran },

@@ -1,6 +1,7 @@
 /** A conversation as a list of entries, folded from its history and its events. */
 import type {
   ApprovalAsked,
+  CallStages,
   ConversationEvent,
   Executed,
   HistoryItem,
@@ -45,6 +46,7 @@ export interface CallEntry {
   bytes?: number;
   error?: string;
   executed?: Executed;
+  stages?: CallStages;
   result?: string;
   resultLeftOut: number;
   childLoopId?: string;
@@ -104,8 +106,9 @@ export class Transcript {
   #streaming = new Map<string, string>();
   /** Keys of the entries of messages. */
   #messages = new Map<string, string>();
-  /** Messages without an answer. */
-  #running = new Set<string>();
+  /** Messages without an answer, and the times of their first events. */
+  #running = new Map<string, number>();
+  #lastEventMs: number | undefined;
   #position = "";
   #count = 0;
 
@@ -115,6 +118,16 @@ export class Transcript {
 
   get isRunning(): boolean {
     return this.#running.size > 0;
+  }
+
+  /** Beginning of the running turn in Unix milliseconds, as far as events show it. */
+  get runningSinceMs(): number | undefined {
+    return this.isRunning ? Math.min(...this.#running.values()) : undefined;
+  }
+
+  /** Time of the last event in Unix milliseconds. */
+  get lastEventMs(): number | undefined {
+    return this.#lastEventMs;
   }
 
   /** Id of the last event that is contained. */
@@ -266,11 +279,18 @@ export class Transcript {
     this.#put({ ...call, ...changes });
   }
 
+  #setRunning({ messageId = "", atMs }: ConversationEvent) {
+    if (!this.#running.has(messageId)) {
+      this.#running.set(messageId, atMs);
+    }
+  }
+
   #apply(event: ConversationEvent) {
     const { messageId = "" } = event;
+    this.#lastEventMs = event.atMs;
     switch (event.kind) {
       case "message":
-        this.#running.add(messageId);
+        this.#setRunning(event);
         this.#message(event);
         break;
       case "steered":
@@ -278,11 +298,11 @@ export class Transcript {
         this.#steer(messageId);
         break;
       case "text_delta":
-        this.#running.add(messageId);
+        this.#setRunning(event);
         this.#stream(messageId, event.text);
         break;
       case "tool_started":
-        this.#running.add(messageId);
+        this.#setRunning(event);
         this.#endText(messageId);
         this.#call(event.toolCallId, {
           tool: event.toolName,
@@ -298,7 +318,7 @@ export class Transcript {
         this.#call(event.toolCallId, finished(event));
         break;
       case "approval_asked":
-        this.#running.add(messageId);
+        this.#setRunning(event);
         this.#put({ kind: "approval", key: `approval:${event.approvalId}`, asked: event });
         this.#setAwaiting(event.toolCallId, true);
         break;
@@ -517,7 +537,8 @@ export class Transcript {
 }
 
 function finished(event: ToolFinished): Partial<CallEntry> {
-  const { toolName, ranOn, elapsedUs, bytes, error, executed, result, resultLeftOut, childLoopId } = event;
+  const { toolName, ranOn, elapsedUs, bytes, error, executed, result, resultLeftOut, childLoopId, stages } =
+    event;
   return {
     tool: toolName,
     isRunning: false,
@@ -528,6 +549,7 @@ function finished(event: ToolFinished): Partial<CallEntry> {
     ...(error === undefined ? {} : { error }),
     ...(result === undefined ? {} : { result }),
     ...(childLoopId === undefined ? {} : { childLoopId }),
+    ...(stages === undefined ? {} : { stages }),
     resultLeftOut: resultLeftOut ?? 0,
   };
 }

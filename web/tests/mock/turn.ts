@@ -62,6 +62,7 @@ export function untilApproval(messageId: string, expiresInMs = 60_000): NewEvent
       elapsedUs: 3200,
       bytes: 2150,
       executed: "yes",
+      stages: { queueMs: 1, startMs: 0, runMs: 2 },
       result: "docs/messaging.md:41\ndocs/watch.md:6\nnotes.md:1\n",
       resultLeftOut: 0,
     },

@@ -44,6 +44,19 @@ test("turn becomes entries in order", () => {
   assert.equal(text?.kind === "text" && text.text, "I look for it.");
 });
 
+test("running turn has a beginning and a last event", () => {
+  const all = events().map((event, index) => ({ ...event, atMs: 1000 + index }));
+  const transcript = folded(all.slice(0, 4));
+  assert.deepEqual([transcript.runningSinceMs, transcript.lastEventMs], [1000, 1003]);
+  folded(all.slice(4), transcript);
+  assert.equal(transcript.runningSinceMs, undefined);
+});
+
+test("call has the stages that its handler reported", () => {
+  const call = folded(events()).entries.find((entry) => entry.kind === "call");
+  assert.deepEqual(call?.kind === "call" && call.stages, { queueMs: 1, startMs: 0, runMs: 2 });
+});
+
 test("work that the agent delegated is shown until its results are read", () => {
   const bodies = [
     { kind: "delegation_progressed" as const, taskId: "t1", text: "2 of 3 read" },

@@ -385,6 +385,7 @@ async fn slow_reader_receives_all_call_events() {
             error: None,
             executed: Executed::Yes,
             child_loop_id: None,
+            stages: None,
             result: None,
             result_left_out: 0,
         },

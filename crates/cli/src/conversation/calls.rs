@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rockbot_contracts::{ReplyBody, ToolCallId};
+use rockbot_contracts::{CallStages, ReplyBody, ToolCallId};
 
 use crate::{call_view, render};
 
@@ -18,6 +18,7 @@ struct LoggedCall {
     arguments_left_out: u64,
     /// The line of its end.
     end: Option<String>,
+    stages: Option<CallStages>,
     result: Option<String>,
     result_left_out: u64,
 }
@@ -40,15 +41,17 @@ impl CallLog {
                     arguments: arguments.clone(),
                     arguments_left_out: *arguments_left_out,
                     end: None,
+                    stages: None,
                     result: None,
                     result_left_out: 0,
                 });
             }
-            ReplyBody::ToolFinished { tool_call_id, result, result_left_out, .. } => {
+            ReplyBody::ToolFinished { tool_call_id, stages, result, result_left_out, .. } => {
                 let Some(call) = self.0.iter_mut().rfind(|call| call.id == *tool_call_id) else {
                     return;
                 };
                 call.end = render::call_line(body);
+                call.stages = *stages;
                 call.result.clone_from(result);
                 call.result_left_out = *result_left_out;
             }
@@ -71,6 +74,9 @@ impl LoggedCall {
             lines.push(call_view::arguments(&self.arguments, self.arguments_left_out));
         }
         lines.push(self.end.clone().unwrap_or_else(|| render::dim("  (has not ended)")));
+        if let Some(stages) = &self.stages {
+            lines.push(render::dim(&format!("    {}", render::stages(stages))));
+        }
         if let Some(result) = &self.result {
             lines.push(call_view::result(result, self.result_left_out));
         }
@@ -112,12 +118,14 @@ mod tests {
             error: None,
             executed: Executed::Yes,
             child_loop_id: None,
+            stages: Some(CallStages { queue_ms: Some(3), start_ms: 0, run_ms: 1200 }),
             result: Some("milk\u{1b}[2J".to_owned()),
             result_left_out: 9,
         });
         let text = log.describe_last(2).unwrap();
         assert!(text.contains("tool_39") && text.contains("(has not ended)"), "{text}");
         assert!(text.contains("path: a") && text.contains("│ milk\\u{1b}[2J"), "{text}");
+        assert!(text.contains("queue 3.0 ms, start < 1 ms, run 1.2 s"), "{text}");
         assert!(text.contains("… 9 more bytes") && !text.contains("tool_38"), "{text}");
     }
 }

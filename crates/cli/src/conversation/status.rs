@@ -165,6 +165,7 @@ mod tests {
             error: None,
             executed: Executed::Yes,
             child_loop_id: None,
+            stages: None,
             result: None,
             result_left_out: 0,
         });

@@ -1,8 +1,9 @@
 //! Tolerance of unknown fields, missing optional fields, null, and newer codes.
 
 use rockbot_contracts::{
-    DecodeError, Envelope, Executed, HandlerLoad, HandlerPool, PoolName, ToolCatalog, ToolError,
-    ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolSource, json::Limits,
+    AgentReply, DecodeError, Envelope, Executed, HandlerLoad, HandlerPool, PoolName, ReplyBody,
+    ToolCatalog, ToolError, ToolErrorCode, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
+    ToolSource, json::Limits,
 };
 use serde::de::DeserializeOwned;
 
@@ -95,6 +96,15 @@ fn unreadable_stages_do_not_make_a_reply_unreadable() {
                 "stages":{stages}}}"#
         ));
         assert_eq!((error.executed, error.stages), (Executed::No, None), "{stages}");
+        let reply: AgentReply = read(&format!(
+            r#"{{"sessionId":"s","inReplyTo":"m","agent":"a","sequence":1,"isFinal":false,
+                "kind":"tool_finished","toolCallId":"a","toolName":"t","elapsedUs":1,"bytes":0,
+                "executed":"yes","stages":{stages}}}"#
+        ));
+        assert!(
+            matches!(reply.body, ReplyBody::ToolFinished { stages: None, .. }),
+            "{stages}: {reply:?}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Shapes that several responses share.
 
-use rockbot_contracts::{Spending, ToolHints, TurnUsage};
+use rockbot_contracts::{CallStages, Spending, ToolHints, TurnUsage};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -89,5 +89,25 @@ pub(crate) fn name_of(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
+    }
+}
+
+/// Durations of the stages of a call, in whole milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StagesView {
+    /// From the publishing of the request to its receipt by the handler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_ms: Option<u64>,
+    /// From the receipt to the start of the tool.
+    start_ms: u64,
+    /// From the start of the tool to its end.
+    run_ms: u64,
+}
+
+impl From<CallStages> for StagesView {
+    fn from(stages: CallStages) -> Self {
+        let CallStages { queue_ms, start_ms, run_ms } = stages;
+        Self { queue_ms, start_ms, run_ms }
     }
 }

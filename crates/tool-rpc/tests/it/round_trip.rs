@@ -22,11 +22,12 @@ use serde_json::json;
 use crate::fleet::{Fleet, registration};
 
 #[tokio::test]
-async fn result_contains_its_handler() {
+async fn result_contains_its_handler_and_stages() {
     let fleet = Fleet::start().await;
     let result = fleet.call("echo", r#"{"text": "hello"}"#).await.expect("a result");
     assert_eq!(result.to_text(), "hello");
     assert!(result.ran_on.expect("a handler").starts_with("handler/"));
+    assert!(result.stages.is_some());
     assert_eq!(fleet.handler.stats().ok(), 1);
 }
 
@@ -45,6 +46,7 @@ async fn failed_tool_hides_cause_from_model() {
     assert_eq!(failure.code(), ToolErrorCode::ExecutionFailed);
     assert_eq!(failure.executed(), Executed::Yes);
     assert_eq!(failure.model_text(), "(tool failed: the disk is full)");
+    assert!(failure.stages().is_some());
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 Arguments: the URL of the gateway, an agent, the file of a token, and the faces. The token has all of them and the
 right to talk with the agent. Without the file, the faces must refuse the request. The variable GATEWAY_HOST replaces
-the header Host.
+the header Host. With PROXY_HEADERS, the gateway signs people in by the headers of a proxy: it must refuse a request
+without them, and those of this program if the value is `refused`, or sign it in if the value is `accepted`.
 """
 
 import json
@@ -25,12 +26,12 @@ if os.path.exists(token_file):
         sys.exit("the file of the token is empty")
 
 
-def request(path, body=None, headers=None, method=None):
+def request(path, body=None, headers=None, method=None, has_token=True):
     """Returns the status, the headers and the text of a response."""
     sent = dict(headers or {})
     if host := os.environ.get("GATEWAY_HOST"):
         sent["host"] = host
-    if token:
+    if token and has_token:
         sent["authorization"] = f"Bearer {token}"
     if body is not None:
         sent.setdefault("content-type", "application/json")
@@ -109,6 +110,15 @@ def refused(path):
     expect(f"{path} without a token", status == 401, f"{status} {text}")
 
 
+def proxy_headers(state):
+    person = {"x-forwarded-email": "helm-test@example.com", "x-forwarded-groups": "helm-test"}
+    for headers, expected in [({}, 401), (person, 200 if state == "accepted" else 401)]:
+        status, _, text = request("/api/v1/me", headers=headers, has_token=False)
+        what = f"sign-in with the headers {list(headers)}"
+        expect(what, status == expected, f"{status} instead of {expected}: {text}")
+    print(f"proxy: headers are {state}, and required")
+
+
 calls = {"console": console, "openai": openai, "a2a": a2a, "mcp": mcp}
 protected = {
     "openai": "/v1/models",
@@ -122,3 +132,5 @@ for face in faces:
     else:
         refused(protected[face])
         print(f"{face}: refuses requests without a token")
+if state := os.environ.get("PROXY_HEADERS"):
+    proxy_headers(state)

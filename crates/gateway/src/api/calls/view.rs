@@ -2,12 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use rockbot_contracts::CallStages;
 use rockbot_monitor::{Call, State, Tally};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::clock::unix_ms;
+use crate::{api::schema::StagesView, clock::unix_ms};
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -119,26 +118,6 @@ impl CallView {
         let texts =
             [&self.tool, &self.server, &self.agent, &self.session, &self.user, &self.handler];
         512 + texts.into_iter().flatten().map(String::len).sum::<usize>()
-    }
-}
-
-/// Durations of the stages of a call, in whole milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct StagesView {
-    /// From the publishing of the request to its receipt by the handler.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queue_ms: Option<u64>,
-    /// From the receipt to the start of the tool.
-    start_ms: u64,
-    /// From the start of the tool to its end.
-    run_ms: u64,
-}
-
-impl From<CallStages> for StagesView {
-    fn from(stages: CallStages) -> Self {
-        let CallStages { queue_ms, start_ms, run_ms } = stages;
-        Self { queue_ms, start_ms, run_ms }
     }
 }
 

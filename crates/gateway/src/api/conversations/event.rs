@@ -4,7 +4,7 @@ use rockbot_contracts::{InputBody, InputRequest, ReplyBody};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::schema::{HintsView, UsageView, name_of};
+use crate::api::schema::{HintsView, StagesView, UsageView, name_of};
 
 /// An event of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -84,6 +84,9 @@ pub(crate) enum EventBody {
         /// Conversation with a sub-agent that the call ran.
         #[serde(skip_serializing_if = "Option::is_none")]
         child_loop_id: Option<String>,
+        /// Durations of the call's stages; absent for a call without a handler, and from older agents.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stages: Option<StagesView>,
         /// The result as text, at most 16 KiB; absent if the agent did not send it.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<String>,
@@ -270,6 +273,7 @@ impl EventBody {
                 error,
                 executed,
                 child_loop_id,
+                stages,
                 result,
                 result_left_out,
             } => Self::ToolFinished {
@@ -281,6 +285,7 @@ impl EventBody {
                 error: error.map(|code| code.as_str().to_owned()),
                 executed: executed.to_string(),
                 child_loop_id,
+                stages: stages.map(StagesView::from),
                 result,
                 result_left_out,
             },
