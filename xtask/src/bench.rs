@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Number of rounds, for `turns`
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
-    /// Profile to build with, for `turns` and `takeover`; the figures of `dev` only show that it runs
+    /// Profile to build with, for `turns`, `takeover` and `gateway`; the figures of `dev` only show that it runs
     #[arg(long, default_value = "bench")]
     profile: String,
 }
@@ -58,6 +58,8 @@ enum Measurement {
     Recovery,
     /// A tool of an MCP server through the bridge, against a direct call
     Mcp,
+    /// A tool call of an MCP client through the gateway, against a direct call and one over the bus
+    Gateway,
     /// A script in a local sandbox, against a bare interpreter
     Scripts,
     /// Appends to logs against one insert for each entry
@@ -124,6 +126,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         console::heading("takeover: a killed or silent process of an agent, 20 times each");
         takeover(&options.profile)?;
     }
+    if wanted(Measurement::Gateway) {
+        console::heading(
+            "gateway: a call of an MCP client against its parts, alternated, 7 rounds",
+        );
+        let program = build_with("rockbot-gateway", "mcp_calls", &options.profile)?;
+        let broker = rabbitmq::start(free_port()?, true)?;
+        process::run(Command::new(program).env("ROCKBOT_TEST_AMQP_URL", broker.amqp_url()))?;
+    }
     if wanted(Measurement::Delegation) {
         console::heading("delegation: 100 sub-agents at once, their logs in SQLite");
         process::run(&mut Command::new(build("rockbot-agent", "delegation")?))?;
@@ -164,6 +174,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Measurement::Appends,
         Measurement::Turns,
         Measurement::Takeover,
+        Measurement::Gateway,
         Measurement::Delegation,
         Measurement::Extraction,
         Measurement::Hostile,

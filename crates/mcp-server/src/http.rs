@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rmcp::{
     model::ProtocolVersion,
     transport::streamable_http_server::{
-        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+        StreamableHttpServerConfig, StreamableHttpService, session::local::SessionConfig,
     },
 };
 use serde_json::json;
@@ -25,7 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 use tracing::warn;
 
-use crate::{client::McpClient, fleet::McpFleet, handler::FleetServer};
+use crate::{
+    client::McpClient, fleet::McpFleet, handler::FleetServer, http_sessions::HttpSessions,
+    sent_events::SentEvents,
+};
 
 /// Largest request, in bytes. Arguments have at most 1 MiB.
 const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
@@ -61,17 +64,18 @@ pub struct McpHttp {
     fleet: Arc<McpFleet>,
     options: HttpOptions,
     clients: Mutex<HashMap<Arc<str>, ClientSessions>>,
+    events: Arc<SentEvents>,
     stop: CancellationToken,
 }
 
-type ClientService = StreamableHttpService<FleetServer, LocalSessionManager>;
+type ClientService = StreamableHttpService<FleetServer, HttpSessions>;
 
 /// The sessions of a client.
 #[derive(Clone)]
 struct ClientSessions {
     client: McpClient,
     service: ClientService,
-    sessions: Arc<LocalSessionManager>,
+    sessions: Arc<HttpSessions>,
     stop: CancellationToken,
 }
 
@@ -80,7 +84,8 @@ impl McpHttp {
     #[must_use]
     pub fn new(fleet: Arc<McpFleet>, options: HttpOptions) -> Arc<Self> {
         let stop = CancellationToken::new();
-        Arc::new(Self { fleet, options, clients: Mutex::default(), stop })
+        let (clients, events) = (Mutex::default(), Arc::default());
+        Arc::new(Self { fleet, options, clients, events, stop })
     }
 
     /// Returns the methods of the endpoint.
@@ -105,7 +110,7 @@ impl McpHttp {
             return busy("too many clients");
         };
         if may_open_session(request.method(), request.headers())
-            && sessions.sessions.read().await.len() >= self.options.sessions
+            && sessions.count().await >= self.options.sessions
         {
             return busy("too many sessions of this client");
         }
@@ -132,9 +137,7 @@ impl McpHttp {
             known.stop.cancel();
         } else if clients.len() >= MAX_CLIENTS {
             // Requests without a session do not need the entry while they run.
-            clients.retain(|_, known| {
-                known.sessions.sessions.try_read().map_or(true, |sessions| !sessions.is_empty())
-            });
+            clients.retain(|_, known| !known.sessions.is_empty());
             if clients.len() >= MAX_CLIENTS {
                 warn!(limit = MAX_CLIENTS, "too many clients with MCP sessions; request rejected");
                 return None;
@@ -147,10 +150,10 @@ impl McpHttp {
 
     fn open(&self, client: McpClient) -> ClientSessions {
         let stop = self.stop.child_token();
-        let mut sessions = LocalSessionManager::default();
         let longest_call = self.fleet.section.max_timeout + Duration::from_secs(60);
-        sessions.session_config.keep_alive = Some(self.options.session_idle.max(longest_call));
-        let sessions = Arc::new(sessions);
+        let mut config = SessionConfig::default();
+        config.keep_alive = Some(self.options.session_idle.max(longest_call));
+        let sessions = Arc::new(HttpSessions::new(config, self.events.of_client()));
         let mut config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_REQUEST_BYTES)
@@ -177,6 +180,7 @@ impl std::fmt::Debug for McpHttp {
         f.debug_struct("McpHttp")
             .field("options", &self.options)
             .field("clients", &self.clients.lock().len())
+            .field("events", &self.events)
             .finish_non_exhaustive()
     }
 }

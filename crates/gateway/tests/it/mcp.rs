@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     audit_records::AuditRecords,
     fleet::{Fleet, TestGateway},
+    handler::Handler,
     http::Request,
 };
 
@@ -91,6 +92,30 @@ async fn token_limits_agents() {
         assert_eq!(refused["error"]["data"]["executed"], "no", "{refused}");
     }
     assert_eq!(fleet.model.request_count(), 0);
+}
+
+#[tokio::test]
+async fn token_limits_tools() {
+    let fleet = Fleet::start().await;
+    let handler = Handler::start(&fleet).await;
+    let gateway = fleet.gateway().await;
+    let limited =
+        |token: Token| Token { tools: NamePatterns::new(vec!["re*".to_owned()]), ..token };
+    let limited = gateway.token_with("limited", FaceName::Mcp, limited).await;
+    let listed = result(&gateway, request(&limited, "tools/list", json!({}))).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), 1, "{listed}");
+    assert_eq!(tools[0]["name"], "read");
+    let call = |tool: &str| {
+        let arguments = json!({"text": "hello"});
+        request(&limited, "tools/call", json!({"name": tool, "arguments": arguments}))
+    };
+    let refused = result(&gateway, call("write")).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(refused["error"]["data"]["executed"], "no", "{refused}");
+    assert_eq!(handler.runs(), 0);
+    let read = result(&gateway, call("read")).await;
+    assert_eq!(read["result"]["content"][0]["text"], "hello in run 1", "{read}");
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod many_tools;
 mod raw_http;
 #[cfg(test)]
 mod repetition;
+mod resume;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]
