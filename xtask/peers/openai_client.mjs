@@ -1,4 +1,4 @@
-// Chat completions with OpenAI's client for Node.js: one scenario, whose outcome is printed as JSON.
+// Completions and responses with OpenAI's client for Node.js: one scenario, whose outcome is printed as JSON.
 
 import OpenAI from "openai";
 
@@ -9,6 +9,25 @@ const client = new OpenAI({ baseURL, timeout: 60_000 });
 function ask(content, options = {}, request = {}) {
   const messages = [{ role: "user", content }];
   return client.chat.completions.create({ model: "assistant", messages, ...options }, request);
+}
+
+function respond(input, options = {}, request = {}) {
+  return client.responses.create({ model: "assistant", input, ...options }, request);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(JSON.stringify(what));
+}
+
+// Text, lines about the course of the turn, and the usage of a response.
+function summary(response) {
+  const lines = response.output.filter((item) => item.type === "reasoning");
+  return {
+    content: response.output_text,
+    reasoning: lines.map((item) => item.summary[0].text).join(""),
+    finish: response.status,
+    totalTokens: response.usage.total_tokens,
+  };
 }
 
 const scenarios = {
@@ -79,6 +98,87 @@ const scenarios = {
     const stream = await ask("sleep", { stream: true });
     for await (const chunk of stream) {
       if (chunk.choices[0].delta.reasoning_content) {
+        stream.controller.abort();
+        return "hung up";
+      }
+    }
+    return "ended";
+  },
+
+  async response_whole() {
+    return summary(await respond("tools"));
+  },
+
+  // Reads a stream as events, and another one with the client's own reader, which checks their order.
+  async response_stream() {
+    const kinds = [];
+    let [deltas, last] = ["", null];
+    for await (const event of await respond("tools", { stream: true })) {
+      kinds.push(event.type);
+      if (event.type === "response.output_text.delta") deltas += event.delta;
+      if (event.type === "response.completed") last = event.response;
+    }
+    check(kinds[0] === "response.created" && kinds[1] === "response.in_progress", kinds);
+    const read = await client.responses
+      .stream({ model: "assistant", input: "tools" })
+      .finalResponse();
+    check(read.output_text === deltas, [read, deltas]);
+    check(last.status === "completed", last);
+    return summary(read);
+  },
+
+  async response_continued() {
+    const first = await respond("first");
+    const second = await respond("second", { previous_response_id: first.id });
+    const read = await client.responses.retrieve(second.id);
+    check(read.output_text === second.output_text, read);
+    check(read.previous_response_id === first.id, read);
+    await client.responses.delete(second.id);
+    try {
+      await client.responses.retrieve(second.id);
+    } catch (error) {
+      check(error.constructor.name === "NotFoundError", error);
+      return second.output_text;
+    }
+    return "not deleted";
+  },
+
+  async response_errors() {
+    const outcomes = [];
+    for (const options of [
+      { model: "absent" },
+      { tools: [{ type: "web_search" }] },
+      { input: "fail" },
+    ]) {
+      for (const stream of [false, true]) {
+        try {
+          const request = { model: "assistant", input: "x", stream, ...options };
+          let last = null;
+          for await (const event of await client.responses.create(request)) last = event;
+          outcomes.push([last.type, last.response.error.code]);
+        } catch (error) {
+          outcomes.push([error.constructor.name, error.code]);
+        }
+      }
+    }
+    return outcomes;
+  },
+
+  async response_repeat() {
+    const answers = new Map();
+    for (let attempt = 0; attempt < 5; attempt += 1) {
+      const { id, output_text: text } = await respond("tools", {}, {
+        headers: { "Idempotency-Key": key },
+      });
+      answers.set(`${id} ${text}`, [id, text]);
+    }
+    return [...answers.values()].sort();
+  },
+
+  async response_hang_up() {
+    const stream = await respond("sleep", { stream: true });
+    for await (const event of stream) {
+      if (event.type === "response.reasoning_summary_text.delta") {
         stream.controller.abort();
         return "hung up";
       }

@@ -3,9 +3,11 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use rockbot_gateway::{FaceName, NamePatterns, Right, Token, TokenFile};
+use rockbot_testkit::fixture::test_broker_url;
 use serde_json::Value;
 use tokio::process::Command;
 
+use super::api_client::Client;
 use crate::{
     fleet::Fleet,
     process::{Exit, Running},
@@ -44,6 +46,38 @@ arguments = { command = "echo $$ > pid.txt; exec sleep 600" }
 [[turn]]
 when = "sleep"
 text = "Awake."
+
+[[turn]]
+when = "gate"
+[[turn.call]]
+name = "bash"
+arguments = { command = "echo line >> runs.txt; until [ -e go ]; do sleep 0.05; done; echo a result" }
+
+[[turn]]
+when = "gate"
+text = "It says: {{result.bash}}"
+
+[[turn]]
+when = "steps"
+[[turn.call]]
+name = "bash"
+arguments = { command = "until [ -e go-1 ]; do sleep 0.05; done; echo 1 >> runs.txt" }
+
+[[turn]]
+when = "steps"
+[[turn.call]]
+name = "bash"
+arguments = { command = "until [ -e go-2 ]; do sleep 0.05; done; echo 2 >> runs.txt" }
+
+[[turn]]
+when = "steps"
+[[turn.call]]
+name = "bash"
+arguments = { command = "until [ -e go-3 ]; do sleep 0.05; done; echo 3 >> runs.txt" }
+
+[[turn]]
+when = "steps"
+text = "Three steps were taken."
 "#;
 
 /// A fleet with a tool handler and an agent.
@@ -109,6 +143,34 @@ impl GatewayFleet {
         (gateway, address)
     }
 
+    /// Starts a gateway with all faces.
+    pub(super) async fn gateway_with_all_faces(&self, instance: &str) -> (Running, String) {
+        self.gateway_with_all_faces_and(instance, &[]).await
+    }
+
+    /// Starts a gateway with all faces and further settings.
+    pub(super) async fn gateway_with_all_faces_and(
+        &self,
+        instance: &str,
+        settings: &[(&str, &str)],
+    ) -> (Running, String) {
+        let broker = test_broker_url();
+        let faces = [
+            ("ROCKBOT_GATEWAY__FACES", r#"["console", "openai", "a2a", "mcp"]"#),
+            ("ROCKBOT_GATEWAY__CALLS__URL", broker.as_str()),
+        ];
+        self.gateway_with(instance, &[&faces[..], settings].concat()).await
+    }
+
+    /// Makes a token for all faces, agents and tools the only one. Gateways that start later know it.
+    pub(super) fn token_for_all_faces(&self) -> String {
+        let (token, secret) = Token::generate("all", FaceName::ALL.into()).expect("a token");
+        let (rights, every) = ([Right::Talk].into(), NamePatterns::all());
+        let token = Token { rights, agents: every.clone(), tools: every, ..token };
+        TokenFile { tokens: vec![token] }.write(&self.fleet.path("tokens.toml")).expect("written");
+        secret
+    }
+
     /// Starts a scenario of a client against the gateway at `address`.
     pub(super) fn client(&self, program: &str, arguments: &[&str], address: &str) -> Running {
         client(program, arguments, address, &self.token)
@@ -125,6 +187,29 @@ impl GatewayFleet {
     pub(super) fn runs(&self) -> usize {
         let runs = std::fs::read_to_string(self.fleet.path("runs.txt"));
         runs.unwrap_or_default().lines().count()
+    }
+}
+
+/// Two gateways with all faces and one store, and a program that may use all of them.
+pub(super) struct Gateways {
+    pub(super) first: Running,
+    pub(super) at_first: Client,
+    pub(super) _second: Running,
+    pub(super) at_second: Client,
+}
+
+impl Gateways {
+    pub(super) async fn start(fleet: &GatewayFleet) -> Self {
+        let token = fleet.token_for_all_faces();
+        let (first, first_address) = fleet.gateway_with_all_faces("gateway-0").await;
+        let (second, second_address) = fleet.gateway_with_all_faces("gateway-1").await;
+        let client = |address| Client { address, token: token.clone() };
+        Self {
+            first,
+            at_first: client(first_address),
+            _second: second,
+            at_second: client(second_address),
+        }
     }
 }
 

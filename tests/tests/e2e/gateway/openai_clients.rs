@@ -52,11 +52,50 @@ async fn clients_understand_errors() {
 }
 
 #[tokio::test]
-async fn client_that_hangs_up_cancels_the_tool() {
+async fn clients_read_and_continue_responses() {
     let fleet = GatewayFleet::start().await;
     let (_gateway, address) = fleet.gateway("gateway-0").await;
     for client in ["python", "node"] {
-        let hung_up = fleet.client(client, &["hang_up"], &address);
+        for scenario in ["response_whole", "response_stream"] {
+            let outcome = fleet.outcome(client, &[scenario], &address).await;
+            let text = |field: &str| outcome[field].as_str().unwrap_or_default().to_owned();
+            assert_contains(&text("content"), &["It says: a result"]);
+            assert_contains(&text("reasoning"), &["[bash {", "[bash finished after "]);
+            assert!(outcome["totalTokens"].is_u64(), "{client} {scenario}: {outcome}");
+            assert_eq!(outcome["finish"], "completed", "{client} {scenario}");
+        }
+        let answer = fleet.outcome(client, &["response_continued"], &address).await;
+        assert_eq!(answer, json!("The second answer."), "{client}");
+    }
+}
+
+#[tokio::test]
+async fn clients_understand_errors_of_responses() {
+    let fleet = GatewayFleet::start().await;
+    let (_gateway, address) = fleet.gateway("gateway-0").await;
+    for client in ["python", "node"] {
+        let outcomes = fleet.outcome(client, &["response_errors"], &address).await;
+        let (unknown, tools) = (
+            json!(["NotFoundError", "model_not_found"]),
+            json!(["BadRequestError", "invalid_value"]),
+        );
+        let whole = json!(["InternalServerError", "model_failed"]);
+        let streamed = json!(["response.failed", "model_failed"]);
+        assert_eq!(outcomes, json!([unknown, unknown, tools, tools, whole, streamed]), "{client}");
+    }
+}
+
+#[tokio::test]
+async fn client_that_hangs_up_cancels_the_tool() {
+    let fleet = GatewayFleet::start().await;
+    let (_gateway, address) = fleet.gateway("gateway-0").await;
+    for (client, scenario) in [
+        ("python", "hang_up"),
+        ("node", "hang_up"),
+        ("python", "response_hang_up"),
+        ("node", "response_hang_up"),
+    ] {
+        let hung_up = fleet.client(client, &[scenario], &address);
         let command = ProcessGroup::from_file(&fleet.fleet, "pid.txt").await;
         let exit = hung_up.wait().await;
         exit.assert_code(0);

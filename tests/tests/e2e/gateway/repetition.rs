@@ -8,15 +8,22 @@ use crate::fleet::ProcessGroup;
 #[tokio::test]
 async fn repeated_requests_over_two_gateways_run_one_turn() {
     let fleet = GatewayFleet::start().await;
-    let (_first, first) = fleet.gateway("gateway-0").await;
+    let (first_process, first) = fleet.gateway("gateway-0").await;
     let (_second, second) = fleet.gateway("gateway-1").await;
-    let mut ids = Vec::new();
-    for (client, address) in [("python", &first), ("node", &second)] {
-        ids.push(fleet.outcome(client, &["repeat", "key-1"], address).await);
+    let scenarios = [("repeat", "key-1"), ("response_repeat", "key-2")];
+    let mut outcomes = Vec::new();
+    for (scenario, key) in scenarios {
+        let outcome = fleet.outcome("python", &[scenario, key], &first).await;
+        assert_eq!(outcome.as_array().map(Vec::len), Some(1), "{outcome}");
+        assert_eq!(fleet.outcome("node", &[scenario, key], &second).await, outcome);
+        outcomes.push(outcome);
     }
-    assert_eq!(ids[0].as_array().map(Vec::len), Some(1), "{ids:?}");
-    assert_eq!(ids[0], ids[1]);
-    assert_eq!(fleet.runs(), 1);
+    first_process.send(Signal::KILL);
+    drop(first_process);
+    for ((scenario, key), outcome) in scenarios.into_iter().zip(outcomes) {
+        assert_eq!(fleet.outcome("python", &[scenario, key], &second).await, outcome);
+    }
+    assert_eq!(fleet.runs(), scenarios.len());
 }
 
 #[tokio::test]

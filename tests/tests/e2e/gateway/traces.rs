@@ -1,9 +1,12 @@
-//! The trace of a request.
+//! The traces of requests.
 
 use rockbot_testkit::Collector;
 use serde_json::json;
 
-use super::harness::GatewayFleet;
+use super::{
+    api_client::{Client, mcp_call, read_response},
+    harness::GatewayFleet,
+};
 
 #[tokio::test]
 async fn trace_reaches_from_the_request_to_the_tool() {
@@ -23,4 +26,30 @@ async fn trace_reaches_from_the_request_to_the_tool() {
     };
     assert_eq!(service(request), "rockbot-gateway");
     assert_eq!(service("process tool.invoke"), "rockbot-tool-handler");
+}
+
+#[tokio::test]
+async fn trace_reaches_from_a_call_of_mcp_to_the_handler() {
+    let collector = Collector::start().await;
+    let endpoint = collector.endpoint();
+    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let fleet = GatewayFleet::start_with(&settings).await;
+    let token = fleet.token_for_all_faces();
+    let (_gateway, address) = fleet.gateway_with_all_faces_and("gateway-0", &settings).await;
+    let client = Client { address, token };
+    let (headers, body) = mcp_call("bash", &json!({"command": "echo a result"}));
+    let response = client.send("POST", "/mcp", &headers, &body.to_string()).await;
+    let (status, result) = read_response(response).await;
+    assert_eq!((status, &result["result"]["isError"]), (200, &json!(false)), "{result}");
+    let trace = collector.tree_with("POST /mcp", &["POST /mcp", "process tool.invoke"]).await;
+    let span = |name: &str| trace.iter().find(|span| span.name == name).expect("a span");
+    let (request, handled) = (span("POST /mcp"), span("process tool.invoke"));
+    assert_eq!((request.service.as_str(), request.parent.len()), ("rockbot-gateway", 0));
+    assert_eq!(handled.service, "rockbot-tool-handler");
+    // Every span on the way from the handler is in the trace, up to the request.
+    let mut at = handled;
+    while at.id != request.id {
+        let parent = trace.iter().find(|span| span.id == at.parent);
+        at = parent.unwrap_or_else(|| panic!("{} has no parent in {trace:?}", at.name));
+    }
 }
