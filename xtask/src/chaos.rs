@@ -94,7 +94,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("PostgreSQL is not installed: {}", postgres::HOW_TO_GET_POSTGRESQL);
     }
     let scenario = if options.turns { &TURNS } else { &CALLS };
-    let faketime = if scenario.changes_clocks { Some(faketime::find_or_install()?) } else { None };
+    let faketime =
+        if scenario.changes_clocks { Some(faketime::find_or_install(true)?) } else { None };
     console::heading("build the suite and the programs");
     let suite = Suite::build("dev")?;
     let newer = NewerServers::start(options.broker.as_deref(), None)?;
@@ -114,7 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .env("ROCKBOT_CHAOS_SEED", seed.to_string())
             .env("ROCKBOT_CHAOS_SECONDS", options.seconds.to_string())
             .env("ROCKBOT_CHAOS_FOLDER", &folder)
-            .envs(faketime.iter().map(|library| ("ROCKBOT_CHAOS_FAKETIME", library)));
+            .envs(faketime.iter().map(|library| (faketime::VARIABLE, library)));
         let outcome = match &newer {
             Some(newer) => process::run(newer.wrap(&command).stdout(standard_error()?)),
             None => process::run(command.stdout(standard_error()?)),

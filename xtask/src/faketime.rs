@@ -1,4 +1,4 @@
-//! libfaketime, with which the chaos suite changes the clocks of processes.
+//! libfaketime, with which tests change the clocks of processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,20 @@ use anyhow::{Result, bail};
 
 use crate::apt;
 
+/// Variable with the path of the library.
+pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_FAKETIME";
 /// The library for programs with several threads, below a folder for libraries.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 /// Folders for libraries. Debian has a folder for each architecture in the first.
 const FOLDERS: [&str; 3] = ["/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// Returns the path of the library. Installs it if it is missing.
-pub(crate) fn find_or_install() -> Result<PathBuf> {
+/// Returns the path of the library. Installs it if it is missing and `may_install` permits it.
+pub(crate) fn find_or_install(may_install: bool) -> Result<PathBuf> {
     if let Some(library) = find() {
         return Ok(library);
     }
-    if apt::install(&["libfaketime"])?
+    if may_install
+        && apt::install(&["libfaketime"])?
         && let Some(library) = find()
     {
         return Ok(library);

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
-    a2a_clients, aimock, apt, article_pages, browser, console, cron_peers, docker, mcp_peers,
-    openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2, worker_examples,
+    a2a_clients, aimock, apt, article_pages, browser, console, cron_peers, docker, faketime,
+    mcp_peers, openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2,
+    worker_examples,
 };
 
 /// Variable with the path of a script that provides a Kubernetes cluster: `SCRIPT up` prints
@@ -87,6 +88,10 @@ impl Starting {
             service(cron_peers::VARIABLE, &names, move || {
                 let program = cron_peers::install(may_install)?;
                 Ok((vec![(cron_peers::VARIABLE, program.display().to_string())], None))
+            })?,
+            service(faketime::VARIABLE, &names, move || {
+                let library = faketime::find_or_install(may_install)?;
+                Ok((vec![(faketime::VARIABLE, library.display().to_string())], None))
             })?,
             service(worker_examples::VARIABLE, &names, move || {
                 let programs = worker_examples::install(may_install)?;

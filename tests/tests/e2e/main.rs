@@ -41,6 +41,8 @@ mod chaos;
 #[cfg(test)]
 mod clock_differences;
 #[cfg(test)]
+mod clocks;
+#[cfg(test)]
 mod configuration;
 #[cfg(test)]
 mod console;

@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use tokio::process::Command;
 
-use super::{clocks::Clocks, services::Services};
-use crate::binaries;
+use super::services::Services;
+use crate::{binaries, clocks::Clocks};
 
 pub(super) const HANDLERS: usize = 3;
 

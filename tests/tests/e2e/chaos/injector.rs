@@ -7,13 +7,13 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 use super::{
-    clocks::Clocks,
     load::{CALLER, Load},
     processes::Processes,
     schedule::{Fault, ScheduledFault},
     services::Services,
     timeline::Timeline,
 };
+use crate::clocks::Clocks;
 
 /// Client name of the handlers' connections, before their instance.
 const HANDLER_CONNECTIONS: &str = "tool-handler/";

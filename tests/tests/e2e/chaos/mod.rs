@@ -6,7 +6,6 @@
 //! seed and a duration, and then it has a broker and a database of its own to stop and crash.
 
 mod checks;
-mod clocks;
 mod handlers;
 mod injector;
 mod load;
@@ -31,7 +30,6 @@ use tokio::{
 
 use self::{
     checks::{Observations, check},
-    clocks::Clocks,
     handlers::{HANDLERS, HandlerSettings},
     injector::Injector,
     load::{CALLER, Load, Mix},
@@ -41,6 +39,7 @@ use self::{
     services::Services,
     timeline::Timeline,
 };
+use crate::clocks::Clocks;
 
 /// Variables of `cargo xtask chaos`.
 const SEED: &str = "ROCKBOT_CHAOS_SEED";

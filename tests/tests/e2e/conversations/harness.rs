@@ -125,11 +125,6 @@ impl Replicas {
         entries.iter().map(|entry| entry["kind"].as_str().expect("a kind").to_owned()).collect()
     }
 
-    /// Returns the URL of the store.
-    pub(super) fn store(&self) -> &str {
-        &self.store
-    }
-
     /// Connects a user of the agent.
     pub(super) async fn user(&self) -> User {
         User::connect(self.fleet.bus(|_| {}).await, self.agent.clone()).await

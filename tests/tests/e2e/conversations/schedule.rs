@@ -1,5 +1,7 @@
 //! Scheduled tasks of an agent with two processes, of which one dies or falls silent.
 //!
+//! The clocks of both may be wrong: that of the database counts.
+//!
 //! `ROCKBOT_TEST_SCHEDULE_ROUNDS` and `ROCKBOT_TEST_SCHEDULE_TASKS` set the number of rounds of each test, by
 //! default 1, and of the tasks that are due in the same second, by default 20.
 
@@ -14,17 +16,17 @@ use rockbot_contracts::{
     InstanceId, ScheduleRequest, ScheduleResponse,
     schedule::{NewTask, ScheduledTaskInfo},
 };
-use rockbot_store::{Clock, LogName, Prefix, StoreUrl};
+use rockbot_store::{Prefix, Stores};
 use rockbot_testkit::fixture::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, sleep_until};
 
 use super::{
     endurance::is_full,
     harness::{GATED, Replicas, kill, scene},
 };
-use crate::process::Running;
+use crate::{clocks::Clocks, process::Running};
 
 const JOB: &str = "the job";
 /// Time until the tasks are due.
@@ -32,11 +34,21 @@ const AHEAD: Duration = Duration::from_secs(5);
 /// Time limit for all fires, from their time on.
 const LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
+/// Times of the kills of [`Disturbance::KilledAround`], in milliseconds after the fires.
+const KILLS_MS: [i64; 7] = [0, 500, -1000, 1000, -500, 2000, 1500];
+
+/// Settings of the processes.
+const SETTINGS: [(&str, &str); 2] =
+    [("ROCKBOT_SCHEDULE__CONCURRENCY", "16"), ("ROCKBOT_SCHEDULE__MAX_TASKS", "200")];
+/// Difference of wrong clocks from that of the database, in seconds.
+const WRONG_BY: i64 = 300;
 
 /// The fault of one of the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disturbance {
     KilledBefore,
+    /// From a second before the fires to two seconds after them, in turn.
+    KilledAround,
     KilledDuring,
     StalledDuring,
 }
@@ -86,10 +98,10 @@ fn single(at: SystemTime) -> String {
 }
 
 async fn start(replicas: &Replicas, instance: &str) -> Running {
-    replicas.start_with(instance, &[("ROCKBOT_SCHEDULE__CONCURRENCY", "16")]).await
+    replicas.start_with(instance, &SETTINGS).await
 }
 
-async fn check_round(disturbance: Disturbance, count: usize) {
+async fn check_round(disturbance: Disturbance, count: usize, round: usize) {
     let replicas = Replicas::new(&scene(JOB, &["echo ran >> lines"])).await;
     let first = start(&replicas, "agent-1").await;
     let second = start(&replicas, "agent-2").await;
@@ -98,8 +110,14 @@ async fn check_round(disturbance: Disturbance, count: usize) {
     for number in 0..count {
         add(&client, &replicas, format!("task {number}"), single(due)).await;
     }
-    if disturbance != Disturbance::KilledBefore {
-        wait_until("a fire", || !replicas.lines().is_empty()).await;
+    match disturbance {
+        Disturbance::KilledBefore => {}
+        Disturbance::KilledAround => {
+            let at = KILLS_MS[round % KILLS_MS.len()];
+            let offset = Duration::from_millis(at.unsigned_abs());
+            sleep_until(if at < 0 { due_at - offset } else { due_at + offset }).await;
+        }
+        _ => wait_until("a fire", || !replicas.lines().is_empty()).await,
     }
     let stalled = if disturbance == Disturbance::StalledDuring {
         first.send(Signal::STOP);
@@ -144,37 +162,54 @@ async fn lateness(replicas: &Replicas, due: impl Fn(usize) -> SystemTime) -> Vec
     late
 }
 
-/// Checks that each fire has one conversation with one message and one answer.
-async fn check_conversations(replicas: &Replicas, count: usize) {
-    let url = StoreUrl::parse(&replicas.store().into()).expect("a URL");
-    let stores = rockbot_store_sql::connect_stores(&url, Clock::System).await.expect("a store");
+/// Returns the kinds of the entries of each conversation.
+async fn kinds(stores: &Stores, replicas: &Replicas) -> Vec<Vec<String>> {
     let prefix = Prefix::new(["conversation", replicas.agent.as_str()]).expect("a prefix");
     let logs = stores.log.logs(&prefix, None, 1000).await.expect("logs");
-    assert_eq!(logs.len(), count);
+    let mut kinds = Vec::new();
     for log in logs {
-        let name: LogName = log.name;
-        let entries = stores.log.read(&name, 1, 100).await.expect("entries");
-        let kinds = entries.iter().map(|entry| {
-            let entry: Value = serde_json::from_slice(&entry.value).expect("JSON");
+        let entries = stores.log.read(&log.name, 1, 100).await.expect("entries");
+        let of_entry = |value: &[u8]| {
+            let entry: Value = serde_json::from_slice(value).expect("JSON");
             entry["kind"].as_str().expect("a kind").to_owned()
-        });
-        let kinds: Vec<_> = kinds.collect();
+        };
+        kinds.push(entries.iter().map(|entry| of_entry(&entry.value)).collect());
+    }
+    kinds
+}
+
+/// Returns the number of entries of a kind.
+fn count_of(kind: &str, kinds: &[String]) -> usize {
+    kinds.iter().filter(|one| *one == kind).count()
+}
+
+/// Checks that each fire has one conversation with one message and one answer.
+async fn check_conversations(replicas: &Replicas, count: usize) {
+    let stores = replicas.open_store().await;
+    let found = kinds(&stores, replicas).await;
+    stores.close().await;
+    assert_eq!(found.len(), count);
+    for kinds in found {
         for kind in ["message", "answer"] {
-            assert_eq!(kinds.iter().filter(|one| *one == kind).count(), 1, "{kinds:?}");
+            assert_eq!(count_of(kind, &kinds), 1, "{kinds:?}");
         }
     }
-    stores.close().await;
 }
 
 async fn check(disturbance: Disturbance) {
-    for _ in 0..number("ROCKBOT_TEST_SCHEDULE_ROUNDS", 1) {
-        check_round(disturbance, number("ROCKBOT_TEST_SCHEDULE_TASKS", 20)).await;
+    for round in 0..number("ROCKBOT_TEST_SCHEDULE_ROUNDS", 1) {
+        check_round(disturbance, number("ROCKBOT_TEST_SCHEDULE_TASKS", 20), round).await;
     }
 }
 
 #[tokio::test]
 async fn tasks_fire_once_although_a_process_is_killed_before() {
     check(Disturbance::KilledBefore).await;
+}
+
+#[tokio::test]
+async fn tasks_fire_once_although_a_process_is_killed_around_their_time() {
+    check(Disturbance::KilledAround).await;
 }
 
 #[tokio::test]
@@ -227,4 +262,53 @@ async fn tasks_of_healthy_processes_begin_in_their_second() {
     assert_eq!(replicas.lines().len(), TASKS);
     let user = replicas.user().await;
     replicas.finish(agents, user).await;
+}
+
+#[tokio::test]
+async fn tasks_fire_at_the_time_of_the_store_although_clocks_are_wrong() {
+    const TASKS: usize = 10;
+    // Until the processes with wrong clocks run.
+    const AHEAD: Duration = Duration::from_secs(30);
+    let clocks = Clocks::start().await;
+    let replicas = Replicas::new(&scene(JOB, &[])).await;
+    let setup = start(&replicas, "agent-0").await;
+    let client = client(&replicas).await;
+    let (due, due_at) = (SystemTime::now() + AHEAD, Instant::now() + AHEAD);
+    for number in 0..TASKS {
+        add(&client, &replicas, format!("task {number}"), single(due)).await;
+    }
+    setup.send(Signal::TERM);
+    setup.wait().await.assert_code(0);
+    let mut agents = Vec::new();
+    for (instance, offset) in [("agent-1", WRONG_BY), ("agent-2", -WRONG_BY)] {
+        clocks.set(instance, offset);
+        let settings = clocks.settings(instance);
+        let settings = settings.iter().map(|(name, value)| (*name, value.to_str().expect("text")));
+        let settings: Vec<_> = settings.chain(SETTINGS).collect();
+        let mut agent = replicas.launch(instance, &settings);
+        agent.expect_log("ready").await;
+        agents.push(agent);
+    }
+    let started = Instant::now();
+    assert!(started + Duration::from_secs(2) < due_at, "the processes were too slow to check");
+    let stores = replicas.open_store().await;
+    let mut ticks = interval(POLL);
+    loop {
+        ticks.tick().await;
+        let found = kinds(&stores, &replicas).await;
+        // A task is due at the start of a second.
+        let is_early = Instant::now() + Duration::from_secs(1) < due_at;
+        assert!(found.is_empty() || !is_early, "fired {:?} early", due_at - Instant::now());
+        if found.iter().filter(|kinds| count_of("answer", kinds) == 1).count() == TASKS {
+            break;
+        }
+        assert!(Instant::now() < due_at + LIMIT, "late: {found:?}");
+    }
+    stores.close().await;
+    for agent in agents {
+        agent.send(Signal::TERM);
+        agent.wait().await.assert_code(0);
+    }
+    check_conversations(&replicas, TASKS).await;
+    replicas.stop(Vec::new()).await;
 }

@@ -1,9 +1,10 @@
-//! Clocks of processes, which faults set wrong.
+//! Clocks of processes, which tests set wrong.
 //!
 //! libfaketime is loaded into the processes. It adds an offset, which it reads from a file every second,
 //! to the time of day. The monotonic clock, and so every timeout, stays correct.
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
@@ -12,8 +13,8 @@ use std::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Variable of `cargo xtask chaos` with the path of libfaketime.
-const LIBRARY: &str = "ROCKBOT_CHAOS_FAKETIME";
+/// Variable with the path of libfaketime.
+const LIBRARY: &str = "ROCKBOT_TEST_FAKETIME";
 /// Offset of the check before a run, in seconds.
 const CHECKED_OFFSET: i64 = 200;
 /// Error of the check before a run, in seconds.
@@ -23,17 +24,18 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Prefixes of these objects, before the id of the process.
 const OBJECTS: [&str; 2] = ["faketime_shm_", "sem.faketime_sem_"];
 
-/// The clocks of the processes of a run.
-pub(super) struct Clocks {
+/// The clocks of the processes of a test.
+pub(crate) struct Clocks {
     library: PathBuf,
     offsets: TempDir,
 }
 
 impl Clocks {
     /// Checks that clocks can be changed. A run whose clock faults had no effect would prove nothing.
-    pub(super) async fn start() -> Self {
-        let library = std::env::var_os(LIBRARY).expect("set by `cargo xtask chaos`").into();
-        let clocks = Self { library, offsets: TempDir::new().expect("a folder") };
+    pub(crate) async fn start() -> Self {
+        let library =
+            std::env::var_os(LIBRARY).expect("set by `cargo xtask test` and `cargo xtask chaos`");
+        let clocks = Self { library: library.into(), offsets: TempDir::new().expect("a folder") };
         clocks.set("check", CHECKED_OFFSET);
         let mut command = Command::new("date");
         clocks.apply("check", command.arg("+%s"));
@@ -50,22 +52,28 @@ impl Clocks {
     }
 
     /// Gives the process of a name its clock.
-    pub(super) fn apply(&self, name: &str, command: &mut Command) {
+    pub(crate) fn apply(&self, name: &str, command: &mut Command) {
+        command.envs(self.settings(name));
+    }
+
+    /// Returns the environment variables that give the process of a name its clock.
+    pub(crate) fn settings(&self, name: &str) -> [(&'static str, OsString); 5] {
         remove_objects_of_dead_processes();
         let offset = self.file(name);
         if !offset.exists() {
             self.set(name, 0);
         }
-        command
-            .env("LD_PRELOAD", &self.library)
-            .env("FAKETIME_TIMESTAMP_FILE", offset)
-            .env("FAKETIME_CACHE_DURATION", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-            .env("NO_FAKE_STAT", "1");
+        [
+            ("LD_PRELOAD", self.library.clone().into()),
+            ("FAKETIME_TIMESTAMP_FILE", offset.into()),
+            ("FAKETIME_CACHE_DURATION", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+            ("NO_FAKE_STAT", "1".into()),
+        ]
     }
 
     /// Sets a clock this many seconds ahead, or behind. A running process has it within a second.
-    pub(super) fn set(&self, name: &str, offset: i64) {
+    pub(crate) fn set(&self, name: &str, offset: i64) {
         // Replaced, because a process could read half of it.
         let (file, new) = (self.file(name), self.offsets.path().join(format!("{name}.new")));
         fs::write(&new, format!("{offset:+}\n")).expect("written");
