@@ -53,7 +53,6 @@ impl HeldQueue {
         let what = format!("the message of {name} after {after}");
         let delivery = within_timeout(&what, self.deliveries.recv()).await;
         let delivery = delivery.expect("the consumers run");
-        println!("{name}: delivery {} after {after}", delivery.attempt());
         self.held.push(delivery);
     }
 

@@ -20,6 +20,7 @@ mod many_tools;
 mod raw_http;
 #[cfg(test)]
 mod repetition;
+#[cfg(test)]
 mod resume;
 #[cfg(test)]
 mod servers;
