@@ -89,10 +89,7 @@ impl McpFleet {
     /// Returns the definition of a tool that the client may use. Waits for an unknown one until the tools of the
     /// fleet are known, 8 s after the start at most.
     pub async fn tool(&self, client: &McpClient, name: &str) -> Option<ToolRegistration> {
-        if self.registry().get(name).is_none() {
-            self.loaded().await;
-        }
-        let tool = self.registry().get(name)?;
+        let tool = self.find_tool(name).await?;
         let registration = tool.registration();
         client.permits(registration).then(|| registration.clone())
     }

@@ -7,6 +7,7 @@ use rockbot_contracts::{AgentName, SessionId};
 use rockbot_tool_rpc::mcp::McpGateway;
 use rockbot_tools::{
     Guides, LayerOptions, RegisterError, Tool, ToolContext, ToolExecutor, ToolRegistry,
+    registry::RegisteredTool,
 };
 use tokio::{
     sync::watch,
@@ -111,6 +112,16 @@ impl McpFleet {
         let mut loaded = self.loaded.clone();
         // An error means that the fleet is being dropped.
         let _ = loaded.wait_for(|loaded| *loaded).await;
+    }
+
+    /// Returns a tool. Waits for an unknown one until the tools of the fleet are known, because a call may be the first
+    /// request to a process that was just started.
+    pub(crate) async fn find_tool(&self, name: &str) -> Option<Arc<RegisteredTool>> {
+        if let Some(tool) = self.registry().get(name) {
+            return Some(tool);
+        }
+        self.loaded().await;
+        self.registry().get(name)
     }
 
     /// Returns all tools.

@@ -80,7 +80,7 @@ impl FleetServer {
             },
             name => (name.to_owned(), arguments),
         };
-        let tool = self.fleet.registry().get(&name);
+        let tool = self.fleet.find_tool(&name).await;
         let tool = tool.filter(|tool| self.client.permits(tool.registration()));
         // A client does not learn of tools that it may not use.
         let tool = tool

@@ -35,7 +35,7 @@ export async function say(page: Page, text: string): Promise<void> {
   await page.goto(`${url}/#/talk/new`);
   await page.getByLabel("Message").fill(text);
   await page.keyboard.press("Enter");
-  await expect(page.getByRole("log").getByText(text)).toBeVisible();
+  await expect(page.getByRole("log").getByText(text, { exact: true })).toBeVisible();
 }
 
 /** Opens the screen Calls. The gateway observes all calls from then on, as long as a page is open. */

@@ -99,7 +99,7 @@ async fn event_stream_continues_at_the_other_gateway_after_a_kill() {
     gateways.first.send(Signal::KILL);
     drop(stream);
 
-    // The other gateway has other ids, and says so: the client reads the conversation, and continues after it.
+    // The other gateway has other ids and reports that: the client reads the conversation, and continues after it.
     let mut stream = second.stream(&topic, Some(&last)).await;
     let reset = stream.until(|data| data["reason"] == "epoch").await;
     assert_eq!(reset.last().expect("an event").1["topic"], topic);
