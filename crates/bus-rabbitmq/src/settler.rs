@@ -17,7 +17,7 @@ use lapin::{
 };
 use metrics::counter;
 use rockbot_bus::{SettleError, Settler};
-use rockbot_contracts::{Envelope, json::Limits};
+use rockbot_contracts::{Envelope, json::Limits, topology::DELIVERED_TOO_OFTEN};
 use tokio::time::Instant;
 
 use crate::{
@@ -94,7 +94,9 @@ impl Settler for AmqpSettler {
                 return self.reject_delivery(DEAD_LETTER).await;
             };
             let bytes = envelope.body.len();
-            if !dead_letters.budget.take(bytes) {
+            // The budget is for letters that senders cause at no cost. It protects these.
+            let is_limited = reason != DELIVERED_TOO_OFTEN;
+            if is_limited && !dead_letters.budget.take(bytes) {
                 counter!("rockbot_bus_dead_letters_dropped_total").increment(1);
                 return self.ack_delivery().await;
             }

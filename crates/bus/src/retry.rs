@@ -27,7 +27,7 @@ const QUIET_PERIOD: Duration = Duration::from_secs(5);
 /// Longest wait for a quiet period, from the first reconnect of a series.
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
-/// Reconnects after which a pending request is considered lost. The broker allows 100 deliveries, and
+/// Reconnects after which a pending request is considered lost. The broker allows 30 deliveries, and
 /// not every consumer disconnect is visible to the requester.
 const RETRY_AFTER_RECONNECTS: u64 = 3;
 

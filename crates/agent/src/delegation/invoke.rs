@@ -240,6 +240,11 @@ impl Delegation {
             && record.kind == TaskKind::Sent
             && peer.agent == *agent;
         let id = MessageId::new(context.tool_call_id.as_str()).map_err(|_| unknown())?;
+        if context.awaits_work && !peer.is_awaited {
+            let reason = "Steps of a plan cannot answer the question of a task that the plan does not wait for. Call \
+                          `invoke_agent` in the conversation.";
+            return Err(ToolFailure::invalid(reason.to_owned()));
+        }
         // Made again, the call finds its own answer.
         let was_sent = peer.message == id;
         if !is_own || (record.state != TaskState::InputRequired && !was_sent) {
@@ -257,6 +262,18 @@ impl Delegation {
             "Answer sent to agent '{agent}' for task {task}. The result will arrive asynchronously as a follow-up \
              message."
         )))
+    }
+
+    /// Cancels a task that a call waits for, and books what it spent.
+    async fn cancel_awaited(
+        self: &Arc<Self>,
+        task: &TaskId,
+        grant: Option<&BudgetGrant>,
+    ) -> Result<(), ToolFailure> {
+        if let (Some(spent), Some(grant)) = (self.cancel_task(task).await?, grant) {
+            grant.budget().settle(spent);
+        }
+        Ok(())
     }
 
     /// Waits for the result of a task, or for a question about it.
@@ -294,11 +311,11 @@ impl Delegation {
             tokio::select! {
                 biased;
                 () = context.cancellation.cancelled() => {
-                    let _ = self.cancel_task(task).await?;
+                    self.cancel_awaited(task, grant.as_ref()).await?;
                     return Err(ToolFailure::Cancelled { executed: Executed::Unknown });
                 }
                 () = sleep_until(context.deadline) => {
-                    let _ = self.cancel_task(task).await?;
+                    self.cancel_awaited(task, grant.as_ref()).await?;
                     let (after, executed) = (started.elapsed(), Executed::Unknown);
                     return Err(ToolFailure::TimedOut { after, executed, repeatable: false });
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rockbot_bus::Settlement;
 use rockbot_contracts::{AgentName, ToolCallId, topology::DELIVERED_TOO_OFTEN};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::{
@@ -15,6 +15,9 @@ use super::{
 /// Maximum time to find out which handlers survived the earlier deliveries of a request.
 const CRASHES_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Pause before a call in quarantine is returned to its queue because the journal does not respond.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(2);
+
 impl ToolInvokeHandler {
     /// Quarantines a request whose earlier deliveries may have crashed handlers, or dead-letters it if it was
     /// quarantined before. Returns `None` if its call may run, or already runs in this process.
@@ -24,11 +27,16 @@ impl ToolInvokeHandler {
         call: &ToolCallId,
         caller: &AgentName,
     ) -> Option<Settlement> {
-        let crashes = self.possible_crashes(inbound, call).await;
+        let (crashes, is_known) = self.possible_crashes(inbound, call).await;
         if crashes < inbound.max_crashes() || self.running.contains(call) {
             return None;
         }
         if inbound.queue == InboundQueue::Quarantine {
+            if !is_known {
+                // It counts as a delivery, so the limit of the queue ends this.
+                sleep(UNKNOWN_PAUSE).await;
+                return Some(Settlement::Retry);
+            }
             warn!(
                 crashes,
                 "call dead-lettered: its deliveries in quarantine may have crashed handlers"
@@ -49,20 +57,21 @@ impl ToolInvokeHandler {
         }
     }
 
-    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers.
-    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> u32 {
+    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers. The number is
+    /// not known, and the largest possible one, if the journal does not respond.
+    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> (u32, bool) {
         let earlier = inbound.delivery.attempt() - 1;
-        let Some(journal) = &self.journal else { return earlier };
+        let Some(journal) = &self.journal else { return (earlier, true) };
         // A call that runs here needs no proof of who is alive.
         let limit = if self.running.contains(call) { u32::MAX } else { inbound.max_crashes() };
         let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
         match counted.await {
-            Ok(Ok(crashes)) => crashes,
+            Ok(Ok(crashes)) => (crashes, true),
             Ok(Err(error)) => {
                 warn!(%error, "journal unavailable; every delivery counts as a possible crash");
-                earlier
+                (earlier, false)
             }
-            Err(_) => earlier,
+            Err(_) => (earlier, false),
         }
     }
 }

@@ -30,7 +30,8 @@ use super::{
 /// Retention of the holders of a request without a time budget.
 const DEFAULT_RETENTION: Duration = Duration::from_secs(600);
 
-/// Maximum number of recorded deliveries; older ones are dropped. Two possible crashes suffice for a decision.
+/// Maximum number of recorded deliveries; older ones are dropped. A decision needs two possible crashes, and one in
+/// quarantine three.
 const MAX_HOLDERS: usize = 8;
 
 /// Maximum number of attempts to record a holder while others do so.

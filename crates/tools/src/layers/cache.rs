@@ -90,12 +90,15 @@ impl<S: CallService<Call>> Cache<S> {
             }
             match outcome {
                 Ok(cached) if led || cached.until > Instant::now() => {
-                    return Ok(cached.result.as_ref().clone());
+                    let result = cached.result.as_ref().clone();
+                    return Ok(if led { result } else { without_stages(result) });
                 }
                 Ok(_) => cache.remove_expired(key).await,
                 Err(uncached) => match (own_failure, uncached.as_ref()) {
                     (Some(failure), _) => return Err(failure),
-                    (None, Uncached::Result(result)) => return Ok(result.as_ref().clone()),
+                    (None, Uncached::Result(result)) => {
+                        return Ok(without_stages(result.as_ref().clone()));
+                    }
                     (None, Uncached::Failed(failure)) => return Err(failure.clone_for_caller()),
                     (None, Uncached::Unshared) => {}
                 },
@@ -171,6 +174,11 @@ impl WaitLimits {
 }
 
 /// Returns `true` if an earlier result is as good as running the tool.
+/// Returns a result for a call that did not produce it: the stages are those of another call.
+fn without_stages(result: ToolResult) -> ToolResult {
+    ToolResult { stages: None, ..result }
+}
+
 fn is_cacheable(hints: ToolHints) -> bool {
     hints.read_only || (hints.idempotent && !hints.destructive)
 }

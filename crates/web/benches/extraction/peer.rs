@@ -37,7 +37,7 @@ impl Peer {
     pub(crate) fn extract(&self, cases: &[Case]) -> Vec<Extracted> {
         let mut input = tempfile::tempfile().expect("a temporary file");
         for case in cases {
-            let page = json!({"html": case.html, "url": case.url});
+            let page = json!({"html": case.html, "url": case.url.as_str()});
             writeln!(input, "{page}").expect("a written page");
         }
         input.rewind().expect("a file");
