@@ -84,7 +84,8 @@ impl McpHttp {
     #[must_use]
     pub fn new(fleet: Arc<McpFleet>, options: HttpOptions) -> Arc<Self> {
         let stop = CancellationToken::new();
-        let (clients, events) = (Mutex::default(), Arc::default());
+        let clients = Mutex::default();
+        let events = SentEvents::new(longest_call(&fleet));
         Arc::new(Self { fleet, options, clients, events, stop })
     }
 
@@ -150,9 +151,8 @@ impl McpHttp {
 
     fn open(&self, client: McpClient) -> ClientSessions {
         let stop = self.stop.child_token();
-        let longest_call = self.fleet.section.max_timeout + Duration::from_secs(60);
         let mut config = SessionConfig::default();
-        config.keep_alive = Some(self.options.session_idle.max(longest_call));
+        config.keep_alive = Some(self.options.session_idle.max(longest_call(&self.fleet)));
         let sessions = Arc::new(HttpSessions::new(config, self.events.of_client()));
         let mut config = StreamableHttpServerConfig::default()
             .with_json_response(true)
@@ -197,6 +197,10 @@ async fn serve(
             (StatusCode::UNAUTHORIZED, problem).into_response()
         }
     }
+}
+
+fn longest_call(fleet: &McpFleet) -> Duration {
+    fleet.section.max_timeout + Duration::from_secs(60)
 }
 
 /// Returns whether a request can open a session: one of an older revision, without a session.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt, stream};
 use rmcp::{
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::session::{
@@ -54,7 +54,9 @@ impl SessionManager for HttpSessions {
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
-        self.local.create_session().await
+        let (id, transport) = self.local.create_session().await?;
+        self.events.open_session(id.clone());
+        Ok((id, transport))
     }
 
     async fn initialize_session(
@@ -70,7 +72,9 @@ impl SessionManager for HttpSessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        self.local.close_session(id).await
+        let closed = self.local.close_session(id).await;
+        self.events.close_session(id);
+        closed
     }
 
     async fn create_stream(
@@ -78,7 +82,7 @@ impl SessionManager for HttpSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.local.create_stream(id, message).await
+        Ok(self.events.in_session(id, self.local.create_stream(id, message).await?))
     }
 
     async fn accept_message(
@@ -93,7 +97,11 @@ impl SessionManager for HttpSessions {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.local.create_standalone_stream(id).await
+        // The service begins the stream with `BEGINNING`, which would repeat all notifications after a lost connection.
+        let retry = self.local.session_config.sse_retry;
+        let latest = self.events.latest_notification(id).zip(retry);
+        let latest = latest.map(|(latest, retry)| ServerSseMessage::priming(latest, retry));
+        Ok(stream::iter(latest).chain(self.local.create_standalone_stream(id).await?))
     }
 
     async fn resume(
@@ -104,6 +112,6 @@ impl SessionManager for HttpSessions {
         if last_event_id == BEGINNING {
             return Ok(self.events.notifications(id));
         }
-        self.events.after(&last_event_id).ok_or_else(|| SessionError::InvalidEventId.into())
+        self.events.after(id, &last_event_id).ok_or_else(|| SessionError::InvalidEventId.into())
     }
 }

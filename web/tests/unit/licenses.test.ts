@@ -30,7 +30,10 @@ test("bill of materials and licenses name the same pinned packages", async () =>
   const listed = await components();
   const texts = await read("crates/gateway/assets/licenses.txt");
   const named = [...texts.matchAll(/^## (\S+ - \d\S*) \(/gm)].map(([, name]) => name);
-  assert.ok(named.some((name) => name?.startsWith("svelte - ")), "the list of licenses was not found");
+  assert.ok(
+    named.some((name) => name?.startsWith("svelte - ")),
+    "the list of licenses was not found",
+  );
   assert.deepEqual(
     listed.map(({ name, version }) => `${name} - ${version}`),
     named,
