@@ -62,10 +62,11 @@ async fn bus_is_not_ready_while_a_consumer_is_interrupted() {
     let _news = process.start_queue_recorder(exclusive_queue("one", "news")).await;
     let mut jobs = process.start_recorder("jobs").await;
     assert!(process.bus.is_ready());
-    let operator = process.operator().await;
-    // Replaces the queue by one of another kind, until the consumer does not declare its own first.
     let name = process.queue_name("jobs");
-    loop {
+    // Replaces the queue by one of another kind, until the consumer does not declare its own first. A refused
+    // declaration closes its channel.
+    let operator = loop {
+        let operator = process.operator().await;
         let delete = operator.queue_delete(name.clone(), QueueDeleteOptions::default());
         delete.await.expect("deleted");
         let declare = operator.queue_declare(
@@ -74,9 +75,9 @@ async fn bus_is_not_ready_while_a_consumer_is_interrupted() {
             FieldTable::default(),
         );
         if declare.await.is_ok() {
-            break;
+            break operator;
         }
-    }
+    };
     process.wait_until_interrupted().await;
     let delete = operator.queue_delete(name, QueueDeleteOptions::default());
     delete.await.expect("deleted");
