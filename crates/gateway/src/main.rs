@@ -61,6 +61,12 @@ async fn serve(settings: Settings, shutdown: &Shutdown, health: &Health) -> Resu
             gateway = gateway.with_mcp(mcp);
         }
     }
+    if section.may_repeat_remote_tasks() {
+        tracing::warn!(
+            "gateway.store is in memory: after a restart, or with a second replica, remote agents can get a task \
+             again; set gateway.store to \"sqlite:PATH\" or a postgres:// URL"
+        );
+    }
     let (store, instance, drain) = (&parts.store, &parts.instance, settings.service.drain());
     let bus = |agent: &AgentName| connections.remote_agent(agent);
     let remote_agents = RemoteAgents::start(&section.remote_agents, store, instance, drain, bus);

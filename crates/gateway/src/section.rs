@@ -224,7 +224,16 @@ impl GatewaySection {
             problems.extend(agent.validate(&key));
         }
         match self.store_url() {
-            Ok(url) if production => problems.extend(url.unsafe_in_production("gateway.store")),
+            Ok(url) if production => {
+                if self.may_repeat_remote_tasks() {
+                    problems.push(
+                        "gateway.store: \"memory:\" is not permitted with gateway.remote_agents in production, \
+                         because tasks could be sent twice after a restart; set \"sqlite:PATH\" or a postgres:// URL"
+                            .to_owned(),
+                    );
+                }
+                problems.extend(url.unsafe_in_production("gateway.store"));
+            }
             Ok(_) => {}
             Err(problem) => problems.push(problem),
         }
@@ -291,6 +300,13 @@ impl GatewaySection {
         Ok(format!("{scheme}://{}", authority.as_str().to_ascii_lowercase()))
     }
 
+    /// Returns whether a remote agent can get a task again after a restart or from another replica, because the
+    /// store is in the memory of the process.
+    #[must_use]
+    pub fn may_repeat_remote_tasks(&self) -> bool {
+        !self.remote_agents.is_empty() && matches!(self.store_url(), Ok(StoreUrl::Memory))
+    }
+
     /// Returns the address of the store.
     ///
     /// # Errors
@@ -355,6 +371,10 @@ mod tests {
         let database = "store = \"postgres://a:b@db/x\"";
         check(database, false, &[]);
         check(database, true, &["gateway.store"]);
+        let remote = "[remote_agents.partner]\nurl = \"https://a.example\"";
+        check(remote, true, &["gateway.store"]);
+        check(&format!("store = \"memory:\"\n{remote}"), true, &["gateway.store"]);
+        check(&format!("store = \"sqlite:gateway.db\"\n{remote}"), true, &[]);
     }
 
     #[test]

@@ -22,20 +22,25 @@ use super::{
     record::{End, Phase, Record},
     runner::Runner,
 };
-use crate::{clock::now_ms, rates::Rates};
+use crate::{clock::now_ms, identity::NamePatterns, rates::Rates};
 
 /// Longest time limit of a task.
 const MAX_TIME: Duration = Duration::from_secs(120 * 60);
 /// Maximum number of tasks that wait or run.
 const MAX_TASKS: usize = 256;
+/// Maximum number of tasks of one caller that wait or run.
+const MAX_TASKS_OF_CALLER: usize = MAX_TASKS / 4;
 /// Maximum number of new tasks of one caller in a minute.
 const TASKS_PER_MINUTE: u32 = 60;
 /// Maximum number of messages of one task.
 const MAX_MESSAGES: usize = 32;
+const NOT_PERMITTED: &str = "this agent accepts no tasks of the caller";
 
 /// Consumes `agent.task.<agent>` of a remote agent.
 pub(super) struct Intake {
     runner: Arc<Runner>,
+    /// The agents whose tasks are accepted.
+    callers: NamePatterns,
     rates: Rates,
 }
 
@@ -80,8 +85,8 @@ impl Handler for Intake {
 }
 
 impl Intake {
-    pub(super) fn new(runner: Arc<Runner>) -> Self {
-        Self { runner, rates: Rates::default() }
+    pub(super) fn new(runner: Arc<Runner>, callers: NamePatterns) -> Self {
+        Self { runner, callers, rates: Rates::default() }
     }
 
     async fn receive(&self, envelope: &Envelope) -> Settlement {
@@ -160,7 +165,7 @@ impl Intake {
             }
             Some(_) => return Err(AcceptError::other_request()),
         }
-        self.runner.start(&id);
+        self.runner.start(&id, Some(&caller.name));
         Ok(())
     }
 
@@ -201,11 +206,14 @@ impl Intake {
         }
         // Its end, or its question, is sent again.
         records.mark(&id).await?;
-        self.runner.start(&id);
+        self.runner.start(&id, Some(&caller.name));
         Ok(())
     }
 
     fn check(&self, caller: &Caller, request: &AgentTaskRequest) -> Result<(), AcceptError> {
+        if !self.permits(caller) {
+            return Err(AcceptError::new(AgentTaskErrorCode::NotPermitted, NOT_PERMITTED));
+        }
         let name = self.runner.name();
         if caller.name == *name || request.lineage.contains(name) {
             let text = "this agent works on the request already; do the work yourself";
@@ -227,11 +235,19 @@ impl Intake {
             let text = "this agent has too many tasks; try again later";
             return Err(AcceptError::new(AgentTaskErrorCode::Overloaded, text));
         }
+        if self.runner.running_of(&caller.name) >= MAX_TASKS_OF_CALLER {
+            let text = "this agent has too many tasks of the caller; try again later";
+            return Err(AcceptError::new(AgentTaskErrorCode::Overloaded, text));
+        }
         if !self.is_within_rate(caller) {
             let text = "too many tasks within a minute; try again later";
             return Err(AcceptError::new(AgentTaskErrorCode::Overloaded, text));
         }
         Ok(())
+    }
+
+    fn permits(&self, caller: &Caller) -> bool {
+        self.callers.matches(caller.name.as_str())
     }
 
     /// Counts a new task of a caller. Returns `false` if it has too many.
@@ -242,10 +258,17 @@ impl Intake {
     async fn cancel(&self, caller: &Caller, task: TaskId) -> Result<(), AcceptError> {
         let records = self.runner.records();
         let id = Record::id_of(&caller.name, &task);
-        if self.mark_cancelled(&id).await? {
+        if self.mark_cancelled(&id, caller).await? {
             return Ok(());
         }
         let mut known = records.get(&id).await?;
+        if known.is_none() && !self.permits(caller) {
+            return Err(AcceptError::Refused {
+                code: AgentTaskErrorCode::NotPermitted,
+                message: NOT_PERMITTED.to_owned(),
+                executed: Executed::Unknown,
+            });
+        }
         if known.is_none() && self.is_within_rate(caller) {
             // Its request may arrive later.
             let end = End::with_code(AgentTaskErrorCode::Cancelled, Executed::Unknown, "");
@@ -257,7 +280,7 @@ impl Intake {
             };
             known = records.create(&cancelled).await?;
             // Its request may have been recorded meanwhile.
-            if known.is_some() && self.mark_cancelled(&id).await? {
+            if known.is_some() && self.mark_cancelled(&id, caller).await? {
                 return Ok(());
             }
         }
@@ -271,7 +294,7 @@ impl Intake {
     }
 
     /// Marks an open task as cancelled. Its end is sent when it has ended. Returns `false` without one.
-    async fn mark_cancelled(&self, id: &str) -> Result<bool, DocumentError> {
+    async fn mark_cancelled(&self, id: &str, caller: &Caller) -> Result<bool, DocumentError> {
         let cancelled = self.runner.records().update(id, |record| {
             let is_open = record.end.is_none();
             record.is_cancelled |= is_open;
@@ -279,7 +302,7 @@ impl Intake {
         });
         let is_open = cancelled.await?.is_some();
         if is_open {
-            self.runner.start(id);
+            self.runner.start(id, Some(&caller.name));
         }
         Ok(is_open)
     }

@@ -18,6 +18,7 @@ mod record;
 mod responder;
 mod rpc;
 mod runner;
+mod running;
 mod section;
 mod service;
 mod stream;

@@ -20,6 +20,9 @@ const TASK_NOT_FOUND: i64 = -32001;
 /// be about what the agent returned.
 const REFUSED: [RangeInclusive<i64>; 4] =
     [-32700..=-32700, -32602..=-32600, -32004..=-32001, -32009..=-32007];
+/// The HTTP statuses of requests that are refused before they run. The others may follow the work on a request.
+const REFUSED_STATUSES: [u16; 16] =
+    [307, 308, 400, 401, 403, 404, 405, 411, 413, 414, 421, 425, 426, 428, 429, 431];
 /// An internal error of the agent.
 const INTERNAL_ERROR: i64 = -32603;
 
@@ -69,8 +72,7 @@ impl CallError {
     pub(super) fn executed(&self) -> Executed {
         match self {
             Self::NotSent(_) | Self::Unauthorized => Executed::No,
-            // The other redirects and timeouts may follow the work on the request.
-            Self::Status(307 | 308 | 400..=407 | 409..=498) => Executed::No,
+            Self::Status(status) if REFUSED_STATUSES.contains(status) => Executed::No,
             Self::Rpc { code, .. } if REFUSED.iter().any(|codes| codes.contains(code)) => {
                 Executed::No
             }
@@ -133,6 +135,11 @@ mod tests {
             (CallError::Status(404), Executed::No),
             (CallError::Status(307), Executed::No),
             (CallError::Status(303), Executed::Unknown),
+            (CallError::Status(429), Executed::No),
+            (CallError::Status(431), Executed::No),
+            (CallError::Status(402), Executed::Unknown),
+            (CallError::Status(409), Executed::Unknown),
+            (CallError::Status(422), Executed::Unknown),
             (CallError::Status(408), Executed::Unknown),
             (CallError::Status(499), Executed::Unknown),
             (rpc(-32602), Executed::No),

@@ -2,13 +2,13 @@
 
 mod ends;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rockbot_contracts::{
     AgentName, AgentTaskError, AgentTaskErrorCode, Executed, RoutingKey, TraceContext, trace,
 };
-use rockbot_store::DocumentError;
+use rockbot_store::{DocumentError, StoreError};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout},
@@ -26,9 +26,10 @@ use super::{
     record::{End, Phase, Record, Records},
     responder::Responder,
     rpc::CallError,
+    running::Running,
     stream::TaskStream,
     verdict::Verdict,
-    wire::{RemoteState, RemoteTask},
+    wire::RemoteState,
 };
 use crate::clock::now_ms;
 
@@ -66,7 +67,7 @@ pub(super) struct Runner {
     card: Mutex<Arc<RemoteCard>>,
     idempotent: bool,
     permits: Arc<Semaphore>,
-    running: Mutex<HashMap<String, Arc<Change>>>,
+    running: Mutex<Running>,
     tracker: TaskTracker,
     /// No request is begun any more; the ones that were begun end.
     closing: CancellationToken,
@@ -121,6 +122,11 @@ impl Runner {
         self.running.lock().len()
     }
 
+    /// Returns the number of tasks of a caller that wait or run.
+    pub(super) fn running_of(&self, caller: &AgentName) -> usize {
+        self.running.lock().len_of(caller)
+    }
+
     pub(super) async fn refuse(&self, reply_to: RoutingKey, error: &AgentTaskError) {
         self.responder.refuse(reply_to, error).await;
     }
@@ -133,23 +139,22 @@ impl Runner {
     /// Continues the tasks that were open when the last process ended.
     pub(super) async fn resume(self: &Arc<Self>) -> Result<(), DocumentError> {
         for id in self.records.open().await? {
-            self.start(&id);
+            self.start(&id, None);
         }
         Ok(())
     }
 
-    /// Works on a task, or reports a change of its record to the work on it.
-    pub(super) fn start(self: &Arc<Self>, id: &str) {
+    /// Works on a task, or reports a change of its record to the work on it. Without `caller`, its record has it.
+    pub(super) fn start(self: &Arc<Self>, id: &str, caller: Option<&AgentName>) {
         let mut running = self.running.lock();
-        if let Some(change) = running.get(id) {
+        if let Some(change) = running.change(id) {
             change.set();
             return;
         }
         if self.closing.is_cancelled() {
             return;
         }
-        let change = Arc::new(Change::default());
-        running.insert(id.to_owned(), change.clone());
+        let change = running.insert(id, caller);
         drop(running);
         let (runner, id) = (self.clone(), id.to_owned());
         self.tracker.spawn(async move {
@@ -198,6 +203,7 @@ impl Runner {
             self.records.close(id).await?;
             return Ok(Next::Rest);
         };
+        self.running.lock().set_caller(id, &record.caller);
         // In the trace of the request, also after a restart.
         let span = info_span!(
             target: trace::TARGET, "remote_task", otel.name = "remote task", otel.kind = "internal"
@@ -298,7 +304,7 @@ impl Runner {
             let text = "The agent started no task: its response has no valid task id.";
             return self.end(id, End::failed(Executed::Unknown, text)).await;
         };
-        let recorded = self.records.update(id, |record| {
+        let recorded = self.persist(id, |record| {
             record.phase = Phase::Sent;
             record.remote_task = Some(remote.clone());
             record.context = context.clone().or(record.context.take());
@@ -312,7 +318,8 @@ impl Runner {
         info!(agent = %self.name, caller = %record.caller, "task sent to a remote agent");
         self.responder.report(&record, "").await;
         if let Some(task) = &event.task
-            && let Some(next) = self.apply(&record, task).await?
+            && let Some(next) =
+                self.apply(&record, &remote, Verdict::of_response(&record, task)).await?
         {
             return Ok(next);
         }
@@ -357,11 +364,16 @@ impl Runner {
         };
         let is_uncertain = received != Executed::No;
         let phase = if is_uncertain { Phase::Sending } else { Phase::Submitted };
-        let recorded = self.records.update(&id, |record| {
-            record.phase = phase;
-            record.attempts = record.attempts.saturating_add(1);
-            record.is_uncertain = is_uncertain;
-            true
+        let sent = (Phase::Sending, record.round, record.attempts);
+        let recorded = self.persist(&id, |record| {
+            // Otherwise another process was faster, or this change was made before.
+            let is_current = (record.phase, record.round, record.attempts) == sent;
+            if is_current {
+                record.phase = phase;
+                record.attempts = record.attempts.saturating_add(1);
+                record.is_uncertain = is_uncertain;
+            }
+            is_current
         });
         recorded.await?;
         tokio::select! {
@@ -370,6 +382,28 @@ impl Runner {
             () = sleep(pause.min(left(record))) => {}
         }
         Ok(Next::Step)
+    }
+
+    /// Records a response of the agent, or the end of a task. Retries until the store has the change or this work is
+    /// dropped, since another step would not know the response. `change` may be applied twice.
+    async fn persist(
+        &self,
+        id: &str,
+        change: impl Fn(&mut Record) -> bool,
+    ) -> Result<Option<Record>, DocumentError> {
+        loop {
+            match self.records.update(id, &change).await {
+                Err(DocumentError::Store(
+                    error @ (StoreError::Unavailable { .. }
+                    | StoreError::Unconfirmed { .. }
+                    | StoreError::Full { .. }),
+                )) => {
+                    warn!(agent = %self.name, %error, "task of a remote agent not recorded; retrying");
+                    sleep(RETRY).await;
+                }
+                recorded => return recorded,
+            }
+        }
     }
 
     /// Reads a stream until it says that the task is to be read, or ends. Returns `None` if the task is to be polled.
@@ -430,7 +464,8 @@ impl Runner {
         loop {
             match self.client.task(&self.card(), remote).await {
                 Ok(task) => {
-                    if let Some(next) = self.apply(record, &task).await? {
+                    let verdict = Verdict::of(record, &task);
+                    if let Some(next) = self.apply(record, remote, verdict).await? {
                         return Ok(next);
                     }
                 }
@@ -463,19 +498,20 @@ impl Runner {
         }
     }
 
-    /// Records the state of a remote task. Returns `None` if it goes on.
+    /// Records the meaning of a remote task. Returns `None` if it goes on.
     async fn apply(
         &self,
         record: &Record,
-        task: &RemoteTask,
+        remote: &str,
+        verdict: Verdict,
     ) -> Result<Option<Next>, DocumentError> {
         let id = record.id();
-        match Verdict::of(record, task) {
+        match verdict {
             Verdict::Open => Ok(None),
             Verdict::Ended(end) => self.end(&id, end).await.map(Some),
             Verdict::Abandoned(end) => {
                 warn!(agent = %self.name, "remote agent requires credentials that it was not given");
-                self.abandon(record, &task.id, end).await.map(Some)
+                self.abandon(record, remote, end).await.map(Some)
             }
             Verdict::Asked { question, id: question_id } => {
                 let asked = self.records.update(&id, |record| {

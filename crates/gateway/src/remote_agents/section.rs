@@ -9,10 +9,15 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use url::Url;
 
+use crate::identity::NamePatterns;
+
 /// Maximum number of tasks at a remote agent that can be configured.
 const MAX_CONCURRENCY: usize = 256;
 /// Longest time limit of a request that can be configured.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Longest pattern of callers, in bytes.
+const MAX_PATTERN_BYTES: usize = 128;
 
 /// `[gateway.remote_agents.<name>]`: an agent of others that speaks A2A. Agents of the bus know it as `<name>`.
 #[derive(Debug, Clone, Deserialize)]
@@ -27,6 +32,8 @@ pub struct RemoteAgentSection {
     /// File of the public keys of which one must have signed the card: ECDSA of the curve P-256, in PEM; at most 8. Default:
     /// none; then signatures are not read.
     pub card_keys_file: Option<PathBuf>,
+    /// Names of the callers that may delegate tasks to it; `*` matches any text. Default: all.
+    pub callers: NamePatterns,
     /// The agent treats a message that it receives again as the same. Default `false`.
     pub idempotent: bool,
     /// Time limit of each request; 1 s to 5 min. Default 30 s.
@@ -47,6 +54,7 @@ impl Default for RemoteAgentSection {
             token: None,
             bus_url: None,
             card_keys_file: None,
+            callers: NamePatterns::all(),
             idempotent: false,
             timeout: Duration::from_secs(30),
             concurrency: 16,
@@ -71,6 +79,13 @@ impl RemoteAgentSection {
         }
         if self.token.is_some() && self.authorization().is_none() {
             problems.push(format!("{key}.token: it has characters that no header may have"));
+        }
+        let is_valid = |pattern: &str| (1..=MAX_PATTERN_BYTES).contains(&pattern.len());
+        if self.callers.iter().count() > NamePatterns::MAX || !self.callers.iter().all(is_valid) {
+            problems.push(format!(
+                "{key}.callers: name at most {} patterns of 1 to {MAX_PATTERN_BYTES} bytes",
+                NamePatterns::MAX
+            ));
         }
         if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&self.timeout) {
             problems.push(format!("{key}.timeout: must be 1s to 5m"));
@@ -137,6 +152,7 @@ mod tests {
             ("url = \"https://u:p@a.example\"", "url"),
             ("url = \"https://a.example\"\ntoken = \"a\\nb\"", "token"),
             ("url = \"https://a.example\"\ntimeout = \"6m\"", "timeout"),
+            ("url = \"https://a.example\"\ncallers = [\"a\", \"\"]", "callers"),
             ("url = \"https://a.example\"\nconcurrency = 0", "concurrency"),
             ("url = \"https://a.example\"\nallow_private = [\"a b\"]", "allow_private"),
         ] {

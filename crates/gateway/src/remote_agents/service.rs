@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::{
     announcer::Announcer,
@@ -39,6 +39,8 @@ const CARD_AGE: Duration = Duration::from_secs(600);
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum number of requests that are recorded at a time.
 const INTAKE: u16 = 16;
+/// Time limit for an announcement.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the announcement of the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -201,7 +203,7 @@ impl RemoteAgent {
         // Ends the tasks of the runner also if this future is dropped.
         let _guard = runner.kill_on_drop();
         runner.resume().await?;
-        let intake = Arc::new(Intake::new(runner.clone()));
+        let intake = Arc::new(Intake::new(runner.clone(), self.section.callers.clone()));
         let subscription = Subscription::new(agent_task_queue(&self.name), INTAKE);
         let worker = Worker::start(&*self.bus, subscription, intake).await?;
         let mut card_due = Instant::now() + CARD_AGE;
@@ -214,13 +216,19 @@ impl RemoteAgent {
                     if !is_due {
                         break;
                     }
-                    announcer.announce(&runner.card().announced, false).await;
+                    let card = runner.card();
+                    let announced =
+                        timeout(ANNOUNCE_TIMEOUT, announcer.announce(&card.announced, false));
+                    if let Some(Err(_)) = stop.run_until_cancelled(announced).await {
+                        debug!(agent = %self.name, "announcement not published in time; repeated later");
+                    }
                 }
                 () = sleep_until(card_due) => {
                     card_due = Instant::now() + CARD_AGE;
-                    match self.client.card().await {
-                        Ok(card) => runner.set_card(card),
-                        Err(error) => {
+                    match stop.run_until_cancelled(self.client.card()).await {
+                        None => break,
+                        Some(Ok(card)) => runner.set_card(card),
+                        Some(Err(error)) => {
                             warn!(agent = %self.name, %error, "card of a remote agent not read again; keeping the last one");
                         }
                     }

@@ -4,7 +4,7 @@ use rockbot_contracts::{AgentTaskErrorCode, Executed};
 
 use super::{
     record::{End, Record},
-    wire::{RemoteState, RemoteTask, Status},
+    wire::{RemoteState, RemoteTask, Status, is_id},
 };
 
 /// The meaning of a remote task for its caller.
@@ -23,6 +23,19 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
+    /// Returns the meaning of the task in the response to the current message.
+    pub(super) fn of_response(record: &Record, task: &RemoteTask) -> Self {
+        let is_rejected = task.status.state() == RemoteState::Rejected;
+        match Self::of(record, task) {
+            // No other message or attempt can have begun the task.
+            Self::Ended(end) if is_rejected && record.round == 0 && !record.is_uncertain => {
+                Self::Ended(End { executed: Executed::No, ..end })
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Returns the meaning of a task that was read.
     pub(super) fn of(record: &Record, task: &RemoteTask) -> Self {
         let reason = |text: String, default: &str| {
             if text.trim().is_empty() { default.to_owned() } else { text }
@@ -55,13 +68,61 @@ impl Verdict {
             }
             RemoteState::Rejected => {
                 let text = reason(status.text(), "The agent rejected the task without a reason.");
-                let executed = if record.round == 0 { Executed::No } else { Executed::Unknown };
-                Self::Ended(End::failed(executed, text))
+                // An agent may also reject a task that it has begun.
+                Self::Ended(End::failed(Executed::Unknown, text))
             }
         }
     }
 }
 
+/// Returns the id of the message of a status; `None` without a valid one.
 fn message_id(status: &Status) -> Option<String> {
-    status.message.as_ref().and_then(|message| message.message_id.clone())
+    status.message.as_ref()?.message_id.clone().filter(|id| is_id(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_contracts::{AgentName, TaskId, topology::agent_response};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record() -> Record {
+        let caller = AgentName::new("a").unwrap();
+        let reply_to = agent_response(&caller);
+        Record::new(caller, TaskId::new("t").unwrap(), reply_to)
+    }
+
+    fn task(status: &Value) -> RemoteTask {
+        serde_json::from_value(json!({"id": "r", "status": status})).unwrap()
+    }
+
+    #[test]
+    fn rejection_is_unexecuted_in_the_first_response_only() {
+        let rejected = task(&json!({"state": "TASK_STATE_REJECTED"}));
+        let executed = |verdict| match verdict {
+            Verdict::Ended(end) => end.executed,
+            verdict => panic!("{verdict:?}"),
+        };
+        let first = record();
+        assert_eq!(executed(Verdict::of_response(&first, &rejected)), Executed::No);
+        assert_eq!(executed(Verdict::of(&first, &rejected)), Executed::Unknown);
+        let repeated = Record { is_uncertain: true, ..record() };
+        assert_eq!(executed(Verdict::of_response(&repeated, &rejected)), Executed::Unknown);
+        let answer = Record { round: 1, ..record() };
+        assert_eq!(executed(Verdict::of_response(&answer, &rejected)), Executed::Unknown);
+        let failed = task(&json!({"state": "TASK_STATE_FAILED"}));
+        assert_eq!(executed(Verdict::of_response(&first, &failed)), Executed::Yes);
+    }
+
+    #[test]
+    fn invalid_id_of_a_question_is_not_kept() {
+        let valid = "x".repeat(255);
+        for (id, kept) in [(valid.clone(), Some(valid)), ("x".repeat(256), None)] {
+            let message = json!({"messageId": id, "parts": [{"text": "Which one?"}]});
+            let asked = task(&json!({"state": "TASK_STATE_INPUT_REQUIRED", "message": message}));
+            let question = "Which one?".to_owned();
+            assert_eq!(Verdict::of(&record(), &asked), Verdict::Asked { question, id: kept });
+        }
+    }
 }

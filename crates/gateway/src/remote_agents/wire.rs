@@ -1,8 +1,13 @@
 //! Messages of a remote agent: tasks, messages and events of A2A 1.0. Unknown fields are ignored.
 
+use std::{fmt, marker::PhantomData};
+
 use rockbot_contracts::{agent_task::MAX_TASK_PARTS, outside_text::stripped};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
 
 /// Longest text of a task that is passed on, in bytes.
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
@@ -42,8 +47,8 @@ pub(super) struct RemoteTask {
     #[serde(default)]
     pub(super) context_id: Option<String>,
     pub(super) status: Status,
-    #[serde(default)]
-    artifacts: Option<Vec<Artifact>>,
+    #[serde(default, deserialize_with = "bounded_list")]
+    artifacts: Vec<Artifact>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -58,14 +63,14 @@ pub(super) struct Status {
 pub(super) struct RemoteMessage {
     #[serde(default)]
     pub(super) message_id: Option<String>,
-    #[serde(default)]
-    parts: Option<Vec<Part>>,
+    #[serde(default, deserialize_with = "bounded_list")]
+    parts: Vec<Part>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct Artifact {
-    #[serde(default)]
-    parts: Option<Vec<Part>>,
+    #[serde(default, deserialize_with = "bounded_list")]
+    parts: Vec<Part>,
 }
 
 /// A part. Files and URLs are not read.
@@ -73,8 +78,9 @@ struct Artifact {
 struct Part {
     #[serde(default)]
     text: Option<String>,
+    /// Not parsed: many small values take far more memory than their text.
     #[serde(default)]
-    data: Option<Value>,
+    data: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -130,8 +136,7 @@ impl Event {
 impl RemoteTask {
     /// Returns the text of its artifacts, or of its status without any.
     pub(super) fn text(&self) -> String {
-        let artifacts = self.artifacts.iter().flatten().take(MAX_TASK_PARTS);
-        let texts: Vec<_> = artifacts.map(|one| joined(one.parts.as_deref())).collect();
+        let texts: Vec<_> = self.artifacts.iter().map(|one| joined(&one.parts)).collect();
         let text = bounded(&texts.join("\n\n"));
         if text.trim().is_empty() { self.status.text() } else { text }
     }
@@ -158,22 +163,20 @@ impl Status {
 
 impl RemoteMessage {
     pub(super) fn text(&self) -> String {
-        bounded(&joined(self.parts.as_deref()))
+        bounded(&joined(&self.parts))
     }
 }
 
-fn joined(parts: Option<&[Part]>) -> String {
+fn joined(parts: &[Part]) -> String {
     let mut unread = 0;
-    let parts = parts.unwrap_or_default();
-    let texts =
-        parts.iter().take(MAX_TASK_PARTS).filter_map(|part| match (&part.text, &part.data) {
-            (Some(text), _) => Some(text.clone()),
-            (None, Some(data)) => Some(data.to_string()),
-            (None, None) => {
-                unread += 1;
-                None
-            }
-        });
+    let texts = parts.iter().filter_map(|part| match (&part.text, &part.data) {
+        (Some(text), _) => Some(text.clone()),
+        (None, Some(data)) => Some(data.get().to_owned()),
+        (None, None) => {
+            unread += 1;
+            None
+        }
+    });
     let mut texts: Vec<_> = texts.collect();
     if unread > 0 {
         texts.push(format!("[{unread} parts are files or URLs, which are not read]"));
@@ -187,13 +190,45 @@ fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }
 
-fn is_id(id: &str) -> bool {
+/// Reads the first [`MAX_TASK_PARTS`] items of a list or `null`. Further ones are skipped without being stored.
+fn bounded_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct BoundedList<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedList<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while items.len() < MAX_TASK_PARTS {
+                let Some(item) = list.next_element()? else { return Ok(items) };
+                items.push(item);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(items)
+        }
+    }
+
+    deserializer.deserialize_any(BoundedList(PhantomData))
+}
+
+/// Returns whether an id of an agent may be kept.
+pub(super) fn is_id(id: &str) -> bool {
     (1..=MAX_ID_BYTES).contains(&id.len()) && !id.chars().any(char::is_control)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -222,6 +257,26 @@ mod tests {
         let parts = json!([{"text": "ä".repeat(MAX_TEXT_BYTES)}]);
         let message: RemoteMessage = serde_json::from_value(json!({"parts": parts})).unwrap();
         assert_eq!(message.text().len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn lists_are_bounded_while_they_are_read() {
+        let parts = vec!["{\"text\":\"a\"}"; 10 * MAX_TASK_PARTS].join(",");
+        let artifacts = vec![format!("{{\"parts\":[{parts}]}}"); 2 * MAX_TASK_PARTS].join(",");
+        let status = "{\"state\":\"TASK_STATE_COMPLETED\",\"message\":{\"parts\":null}}";
+        let text = format!("{{\"id\":\"t\",\"status\":{status},\"artifacts\":[{artifacts}]}}");
+        let task: RemoteTask = serde_json::from_str(&text).unwrap();
+        assert_eq!(task.artifacts.len(), MAX_TASK_PARTS);
+        assert!(task.artifacts.iter().all(|artifact| artifact.parts.len() == MAX_TASK_PARTS));
+        assert!(serde_json::from_str::<RemoteMessage>("{\"parts\":{}}").is_err());
+    }
+
+    #[test]
+    fn data_is_kept_as_its_text() {
+        let text = "{\"parts\":[{\"data\":{\"b\": [1,{}]}},{\"data\":null}]}";
+        let message: RemoteMessage = serde_json::from_str(text).unwrap();
+        let expected = "{\"b\": [1,{}]}\n[1 parts are files or URLs, which are not read]";
+        assert_eq!(message.text(), expected);
     }
 
     #[test]

@@ -1,14 +1,25 @@
 //! Agents of others that speak A2A, as agents of the bus: the Python server of A2A, another gateway, and hostile ones.
 
-use std::time::Duration;
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::BoxFuture, stream};
 use rockbot_contracts::{
     AgentTaskError, AgentTaskErrorCode, AgentTaskResult, AgentTaskState, AgentTaskStatusUpdate,
     Executed,
 };
 use rockbot_gateway::{FaceName, Right};
-use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_store::{Clock, MemoryStore, Store, StoreError, Write, Written};
+use rockbot_testkit::{
+    InterceptedStore, StoreInterceptor,
+    fixture::{wait_until, within_timeout},
+};
 
 use crate::{
     fleet::Fleet,
@@ -136,6 +147,54 @@ async fn killed_gateway_continues_without_sending_again() {
     }
 }
 
+/// Fails the first writes that record the id of a remote task.
+#[derive(Default)]
+struct ResponseOutage(AtomicUsize);
+
+impl StoreInterceptor for ResponseOutage {
+    fn write<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        write: Write,
+    ) -> BoxFuture<'a, Result<Written, StoreError>> {
+        let has_remote_task = String::from_utf8_lossy(&write.value).contains("\"remoteTask\"");
+        if has_remote_task && self.0.fetch_add(1, Ordering::Relaxed) < 2 {
+            let reason = "a test".to_owned();
+            return Box::pin(ready(Err(StoreError::Unavailable { reason })));
+        }
+        store.write(write)
+    }
+}
+
+#[tokio::test]
+async fn response_during_a_store_outage_is_recorded_after_it() {
+    let mut python = PythonAgent::start("polling").await;
+    let store = Arc::new(MemoryStore::new(Clock::System));
+    let store = InterceptedStore::wrap(store, ResponseOutage::default());
+    let mut fleet = Delegators::start_with(store.clone()).await;
+    let _gateway = fleet.gateway(&python.url, "").await;
+    fleet.request("t", "m", "the key").await;
+    let result: AgentTaskResult = fleet.response().await;
+    assert_eq!(result.text(), "Found by the key");
+    assert!(store.interceptor.0.load(Ordering::Relaxed) > 2);
+    assert_eq!(python.line().await, "ran the key");
+    assert!(python.rest().await.is_empty(), "it ran once");
+}
+
+#[tokio::test]
+async fn caller_without_permission_is_refused() {
+    let hostile = HostileAgent::start(Hostility::NoTask).await;
+    let mut fleet = Delegators::start().await;
+    let _gateway = fleet.gateway(&hostile.url, "callers = [\"team-*\"]").await;
+    fleet.request("t", "m", "the key").await;
+    let error: AgentTaskError = fleet.response().await;
+    assert_eq!((error.code, error.executed), (AgentTaskErrorCode::NotPermitted, Executed::No));
+    fleet.cancel("u").await;
+    let error: AgentTaskError = fleet.response().await;
+    assert_eq!((error.code, error.executed), (AgentTaskErrorCode::NotPermitted, Executed::Unknown));
+    assert!(hostile.requests("SendMessage").is_empty());
+}
+
 #[tokio::test]
 async fn cancel_reaches_the_remote_agent() {
     for mode in ["streaming", "polling"] {
@@ -188,6 +247,9 @@ async fn hostile_agent_is_refused_with_a_reason() {
         (Hostility::Cut, Executed::Unknown, "the connection to the agent was cut"),
         (Hostility::AuthRequired, Executed::Unknown, "requires credentials"),
         (Hostility::NoTask, Executed::Unknown, "no valid task id"),
+        (Hostility::Rejected, Executed::No, "rejected the task"),
+        (Hostility::RejectedLater, Executed::Unknown, "rejected the task"),
+        (Hostility::Conflict, Executed::Unknown, "HTTP status 409"),
     ] {
         let hostile = HostileAgent::start(kind).await;
         let mut fleet = Delegators::start().await;

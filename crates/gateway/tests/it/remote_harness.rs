@@ -15,7 +15,7 @@ use axum::{
     Json, Router,
     body::{Body, Bytes},
     extract::State,
-    http::header::CONTENT_TYPE,
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -76,6 +76,11 @@ static GATEWAYS: AtomicUsize = AtomicUsize::new(0);
 
 impl Delegators {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Arc::new(MemoryStore::new(Clock::System))).await
+    }
+
+    /// Starts them with the store of the gateways.
+    pub(crate) async fn start_with(gateway_store: Arc<dyn Store>) -> Self {
         let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
         let (model, registry) = (Arc::new(EchoModel::default()), Arc::new(ToolRegistry::new()));
         let delegation = Delegation::new(DelegationOptions::default());
@@ -101,7 +106,7 @@ impl Delegators {
         let responses = bus.consume(Subscription::on_receipt(queue, 16)).await.unwrap();
         Self {
             follow_ups: client.follow_ups().unwrap(),
-            store: Arc::new(MemoryStore::new(Clock::System)),
+            store: gateway_store,
             bus,
             model,
             directory,
@@ -285,6 +290,12 @@ pub(crate) enum Hostility {
     AuthRequired,
     /// The response is about no task.
     NoTask,
+    /// The first response rejects the task.
+    Rejected,
+    /// The task is rejected after it has begun.
+    RejectedLater,
+    /// The request is refused with a status that may follow the work on it.
+    Conflict,
 }
 
 #[derive(Clone)]
@@ -349,6 +360,10 @@ async fn rpc(State(hostile): State<Hostile>, body: Bytes) -> Response {
     if method == "CancelTask" {
         return result(json!({"id": "t", "status": status("TASK_STATE_CANCELED")})).into_response();
     }
+    let rejected = json!({"id": "t", "status": status("TASK_STATE_REJECTED")});
+    if method == "GetTask" {
+        return result(rejected).into_response();
+    }
     let working = json!({"task": {"id": "t", "status": status("TASK_STATE_WORKING")}});
     let event = format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": 1, "result": working}));
     match hostile.kind {
@@ -370,6 +385,9 @@ async fn rpc(State(hostile): State<Hostile>, body: Bytes) -> Response {
             result(json!({"task": {"id": "t", "status": status}})).into_response()
         }
         Hostility::NoTask => result(json!({"other": 1})).into_response(),
+        Hostility::Rejected => result(json!({"task": rejected})).into_response(),
+        Hostility::RejectedLater => result(working).into_response(),
+        Hostility::Conflict => StatusCode::CONFLICT.into_response(),
     }
 }
 

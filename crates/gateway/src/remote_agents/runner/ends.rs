@@ -98,11 +98,12 @@ impl Runner {
 
     /// Records the end of a task. The first one counts.
     pub(super) async fn end(&self, id: &str, end: End) -> Result<Next, DocumentError> {
-        let ended = self.records.update(id, |record| {
+        let ended = self.persist(id, |record| {
             let is_open = record.end.is_none();
             if is_open {
                 (record.phase, record.end) = (Phase::Ended, Some(end.clone()));
-                (record.text, record.data, record.question) = (String::new(), None, None);
+                (record.text, record.data) = (String::new(), None);
+                (record.question, record.question_id) = (None, None);
             }
             is_open
         });
