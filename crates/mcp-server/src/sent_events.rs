@@ -219,7 +219,7 @@ impl Streams {
         })
     }
 
-    /// Returns the number of a stream, which begins if there is none. `None` after the end of the session or client.
+    /// Returns the number of a stream, which begins if it is new. `None` after the end of the session or client.
     fn number_of(&mut self, owner: u64, name: &str) -> Option<u64> {
         let key = (owner, name.to_owned());
         if let Some(number) = self.numbers.get(&key) {
@@ -409,7 +409,7 @@ impl ClientEvents {
         }
     }
 
-    /// Returns the id of the latest notification of a session, or of the beginning if there is none.
+    /// Returns the id of the latest notification of a session; without any, that of the beginning.
     pub(crate) fn latest_notification(&self, session: &SessionId) -> Option<String> {
         let mut streams = self.sent.0.lock();
         let (number, stream) = streams.notifications(self.owner, session)?;

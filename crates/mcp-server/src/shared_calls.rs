@@ -18,6 +18,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument;
 
 use crate::call_id::CallContent;
 
@@ -178,10 +179,12 @@ impl SharedCalls {
         drop(state);
         let grace = request.grace;
         let end = CallEnd { state: self.state.clone(), request, sender };
-        self.tasks.spawn(async move {
+        let work = async move {
             let outcome = run(call, waiters, &cancellation, grace).await;
             end.finish(outcome);
-        });
+        };
+        // The call is in the trace of its first request.
+        self.tasks.spawn(work.in_current_span());
         Ok(joined)
     }
 
