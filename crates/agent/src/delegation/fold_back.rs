@@ -65,8 +65,11 @@ impl Delegation {
             if let Some(fold) = folds.iter().find(|fold| fold.tasks.contains(&record.task)) {
                 return Ok(Some(fold.clone()));
             }
+            // Before the siblings are read: other calls of the response may not have recorded their work yet.
+            let is_delegating =
+                self.turn(session).is_some_and(|turn| turn.message == record.root.message);
             let siblings = self.siblings(attached, record).await?;
-            let all_ended = siblings.iter().all(|one| one.state.is_terminal());
+            let all_ended = !is_delegating && siblings.iter().all(|one| one.state.is_terminal());
             if all_ended || Instant::now() >= until {
                 // Also by the call that delegated it.
                 let is_folded = |one: &TaskRecord| {

@@ -100,6 +100,8 @@ pub(crate) struct TurnGuard {
 impl Drop for TurnGuard {
     fn drop(&mut self) {
         self.delegation.turns.lock().remove(&self.session);
+        // Results wait for the end of the turn that delegated the work.
+        self.delegation.changed.notify_waiters();
     }
 }
 
