@@ -97,7 +97,8 @@ impl<S: CallService<Call>> Cache<S> {
                 Err(uncached) => match (own_failure, uncached.as_ref()) {
                     (Some(failure), _) => return Err(failure),
                     (None, Uncached::Result(result)) => {
-                        return Ok(without_stages(result.as_ref().clone()));
+                        let result = result.as_ref().clone();
+                        return Ok(if led { result } else { without_stages(result) });
                     }
                     (None, Uncached::Failed(failure)) => return Err(failure.clone_for_caller()),
                     (None, Uncached::Unshared) => {}
@@ -173,12 +174,12 @@ impl WaitLimits {
     }
 }
 
-/// Returns `true` if an earlier result is as good as running the tool.
 /// Returns a result for a call that did not produce it: the stages are those of another call.
 fn without_stages(result: ToolResult) -> ToolResult {
     ToolResult { stages: None, ..result }
 }
 
+/// Returns `true` if an earlier result is as good as running the tool.
 fn is_cacheable(hints: ToolHints) -> bool {
     hints.read_only || (hints.idempotent && !hints.destructive)
 }
