@@ -1,5 +1,6 @@
 //! The services of the tests, started in parallel to the build.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -22,6 +23,22 @@ const CLUSTER: &str = "ROCKBOT_TEST_KUBECONFIG";
 pub(crate) type Variables = Vec<(&'static str, String)>;
 /// Environment variables of a service, and the guard of its server if one was started.
 type Service = (Variables, Option<Box<dyn Send>>);
+
+/// Installs files and returns their path; the argument permits downloads.
+type Install = fn(bool) -> Result<PathBuf>;
+
+/// Files of the tests that need no server, by the variables of their paths.
+const INSTALLED: [(&str, Install); 9] = [
+    (mcp_peers::VARIABLE, mcp_peers::install),
+    (a2a_clients::VARIABLE, a2a_clients::install),
+    (openai_clients::VARIABLE, openai_clients::install),
+    (browser::VARIABLE, browser::install),
+    (openapi_peers::VARIABLE, openapi_peers::install),
+    (article_pages::VARIABLE, article_pages::install),
+    (cron_peers::VARIABLE, cron_peers::install),
+    (faketime::VARIABLE, faketime::find_or_install),
+    (worker_examples::VARIABLE, worker_examples::install),
+];
 
 /// Services that are starting, each in a thread.
 pub(crate) struct Starting {
@@ -61,43 +78,12 @@ impl Starting {
                 let variables = vec![("ROCKBOT_TEST_DOCKER_HOST", daemon.host()), image];
                 Ok((variables, Some(Box::new(daemon))))
             })?,
-            service(mcp_peers::VARIABLE, &names, move || {
-                let programs = mcp_peers::install(may_install)?;
-                Ok((vec![(mcp_peers::VARIABLE, programs.display().to_string())], None))
-            })?,
-            service(a2a_clients::VARIABLE, &names, move || {
-                let programs = a2a_clients::install(may_install)?;
-                Ok((vec![(a2a_clients::VARIABLE, programs.display().to_string())], None))
-            })?,
-            service(openai_clients::VARIABLE, &names, move || {
-                let programs = openai_clients::install(may_install)?;
-                Ok((vec![(openai_clients::VARIABLE, programs.display().to_string())], None))
-            })?,
-            service(browser::VARIABLE, &names, move || {
-                let program = browser::install(may_install)?;
-                Ok((vec![(browser::VARIABLE, program.display().to_string())], None))
-            })?,
-            service(openapi_peers::VARIABLE, &names, move || {
-                let folder = openapi_peers::install(may_install)?;
-                Ok((vec![(openapi_peers::VARIABLE, folder.display().to_string())], None))
-            })?,
-            service(article_pages::VARIABLE, &names, move || {
-                let folder = article_pages::install(may_install)?;
-                Ok((vec![(article_pages::VARIABLE, folder.display().to_string())], None))
-            })?,
-            service(cron_peers::VARIABLE, &names, move || {
-                let program = cron_peers::install(may_install)?;
-                Ok((vec![(cron_peers::VARIABLE, program.display().to_string())], None))
-            })?,
-            service(faketime::VARIABLE, &names, move || {
-                let library = faketime::find_or_install(may_install)?;
-                Ok((vec![(faketime::VARIABLE, library.display().to_string())], None))
-            })?,
-            service(worker_examples::VARIABLE, &names, move || {
-                let programs = worker_examples::install(may_install)?;
-                Ok((vec![(worker_examples::VARIABLE, programs.display().to_string())], None))
-            })?,
         ]);
+        for (variable, install) in INSTALLED {
+            starting.push(service(variable, &names, move || {
+                Ok((vec![(variable, install(may_install)?.display().to_string())], None))
+            })?);
+        }
         Ok(Self { starting, provided })
     }
 

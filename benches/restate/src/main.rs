@@ -2,23 +2,18 @@
 //! neither of which does anything.
 //!
 //! `cargo xtask bench turns` runs it. Arguments: the URLs of the server's ingress and admin API, and the port
-//! for this service. It prints `ready`, then reads measurements from standard input,
-//! `VARIANT IN_FLIGHT MILLISECONDS`, and prints for each the steps per second and the times of a turn at p50
-//! and p99 in microseconds.
+//! for this service.
 
-use std::{
-    io::BufRead,
-    time::{Duration, Instant},
-};
+#[path = "../../../crates/testkit/src/turn_benchmark.rs"]
+mod turn_benchmark;
+
+use std::error::Error;
 
 use restate_sdk::prelude::*;
 use serde_json::json;
-use tokio::task::JoinSet;
+use turn_benchmark::{STEPS, serve};
 
-const STEPS: usize = 8;
 const TEXT_BYTES: usize = 500;
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 struct Agent;
 
@@ -39,7 +34,7 @@ impl Agent {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut argument = || arguments.next().ok_or("usage: restate-turns INGRESS ADMIN PORT");
     let (ingress, admin, port) = (argument()?, argument()?, argument()?);
@@ -51,53 +46,16 @@ async fn main() -> Result<(), Failure> {
     let registered = client.post(format!("{admin}/deployments")).json(&deployment).send().await?;
     registered.error_for_status()?;
     let url = format!("{ingress}/Agent/turn");
-    println!("ready");
-    for line in std::io::stdin().lock().lines() {
-        let line = line?;
-        let mut words = line.split_whitespace().skip(1);
-        let mut number =
-            || words.next().and_then(|word| word.parse::<u64>().ok()).ok_or("a number");
-        let (in_flight, length) = (number()?, Duration::from_millis(number()?));
-        let [rate, p50, p99] = measure(&client, &url, in_flight, length).await?;
-        println!("{rate:.0} {p50:.0} {p99:.0}");
-    }
+    serve(|_| {
+        let (client, url) = (client.clone(), url.clone());
+        move || run_turn(client.clone(), url.clone())
+    })
+    .await;
     Ok(())
 }
 
-/// Returns the steps per second, and the times of a turn in microseconds at p50 and p99.
-async fn measure(
-    client: &reqwest::Client,
-    url: &str,
-    in_flight: u64,
-    length: Duration,
-) -> Result<[f64; 3], Failure> {
-    let start = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..in_flight {
-        let (client, url) = (client.clone(), url.to_owned());
-        tasks.spawn(async move {
-            let mut times = Vec::new();
-            while start.elapsed() < length {
-                let began = Instant::now();
-                let response = client.post(&url).json(&"go").send().await?.error_for_status()?;
-                let answer: String = response.json().await?;
-                if !answer.starts_with("All done") {
-                    return Err(Failure::from(answer));
-                }
-                times.push(began.elapsed());
-            }
-            Ok(times)
-        });
-    }
-    let mut times = Vec::new();
-    for ended in tasks.join_all().await {
-        times.extend(ended?);
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    times.sort_unstable();
-    let at = |share: f64| {
-        let index = (times.len() as f64 * share) as usize;
-        times[index.min(times.len() - 1)].as_secs_f64() * 1e6
-    };
-    Ok([(times.len() * STEPS) as f64 / seconds, at(0.5), at(0.99)])
+async fn run_turn(client: reqwest::Client, url: String) {
+    let sent = client.post(url).json(&"go").send().await.and_then(|sent| sent.error_for_status());
+    let answer: String = sent.expect("a response").json().await.expect("an answer");
+    assert!(answer.starts_with("All done"), "{answer}");
 }

@@ -44,6 +44,7 @@ mod segment;
 pub mod shape;
 pub mod spending;
 pub mod task;
+mod task_caller;
 pub mod tool;
 pub mod topology;
 pub mod trace;
@@ -73,6 +74,7 @@ pub use pool_name::{InvalidPoolName, PoolName};
 pub use schedule::{ScheduleRequest, ScheduleResponse, ScheduledEnded};
 pub use spending::{Spending, TurnUsage};
 pub use task::{TaskState, TaskSummary};
+pub use task_caller::{TaskCaller, TaskCallerError};
 pub use tool::{
     CallStages, ContentBlock, Executed, ToolCancel, ToolError, ToolErrorCode, ToolInvokeRequest,
     ToolInvokeResponse, ToolProgress,

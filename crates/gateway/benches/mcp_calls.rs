@@ -11,21 +11,16 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failed benchmark panics")]
 #![allow(clippy::print_stdout, reason = "results are printed to standard output")]
 
-use std::{net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::http::{HeaderValue, header};
 use futures_util::future::BoxFuture;
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
-    model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, Tool as McpTool,
-    },
-    service::{RequestContext, RunningService},
+    ClientLifecycleMode, ClientServiceExt, RoleClient,
+    model::{CallToolRequestParams, ProtocolVersion},
+    service::RunningService,
     transport::{
-        StreamableHttpClientTransport, StreamableHttpService,
-        streamable_http_client::StreamableHttpClientTransportConfig,
-        streamable_http_server::session::local::LocalSessionManager,
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
 use rockbot_bus::{Bus, Requester};
@@ -39,7 +34,11 @@ use rockbot_gateway::{
 };
 use rockbot_mcp_server::McpServerSection;
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::fixture::{fresh_namespace, reply_address, test_broker_url};
+use rockbot_testkit::{
+    McpEcho,
+    fixture::{fresh_namespace, reply_address, test_broker_url},
+    measured_calls::{CALLS, MeasuredCall, median, p50, rate},
+};
 use rockbot_tool_rpc::{
     AnnouncedHandler, CallJournal, CatalogAnnouncer, InvokeOptions, JournalOptions, RemoteTool,
     ToolInvokeHandler, invoke::InvokeWorkers,
@@ -50,13 +49,7 @@ use rockbot_tools::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{
-    io::AsyncBufReadExt,
-    net::TcpListener,
-    process::{Child, Command},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{process::Child, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// The allocator of the binaries.
@@ -64,56 +57,17 @@ use tokio_util::sync::CancellationToken;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 7;
-const CALLS: usize = 400;
-const IN_FLIGHT: usize = 16;
+/// The argument with which this program is the direct server.
+const SERVE: &str = "serve";
 
 #[tokio::main]
 async fn main() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match std::env::args().nth(1).as_deref() {
-        Some("serve") => serve().await,
+        Some(SERVE) => McpEcho::serve_http().await,
         _ => compare().await,
     }
 }
-
-/// A server with one tool that returns its arguments.
-#[derive(Clone)]
-struct Echo;
-
-impl ServerHandler for Echo {
-    fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-    }
-
-    async fn list_tools(
-        &self,
-        _page: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let schema = json!({"type": "object"}).as_object().cloned().unwrap_or_default();
-        Ok(ListToolsResult::with_all_items(vec![McpTool::new("echo", "Echoes", Arc::new(schema))]))
-    }
-
-    async fn call_tool(
-        &self,
-        call: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let text = Value::Object(call.arguments.unwrap_or_default()).to_string();
-        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
-    }
-}
-
-async fn serve() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    println!("{}", listener.local_addr().expect("an address"));
-    let service: StreamableHttpService<Echo, LocalSessionManager> =
-        StreamableHttpService::new(|| Ok(Echo), Arc::default(), Default::default());
-    axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.expect("served");
-}
-
-/// A call over one of the paths.
-type Call = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 async fn compare() {
     println!("{ROUNDS} rounds, {CALLS} calls each; medians of the ratios of rounds");
@@ -135,7 +89,7 @@ async fn compare() {
 
 /// A handler, a gateway, and a server without a fleet.
 struct Fleet {
-    over_bus: Call,
+    over_bus: MeasuredCall,
     gateway: SocketAddr,
     token: String,
     direct: String,
@@ -149,7 +103,7 @@ struct Fleet {
 
 impl Fleet {
     async fn start() -> Self {
-        let (server, direct) = start_server().await;
+        let (server, direct) = McpEcho::spawn_http(SERVE).await;
         let namespace = fresh_namespace();
         let connect = async |name: &str| {
             let config = RabbitConfig::new(test_broker_url(), name).with_namespace(&namespace);
@@ -160,7 +114,7 @@ impl Fleet {
         let (handler, announcer) = start_handler(connect("handler").await).await;
         let requester = Requester::new(connect("caller").await, reply_address("bench", "one"));
         let remote = Arc::new(RemoteTool::new(registration(), Arc::new(requester), tool_invoke()));
-        let over_bus: Call = Arc::new(move || {
+        let over_bus: MeasuredCall = Arc::new(move || {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.call(json!({"n": 1}), &context()).await.expect("a result");
@@ -248,18 +202,6 @@ impl Fleet {
     }
 }
 
-/// Starts the direct server and returns its URL.
-async fn start_server() -> (Child, String) {
-    let program = std::env::current_exe().expect("this program");
-    let mut command = Command::new(program);
-    command.arg("serve").stdout(Stdio::piped()).kill_on_drop(true);
-    let mut server = command.spawn().expect("a server");
-    let mut address = String::new();
-    let stdout = server.stdout.take().expect("its output");
-    tokio::io::BufReader::new(stdout).read_line(&mut address).await.expect("its address");
-    (server, format!("http://{}/mcp", address.trim()))
-}
-
 async fn start_handler(bus: Arc<dyn Bus>) -> (InvokeWorkers, CatalogAnnouncer) {
     let registry = Arc::new(ToolRegistry::new());
     registry.register(Arc::new(PlainEcho(registration()))).expect("registered");
@@ -336,7 +278,7 @@ async fn connect_client(
     client
 }
 
-fn call_of(client: &RunningService<RoleClient, ()>) -> Call {
+fn call_of(client: &RunningService<RoleClient, ()>) -> MeasuredCall {
     let peer = client.peer().clone();
     Arc::new(move || {
         let peer = peer.clone();
@@ -347,36 +289,4 @@ fn call_of(client: &RunningService<RoleClient, ()>) -> Call {
             assert_ne!(result.is_error, Some(true), "{result:?}");
         })
     })
-}
-
-async fn p50(call: &Call) -> Duration {
-    let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
-        let started_at = Instant::now();
-        call().await;
-        times.push(started_at.elapsed());
-    }
-    times.sort_unstable();
-    times[CALLS / 2]
-}
-
-/// Returns the calls per second with [`IN_FLIGHT`] concurrent calls.
-async fn rate(call: &Call) -> f64 {
-    let started_at = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..IN_FLIGHT {
-        let call = call.clone();
-        tasks.spawn(async move {
-            for _ in 0..2 * CALLS / IN_FLIGHT {
-                call().await;
-            }
-        });
-    }
-    tasks.join_all().await;
-    (2 * CALLS) as f64 / started_at.elapsed().as_secs_f64()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
 }

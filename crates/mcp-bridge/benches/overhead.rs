@@ -15,13 +15,10 @@ use std::{os::fd::AsFd, process::Stdio, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use rmcp::{
-    ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
-    model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as McpTool,
-    },
-    service::{Peer, RequestContext, RunningService},
-    transport::{StreamableHttpClientTransport, StreamableHttpService},
+    RoleClient, ServiceExt,
+    model::CallToolRequestParams,
+    service::{Peer, RunningService},
+    transport::StreamableHttpClientTransport,
 };
 use rockbot_bus::{Bus, MemoryBus, Requester};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
@@ -30,7 +27,11 @@ use rockbot_mcp_bridge::{
     Bridge, BridgeOptions, BridgeService, ServersFile, transport::DialPolicy,
 };
 use rockbot_store::{Clock, MemoryStore};
-use rockbot_testkit::fixture::{fresh_namespace, reply_address, test_broker_url};
+use rockbot_testkit::{
+    McpEcho,
+    fixture::{fresh_namespace, reply_address, test_broker_url},
+    measured_calls::{CALLS, MeasuredCall, median, p50, rate},
+};
 use rockbot_tool_rpc::{
     CallJournal, InvokeOptions, JournalOptions, RemoteTool, ToolInvokeHandler,
     mcp::{BusGateway, McpGateway},
@@ -40,21 +41,15 @@ use rockbot_tools::{
     ToolResult, ToolSource,
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::AsyncBufReadExt,
-    net::{TcpListener, unix::pipe},
-    process::Command,
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{net::unix::pipe, process::Command};
 
 /// The allocator of the binaries.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 7;
-const CALLS: usize = 400;
-const IN_FLIGHT: usize = 16;
+/// The argument with which this program is the server over HTTP.
+const SERVE_HTTP: &str = "serve-http";
 
 #[tokio::main]
 async fn main() {
@@ -65,54 +60,13 @@ async fn main() {
             let output = std::io::stdout().as_fd().try_clone_to_owned().expect("a pipe");
             let input = pipe::Receiver::from_owned_fd(input).expect("a pipe");
             let output = pipe::Sender::from_owned_fd(output).expect("a pipe");
-            let serving = Echo.serve((input, output)).await;
+            let serving = McpEcho.serve((input, output)).await;
             let _ = serving.expect("a session").waiting().await;
         }
-        Some("serve-http") => serve_http().await,
+        Some(SERVE_HTTP) => McpEcho::serve_http().await,
         _ => compare().await,
     }
 }
-
-/// A server with one tool that returns its arguments.
-#[derive(Clone)]
-struct Echo;
-
-impl ServerHandler for Echo {
-    fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-    }
-
-    async fn list_tools(
-        &self,
-        _page: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let schema = json!({"type": "object"}).as_object().cloned().unwrap_or_default();
-        Ok(ListToolsResult::with_all_items(vec![McpTool::new("echo", "Echoes", Arc::new(schema))]))
-    }
-
-    async fn call_tool(
-        &self,
-        call: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let text = Value::Object(call.arguments.unwrap_or_default()).to_string();
-        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
-    }
-}
-
-async fn serve_http() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    println!("{}", listener.local_addr().expect("an address").port());
-    let service: StreamableHttpService<
-        Echo,
-        rmcp::transport::streamable_http_server::session::local::LocalSessionManager,
-    > = StreamableHttpService::new(|| Ok(Echo), Arc::default(), Default::default());
-    axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.expect("served");
-}
-
-/// A call over one of the paths.
-type Call = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 async fn compare() {
     println!("{ROUNDS} rounds, {CALLS} calls each; medians of the ratios of rounds");
@@ -132,9 +86,9 @@ async fn compare() {
 
 /// The three paths, and the processes behind them.
 struct Fixture {
-    direct: Call,
-    bus: Call,
-    bridge: Call,
+    direct: MeasuredCall,
+    bus: MeasuredCall,
+    bridge: MeasuredCall,
     service: BridgeService,
     _session: RunningService<RoleClient, ()>,
     _server: Option<tokio::process::Child>,
@@ -146,22 +100,14 @@ impl Fixture {
         let program = std::env::current_exe().expect("this program");
         let (server, url) = match kind {
             "http" => {
-                let mut server = Command::new(&program)
-                    .arg("serve-http")
-                    .stdout(Stdio::piped())
-                    .kill_on_drop(true)
-                    .spawn()
-                    .expect("a server");
-                let mut port = String::new();
-                let stdout = server.stdout.take().expect("its output");
-                tokio::io::BufReader::new(stdout).read_line(&mut port).await.expect("its port");
-                (Some(server), format!("http://127.0.0.1:{}/mcp", port.trim()))
+                let (server, url) = McpEcho::spawn_http(SERVE_HTTP).await;
+                (Some(server), url)
             }
             _ => (None, String::new()),
         };
         let (session, child) = open_session(kind, &program, &url).await;
         let peer = session.peer().clone();
-        let direct: Call = Arc::new(move || {
+        let direct: MeasuredCall = Arc::new(move || {
             let peer = peer.clone();
             Box::pin(async move { call_directly(&peer).await })
         });
@@ -170,7 +116,7 @@ impl Fixture {
         let requester = Arc::new(Requester::new(caller_bus, reply_address("bench", "one")));
         let handler = plain_handler(&handler_bus).await;
         let remote = Arc::new(RemoteTool::new(registration(), requester.clone(), tool_invoke()));
-        let over_bus: Call = Arc::new(move || {
+        let over_bus: MeasuredCall = Arc::new(move || {
             let remote = remote.clone();
             Box::pin(async move {
                 remote.call(json!({"n": 1}), &context()).await.expect("a result");
@@ -182,7 +128,7 @@ impl Fixture {
             _ => json!({"command": program, "args": ["serve-stdio"]}),
         };
         let (service, gateway) = start_bridge(&handler_bus, requester, entry).await;
-        let bridge: Call = Arc::new(move || {
+        let bridge: MeasuredCall = Arc::new(move || {
             let gateway = gateway.clone();
             Box::pin(async move {
                 let result = gateway.call("server", "echo", json!({"n": 1}), &context()).await;
@@ -238,38 +184,6 @@ impl Fixture {
     async fn stop(self) {
         self.service.drain(Duration::from_secs(2)).await;
     }
-}
-
-async fn p50(call: &Call) -> Duration {
-    let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
-        let started_at = Instant::now();
-        call().await;
-        times.push(started_at.elapsed());
-    }
-    times.sort_unstable();
-    times[CALLS / 2]
-}
-
-/// Returns the calls per second with [`IN_FLIGHT`] concurrent calls.
-async fn rate(call: &Call) -> f64 {
-    let started_at = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..IN_FLIGHT {
-        let call = call.clone();
-        tasks.spawn(async move {
-            for _ in 0..2 * CALLS / IN_FLIGHT {
-                call().await;
-            }
-        });
-    }
-    tasks.join_all().await;
-    (2 * CALLS) as f64 / started_at.elapsed().as_secs_f64()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn context() -> ToolContext {

@@ -100,7 +100,7 @@ pub(crate) struct ClientEvents {
 }
 
 impl SentEvents {
-    /// Keeps nothing yet. `longest_call` is the time after which a request has its response.
+    /// Creates it without events. `longest_call` is the time after which a request has its response.
     pub(crate) fn new(longest_call: Duration) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Streams {
             numbers: HashMap::new(),

@@ -126,10 +126,10 @@ fn normalized_word(word: &str) -> String {
             digits
         } else if number > 0 {
             // The parts of a version, an address or a decimal are one number.
-            if !text.ends_with("N.") {
-                text.push('N');
-            } else {
+            if text.ends_with("N.") {
                 text.pop();
+            } else {
+                text.push('N');
             }
             number
         } else {

@@ -16,7 +16,10 @@ pub mod intercepted_store;
 pub mod management;
 pub mod mcp_comparison;
 pub mod mcp_conformance;
+#[cfg(feature = "mcp-echo")]
+mod mcp_echo;
 pub mod mcp_servers;
+pub mod measured_calls;
 pub mod openapi_mock;
 pub mod otlp_collector;
 pub mod postgres;
@@ -25,11 +28,14 @@ pub mod rabbitmq_cluster;
 pub mod store_conformance;
 pub mod store_fixture;
 pub mod tool_name_variants;
+pub mod turn_benchmark;
 pub mod vhost;
 
 pub use fixture::BusFixture;
 pub use intercepted_bus::InterceptedBus;
 pub use intercepted_store::{InterceptedStore, StoreInterceptor};
+#[cfg(feature = "mcp-echo")]
+pub use mcp_echo::McpEcho;
 pub use mcp_servers::{HttpPeer, McpPeer, RunningHttpPeer};
 pub use openapi_mock::OpenApiMock;
 pub use otlp_collector::{Collector, Span};

@@ -23,7 +23,7 @@ text = "It says {{result.open_file}}"
 "#;
 
 /// Script of a model that reads a file.
-const READS: &str = r#"
+pub(crate) const READS: &str = r#"
 [[turn]]
 [[turn.call]]
 name = "read_file"
@@ -33,14 +33,15 @@ arguments = { path = "notes.md" }
 text = "It says {{result.read_file}}"
 "#;
 
-fn fleet() -> Fleet {
+/// Returns a fleet with the file that models read.
+pub(crate) fn fleet() -> Fleet {
     let fleet = Fleet::new();
     fleet.write("notes.md", "The bus carries each call.");
     fleet
 }
 
 /// Returns an agent that plays a script.
-fn agent(fleet: &Fleet, script: &str) -> Command {
+pub(crate) fn agent(fleet: &Fleet, script: &str) -> Command {
     let script = fleet.write("script.toml", script);
     let mut agent = fleet.program("rockbot-agent");
     agent.env("ROCKBOT_LLM__PROVIDER", "scripted").env("ROCKBOT_LLM__SCRIPT", script);

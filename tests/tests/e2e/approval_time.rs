@@ -9,22 +9,16 @@ use rockbot_contracts::{
 };
 use rockbot_testkit::fixture::within_timeout;
 
-use crate::{fleet::Fleet, process::Running};
+use crate::{
+    agent_settings::{self, READS},
+    fleet::Fleet,
+    process::Running,
+};
 
 /// Time limit of the calls of the agent.
 const LIMIT: Duration = Duration::from_secs(3);
 /// A command that takes longer.
 const WAIT: &str = "command=sleep 4";
-
-const SCRIPT: &str = r#"
-[[turn]]
-[[turn.call]]
-name = "read_file"
-arguments = { path = "notes.md" }
-
-[[turn]]
-text = "It says {{result.read_file}}"
-"#;
 
 /// Starts an agent whose calls need approval, and waits until it knows the tools of the handler.
 async fn start_agent(fleet: &Fleet) -> Running {
@@ -32,12 +26,10 @@ async fn start_agent(fleet: &Fleet) -> Running {
     let limit = LIMIT.as_secs();
     let definition = format!("system_prompt = 'Be brief.'\ntool_timeout = '{limit}s'\n");
     fleet.write("agents/assistant.toml", &definition);
-    let mut agent = fleet.program("rockbot-agent");
+    let mut agent = agent_settings::agent(fleet, READS);
     agent
         .env("ROCKBOT_AGENT__DIRECTORY", fleet.path("agents"))
-        .env("ROCKBOT_APPROVAL__POLICY", "ask")
-        .env("ROCKBOT_LLM__PROVIDER", "scripted")
-        .env("ROCKBOT_LLM__SCRIPT", fleet.write("script.toml", SCRIPT));
+        .env("ROCKBOT_APPROVAL__POLICY", "ask");
     let mut agent = Running::start(agent);
     agent.expect_log("handler announced its tools").await;
     agent.expect_log("ready").await;
@@ -46,8 +38,7 @@ async fn start_agent(fleet: &Fleet) -> Running {
 
 #[tokio::test]
 async fn call_runs_after_an_approval_that_takes_longer_than_its_limit() {
-    let fleet = Fleet::new();
-    fleet.write("notes.md", "The bus carries each call.");
+    let fleet = agent_settings::fleet();
     let _handler = fleet.handler("handler-1").await;
     let _agent = start_agent(&fleet).await;
     let bus = fleet.bus(|_| {}).await;

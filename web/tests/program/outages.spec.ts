@@ -8,6 +8,9 @@ import { expect, fileText, say, test, writeText } from "./fixture.ts";
 /** Time within which the page shows the known state in milliseconds. */
 const KNOWN = { timeout: 10_000 };
 
+const RUNNING = /running\s*\d+(\.\d)? s/;
+const WORKING = /is working, \d+ s; last event \d+ s ago/;
+
 /** Starts a turn, and kills the program while its call runs. Returns the line of the call. */
 async function killInMidTurn(page: Page): Promise<Locator> {
   await say(page, "Wait for the file");
@@ -31,13 +34,18 @@ async function expectTimesBesideSpinners(page: Page): Promise<void> {
   }
 }
 
+/** Waits for a text that reports the outage, and checks that the call runs on with its time. */
+async function expectOutage(page: Page, call: Locator, report: RegExp): Promise<void> {
+  await expect(page.getByText(report)).toBeVisible(KNOWN);
+  await expect(call).toContainText(RUNNING);
+  await expectTimesBesideSpinners(page);
+}
+
 test("killed agent: the call runs on with its time, and the turn continues in the next agent", async ({
   page,
 }) => {
   const call = await killInMidTurn(page);
-  await expect(page.getByText(/is working, \d+ s; last event \d+ s ago/)).toBeVisible(KNOWN);
-  await expect(call).toContainText(/running\s*\d+(\.\d)? s/);
-  await expectTimesBesideSpinners(page);
+  await expectOutage(page, call, WORKING);
   await writeText("restart");
   await expect(page.getByText(/continues the turn \(attempt 2\)/)).toBeVisible();
   await writeText("go");
@@ -48,7 +56,7 @@ test("killed agent: the call runs on with its time, and the turn continues in th
 
 test("killed handler: it is unknown whether the call ran", async ({ page }) => {
   const call = await killInMidTurn(page);
-  await expect(call).toContainText(/running\s*\d+(\.\d)? s/);
+  await expect(call).toContainText(RUNNING);
   // The other handler waits until the lease of the killed one has expired, 10 s after its last renewal.
   await expect(call).toContainText("outcome unknown");
   await expect(call).toContainText("◐ unknown whether it ran");
@@ -61,9 +69,7 @@ test("killed broker: the call runs on with its time, and the turn ends after the
   page,
 }) => {
   const call = await killInMidTurn(page);
-  await expect(page.getByText(/is working, \d+ s; last event \d+ s ago/)).toBeVisible(KNOWN);
-  await expect(call).toContainText(/running\s*\d+(\.\d)? s/);
-  await expectTimesBesideSpinners(page);
+  await expectOutage(page, call, WORKING);
   await writeText("restart");
   await writeText("go");
   await expect(page.getByText(/^It says: /)).toBeVisible();
@@ -73,8 +79,6 @@ test("killed broker: the call runs on with its time, and the turn ends after the
 
 test("killed gateway: the page says that it is not live, and when it tries again", async ({ page }) => {
   const call = await killInMidTurn(page);
-  await expect(page.getByText(/^Not live: .*Next attempt in \d+ s/)).toBeVisible(KNOWN);
-  await expect(call).toContainText(/running\s*\d+(\.\d)? s/);
-  await expectTimesBesideSpinners(page);
+  await expectOutage(page, call, /^Not live: .*Next attempt in \d+ s/);
   await writeText("go");
 });

@@ -13,13 +13,11 @@ use parking_lot::Mutex;
 use rockbot_bus::{Delivery, Handler, Settlement};
 use rockbot_contracts::{
     AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest,
-    Envelope, Executed, Message, Spending, TaskId, TaskState,
+    Envelope, Executed, Message, Spending, TaskCaller, TaskId, TaskState,
     agent_task::{
         MAX_LINEAGE, MAX_SKILL_BYTES, MAX_TASK_DATA_BYTES, MAX_TASK_PARTS, MAX_TASK_TEXT_BYTES,
     },
-    identity::CallerPolicy,
     json::Limits,
-    topology::{caller_of, is_agent_response, key_segment},
 };
 use rockbot_store::StoreError;
 use rockbot_tools::scope::MAX_HANDOVERS;
@@ -30,7 +28,7 @@ use super::{
     frame::{one_line, task_text},
     message_digest::MessageDigest,
     peers::Peers,
-    received_record::{Caller, Inbound, after, cancelled_record, content, new_record},
+    received_record::{Inbound, after, cancelled_record, content, new_record},
     record::{TaskKind, TaskRecord},
     tasks::{Attached, Delegation},
 };
@@ -115,9 +113,9 @@ impl TaskIntake {
         else {
             return Ok(Settlement::Retry);
         };
-        let caller = match Caller::of(envelope) {
+        let caller = match TaskCaller::admit(envelope) {
             Ok(caller) => caller,
-            Err(reason) => return Ok(Settlement::dead_letter(reason)),
+            Err(error) => return Ok(Settlement::dead_letter(error.to_string())),
         };
         if envelope.message_type() == AgentTaskCancelRequest::TYPE {
             return match envelope.decode::<AgentTaskCancelRequest>(Limits::default()) {
@@ -303,7 +301,7 @@ impl TaskIntake {
         &self,
         attached: &Attached,
         peers: &Peers,
-        caller: Caller,
+        caller: TaskCaller,
         task_id: &TaskId,
     ) -> Result<Settlement, StoreError> {
         let task = TaskRecord::received_id_of(&caller.name, task_id);
@@ -345,7 +343,7 @@ impl TaskIntake {
         &self,
         attached: &Attached,
         peers: &Peers,
-        caller: &Caller,
+        caller: &TaskCaller,
         task_id: &TaskId,
         task: TaskId,
     ) -> Result<Option<TaskRecord>, StoreError> {
@@ -355,21 +353,6 @@ impl TaskIntake {
             return Ok(known);
         }
         attached.store.create(&cancelled_record(task, caller, task_id)).await
-    }
-}
-
-impl Caller {
-    /// Returns the caller, as validated by the broker, and its address.
-    fn of(envelope: &Envelope) -> Result<Self, String> {
-        let name = CallerPolicy::Any.admit(envelope).map_err(|error| error.to_string())?;
-        let name = name.ok_or("the message names no caller")?;
-        let reply_to = envelope.reply_to.clone().filter(is_agent_response);
-        let reply_to = reply_to.ok_or("reply-to is not an address for responses of agents")?;
-        if caller_of(&reply_to) != Some(key_segment(name.as_str()).as_str()) {
-            return Err("reply-to does not belong to the caller".to_owned());
-        }
-        let user = envelope.user_id.as_deref().map(ToOwned::to_owned);
-        Ok(Self { name, user, reply_to })
     }
 }
 
@@ -417,7 +400,7 @@ fn time_limit(envelope: &Envelope) -> Duration {
     envelope.remaining().unwrap_or(MAX_TIME).min(MAX_TIME)
 }
 
-fn answer_text(caller: &Caller, request: &AgentTaskRequest) -> String {
+fn answer_text(caller: &TaskCaller, request: &AgentTaskRequest) -> String {
     let (text, data) = content(request);
     let text = task_text(caller.name.as_str(), &one_line(&request.skill), &text, data.as_deref());
     format!("The answer to your question has arrived. Continue the task.\n\n{text}")
@@ -425,7 +408,7 @@ fn answer_text(caller: &Caller, request: &AgentTaskRequest) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{RoutingKey, TaskMessage};
+    use rockbot_contracts::TaskMessage;
 
     use super::*;
     use crate::delegation::received_record::sample_request;
@@ -446,19 +429,5 @@ mod tests {
         }
         let skill = "s".repeat(129);
         assert!(check_message(&AgentTaskRequest { skill, ..sample_request() }).is_err());
-    }
-
-    #[test]
-    fn reply_to_of_another_caller_is_rejected() {
-        let envelope = |source: &str, reply_to: &str| {
-            let key = RoutingKey::new(reply_to).unwrap();
-            Envelope::from_payload(&sample_request()).with_source(source).reply_to(key)
-        };
-        assert!(Caller::of(&envelope("a", "agent.response.a")).is_ok());
-        assert!(Caller::of(&envelope("cli", "agent.response.cli.1")).is_ok());
-        for reply_to in ["agent.response.b", "tool.result.a.1", "agent.task.a", "user.response.a"] {
-            assert!(Caller::of(&envelope("a", reply_to)).is_err(), "{reply_to}");
-        }
-        assert!(Caller::of(&Envelope::from_payload(&sample_request())).is_err());
     }
 }

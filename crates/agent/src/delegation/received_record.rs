@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rockbot_contracts::{
-    AgentName, AgentTaskRequest, Envelope, MessageId, RoutingKey, Spending, TaskId, TaskState,
-    ToolCallId,
+    AgentTaskRequest, Envelope, MessageId, Spending, TaskCaller, TaskId, TaskState, ToolCallId,
 };
 use rockbot_tools::{BudgetLimits, RecordedScope, scope::MAX_HANDOVERS};
 
@@ -20,18 +19,11 @@ use crate::conversation::unix_ms;
 /// Instructions of the turn about its role.
 const ROLE: &str = include_str!("../../guides/agent-task-role.md");
 
-/// The sender of a message about a task, and its address.
-pub(super) struct Caller {
-    pub(super) name: AgentName,
-    pub(super) user: Option<String>,
-    pub(super) reply_to: RoutingKey,
-}
-
 /// A request, and what it is checked against.
 pub(super) struct Inbound<'a> {
     pub(super) attached: &'a Attached,
     pub(super) peers: &'a Peers,
-    pub(super) caller: &'a Caller,
+    pub(super) caller: &'a TaskCaller,
     pub(super) envelope: &'a Envelope,
     pub(super) request: AgentTaskRequest,
     pub(super) digest: MessageDigest,
@@ -66,7 +58,7 @@ pub(super) fn new_record(task: TaskId, inbound: &Inbound<'_>, time: Duration) ->
 }
 
 /// Returns the record of a task whose cancel arrived before its request.
-pub(super) fn cancelled_record(task: TaskId, caller: &Caller, task_id: &TaskId) -> TaskRecord {
+pub(super) fn cancelled_record(task: TaskId, caller: &TaskCaller, task_id: &TaskId) -> TaskRecord {
     let (name, skill) = (caller.name.clone(), String::new());
     let peer = PeerTask::new(name, skill, task_id.clone(), MessageId::generate());
     let record = blank_record(task, caller, ToolCallId::generate(), peer);
@@ -81,7 +73,7 @@ pub(super) fn cancelled_record(task: TaskId, caller: &Caller, task_id: &TaskId) 
 }
 
 /// Returns the record of a submitted task without a text, a budget and time.
-fn blank_record(task: TaskId, caller: &Caller, call: ToolCallId, peer: PeerTask) -> TaskRecord {
+fn blank_record(task: TaskId, caller: &TaskCaller, call: ToolCallId, peer: PeerTask) -> TaskRecord {
     let now = unix_ms();
     TaskRecord {
         kind: TaskKind::Received,
@@ -149,7 +141,7 @@ pub(super) fn after(start: u64, time: Duration) -> u64 {
 /// Returns a request of the agent `a`.
 #[cfg(test)]
 pub(super) fn sample_request() -> AgentTaskRequest {
-    use rockbot_contracts::TaskMessage;
+    use rockbot_contracts::{AgentName, TaskMessage};
 
     AgentTaskRequest {
         task_id: TaskId::new("t").unwrap(),

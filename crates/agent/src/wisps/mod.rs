@@ -74,7 +74,8 @@ pub(crate) fn tool() -> Arc<dyn Tool> {
         name: SPAWN_WISPS,
         description: "Run up to 10 small plans at once and wait for all of them. A plan is a list of steps: `Direct` \
                       calls a tool, `Llm` asks a model that may use the plan's `tools`, `A2A` asks another agent. \
-                      `{{steps.ID.result}}` in a text of a step stands for the result of an earlier one. Read the guide `wisps` first.",
+                      `{{steps.ID.result}}` in a text of a step stands for the result of an earlier one. Read the guide \
+                      `wisps` first.",
         arguments: json!({
             // Some models send one plan, or JSON in a text.
             "definitions": {"anyOf": [plans, plan, {"type": "string"}]},

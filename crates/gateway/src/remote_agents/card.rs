@@ -1,16 +1,14 @@
 //! The card of a remote agent.
 
 use rockbot_contracts::{
-    AgentCard, AgentName, AgentSkill,
-    agent_card::MAX_SKILLS,
-    agent_task::MAX_SKILL_BYTES,
-    outside_text::{is_name, plain},
+    AgentCard, AgentName, AgentSkill, agent_card::MAX_SKILLS, agent_task::MAX_SKILL_BYTES,
+    outside_text::is_name,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::card_keys::CardKeys;
+use super::{card_keys::CardKeys, wire::line};
 
 /// Longest description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1000;
@@ -161,11 +159,6 @@ impl WireSkill {
             id,
         })
     }
-}
-
-/// Returns a text as one visible line.
-fn line(text: &str, max_chars: usize) -> String {
-    plain(text, max_chars).replace(['\r', '\n', '\t'], " ")
 }
 
 #[cfg(test)]

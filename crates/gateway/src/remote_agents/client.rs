@@ -7,9 +7,7 @@ use axum::http::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
 };
 use rockbot_contracts::{AgentName, trace};
-use rockbot_egress::{
-    ClientOptions, ConnectionSignal, EgressError, GuardedClient, causes, read_body,
-};
+use rockbot_egress::{ClientOptions, ConnectionSignal, EgressError, GuardedClient, read_body};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -20,7 +18,7 @@ use super::{
     card::{CardError, RemoteCard},
     card_keys::CardKeys,
     record::Record,
-    rpc::{CallError, MAX_BODY_BYTES, read_rpc},
+    rpc::{CallError, MAX_BODY_BYTES, causes_of, read_rpc},
     section::RemoteAgentSection,
     stream::TaskStream,
     wire::{Event, RemoteTask},
@@ -102,10 +100,7 @@ impl PeerClient {
     /// # Errors
     /// When it cannot be read, or the agent cannot be used.
     pub(super) async fn card(&self) -> Result<RemoteCard, ReadCardError> {
-        let failed = |error: EgressError| {
-            let chain: Vec<_> = causes(&error).map(ToString::to_string).collect();
-            ReadCardError::Egress(chain.join(": "))
-        };
+        let failed = |error: EgressError| ReadCardError::Egress(causes_of(&error));
         let mut url = self.url.clone();
         url.set_path(&format!("{}{CARD_PATH}", self.url.path().trim_end_matches('/')));
         let request = self.client.request(Method::GET, url).map_err(failed)?;

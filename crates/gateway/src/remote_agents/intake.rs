@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Delivery, Handler, Settlement};
 use rockbot_contracts::{
-    AgentName, AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest,
-    Envelope, Executed, Message, RoutingKey, TaskId,
+    AgentTaskCancelRequest, AgentTaskError, AgentTaskErrorCode, AgentTaskRequest, Envelope,
+    Executed, Message, TaskCaller, TaskId,
     agent_task::{MAX_TASK_DATA_BYTES, MAX_TASK_PARTS, MAX_TASK_TEXT_BYTES},
-    identity::CallerPolicy,
     json::Limits,
-    topology::{caller_of, is_agent_response, key_segment},
     trace,
 };
 use rockbot_store::DocumentError;
@@ -42,12 +40,6 @@ pub(super) struct Intake {
     /// The agents whose tasks are accepted.
     callers: NamePatterns,
     rates: Rates,
-}
-
-/// The sender of a request, and its address.
-struct Caller {
-    name: AgentName,
-    reply_to: RoutingKey,
 }
 
 /// Why a request is not recorded.
@@ -90,9 +82,9 @@ impl Intake {
     }
 
     async fn receive(&self, envelope: &Envelope) -> Settlement {
-        let caller = match Caller::of(envelope) {
+        let caller = match TaskCaller::admit(envelope) {
             Ok(caller) => caller,
-            Err(reason) => return Settlement::dead_letter(reason),
+            Err(error) => return Settlement::dead_letter(error.to_string()),
         };
         let limits = Limits::default();
         let is_cancel = envelope.message_type() == AgentTaskCancelRequest::TYPE;
@@ -128,7 +120,7 @@ impl Intake {
 
     async fn accept(
         &self,
-        caller: &Caller,
+        caller: &TaskCaller,
         envelope: &Envelope,
         request: AgentTaskRequest,
     ) -> Result<(), AcceptError> {
@@ -153,7 +145,7 @@ impl Intake {
             received: vec![digest.clone()],
             deadline_ms: after(time),
             traceparent: trace::current().parent.as_deref().map(ToOwned::to_owned),
-            ..caller.record(request.task_id)
+            ..blank_record(caller, request.task_id)
         };
         match records.create(&record).await? {
             None => {
@@ -173,7 +165,7 @@ impl Intake {
     async fn accept_known(
         &self,
         known: Record,
-        caller: &Caller,
+        caller: &TaskCaller,
         envelope: &Envelope,
         request: &AgentTaskRequest,
         digest: &str,
@@ -210,7 +202,7 @@ impl Intake {
         Ok(())
     }
 
-    fn check(&self, caller: &Caller, request: &AgentTaskRequest) -> Result<(), AcceptError> {
+    fn check(&self, caller: &TaskCaller, request: &AgentTaskRequest) -> Result<(), AcceptError> {
         if !self.permits(caller) {
             return Err(AcceptError::new(AgentTaskErrorCode::NotPermitted, NOT_PERMITTED));
         }
@@ -246,16 +238,16 @@ impl Intake {
         Ok(())
     }
 
-    fn permits(&self, caller: &Caller) -> bool {
+    fn permits(&self, caller: &TaskCaller) -> bool {
         self.callers.matches(caller.name.as_str())
     }
 
     /// Counts a new task of a caller. Returns `false` if it has too many.
-    fn is_within_rate(&self, caller: &Caller) -> bool {
+    fn is_within_rate(&self, caller: &TaskCaller) -> bool {
         self.rates.count(&caller.name.as_str().into(), TASKS_PER_MINUTE).is_ok()
     }
 
-    async fn cancel(&self, caller: &Caller, task: TaskId) -> Result<(), AcceptError> {
+    async fn cancel(&self, caller: &TaskCaller, task: TaskId) -> Result<(), AcceptError> {
         let records = self.runner.records();
         let id = Record::id_of(&caller.name, &task);
         if self.mark_cancelled(&id, caller).await? {
@@ -276,7 +268,7 @@ impl Intake {
                 is_cancelled: true,
                 phase: Phase::Ended,
                 end: Some(end),
-                ..caller.record(task)
+                ..blank_record(caller, task)
             };
             known = records.create(&cancelled).await?;
             // Its request may have been recorded meanwhile.
@@ -294,7 +286,7 @@ impl Intake {
     }
 
     /// Marks an open task as cancelled. Its end is sent when it has ended. Returns `false` without one.
-    async fn mark_cancelled(&self, id: &str, caller: &Caller) -> Result<bool, DocumentError> {
+    async fn mark_cancelled(&self, id: &str, caller: &TaskCaller) -> Result<bool, DocumentError> {
         let cancelled = self.runner.records().update(id, |record| {
             let is_open = record.end.is_none();
             record.is_cancelled |= is_open;
@@ -308,22 +300,9 @@ impl Intake {
     }
 }
 
-impl Caller {
-    /// Returns the caller, as validated by the broker, and its address.
-    fn of(envelope: &Envelope) -> Result<Self, String> {
-        let name = CallerPolicy::Any.admit(envelope).map_err(|error| error.to_string())?;
-        let name = name.ok_or("the message names no caller")?;
-        let reply_to = envelope.reply_to.clone().filter(is_agent_response);
-        let reply_to = reply_to.ok_or("reply-to is not an address for responses of agents")?;
-        if caller_of(&reply_to) != Some(key_segment(name.as_str()).as_str()) {
-            return Err("reply-to does not belong to the caller".to_owned());
-        }
-        Ok(Self { name, reply_to })
-    }
-
-    fn record(&self, task: TaskId) -> Record {
-        Record::new(self.name.clone(), task, self.reply_to.clone())
-    }
+/// Returns the record of a submitted task without a message and time.
+fn blank_record(caller: &TaskCaller, task: TaskId) -> Record {
+    Record::new(caller.name.clone(), task, caller.reply_to.clone())
 }
 
 fn check_message(request: &AgentTaskRequest) -> Result<(), AcceptError> {

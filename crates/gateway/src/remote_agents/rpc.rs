@@ -2,12 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use rockbot_contracts::{Executed, outside_text::plain};
+use rockbot_contracts::Executed;
 use rockbot_egress::{EgressError, causes};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
-use super::wire::RpcResponse;
+use super::wire::{RpcResponse, line};
 
 /// Largest response or event, in bytes.
 pub(super) const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
@@ -57,8 +57,7 @@ pub(super) enum CallError {
 impl CallError {
     /// Converts an error of the client. The causes, which name hosts, are logged.
     pub(super) fn from_egress(error: &EgressError) -> Self {
-        let chain: Vec<_> = causes(error).map(ToString::to_string).collect();
-        debug!(error = chain.join(": "), "request to a remote agent failed");
+        debug!(error = causes_of(error), "request to a remote agent failed");
         match error {
             EgressError::TooLarge { .. } | EgressError::NotHttp | EgressError::Redirect(_) => {
                 Self::Invalid(error.to_string())
@@ -106,6 +105,12 @@ impl CallError {
     }
 }
 
+/// Returns an error with its causes, which name hosts.
+pub(super) fn causes_of(error: &EgressError) -> String {
+    let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
+    causes.join(": ")
+}
+
 /// Parses a response.
 ///
 /// # Errors
@@ -114,7 +119,7 @@ pub(super) fn read_rpc<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError>
     let malformed = || CallError::Invalid("it is not a response of A2A 1.0".to_owned());
     let response: RpcResponse<T> = serde_json::from_slice(body).map_err(|_| malformed())?;
     if let Some(error) = response.error {
-        let message = plain(&error.message, MAX_ERROR_CHARS).replace(['\r', '\n', '\t'], " ");
+        let message = line(&error.message, MAX_ERROR_CHARS);
         return Err(CallError::Rpc { code: error.code, message });
     }
     response.result.ok_or_else(malformed)

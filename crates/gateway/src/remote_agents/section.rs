@@ -15,7 +15,6 @@ use crate::identity::NamePatterns;
 const MAX_CONCURRENCY: usize = 256;
 /// Longest time limit of a request that can be configured.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
-
 /// Longest pattern of callers, in bytes.
 const MAX_PATTERN_BYTES: usize = 128;
 

@@ -2,7 +2,10 @@
 
 use std::{fmt, marker::PhantomData};
 
-use rockbot_contracts::{agent_task::MAX_TASK_PARTS, outside_text::stripped};
+use rockbot_contracts::{
+    agent_task::MAX_TASK_PARTS,
+    outside_text::{plain, stripped},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -188,6 +191,11 @@ fn joined(parts: &[Part]) -> String {
 fn bounded(text: &str) -> String {
     let text = stripped(text);
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
+
+/// Returns a text as one visible line.
+pub(super) fn line(text: &str, max_chars: usize) -> String {
+    plain(text, max_chars).replace(['\r', '\n', '\t'], " ")
 }
 
 /// Reads the first [`MAX_TASK_PARTS`] items of a list or `null`. Further ones are skipped without being stored.

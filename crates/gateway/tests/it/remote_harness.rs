@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use rockbot_agent::{
     Agent, AgentClient, AgentDefinition, AgentDirectory, AgentInbox, AgentParts,
@@ -395,9 +395,6 @@ async fn rpc(State(hostile): State<Hostile>, body: Bytes) -> Response {
 fn endless(kind: &'static str, first: &str, chunk: String) -> Response {
     let first = stream::iter([Bytes::from(first.to_owned())]);
     let rest = stream::repeat(Bytes::from(chunk));
-    let body = futures_util::StreamExt::map(
-        futures_util::StreamExt::chain(first, rest),
-        Ok::<_, std::io::Error>,
-    );
+    let body = first.chain(rest).map(Ok::<_, std::io::Error>);
     ([(CONTENT_TYPE, kind)], Body::from_stream(body)).into_response()
 }

@@ -2,8 +2,8 @@
 
 Arguments: the URL of the gateway, an agent, the file of a token, and the faces. The token has all of them and the
 right to talk with the agent. Without the file, the faces must refuse the request. The variable GATEWAY_HOST replaces
-the header Host. With PROXY_HEADERS, the gateway signs people in by the headers of a proxy: it must refuse a request
-without them, and those of this program if the value is `refused`, or sign it in if the value is `accepted`.
+the header Host. With PROXY_HEADERS, the gateway signs people in by the headers of a proxy. It must refuse a request
+without them; one with them must be `refused` or `accepted`, as the value of the variable.
 """
 
 import json

@@ -40,13 +40,14 @@ impl<'a> Programs<'a> {
         Self { fleet, broker, handler, agent, gateway, link }
     }
 
-    /// Runs the browser test with this name, and `kill` beside it.
-    async fn run(&self, test: &str, kill: impl Future<Output = ()>) {
+    /// Runs the browser test with this name, and `kill` beside it. Programs that `kill` returns run until the end of the
+    /// test.
+    async fn run<T>(&self, test: &str, kill: impl Future<Output = T>) {
         let kill = async {
             self.fleet.wait_for_file("kill").await;
             // It ends the command of the killed handler.
             let _group = ProcessGroup::from_file(self.fleet, "pid").await;
-            kill.await;
+            let _programs = kill.await;
             std::future::pending::<()>().await;
         };
         let tests = ["outages.spec.ts", "--grep", test];
@@ -88,8 +89,7 @@ async fn killed_agent_leaves_a_call_with_its_time() {
         programs.agent.send(Signal::KILL);
         programs.killed();
         fleet.wait_for_file("restart").await;
-        let _agent = start_agent(&fleet, programs.broker.as_deref()).await;
-        std::future::pending::<()>().await;
+        start_agent(&fleet, programs.broker.as_deref()).await
     };
     programs.run("killed agent", kill).await;
 }
@@ -99,10 +99,10 @@ async fn killed_handler_leaves_an_unknown_outcome() {
     let fleet = Fleet::new();
     let programs = Programs::start(&fleet, None).await;
     let kill = async {
-        let _second = fleet.handler("handler-2").await;
+        let second = fleet.handler("handler-2").await;
         programs.handler.send(Signal::KILL);
         programs.killed();
-        std::future::pending::<()>().await;
+        second
     };
     programs.run("killed handler", kill).await;
 }
@@ -136,8 +136,7 @@ async fn killed_broker_leaves_a_call_with_its_time() {
             broker.restart().expect("restarted");
             broker
         });
-        let _broker = restarted.await.expect("no panic");
-        std::future::pending::<()>().await;
+        restarted.await.expect("no panic")
     };
     programs.run("killed broker", kill).await;
 }

@@ -30,10 +30,7 @@ async fn gateway(fleet: &GatewayFleet) -> (Running, Client) {
 async fn conversation_continues_after_cuts_and_a_killed_gateway() {
     let fleet = GatewayFleet::start().await;
     let (running, client) = gateway(&fleet).await;
-    let new = json!({"agent": "assistant"});
-    let (status, created) = client.call("POST", "/conversations", "", &new).await;
-    assert_eq!(status, 201, "{created}");
-    let id = created["id"].as_str().expect("an id").to_owned();
+    let id = client.start_conversation().await;
     let topics = format!("conversation:{id},calls");
     let mut stream = client.stream(&topics, None).await;
     stream.until(|data| data["snapshot"] == true).await;

@@ -7,6 +7,9 @@ use tokio::{
     net::TcpStream,
 };
 
+/// The version of A2A, as a header line.
+pub(super) const A2A_VERSION: &str = "a2a-version: 1.0\r\n";
+
 /// A program that uses the API of a gateway.
 pub(super) struct Client {
     pub(super) address: String,
@@ -51,6 +54,14 @@ impl Client {
         body
     }
 
+    /// Starts a conversation with the agent, and returns its id.
+    pub(super) async fn start_conversation(&self) -> String {
+        let new = json!({"agent": "assistant"});
+        let (status, created) = self.call("POST", "/conversations", "", &new).await;
+        assert_eq!(status, 201, "{created}");
+        created["id"].as_str().expect("an id").to_owned()
+    }
+
     /// Sends a message to a conversation, always with the same key.
     pub(super) async fn say(&self, conversation: &str, text: &str) -> Value {
         let path = format!("/conversations/{conversation}/messages");
@@ -68,6 +79,16 @@ impl Client {
     }
 }
 
+/// Returns the parameters that send a message over A2A, always with the same id.
+pub(super) fn a2a_message(text: &str) -> Value {
+    json!({"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}})
+}
+
+/// Returns a request of JSON-RPC.
+pub(super) fn rpc_request(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
 /// Returns the header lines and the body of a call over MCP, of revision 2026-07-28.
 pub(super) fn mcp_call(tool: &str, arguments: &Value) -> (String, Value) {
     let meta = json!({
@@ -76,7 +97,7 @@ pub(super) fn mcp_call(tool: &str, arguments: &Value) -> (String, Value) {
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     });
     let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let body = rpc_request("tools/call", &params);
     let headers = format!(
         "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
          mcp-method: tools/call\r\nmcp-name: {tool}\r\n"

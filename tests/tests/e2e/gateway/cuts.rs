@@ -4,7 +4,7 @@ use rockbot_testkit::proxy::FaultProxy;
 use serde_json::{Value, json};
 
 use super::{
-    api_client::{Client, EventReader},
+    api_client::{A2A_VERSION, Client, EventReader, a2a_message, rpc_request},
     harness::GatewayFleet,
 };
 use crate::process::Running;
@@ -69,16 +69,13 @@ fn shown(events: &[(String, Value)]) -> Vec<Value> {
 #[tokio::test]
 async fn event_stream_cut_three_times_has_each_event_once_and_in_order() {
     let gateway = CutGateway::start().await;
-    let new = json!({"agent": "assistant"});
-    let (status, created) = gateway.direct.call("POST", "/conversations", "", &new).await;
-    assert_eq!(status, 201, "{created}");
-    let id = created["id"].as_str().expect("an id");
+    let id = gateway.direct.start_conversation().await;
     let topic = format!("conversation:{id}");
     let mut undisturbed = gateway.direct.stream(&topic, None).await;
     let mut stream = gateway.client.stream(&topic, None).await;
     undisturbed.until(|data| data["epoch"].is_string()).await;
     stream.until(|data| data["epoch"].is_string()).await;
-    gateway.direct.say(id, "steps").await;
+    gateway.direct.say(&id, "steps").await;
     let mut events = Vec::new();
     for step in 1..=3 {
         events.extend(stream.until(starts_tool).await);
@@ -96,7 +93,7 @@ async fn event_stream_cut_three_times_has_each_event_once_and_in_order() {
     gateway.check_steps();
 }
 
-/// Returns the text of an event that says that a tool is called.
+/// Returns whether an event of a task says that the tool runs.
 fn called_tool(event: &Value) -> bool {
     event["statusUpdate"].to_string().contains("calls the tool bash")
 }
@@ -104,16 +101,13 @@ fn called_tool(event: &Value) -> bool {
 /// Cuts a subscription over a binding. `result` returns the event in the data of the stream.
 async fn cut_subscription(path: &str, result: fn(&Value) -> &Value) {
     let gateway = CutGateway::start().await;
-    let version = "a2a-version: 1.0\r\n";
-    let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "steps"}]});
-    let params = json!({"message": message});
+    let params = a2a_message("steps");
     let is_rpc = path.is_empty();
     let mut stream = if is_rpc {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage",
-            "params": params});
-        gateway.post("/agents/assistant", version, &body).await
+        let body = rpc_request("SendStreamingMessage", &params);
+        gateway.post("/agents/assistant", A2A_VERSION, &body).await
     } else {
-        gateway.post(&format!("/agents/assistant{path}"), version, &params).await
+        gateway.post(&format!("/agents/assistant{path}"), A2A_VERSION, &params).await
     };
     let mut events: Vec<Value> = Vec::new();
     let mut add = |read: Vec<(String, Value)>| {
@@ -124,12 +118,11 @@ async fn cut_subscription(path: &str, result: fn(&Value) -> &Value) {
         let id = add(stream.until(|data| called_tool(result(data))).await);
         gateway.proxy.cut_all();
         stream = if is_rpc {
-            let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask",
-                "params": {"id": id}});
-            gateway.post("/agents/assistant", version, &body).await
+            let body = rpc_request("SubscribeToTask", &json!({"id": id}));
+            gateway.post("/agents/assistant", A2A_VERSION, &body).await
         } else {
             let path = format!("/agents/assistant/tasks/{id}:subscribe");
-            EventReader::new(gateway.client.send("GET", &path, version, "").await)
+            EventReader::new(gateway.client.send("GET", &path, A2A_VERSION, "").await)
         };
         // The task as it is precedes what happens from then on.
         add(stream.until(|data| result(data)["task"].is_object()).await);

@@ -194,7 +194,7 @@ impl GatewayFleet {
 pub(super) struct Gateways {
     pub(super) first: Running,
     pub(super) at_first: Client,
-    pub(super) _second: Running,
+    pub(super) second: Running,
     pub(super) at_second: Client,
 }
 
@@ -204,12 +204,7 @@ impl Gateways {
         let (first, first_address) = fleet.gateway_with_all_faces("gateway-0").await;
         let (second, second_address) = fleet.gateway_with_all_faces("gateway-1").await;
         let client = |address| Client { address, token: token.clone() };
-        Self {
-            first,
-            at_first: client(first_address),
-            _second: second,
-            at_second: client(second_address),
-        }
+        Self { first, at_first: client(first_address), second, at_second: client(second_address) }
     }
 }
 

@@ -5,10 +5,13 @@ use std::path::Path;
 use tokio::process::Command;
 
 use super::harness::GatewayFleet;
-use crate::{fleet::assert_contains, process::Running};
+use crate::{
+    fleet::assert_contains,
+    process::{Exit, Running},
+};
 
 /// Runs the program against the faces of the gateway at `address`, without a token.
-async fn check(address: &str, proxy_headers: &str) -> crate::process::Exit {
+async fn check(address: &str, proxy_headers: &str) -> Exit {
     let program = "../helm/rockbot/files/tests/gateway_faces.py";
     let mut python = Command::new("python3");
     python

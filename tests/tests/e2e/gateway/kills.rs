@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::{
-    api_client::{Client, mcp_call, read_response},
+    api_client::{A2A_VERSION, Client, a2a_message, mcp_call, read_response, rpc_request},
     harness::{GatewayFleet, Gateways},
 };
 use crate::process::Running;
@@ -51,14 +51,14 @@ struct AfterKill {
 
 impl AfterKill {
     /// Sends the request to the first gateway, and kills that while the tool runs.
-    async fn of(fleet: GatewayFleet, gateways: Gateways, request: TcpStream) -> Self {
+    async fn start(fleet: GatewayFleet, gateways: Gateways, request: TcpStream) -> Self {
         wait_until("the tool runs", || fleet.runs() > 0).await;
-        let Gateways { first, at_first, _second, at_second } = gateways;
+        let Gateways { first, at_first, second, at_second } = gateways;
         first.send(Signal::KILL);
         drop((first, request));
         let (_restarted, address) = fleet.gateway_with_all_faces("gateway-0").await;
         let at_restarted = Client { address, token: at_first.token };
-        Self { fleet, _restarted, at_restarted, _second, at_second }
+        Self { fleet, _restarted, at_restarted, _second: second, at_second }
     }
 
     fn let_the_tool_end(&self) {
@@ -71,7 +71,7 @@ async fn runs_once(request: &Repeated) {
     let fleet = GatewayFleet::start().await;
     let gateways = Gateways::start(&fleet).await;
     let first = request.open(&gateways.at_first).await;
-    let after = AfterKill::of(fleet, gateways, first).await;
+    let after = AfterKill::start(fleet, gateways, first).await;
     let clients = [&after.at_second, &after.at_restarted];
     let mut open = Vec::new();
     for client in clients {
@@ -105,18 +105,15 @@ async fn repeated_response_is_one_turn() {
 
 #[tokio::test]
 async fn repeated_message_of_a2a_is_one_turn_over_json_rpc() {
-    let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "gate"}]});
-    let params = json!({"message": message});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
-    let (path, headers) = ("/agents/assistant", "a2a-version: 1.0\r\n".to_owned());
+    let body = rpc_request("SendMessage", &a2a_message("gate"));
+    let (path, headers) = ("/agents/assistant", A2A_VERSION.to_owned());
     runs_once(&Repeated { path, headers, body, id: "/result/task/id" }).await;
 }
 
 #[tokio::test]
 async fn repeated_message_of_a2a_is_one_turn_over_rest() {
-    let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "gate"}]});
-    let (path, headers) = ("/agents/assistant/message:send", "a2a-version: 1.0\r\n".to_owned());
-    runs_once(&Repeated { path, headers, body: json!({"message": message}), id: "/task/id" }).await;
+    let (path, headers) = ("/agents/assistant/message:send", A2A_VERSION.to_owned());
+    runs_once(&Repeated { path, headers, body: a2a_message("gate"), id: "/task/id" }).await;
 }
 
 /// Returns a call over MCP with a key.
@@ -141,24 +138,21 @@ async fn repeated_message_over_mcp_is_one_turn() {
 async fn repeated_message_of_the_api_is_one_turn() {
     let fleet = GatewayFleet::start().await;
     let gateways = Gateways::start(&fleet).await;
-    let new = json!({"agent": "assistant"});
-    let (status, created) = gateways.at_first.call("POST", "/conversations", "", &new).await;
-    assert_eq!(status, 201, "{created}");
-    let id = created["id"].as_str().expect("an id");
+    let id = gateways.at_first.start_conversation().await;
     let path = format!("/api/v1/conversations/{id}/messages");
     let headers = "idempotency-key: key-00001\r\n";
     let first = gateways.at_first.send("POST", &path, headers, r#"{"text": "gate"}"#).await;
-    let after = AfterKill::of(fleet, gateways, first).await;
+    let after = AfterKill::start(fleet, gateways, first).await;
     let clients = [&after.at_second, &after.at_restarted];
     let mut ids = Vec::new();
     let mut stream = after.at_second.stream(&format!("conversation:{id}"), None).await;
     for client in clients {
-        ids.push(client.say(id, "gate").await["messageId"].clone());
+        ids.push(client.say(&id, "gate").await["messageId"].clone());
     }
     after.let_the_tool_end();
     stream.until(|data| data["kind"] == "answer").await;
     for client in clients {
-        let repeated = client.say(id, "gate").await;
+        let repeated = client.say(&id, "gate").await;
         assert_eq!(repeated["state"], "repeated", "{repeated}");
         ids.push(repeated["messageId"].clone());
     }

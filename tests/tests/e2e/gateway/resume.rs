@@ -4,17 +4,15 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    api_client::{Client, EventReader},
+    api_client::{A2A_VERSION, Client, EventReader, a2a_message, rpc_request},
     harness::{GatewayFleet, Gateways},
 };
 use crate::fleet::ProcessGroup;
 
 /// Opens the stream of an A2A request.
 async fn open(client: &Client, method: &str, params: &Value) -> EventReader {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let version = "a2a-version: 1.0\r\n";
-    let stream = client.send("POST", "/agents/assistant", version, &body.to_string()).await;
-    EventReader::new(stream)
+    let body = rpc_request(method, params).to_string();
+    EventReader::new(client.send("POST", "/agents/assistant", A2A_VERSION, &body).await)
 }
 
 fn is_end(data: &Value) -> bool {
@@ -30,8 +28,7 @@ fn calls_tool(data: &Value) -> bool {
 async fn subscription_continues_at_the_other_gateway_after_a_kill() {
     let fleet = GatewayFleet::start().await;
     let gateways = Gateways::start(&fleet).await;
-    let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "sleep"}]});
-    let params = json!({"message": message});
+    let params = a2a_message("sleep");
     let mut stream = open(&gateways.at_first, "SendStreamingMessage", &params).await;
     let mut seen = stream.until(calls_tool).await;
     let command = ProcessGroup::from_file(&fleet.fleet, "pid.txt").await;
@@ -86,10 +83,7 @@ async fn event_stream_continues_at_the_other_gateway_after_a_kill() {
     let fleet = GatewayFleet::start().await;
     let gateways = Gateways::start(&fleet).await;
     let (first, second) = (&gateways.at_first, &gateways.at_second);
-    let (status, created) =
-        first.call("POST", "/conversations", "", &json!({"agent": "assistant"})).await;
-    assert_eq!(status, 201, "{created}");
-    let id = created["id"].as_str().expect("an id").to_owned();
+    let id = first.start_conversation().await;
     let topic = format!("conversation:{id}");
     let mut stream = first.stream(&topic, None).await;
     let sent = first.say(&id, "sleep").await;

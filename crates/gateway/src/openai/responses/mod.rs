@@ -5,7 +5,7 @@ mod records;
 mod request;
 mod stream;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -246,7 +246,7 @@ async fn find(
         Err(error) => return Err(ApiError::agent_failed(error.to_string())),
     };
     // Who reads the response again does not cancel its turn.
-    let cancels = std::sync::Arc::new(|| async { false }.boxed());
+    let cancels = Arc::new(|| async { false }.boxed());
     let when_abandoned = WhenAbandoned { linger: Duration::ZERO, cancels };
     let follower = openai.turns.follow(&record.agent, recorded, message, when_abandoned);
     let sent = follower.sent().await;
