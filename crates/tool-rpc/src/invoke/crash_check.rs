@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rockbot_bus::Settlement;
 use rockbot_contracts::{AgentName, ToolCallId, topology::DELIVERED_TOO_OFTEN};
+use rockbot_tools::registry::RegisteredTool;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -20,14 +21,15 @@ const UNKNOWN_PAUSE: Duration = Duration::from_secs(2);
 
 impl ToolInvokeHandler {
     /// Quarantines a request whose earlier deliveries may have crashed handlers, or dead-letters it if it was
-    /// quarantined before. Returns `None` if its call may run, or already runs in this process.
+    /// quarantined before. Returns `None` if its call ended, may run, or already runs in this process.
     pub(super) async fn quarantine(
         &self,
         inbound: Inbound<'_>,
         call: &ToolCallId,
+        tool: Option<&RegisteredTool>,
         caller: &AgentName,
     ) -> Option<Settlement> {
-        let (crashes, is_known) = self.possible_crashes(inbound, call).await;
+        let (crashes, is_known) = self.possible_crashes(inbound, call, tool).await;
         if crashes < inbound.max_crashes() || self.running.contains(call) {
             return None;
         }
@@ -43,6 +45,11 @@ impl ToolInvokeHandler {
             );
             return Some(Settlement::dead_letter(DELIVERED_TOO_OFTEN));
         }
+        if !is_known && self.journal_of(tool).is_some() {
+            // Nothing runs without the journal: the caller gets a reply that says so. Each delivery would move
+            // one more copy, and the copies would outlast the outage.
+            return None;
+        }
         match self.transfers.transfer(self.bus.as_ref(), inbound, caller).await {
             Ok(()) => {
                 self.stats.count_quarantined();
@@ -57,14 +64,25 @@ impl ToolInvokeHandler {
         }
     }
 
-    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers. The number is
-    /// not known, and the largest possible one, if the journal does not respond.
-    async fn possible_crashes(&self, inbound: Inbound<'_>, call: &ToolCallId) -> (u32, bool) {
+    /// Records the delivery, and returns the number of earlier ones that may have crashed their handlers; 0 for a
+    /// call that ended. The number is not known, and the largest possible one, if the journal does not respond.
+    async fn possible_crashes(
+        &self,
+        inbound: Inbound<'_>,
+        call: &ToolCallId,
+        tool: Option<&RegisteredTool>,
+    ) -> (u32, bool) {
         let earlier = inbound.delivery.attempt() - 1;
         let Some(journal) = &self.journal else { return (earlier, true) };
-        // A call that runs here needs no proof of who is alive.
-        let limit = if self.running.contains(call) { u32::MAX } else { inbound.max_crashes() };
-        let counted = timeout(CRASHES_TIMEOUT, holders::possible_crashes(journal, inbound, limit));
+        let counted = timeout(CRASHES_TIMEOUT, async {
+            // Its recorded end is the reply. Cut connections leave many copies of such requests.
+            if self.journal_of(tool).is_some() && journal.has_ended(call).await? {
+                return Ok(0);
+            }
+            // A call that runs here needs no proof of who is alive.
+            let limit = if self.running.contains(call) { u32::MAX } else { inbound.max_crashes() };
+            holders::possible_crashes(journal, inbound, limit).await
+        });
         match counted.await {
             Ok(Ok(crashes)) => (crashes, true),
             Ok(Err(error)) => {

@@ -16,16 +16,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{
-    FutureExt,
+    FutureExt, TryFutureExt,
     future::BoxFuture,
     stream::{self, StreamExt},
 };
 use rockbot_store::{Expected, Key, Store, StoreError, Write, Written};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    call_description::digest, journal::CallJournal, liveness::Liveness, quarantine::Inbound,
-};
+use super::{call_description::digest, journal::CallJournal, quarantine::Inbound};
 
 /// Retention of the holders of a request without a time budget.
 const DEFAULT_RETENTION: Duration = Duration::from_secs(600);
@@ -59,13 +57,21 @@ pub(super) async fn possible_crashes(
     if unrecorded.saturating_add(recorded) < limit {
         return Ok(unrecorded + recorded);
     }
-    let others = earlier.values().filter(|holder| **holder != *own);
-    let survivors: Vec<BoxFuture<'_, Result<bool, StoreError>>> =
-        others.map(|holder| Liveness::renews(&**journal.store(), holder).boxed()).collect();
-    let mut survivors = stream::iter(survivors).buffer_unordered(MAX_HOLDERS);
+    let mut others = BTreeMap::<&str, u32>::new();
+    for holder in earlier.values().filter(|holder| **holder != *own) {
+        *others.entry(holder).or_default() += 1;
+    }
+    let lost: Vec<BoxFuture<'_, Result<u32, StoreError>>> = others
+        .into_iter()
+        .map(|(holder, deliveries)| {
+            let survived = journal.renews(holder);
+            survived.map_ok(move |survived| if survived { 0 } else { deliveries }).boxed()
+        })
+        .collect();
+    let mut lost = stream::iter(lost).buffer_unordered(MAX_HOLDERS);
     let mut crashes = unrecorded;
-    while let Some(survived) = survivors.next().await {
-        crashes = crashes.saturating_add(u32::from(!survived?));
+    while let Some(deliveries) = lost.next().await {
+        crashes = crashes.saturating_add(deliveries?);
     }
     Ok(crashes)
 }

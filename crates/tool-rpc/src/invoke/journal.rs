@@ -33,7 +33,7 @@ use tracing::{debug, warn};
 use super::{
     call_description::{CallDescription, StartId, digest},
     journal_options::JournalOptions,
-    liveness::Liveness,
+    liveness::{LeaseReads, Liveness},
     settle::{Attempt, RecordSettler},
 };
 
@@ -59,6 +59,7 @@ pub struct CallJournal {
     store: Arc<dyn Store>,
     options: JournalOptions,
     liveness: Liveness,
+    lease_reads: LeaseReads,
     settler: RecordSettler,
     _sweeper: Sweeper,
 }
@@ -155,6 +156,7 @@ impl CallJournal {
             store,
             options,
             liveness,
+            lease_reads: LeaseReads::default(),
             settler: RecordSettler::new(),
             _sweeper: sweeper,
         })
@@ -187,6 +189,14 @@ impl CallJournal {
         matches!(timeout(ATTEMPT_TIMEOUT, recorded).await, Ok(Ok(Some(_))))
     }
 
+    /// Returns whether the end of the call is recorded.
+    pub(super) async fn has_ended(&self, id: &ToolCallId) -> Result<bool, StoreError> {
+        let Some(entry) = self.store.get(&call_key(id)?).await? else { return Ok(false) };
+        // An unreadable record is not an end.
+        let record = serde_json::from_slice::<Record>(&entry.value);
+        Ok(record.is_ok_and(|record| record.finished.is_some()))
+    }
+
     /// Returns whether all handlers of the queue use this store.
     pub(super) fn is_shared(&self) -> bool {
         self.options.shared
@@ -199,6 +209,11 @@ impl CallJournal {
     /// Returns the incarnation of this process; waits up to 2 s for its lease.
     pub(super) async fn incarnation(&self) -> Result<Arc<str>, StoreError> {
         self.liveness.incarnation().await
+    }
+
+    /// Waits up to 4 s until the process with this incarnation renews its lease. Returns whether it did.
+    pub(super) async fn renews(&self, incarnation: &str) -> Result<bool, StoreError> {
+        self.lease_reads.renews(&*self.store, incarnation).await
     }
 
     /// Returns the retention of finished calls.

@@ -1,12 +1,16 @@
 //! Liveness of handler processes: each holds a lease in the store.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
 use rockbot_contracts::{InstanceId, MessageId};
-use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, lease::ATTEMPT_TIMEOUT};
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use rockbot_store::{Key, Lease, LeaseError, Store, StoreError, Version, lease::ATTEMPT_TIMEOUT};
+use tokio::{
+    sync::watch,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -58,24 +62,6 @@ impl Liveness {
         Ok(store.get(&key(incarnation)?).await?.is_some())
     }
 
-    /// Waits up to 4 s until the process with this incarnation renews its lease. Returns whether it did. A
-    /// lease that is only held does not prove that the process is alive: it outlives a crash.
-    pub(super) async fn renews(store: &dyn Store, incarnation: &str) -> Result<bool, StoreError> {
-        let key = key(incarnation)?;
-        let Some(held) = store.get(&key).await? else { return Ok(false) };
-        let renewal = async {
-            loop {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                match store.get(&key).await? {
-                    None => return Ok(false),
-                    Some(lease) if lease.version != held.version => return Ok(true),
-                    Some(_) => {}
-                }
-            }
-        };
-        timeout(RENEWAL_TIMEOUT, renewal).await.unwrap_or(Ok(false))
-    }
-
     /// Releases the lease.
     pub(super) async fn stop(&self) {
         self.stop.cancel();
@@ -92,6 +78,77 @@ impl Drop for Liveness {
         if let Some(task) = self.task.lock().take() {
             task.abort();
         }
+    }
+}
+
+/// Reads of the leases of other processes. Concurrent readers of a lease share one read, because after a lost
+/// connection every request that a process held asks for the same lease.
+#[derive(Debug, Default)]
+pub(super) struct LeaseReads {
+    newest: Mutex<HashMap<Box<str>, Arc<tokio::sync::Mutex<Option<LeaseRead>>>>>,
+}
+
+/// The newest read of a lease.
+#[derive(Debug, Clone, Copy)]
+struct LeaseRead {
+    began: Instant,
+    /// `None` for a lease that nobody holds.
+    version: Option<Version>,
+}
+
+impl LeaseReads {
+    /// Number of leases from which on those without readers are dropped.
+    const MAX_IDLE: usize = 64;
+
+    /// Waits up to 4 s until the process with this incarnation renews its lease. Returns whether it did. A
+    /// lease that is only held does not prove that the process is alive: it outlives a crash.
+    pub(super) async fn renews(
+        &self,
+        store: &dyn Store,
+        incarnation: &str,
+    ) -> Result<bool, StoreError> {
+        let Some(held) = self.version(store, incarnation).await? else { return Ok(false) };
+        let renewal = async {
+            loop {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                match self.version(store, incarnation).await? {
+                    None => return Ok(false),
+                    Some(version) if version != held => return Ok(true),
+                    Some(_) => {}
+                }
+            }
+        };
+        timeout(RENEWAL_TIMEOUT, renewal).await.unwrap_or(Ok(false))
+    }
+
+    /// Returns the version of the lease by a read that began after this call; `None` if nobody holds the
+    /// lease.
+    async fn version(
+        &self,
+        store: &dyn Store,
+        incarnation: &str,
+    ) -> Result<Option<Version>, StoreError> {
+        let asked = Instant::now();
+        let newest = self.newest_of(incarnation);
+        let mut newest = newest.lock().await;
+        if let Some(read) = newest.filter(|read| read.began >= asked) {
+            return Ok(read.version);
+        }
+        let began = Instant::now();
+        let version = store.get(&key(incarnation)?).await?.map(|lease| lease.version);
+        *newest = Some(LeaseRead { began, version });
+        Ok(version)
+    }
+
+    fn newest_of(&self, incarnation: &str) -> Arc<tokio::sync::Mutex<Option<LeaseRead>>> {
+        let mut newest = self.newest.lock();
+        if let Some(read) = newest.get(incarnation) {
+            return read.clone();
+        }
+        if newest.len() >= Self::MAX_IDLE {
+            newest.retain(|_, read| Arc::strong_count(read) > 1);
+        }
+        newest.entry(incarnation.into()).or_default().clone()
     }
 }
 
@@ -146,4 +203,52 @@ fn timed_out() -> StoreError {
 fn key(incarnation: &str) -> Result<Key, StoreError> {
     Key::new(["handlers", incarnation])
         .map_err(|error| StoreError::Unusable { reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::future::{BoxFuture, join_all};
+    use rockbot_store::{Clock, Entry, MemoryStore, Write};
+    use rockbot_testkit::{InterceptedStore, StoreInterceptor};
+
+    use super::*;
+
+    /// Counts reads.
+    #[derive(Default)]
+    struct CountedReads(AtomicU32);
+
+    impl StoreInterceptor for CountedReads {
+        fn get<'a>(
+            &'a self,
+            store: &'a dyn Store,
+            key: &'a Key,
+        ) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            store.get(key)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_of_a_lease_share_reads() {
+        let store = Arc::new(MemoryStore::new(Clock::System));
+        let store = InterceptedStore::wrap(store, CountedReads::default());
+        let (first, second) = ("first", "second");
+        for incarnation in [first, second] {
+            store.write(Write::new(key(incarnation).unwrap(), "held")).await.unwrap();
+        }
+        let reads = LeaseReads::default();
+        let renew = async {
+            tokio::time::sleep(RENEWAL_TIMEOUT / 2).await;
+            store.write(Write::new(key(first).unwrap(), "renewed")).await.unwrap();
+        };
+        let renewed = join_all((0..100).map(|_| reads.renews(&*store, first)));
+        let lost = join_all((0..100).map(|_| reads.renews(&*store, second)));
+        let (renewed, lost, ()) = tokio::join!(renewed, lost, renew);
+        assert!(renewed.into_iter().all(Result::unwrap));
+        assert!(!lost.into_iter().any(Result::unwrap));
+        let read = store.interceptor.0.load(Ordering::SeqCst);
+        assert!((10..100).contains(&read), "{read} reads");
+    }
 }

@@ -147,7 +147,7 @@ impl ToolInvokeHandler {
 
     /// Returns the journal for calls of a tool; `None` for a read-only one. Another handler may have a
     /// tool that this one does not know.
-    fn journal_of(&self, tool: Option<&RegisteredTool>) -> Option<&CallJournal> {
+    pub(super) fn journal_of(&self, tool: Option<&RegisteredTool>) -> Option<&CallJournal> {
         let read_only = tool.is_some_and(|tool| tool.registration().hints.read_only);
         self.journal.as_deref().filter(|_| !read_only)
     }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement};
 use rockbot_contracts::{
     Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
@@ -14,9 +15,9 @@ use rockbot_contracts::{
     json::Limits,
     topology::{quarantine_of, tool_invoke},
 };
-use rockbot_store::{Clock, ManualClock, MemoryStore, Store};
+use rockbot_store::{Clock, Entry, Key, ManualClock, MemoryStore, Store, StoreError};
 use rockbot_testkit::{
-    InterceptedBus,
+    InterceptedBus, InterceptedStore, StoreInterceptor,
     fixture::{
         BusFixture, assert_never, exclusive_queue, next_delivery, reply_address, wait_until,
         within_timeout,
@@ -438,4 +439,57 @@ async fn call_runs_in_place_if_transfer_fails() {
     fixture.expect_result("crashed-1").await;
     wait_until("the settlement", || handler.in_progress() == 0).await;
     assert_eq!((handler.stats().quarantined(), fixture.queued().await), (0, [0, 0, 0]));
+}
+
+/// A store that cannot read which handlers held a request.
+struct HoldersUnavailable;
+
+impl StoreInterceptor for HoldersUnavailable {
+    fn get<'a>(
+        &'a self,
+        store: &'a dyn Store,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+        if key.as_str().starts_with("deliveries/") {
+            let error = StoreError::Unavailable { reason: "on purpose".to_owned() };
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        store.get(key)
+    }
+}
+
+#[tokio::test]
+async fn call_that_needs_its_journal_is_not_moved_without_it() {
+    let mut fixture = Fixture::new().await;
+    fixture.store = InterceptedStore::wrap(fixture.store.clone(), HoldersUnavailable);
+    fixture.call("write", "call").await;
+    fixture.lose_twice(1).await;
+    let (handler, _workers) = fixture.handler().await;
+    fixture.expect_result("call").await;
+    assert_eq!(handler.stats().quarantined(), 0);
+}
+
+#[tokio::test]
+async fn call_of_read_only_tool_is_moved_without_the_journal() {
+    let mut fixture = Fixture::new().await;
+    fixture.store = InterceptedStore::wrap(fixture.store.clone(), HoldersUnavailable);
+    fixture.call("read", "call").await;
+    fixture.lose_twice(1).await;
+    let (handler, _workers) = fixture.handler().await;
+    fixture.expect_result("call").await;
+    assert_eq!(handler.stats().quarantined(), 1);
+}
+
+#[tokio::test]
+async fn copy_of_ended_call_is_not_moved() {
+    let mut fixture = Fixture::unshared().await;
+    let (_handler, workers) = fixture.handler().await;
+    fixture.call("write", "call").await;
+    fixture.expect_result("call").await;
+    assert!(workers.drain(Duration::from_secs(10)).await);
+    fixture.call("write", "call").await;
+    fixture.lose_twice(1).await;
+    let (handler, _workers) = fixture.handler().await;
+    fixture.expect_result("call").await;
+    assert_eq!((handler.stats().quarantined(), fixture.runs("call")), (0, 1));
 }
