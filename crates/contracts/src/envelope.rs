@@ -149,6 +149,8 @@ pub struct Envelope {
     pub mcp_server: Option<Arc<str>>,
     /// Set on a tool request whose caller can pass requests for input on to a user.
     pub accepts_input: bool,
+    /// Set on a tool request whose id a client chose, so that another process may have sent it before.
+    pub maybe_repeated: bool,
     /// Reason of its dead-lettering.
     pub dead_letter_reason: Option<Arc<str>>,
     /// Trace context.
@@ -192,6 +194,7 @@ impl Envelope {
             tool_provider: None,
             mcp_server: None,
             accepts_input: false,
+            maybe_repeated: false,
             dead_letter_reason: None,
             trace: TraceContext::default(),
             body,

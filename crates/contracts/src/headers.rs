@@ -31,6 +31,8 @@ pub enum Header {
     McpServer,
     /// Set on a request whose caller can pass requests for input on to a user.
     AcceptsInput,
+    /// Set on a tool request that another process may have sent before.
+    MaybeRepeated,
     /// Reason of the dead-lettering.
     DeadLetterReason,
     /// W3C trace context.
@@ -56,7 +58,7 @@ static NAMES: LazyLock<[String; Header::ALL.len()]> = LazyLock::new(|| {
 
 impl Header {
     /// Every header.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Source,
         Self::Destination,
         Self::Wire,
@@ -67,6 +69,7 @@ impl Header {
         Self::ToolProvider,
         Self::McpServer,
         Self::AcceptsInput,
+        Self::MaybeRepeated,
         Self::DeadLetterReason,
         Self::TraceParent,
         Self::TraceState,
@@ -84,6 +87,7 @@ impl Header {
             Self::ToolProvider => "tool-provider",
             Self::McpServer => "mcp-server",
             Self::AcceptsInput => "accepts-input",
+            Self::MaybeRepeated => "maybe-repeated",
             Self::DeadLetterReason => "dead-letter-reason",
             Self::TraceParent => "traceparent",
             Self::TraceState => "tracestate",

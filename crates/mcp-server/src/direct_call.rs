@@ -116,6 +116,7 @@ impl McpFleet {
         let id = request.id.clone();
         let mut context = self.context(client, &call.tool);
         context.tool_call_id = id.clone();
+        context.maybe_repeated = true;
         context.deadline = Instant::now() + self.section.timeout(call.timeout, false);
         let arguments = call.arguments;
         let joined = self.calls.join(request, |control| execute(self, context, arguments, control));

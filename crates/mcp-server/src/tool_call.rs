@@ -150,6 +150,7 @@ impl CallAttempt {
         let time = fleet.section.timeout(self.timeout, is_agent);
         let mut context = fleet.context(client, &registration.name);
         context.tool_call_id = id;
+        context.maybe_repeated = self.identity.is_known();
         context.deadline = Instant::now() + time;
         if is_agent {
             // The filter of tools does not apply to agents.

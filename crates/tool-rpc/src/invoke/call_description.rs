@@ -1,11 +1,15 @@
 //! Description of a call for the journal, and its identity.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use rockbot_contracts::{AgentName, ToolCallId, ToolInvokeRequest};
 use rockbot_tools::{context::ToolContext, registry::RegisteredTool};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::quarantine::Inbound;
@@ -20,6 +24,10 @@ pub(super) struct CallDescription<'a> {
     pub(super) idempotent: bool,
     /// Set when the request may have been delivered before.
     pub(super) maybe_redelivered: bool,
+    /// Set when the call may have another request, which has no mark of it.
+    pub(super) maybe_repeated: bool,
+    /// Time by which the call must finish.
+    pub(super) deadline: Instant,
     /// Set once an entry of an earlier start is found.
     seen_started: AtomicBool,
     pub(super) start: StartId,
@@ -44,6 +52,8 @@ impl<'a> CallDescription<'a> {
             arguments: &request.arguments,
             idempotent: tool.is_some_and(|tool| tool.registration().hints.may_retry()),
             maybe_redelivered: inbound.maybe_redelivered(),
+            maybe_repeated: inbound.envelope().maybe_repeated,
+            deadline: context.deadline,
             seen_started: AtomicBool::new(false),
             start: StartId(Uuid::now_v7()),
         }
@@ -55,6 +65,7 @@ impl<'a> CallDescription<'a> {
         id: &'a ToolCallId,
         agent: &'a AgentName,
         body: &'a str,
+        remaining: Duration,
     ) -> Self {
         Self {
             id,
@@ -63,6 +74,8 @@ impl<'a> CallDescription<'a> {
             arguments: body,
             idempotent: false,
             maybe_redelivered: inbound.maybe_redelivered(),
+            maybe_repeated: inbound.envelope().maybe_repeated,
+            deadline: Instant::now() + remaining,
             seen_started: AtomicBool::new(false),
             start: StartId(Uuid::now_v7()),
         }

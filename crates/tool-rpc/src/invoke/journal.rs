@@ -27,7 +27,7 @@ use rockbot_store::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::{
@@ -139,6 +139,8 @@ pub(super) struct JournalEntry {
     key: Key,
     version: Version,
     record: Record,
+    /// Time by which the call must finish.
+    deadline: Instant,
 }
 
 impl CallJournal {
@@ -216,9 +218,15 @@ impl CallJournal {
         self.lease_reads.renews(&*self.store, incarnation).await
     }
 
-    /// Returns the retention of finished calls.
+    /// Returns the retention of finished calls, from their deadline.
     pub(super) fn retention(&self) -> Duration {
         self.options.retention
+    }
+
+    /// Returns the retention of a call that finishes now. Until its deadline, copies of its request may start it, so
+    /// none may find its record expired.
+    fn retention_after(&self, deadline: Instant) -> Duration {
+        self.options.retention + deadline.saturating_duration_since(Instant::now())
     }
 
     /// Decides on a call, and records its start if it is to run.
@@ -236,7 +244,8 @@ impl CallJournal {
         if may_have_started_elsewhere && self.store.get(&entry.key).await?.is_none() {
             return Ok(JournalDecision::Ended(EarlierEnd::Interrupted(None)));
         }
-        self.decide(call, entry, Expected::Absent, super::MAX_BUDGET).await
+        let retention = self.retention_after(call.deadline).max(super::MAX_BUDGET);
+        self.decide(call, entry, Expected::Absent, retention).await
     }
 
     /// Records the reply of a call that did not start here, unless a record shows that it may have
@@ -250,7 +259,6 @@ impl CallJournal {
         call: &CallDescription<'_>,
         entry: Option<Box<JournalEntry>>,
         reply: FinishedRecord,
-        remaining: Duration,
     ) -> Result<JournalDecision, StoreError> {
         let (mut entry, expected) = match entry {
             Some(entry) => {
@@ -260,8 +268,8 @@ impl CallJournal {
             None => (self.new_entry(call).await?, Expected::Absent),
         };
         entry.record.finished = Some(reply);
-        // No copy of the request may find the record expired.
-        self.decide(call, entry, expected, self.options.retention.max(remaining)).await
+        let retention = self.retention_after(call.deadline);
+        self.decide(call, entry, expected, retention).await
     }
 
     /// Writes `entry` if the current one is as expected, or decides by the one that is found.
@@ -372,7 +380,8 @@ impl CallJournal {
             finished: None,
         };
         let key = call_key(call.id)?;
-        Ok(Box::new(JournalEntry { key, version: Version::from_number(0), record }))
+        let (version, deadline) = (Version::from_number(0), call.deadline);
+        Ok(Box::new(JournalEntry { key, version, record, deadline }))
     }
 
     async fn classify(
@@ -407,7 +416,7 @@ impl CallJournal {
         entry.record.finished = Some(FinishedRecord::new(message_type, reply));
         let expected = Expected::Version(entry.version);
         for pause in FINISH_RETRY_DELAYS {
-            match entry.write(&self.store, expected, self.options.retention).await {
+            match entry.write(&self.store, expected, self.retention_after(entry.deadline)).await {
                 Ok(Written::Done(_)) => return,
                 Ok(Written::Conflict(_)) => {
                     debug!("end of call not recorded: taken over, or recorded already");
@@ -417,13 +426,13 @@ impl CallJournal {
             }
             tokio::time::sleep(pause).await;
         }
-        match entry.write(&self.store, expected, self.options.retention).await {
+        match entry.write(&self.store, expected, self.retention_after(entry.deadline)).await {
             Ok(_) => {}
             Err(error) => {
                 warn!(%error, "end of call not recorded; trying again in the background");
-                let JournalEntry { key, record: Record { start, finished, .. }, .. } = *entry;
-                if let Some((start, end)) = start.zip(finished) {
-                    self.complete_later(key, start, end);
+                let JournalEntry { key, record, deadline, .. } = *entry;
+                if let Some((start, end)) = record.start.zip(record.finished) {
+                    self.complete_later(key, start, end, deadline);
                 }
             }
         }
@@ -438,12 +447,12 @@ impl CallJournal {
         end: FinishedRecord,
     ) {
         if let Ok(key) = call_key(call.id) {
-            self.complete_later(key, start.unwrap_or(call.start), end);
+            self.complete_later(key, start.unwrap_or(call.start), end, call.deadline);
         }
     }
 
-    fn complete_later(&self, key: Key, start: StartId, end: FinishedRecord) {
-        let (store, retention) = (self.store.clone(), self.options.retention);
+    fn complete_later(&self, key: Key, start: StartId, end: FinishedRecord, deadline: Instant) {
+        let (store, retention) = (self.store.clone(), self.retention_after(deadline));
         self.settler.settle(move || {
             let (store, key, end) = (store.clone(), key.clone(), end.clone());
             Box::pin(complete(store, key, start, end, retention))
@@ -463,8 +472,9 @@ async fn complete(
     match serde_json::from_slice::<Record>(&found.value) {
         Ok(mut record) if record.start == Some(start) && record.finished.is_none() => {
             record.finished = Some(end);
-            let entry = JournalEntry { key, version: found.version, record };
-            entry.write(&store, Expected::Version(found.version), retention).await?;
+            let version = found.version;
+            let entry = JournalEntry { key, version, record, deadline: Instant::now() };
+            entry.write(&store, Expected::Version(version), retention).await?;
             Ok(Attempt::Settled)
         }
         _ => Ok(Attempt::Settled),

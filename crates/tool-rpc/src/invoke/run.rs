@@ -90,6 +90,8 @@ impl ToolInvokeHandler {
         };
         match checked {
             Ok(ready) => Ok(ready),
+            // This handler says nothing about a call that the bus gives to another one.
+            Err(NotReady::Unstarted(_)) if inbound.is_lost() => Err(None),
             Err(NotReady::Unstarted(failure)) => {
                 let unstarted = self.unstarted(inbound, request, tool, &call, context);
                 Err(Some(unstarted.resolve(failure, None).await))
@@ -142,6 +144,7 @@ impl ToolInvokeHandler {
             call,
             context,
             is_unknown_tool: tool.is_none(),
+            is_read_only: tool.is_some_and(|tool| tool.registration().hints.read_only),
         }
     }
 
@@ -186,6 +189,7 @@ impl ToolInvokeHandler {
             cancellation,
             may_have_run: false,
             attempt: envelope.attempt,
+            maybe_repeated: envelope.maybe_repeated,
             handover: CancellationToken::new(),
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.

@@ -58,7 +58,8 @@ impl ToolInvokeHandler {
             return unknown();
         }
         let is_shared = self.journal.as_deref().is_some_and(CallJournal::is_shared);
-        if inbound.maybe_redelivered() && !is_shared {
+        let may_have_a_copy = inbound.maybe_redelivered() || inbound.envelope().maybe_repeated;
+        if may_have_a_copy && !is_shared {
             return unknown();
         }
         let Some(journal) = self.journal.as_deref() else { return unexecuted };
@@ -67,10 +68,10 @@ impl ToolInvokeHandler {
             return unknown();
         }
         let body = String::from_utf8_lossy(&envelope.body);
-        let call = CallDescription::of_unreadable(inbound, id, &caller.agent, &body);
-        let record = FinishedRecord::new(&unexecuted.raw_type, &unexecuted.body);
         let remaining = envelope.remaining().unwrap_or_default().min(super::MAX_BUDGET);
-        let closing = journal.close_unstarted(&call, None, record, remaining);
+        let call = CallDescription::of_unreadable(inbound, id, &caller.agent, &body, remaining);
+        let record = FinishedRecord::new(&unexecuted.raw_type, &unexecuted.body);
+        let closing = journal.close_unstarted(&call, None, record);
         match timeout(JOURNAL_TIMEOUT, closing).await {
             Ok(Ok(JournalDecision::Written(_))) => unexecuted,
             // Another delivery of this request was rejected before.

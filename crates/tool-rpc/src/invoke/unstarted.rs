@@ -17,10 +17,11 @@
 //!
 //! - The tool is read-only. Its calls have no record, and a run that the caller does not know of does no
 //!   harm.
-//! - The handlers do not share a journal, this is a first delivery of a first attempt, and the handler has
-//!   no journal or cannot reach it. Handlers without a shared journal refuse every other delivery of a call
-//!   that is not idempotent with `outcome_unknown`, so this delivery alone can start it. An idempotent
-//!   call may have run elsewhere, which does no harm.
+//! - The handlers do not share a journal, this is a first delivery of a first attempt, no client chose the
+//!   id of the call, its tool is not idempotent, and the handler has no journal or cannot reach it. Handlers
+//!   without a shared journal refuse every other delivery of such a call with `outcome_unknown`, so this
+//!   delivery alone can start it. An idempotent call is started by other deliveries too, and a client may
+//!   send its call again through another process, which does not mark it.
 
 use std::time::{Duration, SystemTime};
 
@@ -52,6 +53,8 @@ pub(super) struct UnstartedCall<'a> {
     pub(super) context: &'a ToolContext,
     /// Set when this handler has no tool of that name.
     pub(super) is_unknown_tool: bool,
+    /// Set for a tool without effects.
+    pub(super) is_read_only: bool,
 }
 
 impl UnstartedCall<'_> {
@@ -62,12 +65,11 @@ impl UnstartedCall<'_> {
         failure: ToolFailure,
         mut entry: Option<Box<JournalEntry>>,
     ) -> Box<CallOutcome> {
-        let is_shared = self.journal.is_some_and(CallJournal::is_shared);
-        let is_only_start = self.is_only_start();
         let Some(journal) = self.journal else {
             return CallOutcome::failed(self.without_journal(failure));
         };
-        if (!is_only_start && !is_shared) || is_older_than(self.envelope, journal.retention()) {
+        let has_proof = journal.is_shared() || self.is_only_start();
+        if !has_proof || is_older_than(self.envelope, journal.retention()) {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
         }
         let mut runner_time = Box::pin(self.runner_time());
@@ -75,8 +77,7 @@ impl UnstartedCall<'_> {
         loop {
             let reply = failure_reply(self.request, &failure);
             let reply = FinishedRecord::new(&reply.raw_type, &reply.body);
-            let remaining = self.context.remaining();
-            let closing = journal.close_unstarted(self.call, entry.take(), reply, remaining);
+            let closing = journal.close_unstarted(self.call, entry.take(), reply);
             match timeout(JOURNAL_TIMEOUT, closing).await {
                 Ok(Ok(JournalDecision::Written(_))) => return CallOutcome::failed(failure),
                 Ok(Ok(JournalDecision::Running)) => {
@@ -128,9 +129,11 @@ impl UnstartedCall<'_> {
         }
     }
 
-    /// Returns whether no other delivery of the call is known.
+    /// Returns whether no other delivery can start the call, if the handlers do not share a journal.
     fn is_only_start(&self) -> bool {
-        !self.call.maybe_redelivered && !self.call.was_seen_started()
+        let CallDescription { maybe_redelivered, maybe_repeated, .. } = *self.call;
+        let runs_once = self.is_read_only || !self.call.idempotent;
+        runs_once && !maybe_redelivered && !maybe_repeated && !self.call.was_seen_started()
     }
 
     /// Returns the failure of a call about which no record says anything.

@@ -9,7 +9,10 @@ use rockbot_contracts::{
 };
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 
-use crate::journal_fixture::{Call, Fixture, call, elsewhere};
+use crate::{
+    journal_fixture::{Call, Fixture, call, elsewhere},
+    lossy_bus::LossyBus,
+};
 
 const UNEXECUTED_TIMEOUT: (ToolErrorCode, Executed) = (ToolErrorCode::Timeout, Executed::No);
 const UNKNOWN: (ToolErrorCode, Executed) = (ToolErrorCode::OutcomeUnknown, Executed::Unknown);
@@ -299,4 +302,74 @@ async fn unreadable_request_without_proof_leaves_outcome_unknown() {
     fixture.store.close().await;
     send_unreadable(&fixture, &tool_invoke(), &call("write")).await;
     assert_eq!(fixture.error().await, UNKNOWN);
+}
+
+#[tokio::test]
+async fn only_the_single_possible_start_is_denied_without_shared_journal() {
+    let mut fixture = Fixture::new().await;
+    let _handler = fixture.handler(&tool_invoke(), false).await;
+    for (tool, maybe_repeated, executed) in [
+        ("write", false, Executed::No),
+        ("read", false, Executed::No),
+        // Other handlers start redelivered calls of this tool.
+        ("set", false, Executed::Unknown),
+        // A client may have sent this call through another process, to a handler with its own journal.
+        ("write", true, Executed::Unknown),
+    ] {
+        let call = Call { maybe_repeated, ..call(tool) };
+        fixture.send_within(&tool_invoke(), &call, Duration::ZERO).await;
+        let expected = (ToolErrorCode::Timeout, executed);
+        assert_eq!(fixture.error().await, expected, "{tool}, repeated: {maybe_repeated}");
+    }
+    // Such a call still runs.
+    let call = Call { maybe_repeated: true, ..call("write") };
+    fixture.send(&tool_invoke(), &call).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+}
+
+#[tokio::test]
+async fn call_of_client_key_is_denied_with_shared_journal() {
+    let mut fixture = Fixture::new().await;
+    let _handler = fixture.handler(&tool_invoke(), true).await;
+    let call = Call { maybe_repeated: true, ..call("write") };
+    fixture.send_within(&tool_invoke(), &call, Duration::ZERO).await;
+    assert_eq!(fixture.error().await, UNEXECUTED_TIMEOUT);
+    fixture.send(&tool_invoke(), &call).await;
+    assert_eq!(fixture.error().await, UNEXECUTED_TIMEOUT);
+}
+
+#[tokio::test]
+async fn copy_before_the_deadline_finds_the_record_of_the_run() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut fixture = Fixture::new().await;
+    let _handler = fixture.handler(&tool_invoke(), true).await;
+    let call = call("write");
+    fixture.send_within(&tool_invoke(), &call, 24 * HOUR).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    // The retention after the deadline is 24 hours.
+    fixture.clock.advance(47 * HOUR);
+    let copy = Call { maybe_redelivered: true, ..call };
+    fixture.send_within(&tool_invoke(), &copy, HOUR).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    assert_eq!(fixture.runs(), 1);
+}
+
+#[tokio::test]
+async fn handler_is_silent_about_a_call_that_is_redelivered() {
+    // Calls of one tool that a handler runs.
+    const RUNNING: usize = 6;
+    let fixture = Fixture::new().await;
+    fixture.close_gate();
+    let (bus, connection) = LossyBus::wrap(fixture.bus.remote.clone());
+    let here = fixture.handler_on(&bus, &tool_invoke(), true).await;
+    for _ in 0..RUNNING {
+        fixture.send(&tool_invoke(), &call("write")).await;
+    }
+    wait_until("running calls", || here.handler.load().running == RUNNING as u64).await;
+    fixture.send_within(&tool_invoke(), &call("write"), Duration::from_millis(500)).await;
+    wait_until("a waiting call", || here.handler.load().waiting == 1).await;
+    connection.lose();
+    // Until its deadline.
+    wait_until("no waiting call", || here.handler.in_progress() == RUNNING).await;
+    assert_eq!(fixture.entries().await, RUNNING, "the waiting call has no record");
 }

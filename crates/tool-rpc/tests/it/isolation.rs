@@ -84,7 +84,7 @@ fn tools(
 ) -> Vec<Arc<dyn Tool>> {
     let (gate, started, changed) = (gate.clone(), started.clone(), changed.clone());
     // A retry may run without a journal.
-    let hints = ToolHints { idempotent: true, ..ToolHints::default() };
+    let hints = ToolHints::READ_ONLY;
     let waiting = ToolRegistration { hints, ..registration("wait") };
     vec![
         tool(registration("echo"), async |_: Value, _| Ok(ToolResult::text("here"))),

@@ -123,6 +123,7 @@ impl Fixture {
             .reply_to(self.caller.clone())
             .with_source(call.agent.as_str())
             .within(timeout);
+        envelope.maybe_repeated = call.maybe_repeated;
         if call.maybe_redelivered {
             envelope = envelope.next_attempt();
         }
@@ -177,6 +178,7 @@ pub(crate) struct Call {
     pub(crate) request: ToolInvokeRequest,
     pub(crate) agent: String,
     pub(crate) maybe_redelivered: bool,
+    pub(crate) maybe_repeated: bool,
 }
 
 pub(crate) fn call(tool: &str) -> Call {
@@ -186,7 +188,8 @@ pub(crate) fn call(tool: &str) -> Call {
         arguments: "{}".to_owned(),
         session_id: SessionId::new("session").expect("a valid id"),
     };
-    Call { request, agent: "agent".to_owned(), maybe_redelivered: false }
+    let agent = "agent".to_owned();
+    Call { request, agent, maybe_redelivered: false, maybe_repeated: false }
 }
 
 pub(crate) fn elsewhere() -> RoutingKey {

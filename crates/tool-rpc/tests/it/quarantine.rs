@@ -483,10 +483,12 @@ async fn call_of_read_only_tool_is_moved_without_the_journal() {
 #[tokio::test]
 async fn copy_of_ended_call_is_not_moved() {
     let mut fixture = Fixture::unshared().await;
-    let (_handler, workers) = fixture.handler().await;
+    let handler = fixture.handler().await;
     fixture.call("write", "call").await;
     fixture.expect_result("call").await;
-    assert!(workers.drain(Duration::from_secs(10)).await);
+    let instance = Arc::downgrade(&handler.0);
+    drop(handler);
+    wait_until("the end of the handler", || instance.strong_count() == 0).await;
     fixture.call("write", "call").await;
     fixture.lose_twice(1).await;
     let (handler, _workers) = fixture.handler().await;
