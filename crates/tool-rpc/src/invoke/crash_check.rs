@@ -46,7 +46,7 @@ impl ToolInvokeHandler {
             return Some(Settlement::dead_letter(DELIVERED_TOO_OFTEN));
         }
         if !is_known && self.journal_of(tool).is_some() {
-            // Nothing runs without the journal: the caller gets a reply that says so. Each delivery would move
+            // Nothing runs without the journal: the caller gets `unavailable`. Each delivery would move
             // one more copy, and the copies would outlast the outage.
             return None;
         }

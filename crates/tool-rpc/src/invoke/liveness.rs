@@ -85,14 +85,17 @@ impl Drop for Liveness {
 /// connection every request that a process held asks for the same lease.
 #[derive(Debug, Default)]
 pub(super) struct LeaseReads {
-    newest: Mutex<HashMap<Box<str>, Arc<tokio::sync::Mutex<Option<LeaseRead>>>>>,
+    newest: Mutex<HashMap<Box<str>, Arc<NewestRead>>>,
 }
+
+/// The newest read of one lease. Locked during a read.
+type NewestRead = tokio::sync::Mutex<Option<LeaseRead>>;
 
 /// The newest read of a lease.
 #[derive(Debug, Clone, Copy)]
 struct LeaseRead {
     began: Instant,
-    /// `None` for a lease that nobody holds.
+    /// `None` if no process holds the lease.
     version: Option<Version>,
 }
 
@@ -121,8 +124,8 @@ impl LeaseReads {
         timeout(RENEWAL_TIMEOUT, renewal).await.unwrap_or(Ok(false))
     }
 
-    /// Returns the version of the lease by a read that began after this call; `None` if nobody holds the
-    /// lease.
+    /// Returns the version of the lease by a read that began after this call; `None` if no process holds
+    /// the lease.
     async fn version(
         &self,
         store: &dyn Store,
@@ -140,7 +143,7 @@ impl LeaseReads {
         Ok(version)
     }
 
-    fn newest_of(&self, incarnation: &str) -> Arc<tokio::sync::Mutex<Option<LeaseRead>>> {
+    fn newest_of(&self, incarnation: &str) -> Arc<NewestRead> {
         let mut newest = self.newest.lock();
         if let Some(read) = newest.get(incarnation) {
             return read.clone();
@@ -209,7 +212,7 @@ fn key(incarnation: &str) -> Result<Key, StoreError> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use futures_util::future::{BoxFuture, join_all};
+    use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
     use rockbot_store::{Clock, Entry, MemoryStore, Write};
     use rockbot_testkit::{InterceptedStore, StoreInterceptor};
 
@@ -243,11 +246,13 @@ mod tests {
             tokio::time::sleep(RENEWAL_TIMEOUT / 2).await;
             store.write(Write::new(key(first).unwrap(), "renewed")).await.unwrap();
         };
-        let renewed = join_all((0..100).map(|_| reads.renews(&*store, first)));
-        let lost = join_all((0..100).map(|_| reads.renews(&*store, second)));
-        let (renewed, lost, ()) = tokio::join!(renewed, lost, renew);
-        assert!(renewed.into_iter().all(Result::unwrap));
-        assert!(!lost.into_iter().any(Result::unwrap));
+        let ask = |incarnation| {
+            let asked = (0..100).map(|_| reads.renews(&*store, incarnation));
+            let asked: FuturesUnordered<_> = asked.collect();
+            asked.map(Result::unwrap).collect::<Vec<_>>()
+        };
+        let (renewed, lost, ()) = tokio::join!(ask(first), ask(second), renew);
+        assert_eq!((renewed, lost), (vec![true; 100], vec![false; 100]));
         let read = store.interceptor.0.load(Ordering::SeqCst);
         assert!((10..100).contains(&read), "{read} reads");
     }
