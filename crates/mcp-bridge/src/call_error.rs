@@ -36,6 +36,15 @@ impl CallError {
         }
     }
 
+    /// Converts the failure of a request after the server has worked on the call: `executed: no` becomes
+    /// `unknown`, and the call is not repeated in another session.
+    pub(crate) fn into_possibly_executed(self) -> Self {
+        match self {
+            Self::TaskDetached => self,
+            failure => Self::Failed(failure.into_failure().into_possibly_executed()),
+        }
+    }
+
     /// Returns the failure for the caller.
     pub(crate) fn into_failure(self) -> ToolFailure {
         match self {

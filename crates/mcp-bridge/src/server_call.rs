@@ -65,12 +65,18 @@ impl ServerCall<'_> {
             return Err(ToolFailure::OutcomeUnknown { message }.into());
         }
         let (mut input_responses, mut request_state) = (None, None);
-        for _ in 0..MAX_ROUNDS {
+        for round in 0..MAX_ROUNDS {
             let mut params = CallToolRequestParams::new(self.tool.name.clone());
             params.arguments = Some(object(arguments)?);
             params.input_responses = input_responses;
             params.request_state = request_state;
-            match self.request(params, elicitor.clone()).await? {
+            let reply = self.request(params, elicitor.clone()).await;
+            // The server worked on the call before it asked for input.
+            match if round == 0 {
+                reply?
+            } else {
+                reply.map_err(CallError::into_possibly_executed)?
+            } {
                 Reply::Result(result) => return Ok(result),
                 Reply::Task(created) => {
                     let task = self.task_run(elicitor).started(created.task).await?;

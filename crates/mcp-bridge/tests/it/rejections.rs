@@ -22,7 +22,7 @@ use crate::{
     remote::http::serve,
 };
 
-const TOOLS: [&str; 11] = [
+const TOOLS: [&str; 12] = [
     "busy",
     "bad",
     "bad-call",
@@ -33,6 +33,7 @@ const TOOLS: [&str; 11] = [
     "lost",
     "slow-upstream",
     "wrong-scope",
+    "no-session",
     "good",
 ];
 
@@ -175,5 +176,32 @@ async fn call_in_expired_session_is_repeated_in_the_next() {
     assert_eq!(result.unwrap().to_text(), "good");
     let (opened, ran) = &*sessions.0;
     assert_eq!((opened.load(Ordering::Relaxed), ran.load(Ordering::Relaxed)), (2, 1));
+    bridge.stop().await;
+}
+
+/// Requires input in the first round of each call, and rejects the next one.
+async fn reject_input(Json(message): Json<Value>) -> Response {
+    let params = &message["params"];
+    if message["method"] == "tools/call" && params["requestState"].is_null() {
+        let state = json!({"resultType": "input_required", "requestState": "worked"});
+        return respond(&message, &state);
+    }
+    if params["name"] == "no-session" {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    reject(Json(message)).await
+}
+
+#[tokio::test]
+async fn call_rejected_after_its_first_round_may_have_run() {
+    let url = serve(Router::new().route("/mcp", post(reject_input))).await + "/mcp";
+    let bridge = bridge_to_loopback(json!({"remote": {"url": url}})).await;
+    for tool in ["busy", "bad", "bad-call", "large", "stopping", "wrong-scope", "no-session"] {
+        let failure = call(&bridge, "remote", tool, json!({})).await.unwrap_err();
+        assert_eq!(failure.executed(), Executed::Unknown, "{tool}: {failure}");
+        assert!(!failure.is_retryable(), "{tool}: {failure}");
+    }
+    let result = call(&bridge, "remote", "good", json!({})).await.unwrap();
+    assert_eq!(result.to_text(), "good");
     bridge.stop().await;
 }
