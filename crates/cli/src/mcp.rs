@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rockbot_contracts::mcp::{
     McpConnection, McpManageError, McpManageErrorCode, McpRegisterServerRequest, McpRejectedTool,
-    McpServerDetails, McpServerDetailsRequest, McpServerState,
+    McpRenamedTool, McpServerDetails, McpServerDetailsRequest, McpServerState,
 };
 use rockbot_service::exit;
 use rockbot_tool_rpc::mcp::{McpServerReport, McpServerTools};
@@ -120,6 +120,22 @@ fn print_rejected(server: &str, rejected: &[McpRejectedTool]) -> std::io::Result
         let (server, name) = (render::clean(server), render::clean(name));
         let reason = render::clean(reason);
         outln!("{} tool {name} of {server} is not offered: {reason}", render::bad("!"))?;
+    }
+    Ok(())
+}
+
+/// Prints a line for each tool whose name for models ends in a hash.
+fn print_renamed(server: &str, renamed: &[McpRenamedTool], left_out: u32) -> std::io::Result<()> {
+    let server = render::clean(server);
+    for McpRenamedTool { name, model_name } in renamed {
+        let (name, model_name) = (render::clean(name), render::clean(model_name));
+        outln!("tool {name} of {server} is offered to models as {model_name}")?;
+    }
+    if left_out > 0 {
+        outln!(
+            "{left_out} more tools of {server} have another name for models; list them with `rockbot mcp \
+             describe {server}`"
+        )?;
     }
     Ok(())
 }

@@ -86,6 +86,13 @@ pub struct McpServerSummary {
     /// Tools that it lists and that cannot be offered.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub rejected_tools: Vec<McpRejectedTool>,
+    /// Tools whose names for models differ from their own: they are too long, or taken. At most
+    /// [`McpRenamedTool::MAX_LISTED`].
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub renamed_tools: Vec<McpRenamedTool>,
+    /// Number of those tools that are left out.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "is_zero")]
+    pub renamed_left_out: u32,
     /// Set when its details contain instructions, which agents offer as a guide.
     #[serde(
         default,
@@ -155,6 +162,21 @@ pub struct McpRejectedTool {
 
 impl McpRejectedTool {
     /// Maximum number of rejected tools in a summary. The last one stands for further ones.
+    pub const MAX_LISTED: usize = 20;
+}
+
+/// A tool whose name for models ends in a hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct McpRenamedTool {
+    /// Name on the server. Untrusted text.
+    pub name: String,
+    /// Name for models.
+    pub model_name: String,
+}
+
+impl McpRenamedTool {
+    /// Maximum number of renamed tools in a summary.
     pub const MAX_LISTED: usize = 20;
 }
 

@@ -6,14 +6,14 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{
     ToolRegistration,
-    mcp::{McpRejectedTool, McpServerDetails, McpServerSummary, McpToolDefinition},
+    mcp::{McpRejectedTool, McpRenamedTool, McpServerDetails, McpServerSummary, McpToolDefinition},
     outside_text::plain,
 };
 use rockbot_tool_rpc::mcp::McpIndex;
 use rockbot_tools::{
     CallPolicy, RegisterError, Tool, ToolContext, ToolFailure, ToolRegistry, ToolResult,
     fingerprint::server_fingerprint,
-    names::{DEFAULT_NAME_BYTES, with_hash},
+    names::{DEFAULT_NAME_BYTES, MAX_NAME_BYTES, namespaced, with_hash},
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -105,11 +105,15 @@ impl Catalog {
     pub(crate) fn listed_tools(&self, server: &str) -> Option<ListedTools> {
         let servers = self.servers();
         let entry = servers.get(&server.to_lowercase())?;
-        let McpServerSummary { tool_count, rejected_tools, .. } = &entry.details.server;
+        let McpServerSummary {
+            tool_count, rejected_tools, renamed_tools, renamed_left_out, ..
+        } = &entry.details.server;
         Some(ListedTools {
             offered: *tool_count as usize,
             rejected: rejected_tools.clone(),
             left_out: entry.left_out,
+            renamed: renamed_tools.clone(),
+            renamed_left_out: *renamed_left_out,
         })
     }
 
@@ -179,6 +183,8 @@ impl Catalog {
             let same_tools = old.is_some_and(|old| {
                 old.fingerprint == summary.fingerprint
                     && old.rejected_tools == summary.rejected_tools
+                    && old.renamed_tools == summary.renamed_tools
+                    && old.renamed_left_out == summary.renamed_left_out
                     && old.has_instructions == summary.has_instructions
                     && old.has_resources == summary.has_resources
                     && old.prompts == summary.prompts
@@ -259,6 +265,7 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         .map(|text| plain(text, MAX_INSTRUCTIONS_CHARS))
         .filter(|text| !text.is_empty());
     let names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let (renamed_tools, renamed_left_out) = renamed(server, &tools);
     let server = McpServerSummary {
         name: server.to_owned(),
         display_name: plain(display_name, MAX_DISPLAY_CHARS),
@@ -266,6 +273,8 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
         tool_count: u32::try_from(names.len()).unwrap_or(u32::MAX),
         tool_names: names,
         rejected_tools: Vec::new(),
+        renamed_tools,
+        renamed_left_out,
         has_instructions: instructions.is_some(),
         has_resources: false,
         prompts: Vec::new(),
@@ -275,6 +284,22 @@ fn details(server: &str, info: &ServerInfo, tools: Vec<McpToolDefinition>) -> Mc
     };
     let protocol_version = Some(info.protocol_version.clone());
     McpServerDetails { server, instructions, protocol_version, tools, next: None }
+}
+
+/// Returns the tools with a hash in their names for models, and the number of those beyond the limit of a
+/// summary.
+fn renamed(server: &str, tools: &[McpToolDefinition]) -> (Vec<McpRenamedTool>, u32) {
+    let is_renamed = |tool: &&McpToolDefinition| {
+        tool.model_name != namespaced(server, &tool.name, MAX_NAME_BYTES)
+    };
+    let renamed = tools.iter().filter(is_renamed).map(|tool| McpRenamedTool {
+        name: tool.name.clone(),
+        model_name: tool.model_name.clone(),
+    });
+    let mut renamed: Vec<_> = renamed.collect();
+    let left_out = renamed.len().saturating_sub(McpRenamedTool::MAX_LISTED);
+    renamed.truncate(McpRenamedTool::MAX_LISTED);
+    (renamed, u32::try_from(left_out).unwrap_or(u32::MAX))
 }
 
 /// Omits tool names from an index entry that is larger than [`MAX_ENTRY_BYTES`].

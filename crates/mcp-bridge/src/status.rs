@@ -1,6 +1,6 @@
 //! The status of a server.
 
-use rockbot_contracts::mcp::{McpConnection, McpRejectedTool, McpServerState};
+use rockbot_contracts::mcp::{McpConnection, McpRejectedTool, McpRenamedTool, McpServerState};
 
 use crate::{
     config::ServerConfig,
@@ -26,6 +26,10 @@ pub struct ServerStatus {
     pub rejected_tools: Vec<McpRejectedTool>,
     /// The number of those tools, of which at most 20 are in `rejected_tools`.
     pub tools_left_out: usize,
+    /// Tools with a hash in their names for models, at most 20.
+    pub renamed_tools: Vec<McpRenamedTool>,
+    /// The number of those tools beyond the limit.
+    pub renamed_left_out: u32,
     /// The protocol revision, or the version of an OpenAPI document, while it is connected here.
     pub protocol_version: Option<String>,
     /// Why it is not connected here, or why its tools are not up to date, if known.
@@ -40,6 +44,10 @@ pub(crate) struct ListedTools {
     pub(crate) rejected: Vec<McpRejectedTool>,
     /// The number of all of those tools.
     pub(crate) left_out: usize,
+    /// Tools with a hash in their names for models, within the limit of a summary.
+    pub(crate) renamed: Vec<McpRenamedTool>,
+    /// The number of those beyond the limit.
+    pub(crate) renamed_left_out: u32,
 }
 
 impl ServerStatus {
@@ -71,7 +79,8 @@ impl ServerStatus {
             ServerState::Stopped => (None, None),
         };
         let listed = listed.filter(|_| connection == McpConnection::Connected);
-        let ListedTools { offered, rejected, left_out } = listed.unwrap_or_default();
+        let ListedTools { offered, rejected, left_out, renamed, renamed_left_out } =
+            listed.unwrap_or_default();
         Self {
             name: config.name.clone(),
             transport: config.transport.name(),
@@ -81,6 +90,8 @@ impl ServerStatus {
             tools: offered,
             rejected_tools: rejected,
             tools_left_out: left_out,
+            renamed_tools: renamed,
+            renamed_left_out,
             protocol_version,
             reason,
         }

@@ -65,7 +65,7 @@ async fn bridge(fleet: &Fleet, file: &Value, settings: &[(&str, &str)]) -> Runni
 }
 
 /// Returns the servers of the fleet, for calls of an agent with this name.
-async fn gateway(fleet: &Fleet, agent: &str) -> Arc<BusGateway> {
+pub(crate) async fn gateway(fleet: &Fleet, agent: &str) -> Arc<BusGateway> {
     let name = AgentName::new(agent).expect("a name");
     let address = ReplyAddress::new(name, InstanceId::generate());
     let requester = Arc::new(Requester::new(fleet.bus(|_| {}).await, address));

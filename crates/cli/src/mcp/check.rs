@@ -61,6 +61,7 @@ fn print_report(
                 "transport": server.transport, "required": server.required,
                 "protocolVersion": server.protocol_version,
                 "why": server.reason, "rejectedTools": server.rejected_tools,
+                "renamedTools": server.renamed_tools, "renamedLeftOut": server.renamed_left_out,
             })
         });
         let servers: Vec<_> = servers.collect();
@@ -85,6 +86,7 @@ fn print_report(
     outln!("{}", render::table(&["server", "state", "transport", "tools", "protocol", ""], rows))?;
     for server in servers {
         super::print_rejected(&server.name, &server.rejected_tools)?;
+        super::print_renamed(&server.name, &server.renamed_tools, server.renamed_left_out)?;
     }
     for warning in warnings {
         outln!("{}", render::dim(&render::clean(warning)))?;

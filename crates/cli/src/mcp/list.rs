@@ -38,6 +38,7 @@ pub(super) fn run(servers: &McpServers, json: bool) -> Outcome {
     outln!("{}", table(&index, &reports))?;
     for server in index.servers() {
         super::print_rejected(&server.name, &server.rejected_tools)?;
+        super::print_renamed(&server.name, &server.renamed_tools, server.renamed_left_out)?;
     }
     Ok(exit::OK)
 }

@@ -6,8 +6,8 @@ use rockbot_contracts::{
         McpConnection, McpGetPromptRequest, McpInputAnswer, McpInputAnswered, McpInputAsked,
         McpListResourcesRequest, McpManageError, McpManageErrorCode, McpMetadataRefreshRequest,
         McpPrompt, McpPromptArgument, McpPromptMessage, McpPromptMessages, McpPromptRole,
-        McpReadResourceRequest, McpRegisterServerRequest, McpRejectedTool, McpResource,
-        McpResourceContent, McpResourcePage, McpResourcesChanged, McpServerDetails,
+        McpReadResourceRequest, McpRegisterServerRequest, McpRejectedTool, McpRenamedTool,
+        McpResource, McpResourceContent, McpResourcePage, McpResourcesChanged, McpServerDetails,
         McpServerDetailsRequest, McpServerRegistered, McpServerState, McpServerSummary,
         McpServerUnregistered, McpServersIndexed, McpToolDefinition, McpUnregisterServerRequest,
     },
@@ -29,6 +29,8 @@ fn server() -> McpServerSummary {
         tool_count: 2,
         tool_names: vec!["create_issue".to_owned(), "get_file".to_owned()],
         rejected_tools: Vec::new(),
+        renamed_tools: Vec::new(),
+        renamed_left_out: 0,
         has_instructions: false,
         has_resources: false,
         prompts: Vec::new(),
@@ -140,11 +142,17 @@ fn details_messages_match_golden_json() {
         name: "merge".to_owned(),
         reason: "its schema nests deeper than 64 levels with its references".to_owned(),
     };
+    let renamed = McpRenamedTool {
+        name: "list.issues".to_owned(),
+        model_name: "GitHub__list_issues_00c0ffee".to_owned(),
+    };
     check(
         "mcp-server-details.json",
         &McpServerDetails {
             server: McpServerSummary {
                 rejected_tools: vec![rejected],
+                renamed_tools: vec![renamed],
+                renamed_left_out: 2,
                 has_resources: true,
                 prompts: vec![prompt()],
                 ..server()

@@ -63,6 +63,8 @@ impl Servers {
             tool_count: u32::try_from(tools.len()).unwrap(),
             tool_names: tools.to_vec(),
             rejected_tools: Vec::new(),
+            renamed_tools: Vec::new(),
+            renamed_left_out: 0,
             has_instructions: false,
             has_resources: false,
             prompts: Vec::new(),

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use rockbot_contracts::{
     InstanceId,
     mcp::{
-        McpPrompt, McpPromptArgument, McpRejectedTool, McpServerState, McpServerSummary,
-        McpServersIndexed,
+        McpPrompt, McpPromptArgument, McpRejectedTool, McpRenamedTool, McpServerState,
+        McpServerSummary, McpServersIndexed,
     },
     outside_text::{is_name, plain},
 };
@@ -168,6 +168,8 @@ fn sanitize(mut server: McpServerSummary) -> McpServerSummary {
         tool.name = plain(&tool.name, MAX_NAME_CHARS);
         tool.reason = plain(&tool.reason, MAX_SUMMARY_CHARS);
     }
+    server.renamed_tools.retain(|tool| is_name(&tool.name) && is_name(&tool.model_name));
+    server.renamed_tools.truncate(McpRenamedTool::MAX_LISTED);
     let announced = server.prompts.len();
     server.prompts.retain(|prompt| is_name(&prompt.name));
     server.prompts.truncate(McpPrompt::MAX_LISTED);
