@@ -93,6 +93,8 @@ mod mcp_definitions;
 #[cfg(test)]
 mod mcp_programs;
 #[cfg(test)]
+mod mcp_remote;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;

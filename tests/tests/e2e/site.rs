@@ -46,6 +46,11 @@ impl Request {
         values.next().map(|(_, value)| value.trim())
     }
 
+    /// Returns the method, such as `POST`.
+    pub(crate) fn method(&self) -> &str {
+        self.head.split(' ').next().unwrap_or_default()
+    }
+
     /// Returns the body.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
@@ -65,6 +70,26 @@ impl Reply {
         Self::Send([head.as_bytes(), body].concat())
     }
 
+    /// Returns a reply with another status, headers and no body. `head` is the status and the headers, a line each.
+    pub(crate) fn status(head: &str) -> Self {
+        let head = head.replace('\n', "\r\n");
+        Self::Send(
+            format!("HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into(),
+        )
+    }
+
+    /// Adds a header.
+    pub(crate) fn with_header(self, name: &str, value: &str) -> Self {
+        match self {
+            Self::Send(bytes) => {
+                let line = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                let header = format!("{name}: {value}\r\n");
+                Self::Send([&bytes[..line], header.as_bytes(), &bytes[line..]].concat())
+            }
+            Self::Hang => Self::Hang,
+        }
+    }
+
     /// Returns a reply with status 200 and a JSON body.
     pub(crate) fn json(body: &serde_json::Value) -> Self {
         Self::ok("application/json", body.to_string())
@@ -75,10 +100,23 @@ impl Site {
     /// Serves paths. Each has its replies in order, of which the last is repeated. Others are not found.
     pub(crate) async fn start<const N: usize>(paths: [(&str, Vec<Reply>); N]) -> Self {
         let paths = paths.map(|(path, replies)| (path.to_owned(), replies));
-        let paths = Arc::new(BTreeMap::from(paths));
+        let paths = BTreeMap::from(paths);
+        Self::with_replies(move |request, earlier| {
+            let replies = paths.get(&request.path);
+            let reply = replies.and_then(|replies| replies.get(earlier).or(replies.last()));
+            reply.cloned().unwrap_or_else(|| Reply::status("404 Not Found"))
+        })
+        .await
+    }
+
+    /// Serves the replies of a function of a request and of the number of earlier requests for its path.
+    pub(crate) async fn with_replies(
+        reply: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let reply = Arc::new(reply);
         let (seen, requests) = watch::channel(Vec::new());
-        let reply = move |stream| serve(stream, paths.clone(), seen.clone());
-        let (port, tasks) = http::serve_connections(reply).await;
+        let serve = move |stream| serve(stream, reply.clone(), seen.clone());
+        let (port, tasks) = http::serve_connections(serve).await;
         Self { port, requests, _tasks: tasks }
     }
 
@@ -106,25 +144,19 @@ impl Site {
 
 async fn serve(
     stream: TcpStream,
-    paths: Arc<BTreeMap<String, Vec<Reply>>>,
+    reply: Arc<impl Fn(&Request, usize) -> Reply>,
     seen: watch::Sender<Vec<Request>>,
 ) {
     let mut stream = BufReader::new(stream);
     let Some(request) = read(&mut stream).await else { return };
-    let mut index = 0;
+    let mut earlier = 0;
     seen.send_modify(|seen| {
-        index = seen.iter().filter(|earlier| earlier.path == request.path).count();
+        earlier = seen.iter().filter(|earlier| earlier.path == request.path).count();
         seen.push(request.clone());
     });
-    let replies = paths.get(&request.path);
-    match replies.and_then(|replies| replies.get(index).or(replies.last())) {
-        Some(Reply::Hang) => std::future::pending().await,
-        Some(Reply::Send(bytes)) => send(&mut stream, bytes).await,
-        None => {
-            let missing =
-                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            send(&mut stream, missing).await;
-        }
+    match reply(&request, earlier) {
+        Reply::Hang => std::future::pending().await,
+        Reply::Send(bytes) => send(&mut stream, &bytes).await,
     }
 }
 
