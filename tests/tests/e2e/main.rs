@@ -91,6 +91,8 @@ mod mcp;
 #[cfg(test)]
 mod mcp_definitions;
 #[cfg(test)]
+mod mcp_one_shot;
+#[cfg(test)]
 mod mcp_programs;
 #[cfg(test)]
 mod mcp_remote;
