@@ -97,6 +97,8 @@ mod mcp_programs;
 #[cfg(test)]
 mod mcp_remote;
 #[cfg(test)]
+mod mcp_results;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_settings;
