@@ -89,6 +89,8 @@ mod local_model;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod mcp_chat;
+#[cfg(test)]
 mod mcp_definitions;
 #[cfg(test)]
 mod mcp_one_shot;
