@@ -93,6 +93,8 @@ mod mcp_chat;
 #[cfg(test)]
 mod mcp_definitions;
 #[cfg(test)]
+mod mcp_login;
+#[cfg(test)]
 mod mcp_one_shot;
 #[cfg(test)]
 mod mcp_programs;

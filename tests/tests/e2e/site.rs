@@ -51,6 +51,11 @@ impl Request {
         self.head.split(' ').next().unwrap_or_default()
     }
 
+    /// Returns the fields of a form in the body.
+    pub(crate) fn form(&self) -> BTreeMap<String, String> {
+        url::form_urlencoded::parse(&self.body).into_owned().collect()
+    }
+
     /// Returns the body.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
