@@ -64,7 +64,6 @@ async fn rejected_and_renamed_tools_are_listed_with_reasons() {
         [tool("twice"), tool("twice"), tool(&long), tool("a.b"), tool("a_b"), tool("plain.name")];
     tools.splice(0..0, first);
     tools.push(json!({"name": "unreached", "inputSchema": missing}));
-    tools[0]["inputSchema"] = json!({"type": "object"});
     tools.insert(1, json!({"name": "odd", "inputSchema": missing}));
     fleet.write("mcp.json", &json!({"mcpServers": servers(&fleet, &tools)}).to_string());
 

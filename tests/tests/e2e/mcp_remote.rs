@@ -157,12 +157,18 @@ async fn failed_probe_opens_no_other_session() {
     assert_eq!(methods(&other), [""; 0], "a redirect to another origin was followed");
 }
 
-/// Replies of a server to calls of its tools. None of them ran.
+/// Rejects calls of all tools but `good`.
 fn reject(_: &Request, message: &Value) -> Reply {
     match message["params"]["name"].as_str() {
         Some("busy") => Reply::status("429 Too Many Requests\nRetry-After: 7"),
         Some("bad") => Reply::status("400 Bad Request"),
         Some("large") => Reply::status("413 Payload Too Large"),
+        // After a first round, in which the server works on the call and asks for input.
+        Some("asks") if message["params"]["requestState"].is_null() => {
+            let state = json!({"resultType": "input_required", "requestState": "worked"});
+            reply_with(message, &state)
+        }
+        Some("asks") => Reply::status("429 Too Many Requests\nRetry-After: 7"),
         Some("stopping") => Reply::status("503 Service Unavailable\nRetry-After: 3"),
         _ => text(message, "ran"),
     }
@@ -170,7 +176,7 @@ fn reject(_: &Request, message: &Value) -> Reply {
 
 #[tokio::test]
 async fn rejected_calls_report_that_they_did_not_run() {
-    let site = server(&["busy", "bad", "large", "stopping", "good"], reject).await;
+    let site = server(&["busy", "bad", "large", "stopping", "asks", "good"], reject).await;
     let fleet = Fleet::new();
     let entry = json!({"url": site.url(ENDPOINT)});
     for (tool, code, exit, part) in [
@@ -186,6 +192,10 @@ async fn rejected_calls_report_that_they_did_not_run() {
             methods(&site)[before..].iter().filter(|method| *method == "tools/call").count();
         assert_eq!(calls, 1, "{tool}");
     }
+    let called = run(&fleet, &entry, &["mcp", "call", "remote", "asks"]).await;
+    let result = called.json();
+    let expected = (json!("outcome_unknown"), json!(Executed::Unknown));
+    assert_eq!((&result["code"], &result["executed"]), (&expected.0, &expected.1), "{result}");
     let called = run(&fleet, &entry, &["mcp", "call", "remote", "good"]).await;
     called.assert_code(0);
     assert_eq!(called.json()["executed"], "yes");
