@@ -121,7 +121,8 @@ fn normalized_word(word: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
         let number = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let length = if digits >= ID_DIGITS {
+        // A decimal may have as many places as an id has digits.
+        let length = if digits >= ID_DIGITS && !text.ends_with("N.") {
             text.push_str("ID");
             digits
         } else if number > 0 {
@@ -161,7 +162,7 @@ mod tests {
             "RabbitMQ 3.10.8 in 660 µs\nQUEUE    WAITING\na/01a2102007947578aacb9106f096fda9  0\n";
         assert_output(
             sample,
-            "RabbitMQ 4.1 in 1.5 ms\nQUEUE  WAITING\na/11a2102007947578aacb9106f096fdaa  12",
+            "RabbitMQ 4.1 in 1.574199999999 ms\nQUEUE  WAITING\na/11a2102007947578aacb9106f096fdaa  12",
         );
     }
 
