@@ -47,6 +47,7 @@
 {{- with include "rockbot.checks.model" . -}}
 {{- $problems = append $problems . -}}
 {{- end -}}
+{{- $problems = concat $problems (include "rockbot.checks.egress" . | fromJsonArray) -}}
 {{- with .Values.mcpBridge -}}
 {{- if and .enabled .serversSecret (or .servers .queues .toolTimeout .traceMCP) -}}
 {{- $problems = append $problems "mcpBridge.serversSecret: the file in the Secret replaces servers, queues, toolTimeout and traceMCP; write them into that file" -}}
@@ -100,6 +101,20 @@
 {{- printf "networkPolicy.model.to: it permits public addresses only, and model.baseUrl is inside a network; add the server" -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{- /* Problems of the rules for an external broker and database, as a JSON list. */ -}}
+{{- define "rockbot.checks.egress" -}}
+{{- $problems := list -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- range $name, $mode := dict "broker" .Values.rabbitmq.mode "store" .Values.postgresql.mode -}}
+{{- $rule := get $.Values.networkPolicy $name -}}
+{{- if and (eq $mode "external") (not $rule.to) -}}
+{{- $problems = append $problems (printf "networkPolicy.%s.to: it is empty, so pods, and commands of tools in them, could connect to port %s of any address; set it to the address of your server, or to [{ipBlock: {cidr: 0.0.0.0/0}}] if you mean any address" $name (join ", " $rule.ports)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $problems -}}
 {{- end }}
 
 {{- /* Problems of toolHandler and toolHandlers, as a JSON list. */ -}}
