@@ -256,7 +256,7 @@ impl Subscriber {
             .await
     }
 
-    /// Returns the arguments of the consumer. RabbitMQ before 3.12 ignores the timeout and applies its setting
+    /// Returns the arguments of the consumer. RabbitMQ before 4.3 ignores the timeout and applies its setting
     /// `consumer_timeout`; 4.3 refuses the argument for classic queues, and limits no delivery of theirs.
     fn consumer_arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
