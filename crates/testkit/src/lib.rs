@@ -11,6 +11,7 @@ pub mod docker;
 pub mod documented_commands;
 pub mod documented_output;
 pub mod fixture;
+pub mod inspection_proxy;
 pub mod intercepted_bus;
 pub mod intercepted_store;
 pub mod management;
@@ -32,6 +33,7 @@ pub mod turn_benchmark;
 pub mod vhost;
 
 pub use fixture::BusFixture;
+pub use inspection_proxy::InspectionProxy;
 pub use intercepted_bus::InterceptedBus;
 pub use intercepted_store::{InterceptedStore, StoreInterceptor};
 #[cfg(feature = "mcp-echo")]

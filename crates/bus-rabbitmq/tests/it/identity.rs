@@ -252,7 +252,11 @@ async fn broker_refuses_operations_of_an_intruder() {
 #[tokio::test]
 async fn unknown_agent_gets_an_error_with_the_remedy() {
     let broker = SecuredBroker::start().await;
-    let bus = broker.bus("rockbot.agent.assistant").await;
+    assert_stranger_gets_the_remedy(&*broker.bus("rockbot.agent.assistant").await).await;
+}
+
+/// Asserts that the queues of an agent for which the broker was not prepared are refused with the remedy.
+pub(crate) async fn assert_stranger_gets_the_remedy(bus: &dyn Bus) {
     let stranger = reply_address("stranger", "1").queue();
     let refused = bus.consume(Subscription::new(stranger, 1)).await;
     let refused = refused.expect_err("not its queue").to_string();
