@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::newer_servers::NewerServers;
 use crate::runner::Built;
 use crate::services::{Services, Starting, Variables, is_set};
 use crate::{
@@ -113,6 +114,7 @@ fn test(options: &Options, start: Instant) -> Result<String> {
         })?;
         // The containers of Compose would take the cores from the tests.
         let tests = step("tests", || tests(&built, &services)).and_then(|summary| {
+            step("tests on the newest broker", || newest_broker(&built, &services))?;
             step("compose", || compose_if(options.compose, &built)).map(|()| summary)
         });
         let others = join(compiled);
@@ -137,6 +139,26 @@ fn tests(built: &Built, services: &Services) -> Result<String> {
         command.args(["-E", "not (package(rockbot-scripts-manager) & binary(it))"]);
     }
     with_summary(&mut command)
+}
+
+/// The tests that run on the newest RabbitMQ too: the adapter, and processes where brokers differ.
+const NEWEST_BROKER_TESTS: &str = "package(rockbot-bus-rabbitmq) | \
+     (package(rockbot-tests) & test(/^held_calls::/))";
+
+/// Runs tests on the newest RabbitMQ, if a script provides it, and prints their summary.
+fn newest_broker(built: &Built, services: &Services) -> Result<()> {
+    let Some(newest) = NewerServers::start_newest_broker()? else {
+        console::progress("test", "no script with newer servers: the newest broker is NOT tested");
+        return Ok(());
+    };
+    let version = newest.broker_version()?;
+    console::heading(format_args!("tests on RabbitMQ {version}"));
+    let mut command = built.run();
+    command.args(["-E", NEWEST_BROKER_TESTS]);
+    command.envs(services.variables()).envs(newest.variables().iter().cloned());
+    let summary = with_summary(&mut newest.wrap(&command))?;
+    console::progress("ci", format_args!("RabbitMQ {version}: {}", summary.trim_start()));
+    Ok(())
 }
 
 /// Runs the steps that need the compiler sequentially, because they share the target folder.

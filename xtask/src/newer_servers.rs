@@ -13,8 +13,20 @@ use crate::{broker, console, process};
 /// `SCRIPT run SUITE COMMAND` runs a command with the programs of that RabbitMQ on `PATH`, and
 /// `SCRIPT down SUITE` stops all.
 const SCRIPT: &str = "ROCKBOT_TEST_SERVERS_SCRIPT";
-/// Debian suites and their major version of PostgreSQL.
-const SUITES: [(&str, &str); 2] = [("trixie", "17"), ("sid", "18")];
+/// Debian suites, and their versions of RabbitMQ and PostgreSQL. The last suite has the newest releases.
+const SUITES: [Suite; 2] = [
+    Suite { name: "trixie", broker: Some("4.0"), postgres: "17" },
+    Suite { name: NEWEST, broker: None, postgres: "18" },
+];
+const NEWEST: &str = "sid";
+
+/// A Debian suite.
+struct Suite {
+    name: &'static str,
+    /// `None` if its version changes.
+    broker: Option<&'static str>,
+    postgres: &'static str,
+}
 
 /// Running servers of a Debian suite. Dropping them stops them.
 pub(crate) struct NewerServers {
@@ -43,19 +55,28 @@ impl NewerServers {
                  ROCKBOT_TEST_POSTGRES_URL"
             )
         };
-        for (suite, suite_postgres) in SUITES {
-            if postgres.is_some_and(|version| version != suite_postgres) {
-                continue;
-            }
-            let servers = Self::up(script.clone(), suite, broker.is_some(), postgres.is_some())?;
-            let version = servers.call(&["ctl", suite, "version"])?;
+        for suite in SUITES.into_iter().filter(|suite| suite.may_have(broker, postgres)) {
+            let name = suite.name;
+            let servers = Self::up(script.clone(), name, broker.is_some(), postgres.is_some())?;
+            let version = servers.broker_version()?;
             if broker.is_none_or(|wanted| is_version(Some(&version), wanted)) {
-                console::progress("servers", format_args!("{wanted}, from Debian's {suite}"));
+                console::progress("servers", format_args!("{wanted}, from Debian's {name}"));
                 return Ok(Some(servers));
             }
-            console::progress("servers", format_args!("{suite} has RabbitMQ {version}"));
+            console::progress("servers", format_args!("{name} has RabbitMQ {version}"));
         }
         bail!("no Debian suite of {} has {wanted}", script.display())
+    }
+
+    /// Starts the newest broker of the script, without other servers. Returns `None` without a script.
+    pub(crate) fn start_newest_broker() -> Result<Option<Self>> {
+        let script = std::env::var_os(SCRIPT).filter(|script| !script.is_empty());
+        script.map(|script| Self::up(script.into(), NEWEST, true, false)).transpose()
+    }
+
+    /// Returns the version of the broker.
+    pub(crate) fn broker_version(&self) -> Result<String> {
+        self.call(&["ctl", self.suite, "version"])
     }
 
     fn up(script: PathBuf, suite: &'static str, broker: bool, postgres: bool) -> Result<Self> {
@@ -121,6 +142,14 @@ impl Drop for NewerServers {
     }
 }
 
+impl Suite {
+    /// Returns `false` if the suite is known to lack one of these versions.
+    fn may_have(&self, broker: Option<&str>, postgres: Option<&str>) -> bool {
+        let has_broker = |wanted: &str| self.broker.is_none_or(|has| is_version(Some(wanted), has));
+        broker.is_none_or(has_broker) && postgres.is_none_or(|wanted| wanted == self.postgres)
+    }
+}
+
 fn installed_broker() -> Option<String> {
     process::stdout(
         Command::new(broker::find_server()?.with_file_name("rabbitmqctl")).arg("version"),
@@ -143,7 +172,19 @@ fn is_version(found: Option<&str>, wanted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_version;
+    use super::{SUITES, is_version};
+
+    #[test]
+    fn suite_with_another_known_version_is_skipped() {
+        let names = |broker, postgres| {
+            let suites = SUITES.iter().filter(|suite| suite.may_have(broker, postgres));
+            suites.map(|suite| suite.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Some("4.3"), None), ["sid"]);
+        assert_eq!(names(Some("4.0"), None), ["trixie", "sid"]);
+        assert_eq!(names(Some("4.0.5"), Some("17")), ["trixie"]);
+        assert_eq!(names(None, Some("18")), ["sid"]);
+    }
 
     #[test]
     fn version_matches_its_patch_releases_only() {
