@@ -164,6 +164,16 @@ impl PrivateBroker {
         Ok(printed)
     }
 
+    /// Returns the major and minor version of RabbitMQ.
+    ///
+    /// # Errors
+    /// When `rabbitmqctl` fails or prints no version.
+    pub fn version(&self) -> Result<(u32, u32)> {
+        let printed = self.ctl(&["version"])?;
+        let mut numbers = printed.trim().split('.').map_while(|number| number.parse().ok());
+        numbers.next().zip(numbers.next()).with_context(|| format!("no version: {printed}"))
+    }
+
     /// Returns the node's name in a cluster.
     #[must_use]
     pub fn node_name(&self) -> String {

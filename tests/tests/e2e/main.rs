@@ -65,6 +65,8 @@ mod guides;
 #[cfg(test)]
 mod handler_crashes;
 #[cfg(test)]
+mod held_calls;
+#[cfg(test)]
 mod hooks;
 #[cfg(test)]
 mod hostile_agent;
