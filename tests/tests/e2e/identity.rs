@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use rockbot_bus::{Bus, Publication, Settlement, Subscription};
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{
-    AgentName, Envelope, InstanceId, QueueName, QueueSpec, SessionId, ToolCallId,
-    ToolInvokeRequest,
+    AgentName, AgentReply, Envelope, InstanceId, QueueName, QueueSpec, ReplyBody, SessionId,
+    ToolCallId, ToolInvokeRequest, UserMessage,
     json::Limits,
-    topology::{ReplyAddress, tool_invoke},
+    topology::{ReplyAddress, tool_invoke, user_message},
+    user::TurnOutcome,
 };
 use rockbot_testkit::{
     FleetVhost,
@@ -236,4 +237,44 @@ async fn unknown_user_gets_access_refused_error() {
         assert_contains(&exit.stderr, &["the broker refused the user"]);
         assert!(!exit.stderr.contains("guessed"), "{}", exit.stderr);
     }
+}
+
+#[tokio::test]
+async fn chat_shows_no_reply_from_another_agents_user() {
+    let secured = SecuredFleet::start().await;
+    let assistant = secured.bus("agent.assistant").await;
+    let mallory = secured.bus("agent.mallory").await;
+    let name = AgentName::new("assistant").expect("a name");
+    let inbox = Subscription::new(QueueSpec::work(&user_message(&name)), 1);
+    let mut inbox = assistant.consume(inbox).await.expect("an agent may consume its inbox");
+    let mut chat = secured.program("rockbot", "cli");
+    chat.args(["chat", "Who are you?"]);
+    let chat = Running::start(chat);
+
+    let delivery = next_delivery(&mut inbox).await;
+    let message: UserMessage = delivery.envelope().decode(Limits::default()).expect("a message");
+    let reply_to = delivery.envelope().reply_to.clone().expect("a reply-to");
+    for (bus, agent, text) in [
+        (&mallory, "assistant", "A forged answer."),
+        (&mallory, "mallory", "An answer to another."),
+        (&assistant, "assistant", "A genuine answer."),
+    ] {
+        let (text, outcome) = (text.to_owned(), TurnOutcome::Completed);
+        let reply = AgentReply {
+            session_id: message.session_id.clone(),
+            in_reply_to: delivery.envelope().message_id.clone(),
+            agent: AgentName::new(agent).expect("a name"),
+            sequence: 1,
+            is_final: true,
+            body: ReplyBody::Answer { text, outcome, usage: None },
+        };
+        let envelope = Envelope::from_payload(&reply).with_source(agent);
+        let reply = Publication::mandatory(reply_to.clone(), envelope);
+        within_timeout("publish", bus.publish(reply)).await.expect("agents may reply");
+    }
+    delivery.settle(Settlement::Ack).await.expect("settled");
+    let chat = chat.wait().await;
+    chat.assert_code(0);
+    assert_contains(&chat.stdout, &["A genuine answer."]);
+    assert!(!chat.stdout.contains("forged") && !chat.stdout.contains("another"), "{}", chat.stdout);
 }

@@ -10,11 +10,14 @@ use std::{
 use rockbot_bus::{Publication, PublishError, Subscription};
 use rockbot_contracts::{
     BindingPattern, Envelope, InstanceId, QueueSpec, ToolCallId, ToolCancel,
+    identity::User,
     topology::{tool_cancel, tool_invoke},
 };
 use rockbot_testkit::{
+    InspectionProxy,
     documented_output::sample,
     fixture::{TEST_TIMEOUT, within_timeout},
+    inspection_proxy::InspectionRule,
 };
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -83,6 +86,44 @@ async fn monitor_user_observes_call_from_request_to_reply() {
     refused.assert_code(69);
     assert_contains(&refused.stderr, &["ACCESS_REFUSED", ".monitor"]);
     assert!(handler.is_alive());
+}
+
+/// The proxy refuses inspections as brokers from 4.2.6 on do.
+#[tokio::test]
+async fn watch_lists_requests_whose_queues_may_not_be_inspected() {
+    let secured = SecuredFleet::start().await;
+    secured.fleet.write("notes.md", SECRET);
+    let mut handler = Running::start(secured.program("rockbot-tool-handler", "tool-handler"));
+    handler.expect_log("ready").await;
+    let namespace = &secured.fleet.namespace;
+    for rule in [InspectionRule::MayDeclare, InspectionRule::AnyRight] {
+        let url = secured.url("monitor");
+        let proxy = InspectionProxy::start(&url, namespace, &User::Monitor, rule).await;
+        let mut watch = secured.program_at("rockbot", proxy.url().to_owned());
+        watch.arg("watch");
+        let mut watch = Running::start(watch);
+        watch.expect_log("watching RabbitMQ").await;
+        watch.expect_log("requests of script.invoke, tool.invoke, tool.invoke.mcp").await;
+        watch.expect_log("are shown after their handler's first reply").await;
+        // The first reply shows that the queue exists, and later requests are observed.
+        loop {
+            tokio::select! {
+                () = watch.expect_output(r#""event":"requested""#) => break,
+                called = secured.cli(&CALL) => called.assert_code(0),
+            }
+        }
+        watch.send(Signal::TERM);
+        watch.wait().await.assert_code(0);
+    }
+    // A user with every permission is not refused on any broker.
+    let mut watch = secured.program("rockbot", "foreign");
+    watch.arg("watch");
+    let mut watch = Running::start(watch);
+    watch.expect_log("watching RabbitMQ").await;
+    watch.send(Signal::TERM);
+    let watched = watch.wait().await;
+    watched.assert_code(0);
+    assert!(!watched.stderr.contains("are shown after"), "{}", watched.stderr);
 }
 
 #[tokio::test]
