@@ -68,6 +68,10 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
         let by = isolation.as_ref().map_or("unavailable", |isolation| &isolation.mechanism);
         outln!("scripts     {}", render::clean(by))?;
     }
+    for (mechanism, handlers) in handlers_by_isolation(handlers) {
+        let by = format!("{mechanism} ({})", handlers.join(", "));
+        outln!("scripts     {}", render::clean(&by))?;
+    }
     outln!()?;
     outln!("{}\n", render::table(&dlq::HEADINGS, queues.iter().map(dlq::row)))?;
     let headings = ["handler", "pool", "version", "tools", "running", "waiting", "oldest call"];
@@ -137,14 +141,29 @@ fn handlers_by_tool(handlers: &[KnownHandler]) -> BTreeMap<String, Vec<String>> 
     tools
 }
 
+/// Returns the names of the handlers that run scripts, by the mechanism of their isolation.
+fn handlers_by_isolation(handlers: &[KnownHandler]) -> BTreeMap<&str, Vec<String>> {
+    let mut mechanisms: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for handler in handlers {
+        if let Some(isolation) = &handler.script_isolation {
+            mechanisms.entry(isolation.mechanism.as_str()).or_default().push(handler.name());
+        }
+    }
+    mechanisms
+}
+
 fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
     let Diagnosis { bus, queues, handlers, servers, round_trip, scripts, .. } = diagnosis;
     let handler_reports: Vec<_> = handlers
         .iter()
         .map(|handler| {
             let tools: Vec<_> = handler.tools.iter().map(|tool| &tool.name).collect();
+            let scripts = handler.script_isolation.as_ref().map(
+                |isolation| json!({"isolatedBy": isolation.mechanism, "missing": isolation.gaps}),
+            );
             json!({"handler": handler.handler, "instance": handler.instance.as_str(),
-                "pool": pool_name(&handler.pool), "version": handler.version, "tools": tools, "load": handler.load})
+                "pool": pool_name(&handler.pool), "version": handler.version, "tools": tools, "load": handler.load,
+                "scripts": scripts})
         })
         .collect();
     let findings: Vec<_> = findings

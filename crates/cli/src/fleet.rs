@@ -152,6 +152,7 @@ impl Fleet {
                 // The isolation is unknown before the first script.
                 is_isolated: settings.scripts.runner == RunnerName::Local
                     && settings.scripts.sandbox == Sandbox::Required,
+                isolation: None,
             }),
             web: Some(&settings.web),
             #[cfg(feature = "pdf")]

@@ -239,6 +239,20 @@ pub struct ToolCatalog {
     /// Guides on its tools, which a model reads when it needs them.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub guides: Vec<ToolGuide>,
+    /// Isolation of the scripts that it runs; absent from handlers without scripts, and from older ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_isolation: Option<ScriptIsolation>,
+}
+
+/// Isolation of the scripts of a handler, as it determined it at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScriptIsolation {
+    /// The mechanism and what it does not limit, human-readable, such as `bubblewrap`.
+    pub mechanism: String,
+    /// Resources that a script can still reach, human-readable; absent without any.
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<String>,
 }
 
 /// Guide on tools of one source: longer than instructions, and read on request only.

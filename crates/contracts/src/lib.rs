@@ -57,8 +57,8 @@ pub use agent_task::{
 };
 pub use approval::{ApprovalAnswer, ApprovalDecision, ApprovalOutcome};
 pub use catalog::{
-    HandlerLoad, ProviderInstructions, ToolCatalog, ToolCatalogRefresh, ToolGuide, ToolHints,
-    ToolRegistration, ToolSource,
+    HandlerLoad, ProviderInstructions, ScriptIsolation, ToolCatalog, ToolCatalogRefresh, ToolGuide,
+    ToolHints, ToolRegistration, ToolSource,
 };
 pub use conversation::{ConversationRequest, ConversationResponse, UserFeedback};
 pub use envelope::{ContentTrust, DeliveryMode, Envelope, TraceContext};

@@ -220,6 +220,7 @@ async fn start_handler(bus: Arc<dyn Bus>) -> (InvokeWorkers, CatalogAnnouncer) {
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(Vec::new),
         guides: Vec::new(),
+        script_isolation: None,
     };
     let announcer = CatalogAnnouncer::start(bus, announced).await.expect("announced");
     (workers, announcer)

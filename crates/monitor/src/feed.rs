@@ -461,6 +461,7 @@ mod tests {
             invoke_key: Some(pool.invoke_key()),
             instructions: Vec::new(),
             guides: Vec::new(),
+            script_isolation: None,
         });
         envelope.user_id = user.map(Into::into);
         Publication::announcement(tool_catalog_announce(), envelope)

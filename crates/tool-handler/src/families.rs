@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rockbot_egress::EgressError;
 use rockbot_rest::{RestProvider, RestSection};
-use rockbot_scripts::{ScriptRunner, Scripts, ScriptsProvider};
+use rockbot_scripts::{Isolation, ScriptRunner, Scripts, ScriptsProvider};
 use rockbot_tool_rpc::Family;
 use rockbot_toolkit::files::{self, FilesConfig, FilesError, FilesProvider};
 use rockbot_tools::{
@@ -39,11 +39,18 @@ pub struct HandlerScripts {
     pub runner: Arc<dyn ScriptRunner>,
     /// Set when scripts can't reach anything outside their sandbox.
     pub is_isolated: bool,
+    /// The isolation to announce; `None` while it is unknown.
+    pub isolation: Option<Isolation>,
 }
 
 impl From<&Scripts> for HandlerScripts {
     fn from(scripts: &Scripts) -> Self {
-        Self { runner: scripts.runner(), is_isolated: scripts.isolation().is_complete() }
+        let isolation = scripts.isolation();
+        Self {
+            runner: scripts.runner(),
+            is_isolated: isolation.is_complete(),
+            isolation: Some(isolation.clone()),
+        }
     }
 }
 
@@ -98,8 +105,9 @@ pub fn providers(
         match family {
             Family::Files => providers.push(Arc::new(FilesProvider::new(files)?)),
             Family::Scripts => {
-                if let Some(HandlerScripts { runner, is_isolated }) = scripts.take() {
-                    providers.push(Arc::new(ScriptsProvider::new(runner, is_isolated)));
+                if let Some(HandlerScripts { runner, is_isolated, isolation }) = scripts.take() {
+                    let provider = ScriptsProvider::new(runner, is_isolated);
+                    providers.push(Arc::new(provider.with_isolation(isolation)));
                 }
             }
             Family::Web => {

@@ -65,6 +65,7 @@ impl ToolHandler {
             load: Box::new(move || observed.load()),
             instructions: Box::new(move || attached.instructions()),
             guides: providers.guides(),
+            script_isolation: providers.script_isolation(),
         };
         let announcer = CatalogAnnouncer::start(bus, announced).await?;
         Ok(Self { handler, workers, announcer, _providers: providers })

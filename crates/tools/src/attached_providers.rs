@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream};
-use rockbot_contracts::{ProviderInstructions, ToolGuide};
+use rockbot_contracts::{ProviderInstructions, ScriptIsolation, ToolGuide};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tracing::warn;
 
@@ -83,6 +83,12 @@ impl AttachedProviders {
             provider.guides().into_iter().map(move |guide| guide.announced(source.clone()))
         });
         guides.take(ToolGuide::MAX_ENTRIES).collect()
+    }
+
+    /// Returns the isolation of scripts of the first provider that runs some.
+    #[must_use]
+    pub fn script_isolation(&self) -> Option<ScriptIsolation> {
+        self.providers.iter().find_map(|provider| provider.script_isolation())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{ProviderInstructions, ToolSource, outside_text};
+use rockbot_contracts::{ProviderInstructions, ScriptIsolation, ToolSource, outside_text};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -92,6 +92,11 @@ pub trait ToolProvider: Send + Sync + 'static {
     /// Returns the guides on its tools. Handlers announce them, and agents offer those of their own tools.
     fn guides(&self) -> Vec<Guide> {
         Vec::new()
+    }
+
+    /// Returns the isolation of scripts that its tools run, if they run some and it is known.
+    fn script_isolation(&self) -> Option<ScriptIsolation> {
+        None
     }
 
     /// Returns a receiver that is notified when the list or the instructions change; `None` when they

@@ -31,6 +31,7 @@ pub(crate) async fn announce_on_request(
         invoke_key: None,
         instructions: Vec::new(),
         guides: Vec::new(),
+        script_isolation: None,
     };
     tokio::spawn(async move {
         while requests.next().await.is_some() {

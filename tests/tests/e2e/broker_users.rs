@@ -88,6 +88,32 @@ async fn doctor_and_dlq_list_show_every_work_queue() {
 }
 
 #[tokio::test]
+async fn doctor_shows_the_script_isolation_of_handlers() {
+    let fleet = Fleet::new();
+    let local = [("ROCKBOT_SCRIPTS__RUNNER", "local")];
+    let _scripts = fleet.handler_with("handler-1", &local).await;
+    let _others = fleet.handler("handler-2").await;
+    fleet.write("answer.py", "print(6 * 7)");
+    let run = fleet.run(&["--json", "script", "run", "answer.py"]).await;
+    run.assert_code(0);
+    let isolation = run.json()["isolation"]["by"].as_str().expect("an isolation").to_owned();
+    assert_contains(&isolation, &["kernel memory is not limited"]);
+
+    let doctor = fleet.run(&["--json", "doctor"]).await;
+    let report = doctor.json();
+    let handlers = report["handlers"].as_array().expect("handlers");
+    let scripts = |instance: &str| {
+        let handler = handlers.iter().find(|handler| handler["instance"] == instance);
+        &handler.unwrap_or_else(|| panic!("{instance} is missing: {report:#}"))["scripts"]
+    };
+    assert_eq!(scripts("handler-1")["isolatedBy"], isolation);
+    assert!(scripts("handler-2").is_null(), "{report:#}");
+    let doctor = fleet.run(&["doctor"]).await;
+    let line = format!("scripts     {isolation} (tool-handler/handler-1)");
+    assert_contains(&doctor.stdout, &[&line]);
+}
+
+#[tokio::test]
 async fn script_runs_in_a_handler_without_scripts_managers() {
     let fleet = Fleet::new();
     fleet.write("answer.py", "print(6 * 7)");

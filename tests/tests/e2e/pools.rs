@@ -161,6 +161,7 @@ async fn pool_user_serves_and_announces_only_its_own_pool() {
         invoke_key: Some(pool("files").invoke_key()),
         instructions: Vec::new(),
         guides: Vec::new(),
+        script_isolation: None,
     };
     let forged = Envelope::from_payload(&forged).with_trust(ContentTrust::System);
     let forged = Publication::announcement(tool_catalog_announce(), forged);

@@ -55,6 +55,7 @@ async fn start_handler_in(
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(move || instructions.clone()),
         guides: Vec::new(),
+        script_isolation: None,
     };
     CatalogAnnouncer::start(bus.remote.clone(), handler).await.unwrap()
 }

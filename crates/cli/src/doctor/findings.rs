@@ -38,6 +38,17 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         );
         find(Severity::Suspicious, message);
     }
+    for handler in handlers {
+        if let Some(isolation) = &handler.script_isolation
+            && !isolation.gaps.is_empty()
+        {
+            let (by, missing) = (&isolation.mechanism, isolation.gaps.join(", "));
+            let name = handler.name();
+            let message =
+                format!("scripts of {name} are isolated by {by}, but not from: {missing}");
+            find(Severity::Warning, render::clean(&message));
+        }
+    }
     match scripts {
         Some(Ok(isolation)) if !isolation.is_complete() => {
             let (by, missing) = (&isolation.mechanism, isolation.gaps.join(", "));

@@ -37,6 +37,7 @@ fn announcement(pool: &HandlerPool) -> Publication {
         invoke_key: Some(pool.invoke_key()),
         instructions: Vec::new(),
         guides: Vec::new(),
+        script_isolation: None,
     };
     Publication::announcement(tool_catalog_announce(), Envelope::from_payload(&catalog))
 }

@@ -55,6 +55,7 @@ fn catalog() -> Envelope {
         invoke_key: Some(pool_key()),
         instructions: Vec::new(),
         guides: Vec::new(),
+        script_isolation: None,
     })
 }
 

@@ -6,10 +6,10 @@ use rockbot_contracts::{
     AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ApprovalId, ApprovalOutcome,
     CallStages, ContentBlock, Envelope, Executed, HandlerLoad, HandlerPool, InputAction,
     InputAnswer, InputBody, InputId, InputOutcome, InputRequest, InputResponse, InstanceId,
-    Message, MessageId, PoolName, ProviderInstructions, ReplyBody, SessionId, Spending, TaskId,
-    TaskState, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh, ToolError, ToolErrorCode,
-    ToolGuide, ToolHints, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolRegistration,
-    ToolSource, TurnUsage, UserMessage,
+    Message, MessageId, PoolName, ProviderInstructions, ReplyBody, ScriptIsolation, SessionId,
+    Spending, TaskId, TaskState, ToolCallId, ToolCancel, ToolCatalog, ToolCatalogRefresh,
+    ToolError, ToolErrorCode, ToolGuide, ToolHints, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, ToolRegistration, ToolSource, TurnUsage, UserMessage,
     input::{InputField, InputKind, InputOption},
     json::Limits,
     user::{ReplyDetail, TurnOutcome},
@@ -147,6 +147,7 @@ fn catalog_messages_match_golden_json() {
         invoke_key: None,
         instructions: Vec::new(),
         guides: Vec::new(),
+        script_isolation: None,
     };
     check("tool-catalog.json", &catalog);
     check(
@@ -163,6 +164,10 @@ fn catalog_messages_match_golden_json() {
                 summary: "Searching and reading the web".to_owned(),
                 markdown: "# The web\n\nSearch before you browse.".to_owned(),
             }],
+            script_isolation: Some(ScriptIsolation {
+                mechanism: "Landlock, seccomp; kernel memory is not limited".to_owned(),
+                gaps: vec!["each other".to_owned()],
+            }),
             ..catalog.clone()
         },
     );

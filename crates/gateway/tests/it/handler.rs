@@ -102,6 +102,7 @@ impl Handler {
             load: Box::new(HandlerLoad::default),
             instructions: Box::new(Vec::new),
             guides: Vec::new(),
+            script_isolation: None,
         };
         let announcer = CatalogAnnouncer::start(bus, announced).await.unwrap();
         Self { runs, _handler: handler, _workers: workers, _announcer: announcer }

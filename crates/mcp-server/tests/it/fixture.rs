@@ -239,6 +239,7 @@ impl Handler {
             load: Box::new(HandlerLoad::default),
             instructions: Box::new(Vec::new),
             guides: vec![guide],
+            script_isolation: None,
         };
         let announcer = CatalogAnnouncer::start(bus.remote.clone(), announced).await.unwrap();
         Self { bus, events, registry, _handler: handler, _workers: workers, _announcer: announcer }

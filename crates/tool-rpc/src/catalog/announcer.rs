@@ -7,7 +7,7 @@ use rockbot_bus::{
 };
 use rockbot_contracts::{
     ContentTrust, Envelope, HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, QueueSpec,
-    ToolCatalog, ToolGuide, ToolRegistration,
+    ScriptIsolation, ToolCatalog, ToolGuide, ToolRegistration,
     topology::{tool_catalog_announce, tool_catalog_refresh},
 };
 use rockbot_tools::registry::ToolRegistry;
@@ -39,6 +39,8 @@ pub struct AnnouncedHandler {
     pub instructions: Box<dyn Fn() -> Vec<ProviderInstructions> + Send + Sync>,
     /// Guides on its tools.
     pub guides: Vec<ToolGuide>,
+    /// Isolation of the scripts that it runs, if it runs some.
+    pub script_isolation: Option<ScriptIsolation>,
 }
 
 /// Announces the tools of a registry: at the start, on every change, on request, every 10 s, and as
@@ -138,8 +140,15 @@ impl CatalogPublisher {
         self.announced = names;
         let (load, instructions) = ((self.handler.load)(), (self.handler.instructions)());
         let catalog = self.catalog(tools, removed);
-        let guides = self.handler.guides.clone();
-        self.publish(ToolCatalog { load: Some(load), instructions, guides, ..catalog }).await;
+        let AnnouncedHandler { guides, script_isolation, .. } = &self.handler;
+        self.publish(ToolCatalog {
+            load: Some(load),
+            instructions,
+            guides: guides.clone(),
+            script_isolation: script_isolation.clone(),
+            ..catalog
+        })
+        .await;
     }
 
     async fn announce_removal(&mut self) {
@@ -161,6 +170,7 @@ impl CatalogPublisher {
             invoke_key: is_named.then(|| pool.invoke_key()),
             instructions: Vec::new(),
             guides: Vec::new(),
+            script_isolation: None,
         }
     }
 

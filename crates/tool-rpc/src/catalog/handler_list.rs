@@ -73,11 +73,13 @@ impl HandlerList {
         }
         let instructions = bounded(catalog.instructions);
         let guides = bounded_guides(catalog.guides);
+        let script_isolation = catalog.script_isolation;
         let last_seen = Instant::now();
         let is_known = |known: &&Arc<KnownHandler>| {
             known.fingerprint == fingerprint
                 && known.instructions == instructions
                 && *known.guides == guides
+                && known.script_isolation == script_isolation
         };
         if self.0.get(&key).is_some_and(|known| is_known(&known)) {
             if let Some(known) = self.0.get_mut(&key).map(Arc::make_mut) {
@@ -100,6 +102,7 @@ impl HandlerList {
             tools: tools.into(),
             instructions,
             guides: guides.into(),
+            script_isolation,
             version,
             load,
             user: user.map(str::to_owned),
@@ -206,6 +209,7 @@ pub(super) mod tests {
             invoke_key: Some(pool.invoke_key()),
             instructions: Vec::new(),
             guides: Vec::new(),
+            script_isolation: None,
         }
     }
 

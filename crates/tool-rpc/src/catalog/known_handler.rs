@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rockbot_contracts::{
-    HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ToolGuide, ToolRegistration,
+    HandlerLoad, HandlerPool, InstanceId, ProviderInstructions, ScriptIsolation, ToolGuide,
+    ToolRegistration,
 };
 use tokio::time::Instant;
 
@@ -22,6 +23,8 @@ pub struct KnownHandler {
     pub instructions: Vec<ProviderInstructions>,
     /// Guides on its tools for models, cleaned and bounded.
     pub guides: Arc<[ToolGuide]>,
+    /// Isolation of the scripts that it runs, if announced.
+    pub script_isolation: Option<ScriptIsolation>,
     /// Version, if announced.
     pub version: Option<String>,
     /// Load at the last announcement, if announced.

@@ -56,6 +56,7 @@ fn announced(registry: &Arc<ToolRegistry>) -> AnnouncedHandler {
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(Vec::new),
         guides: Vec::new(),
+        script_isolation: None,
     }
 }
 
