@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod findings;
+mod message_limit;
 mod repetition;
 mod round_trip;
 
@@ -15,7 +16,7 @@ use rockbot_tool_rpc::catalog::KnownHandler;
 use serde_json::json;
 
 use self::{
-    diagnosis::Diagnosis,
+    diagnosis::{Diagnosis, Preparation},
     findings::{findings, verdict},
     round_trip::PINGS,
 };
@@ -31,11 +32,17 @@ use crate::{
 /// Checks a fleet once, or every `watch` until Ctrl-C.
 pub(crate) async fn run(settings: &Settings, watch: Option<Duration>, json: bool) -> Outcome {
     let fleet = Fleet::open(settings).await?;
-    // One client for all checks: its queue stays on the broker until it expires.
-    let agents = if settings.embeds() { None } else { agent_client(fleet.bus.clone()).await.ok() };
+    let preparation = if settings.embeds() {
+        Preparation::default()
+    } else {
+        Preparation {
+            agents: agent_client(fleet.bus.clone()).await.ok(),
+            accepts_oversized: message_limit::accepts_oversized(settings).await,
+        }
+    };
     let outcome = match watch {
-        Some(pause) => repetition::run(settings, &fleet, agents.as_ref(), pause, json).await,
-        None => Diagnosis::collect(settings, &fleet, agents.as_ref())
+        Some(pause) => repetition::run(settings, &fleet, &preparation, pause, json).await,
+        None => Diagnosis::collect(settings, &fleet, &preparation)
             .await
             .and_then(|diagnosis| report(&diagnosis, json.then_some(render::json))?),
     };

@@ -20,6 +20,8 @@ use crate::{
 const BYTES: usize = 60 * 1024 * 1024;
 /// Growth of a handler's memory that does not depend on the size of the request.
 pub(crate) const TOLERATED_KIB: u64 = 16 * 1024;
+/// The warning of `rockbot doctor`.
+const WARNING: &str = "warning: the broker accepts messages over 4 MiB";
 /// Time limit of a call, one of which sends 60 MiB to the broker.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -55,6 +57,23 @@ async fn broker_refuses_oversized_request_before_a_handler_has_it() {
     let grown = memory_kib(handler.pid(), "VmHWM").saturating_sub(before);
     assert!(grown < TOLERATED_KIB, "{grown} KiB");
     assert!(!fleet.path("large.txt").exists());
+    let doctor = fleet.run(&["--bus", &url, "doctor"]).await;
+    doctor.assert_code(0);
+    assert!(!doctor.stdout.contains(WARNING), "{}", doctor.stdout);
     assert!(!handler.log().contains("broker connection lost"), "{}", handler.log());
+    tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_warns_of_a_broker_without_the_limit() {
+    let fleet = Fleet::new();
+    let limit = "max_message_size = 16777216\n";
+    let broker = tokio::task::spawn_blocking(|| PrivateBroker::start_with(limit, &[]));
+    let broker = broker.await.expect("no panic").expect("a broker");
+    let url = broker.amqp_url();
+    let _handler = fleet.handler_with("handler-1", &[("ROCKBOT_BUS__URL", url.as_str())]).await;
+    let doctor = fleet.run(&["--bus", &url, "doctor"]).await;
+    doctor.assert_code(0);
+    assert_contains(&doctor.stdout, &[WARNING, "max_message_size = 4194304"]);
     tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
 }

@@ -42,6 +42,17 @@ pub(super) struct Diagnosis {
     pub(super) round_trip: RoundTrip,
     pub(super) scripts: Option<ScriptIsolation>,
     pub(super) split_agents: Vec<SplitAgent>,
+    /// Set when the broker accepts messages over the limit of a fleet.
+    pub(super) accepts_oversized: bool,
+}
+
+/// State that one command keeps for all of its checks.
+#[derive(Debug, Default)]
+pub(super) struct Preparation {
+    /// Asks the agents about their processes. Its queue stays on the broker until it expires.
+    pub(super) agents: Option<AgentClient>,
+    /// Set when the broker accepts messages over the limit of a fleet. The check sends 4 MiB.
+    pub(super) accepts_oversized: bool,
 }
 
 /// An agent whose processes do not all share its conversations.
@@ -67,11 +78,11 @@ pub(super) struct KnownServers {
 pub(super) type ScriptIsolation = Result<Isolation, String>;
 
 impl Diagnosis {
-    /// Collects the state of a fleet. `agents` asks the agents about their processes.
+    /// Collects the state of a fleet.
     pub(super) async fn collect(
         settings: &Settings,
         fleet: &Fleet,
-        agents: Option<&AgentClient>,
+        preparation: &Preparation,
     ) -> Result<Self, Failure> {
         let pools = work_queues::pools(settings, Vec::new());
         let discovered = fleet.discover_all("doctor", &pools).await?;
@@ -88,7 +99,7 @@ impl Diagnosis {
         });
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;
-        let split_agents = match agents {
+        let split_agents = match &preparation.agents {
             Some(client) => split_agents(settings, client, &queues).await?,
             None => Vec::new(),
         };
@@ -104,6 +115,7 @@ impl Diagnosis {
             round_trip,
             scripts,
             split_agents,
+            accepts_oversized: preparation.accepts_oversized,
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::{failure::Failure, render};
 /// Returns the findings about a fleet and about this process.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, .. } = diagnosis;
-    let Diagnosis { servers, scripts, split_agents, .. } = diagnosis;
+    let Diagnosis { servers, scripts, split_agents, accepts_oversized, .. } = diagnosis;
     let has_bridge = servers.has_bridge;
     let state = FleetState { queues, handlers, conflicts, has_bridge, operator };
     let mut findings = findings::findings(state);
@@ -28,6 +28,11 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
              other process has the same service.instance"
         );
         find(Severity::Suspicious, message);
+    }
+    if *accepts_oversized {
+        let message = "the broker accepts messages over 4 MiB, which a receiver rejects only when they are in its \
+                       memory; set max_message_size = 4194304 in rabbitmq.conf";
+        find(Severity::Warning, message.to_owned());
     }
     for SplitAgent { name, foreign } in split_agents {
         let others = render::count(*foreign as usize, "other");
@@ -128,6 +133,7 @@ mod tests {
             },
             scripts: None,
             split_agents: Vec::new(),
+            accepts_oversized: false,
         }
     }
 
@@ -160,6 +166,12 @@ mod tests {
         let diagnosis = Diagnosis { split_agents, ..fleet(0, 3, 0, 1) };
         let text = "processes of agent writer have different conversations, which lose their context (1 other";
         check(&diagnosis, &[(Severity::Suspicious, text)]);
+    }
+
+    #[test]
+    fn broker_without_a_message_limit_is_a_warning() {
+        let diagnosis = Diagnosis { accepts_oversized: true, ..fleet(0, 1, 0, 1) };
+        check(&diagnosis, &[(Severity::Warning, "set max_message_size = 4194304")]);
     }
 
     #[test]

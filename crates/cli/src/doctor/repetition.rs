@@ -5,12 +5,14 @@ use std::{
     time::Duration,
 };
 
-use rockbot_agent::AgentClient;
 use rockbot_service::{Interrupts, exit};
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{diagnosis::Diagnosis, report};
+use super::{
+    diagnosis::{Diagnosis, Preparation},
+    report,
+};
 use crate::{
     failure::{Failure, OrExit, Outcome},
     fleet::Fleet,
@@ -27,7 +29,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 pub(super) async fn run(
     settings: &Settings,
     fleet: &Fleet,
-    agents: Option<&AgentClient>,
+    preparation: &Preparation,
     pause: Duration,
     json: bool,
 ) -> Outcome {
@@ -36,7 +38,7 @@ pub(super) async fn run(
     loop {
         let diagnosis = tokio::select! {
             _ = interrupts.recv() => return last,
-            diagnosis = Diagnosis::collect(settings, fleet, agents) => diagnosis,
+            diagnosis = Diagnosis::collect(settings, fleet, preparation) => diagnosis,
         };
         last = show(diagnosis, pause, json)?;
         tokio::select! {
