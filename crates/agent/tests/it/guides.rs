@@ -38,6 +38,7 @@ async fn announce(
         load: Box::new(HandlerLoad::default),
         instructions: Box::new(Vec::new),
         guides: vec![guide],
+        script_isolation: None,
     };
     CatalogAnnouncer::start(bus.remote.clone(), handler).await.unwrap()
 }
