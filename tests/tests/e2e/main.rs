@@ -57,6 +57,8 @@ mod disconnects;
 #[cfg(test)]
 mod documented_output;
 #[cfg(test)]
+mod executed;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod gateway;
@@ -78,6 +80,8 @@ mod identity;
 mod isolation;
 #[cfg(test)]
 mod journal_file;
+#[cfg(test)]
+mod journal_outage;
 #[cfg(test)]
 mod key_isolation;
 #[cfg(test)]
@@ -128,6 +132,8 @@ mod pools;
 mod process;
 #[cfg(test)]
 mod quarantine;
+#[cfg(test)]
+mod requests;
 #[cfg(test)]
 mod rest;
 #[cfg(test)]

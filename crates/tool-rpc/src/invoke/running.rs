@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{RoutingKey, ToolCallId, ToolCancel, ToolInvokeRequest};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{cancellations::Cancellations, reply::Caller};
 
@@ -205,6 +205,8 @@ impl RunningCalls {
         if let Some(call) = state.by_id.get(&cancel.tool_call_id) {
             info!(tool_call_id = %cancel.tool_call_id, "call cancelled by its caller");
             call.cancellation.cancel();
+        } else {
+            debug!(tool_call_id = %cancel.tool_call_id, "cancel kept for later requests of its call");
         }
         state.cancelled.insert(cancel.tool_call_id.clone(), remaining);
     }
