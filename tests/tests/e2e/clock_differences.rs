@@ -1,6 +1,6 @@
 //! Processes whose clocks differ: a caller behind its handler, and a handler ahead of `rockbot doctor`.
 
-use std::{sync::Arc, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Consumer, Publication, Settlement, Subscription};
 use rockbot_contracts::{
@@ -12,6 +12,8 @@ use serde_json::json;
 
 use crate::{
     announced_tool::{announce_on_request, tool},
+    caller::Caller,
+    clocks::Clocks,
     fleet::{Fleet, assert_contains},
 };
 
@@ -55,6 +57,11 @@ impl SlowCaller {
     }
 }
 
+/// Returns the number of runs, each of which writes a line.
+fn ran(fleet: &Fleet) -> usize {
+    fs::read_to_string(fleet.path("lines")).unwrap_or_default().lines().count()
+}
+
 #[tokio::test]
 async fn handler_ahead_of_caller_warns_once_and_runs_calls() {
     let fleet = Fleet::new();
@@ -77,6 +84,43 @@ async fn handler_ahead_of_caller_warns_once_and_runs_calls() {
     assert_eq!(warnings, 1, "{}", handler.log());
     // On a busy machine, the request of the measurement took up to some seconds.
     assert_contains(&handler.log(), &["ahead_seconds=9"]);
+}
+
+/// The clocks of the handlers are wrong, not the deadlines of the requests.
+#[tokio::test]
+async fn handlers_with_clocks_five_minutes_off_run_calls() {
+    let clocks = Clocks::start().await;
+    for (instance, offset) in [("ahead", 300), ("behind", -300)] {
+        let fleet = Fleet::new();
+        clocks.set(instance, offset);
+        let settings = clocks.settings(instance);
+        let settings =
+            settings.each_ref().map(|(key, value)| (*key, value.to_str().expect("UTF-8")));
+        let handler = fleet.handler_with(instance, &settings).await;
+        let caller = Caller::new(fleet.bus(|_| {}).await, TIMEOUT);
+        let call = || caller.call("bash", json!({"command": "echo ran >> lines"}));
+        let mut ticks = tokio::time::interval(INTERVAL);
+        let mut late = 0;
+        // Directly after its start, a handler takes a call for one that waited in its queue.
+        within_timeout("the warning", async {
+            while !handler.log().contains(WARNING) {
+                ticks.tick().await;
+                late += usize::from(call().await.is_err());
+            }
+        })
+        .await;
+        assert!(offset > 0 || late == 0, "a clock that is behind lets no call expire");
+        let earlier = ran(&fleet);
+        for _ in 0..4 {
+            ticks.tick().await;
+            call().await.expect("a result");
+        }
+        assert_eq!(ran(&fleet), earlier + 4);
+        // On a busy machine, the request of the measurement took up to some seconds.
+        let measured = format!("{instance}_seconds=");
+        assert_contains(&handler.log(), &[&measured]);
+        assert!(!handler.log().contains(&format!("{measured}0")), "{}", handler.log());
+    }
 }
 
 #[tokio::test]
