@@ -13,34 +13,12 @@ use crate::{
     fleet::{Fleet, assert_contains},
     mcp_settings::gateway,
     process::{Exit, Running},
+    stdio_server::entry_with_tools,
 };
-
-/// An MCP server that lists the definitions in the file that its first argument names, and whose tools return their
-/// name.
-const PROGRAM: &str = r#"
-import json, sys
-tools = json.load(open(sys.argv[1]))
-for line in sys.stdin:
-    message = json.loads(line)
-    method, identity = message.get("method"), message.get("id")
-    if "id" not in message:
-        continue
-    if method == "initialize":
-        reply = {"result": {"protocolVersion": message["params"]["protocolVersion"],
-                            "capabilities": {"tools": {}}, "serverInfo": {"name": "test", "version": "1"}}}
-    elif method == "tools/list":
-        reply = {"result": {"tools": tools}}
-    elif method == "tools/call":
-        reply = {"result": {"content": [{"type": "text", "text": message["params"]["name"]}]}}
-    else:
-        reply = {"error": {"code": -32601, "message": "unknown"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": identity, **reply}), flush=True)
-"#;
 
 /// Returns the servers of a file with the server `many`, which has these tools.
 fn servers(fleet: &Fleet, tools: &[Value]) -> Value {
-    let file = fleet.write("tools.json", &json!(tools).to_string());
-    json!({"many": {"command": "python3", "args": ["-c", PROGRAM, file]}})
+    json!({"many": entry_with_tools(fleet, tools)})
 }
 
 fn tool(name: &str) -> Value {

@@ -1,11 +1,17 @@
-//! An MCP server whose tools return fixed results, and claim to be read-only.
+//! An MCP server with given tools, which return fixed results.
 
 use serde_json::{Value, json};
 
-/// Its first argument is an object with the result of each tool, its second one their description.
+use crate::fleet::Fleet;
+
+/// Its first argument is a list of definitions, or `@` and the name of a file with one. Each may have a `result`; without
+/// it the tool returns its name.
 const PROGRAM: &str = r#"
 import json, sys
-results, description = json.loads(sys.argv[1]), sys.argv[2]
+given = sys.argv[1]
+tools = json.load(open(given[1:])) if given.startswith("@") else json.loads(given)
+named = lambda name: {"content": [{"type": "text", "text": name}]}
+results = {tool["name"]: tool.pop("result", named(tool["name"])) for tool in tools}
 for line in sys.stdin:
     message = json.loads(line)
     method, identity = message.get("method"), message.get("id")
@@ -15,8 +21,6 @@ for line in sys.stdin:
         reply = {"result": {"protocolVersion": message["params"]["protocolVersion"],
                             "capabilities": {"tools": {}}, "serverInfo": {"name": "test", "version": "1"}}}
     elif method == "tools/list":
-        tools = [{"name": name, "description": description, "inputSchema": {"type": "object"},
-                  "annotations": {"readOnlyHint": True}} for name in results]
         reply = {"result": {"tools": tools}}
     elif method == "tools/call":
         reply = {"result": results[message["params"]["name"]]}
@@ -25,15 +29,28 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": identity, **reply}), flush=True)
 "#;
 
-/// Returns the entry of a server in a servers file. `results` has the result of each of its tools.
+/// Returns the entry of a server in a servers file. `results` has the result of each of its tools, which claim to be
+/// read-only.
 pub(crate) fn entry(results: &Value) -> Value {
     entry_with_description(results, "A tool of a test.")
 }
 
 /// Returns the entry of a server whose tools have this description.
 pub(crate) fn entry_with_description(results: &Value, description: &str) -> Value {
-    let arguments = json!(["-c", PROGRAM, results.to_string(), description]);
-    json!({"command": "python3", "args": arguments, "exposure": "eager"})
+    let results = results.as_object().expect("an object");
+    let tools = results.iter().map(|(name, result)| {
+        json!({"name": name, "description": description, "inputSchema": {"type": "object"},
+            "annotations": {"readOnlyHint": true}, "result": result})
+    });
+    let tools = tools.collect::<Value>().to_string();
+    json!({"command": "python3", "args": ["-c", PROGRAM, tools], "exposure": "eager"})
+}
+
+/// Returns the entry of a server with these definitions, which can be too long for an argument.
+pub(crate) fn entry_with_tools(fleet: &Fleet, tools: &[Value]) -> Value {
+    let file = fleet.write("tools.json", &json!(tools).to_string());
+    let file = format!("@{}", file.display());
+    json!({"command": "python3", "args": ["-c", PROGRAM, file]})
 }
 
 /// Returns the result with a text.
