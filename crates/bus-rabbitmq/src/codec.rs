@@ -100,7 +100,7 @@ fn texts(envelope: &Envelope) -> [(Header, Option<&str>); 10] {
         (Header::ToolProvider, envelope.tool_provider.as_deref()),
         (Header::McpServer, envelope.mcp_server.as_deref()),
         (Header::AcceptsInput, envelope.accepts_input.then_some(TRUE)),
-        (Header::MaybeRepeated, envelope.maybe_repeated.then_some(TRUE)),
+        (Header::ClientKey, envelope.has_client_key.then_some(TRUE)),
         (Header::DeadLetterReason, envelope.dead_letter_reason.as_deref()),
         (Header::TraceParent, envelope.trace.parent.as_deref()),
         (Header::TraceState, envelope.trace.state.as_deref()),
@@ -136,7 +136,7 @@ pub fn decode(properties: &BasicProperties, body: Vec<u8>) -> Envelope {
         tool_provider: None,
         mcp_server: None,
         accepts_input: false,
-        maybe_repeated: false,
+        has_client_key: false,
         dead_letter_reason: None,
         trace: TraceContext::default(),
         body,
@@ -174,8 +174,8 @@ fn decode_headers(headers: &FieldTable, envelope: &mut Envelope) {
             Header::AcceptsInput => {
                 envelope.accepts_input = as_text(value).as_deref() == Some(TRUE);
             }
-            Header::MaybeRepeated => {
-                envelope.maybe_repeated = as_text(value).as_deref() == Some(TRUE);
+            Header::ClientKey => {
+                envelope.has_client_key = as_text(value).as_deref() == Some(TRUE);
             }
             Header::DeadLetterReason => envelope.dead_letter_reason = as_text(value),
             Header::TraceParent => envelope.trace.parent = as_text(value),

@@ -149,8 +149,9 @@ pub struct Envelope {
     pub mcp_server: Option<Arc<str>>,
     /// Set on a tool request whose caller can pass requests for input on to a user.
     pub accepts_input: bool,
-    /// Set on a tool request whose id a client chose, so that another process may have sent it before.
-    pub maybe_repeated: bool,
+    /// Set on a tool request whose id comes from a client's key, under which another process may have sent it
+    /// before.
+    pub has_client_key: bool,
     /// Reason of its dead-lettering.
     pub dead_letter_reason: Option<Arc<str>>,
     /// Trace context.
@@ -194,7 +195,7 @@ impl Envelope {
             tool_provider: None,
             mcp_server: None,
             accepts_input: false,
-            maybe_repeated: false,
+            has_client_key: false,
             dead_letter_reason: None,
             trace: TraceContext::default(),
             body,

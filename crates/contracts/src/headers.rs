@@ -31,8 +31,8 @@ pub enum Header {
     McpServer,
     /// Set on a request whose caller can pass requests for input on to a user.
     AcceptsInput,
-    /// Set on a tool request that another process may have sent before.
-    MaybeRepeated,
+    /// Set on a tool request whose id comes from a client's key.
+    ClientKey,
     /// Reason of the dead-lettering.
     DeadLetterReason,
     /// W3C trace context.
@@ -69,7 +69,7 @@ impl Header {
         Self::ToolProvider,
         Self::McpServer,
         Self::AcceptsInput,
-        Self::MaybeRepeated,
+        Self::ClientKey,
         Self::DeadLetterReason,
         Self::TraceParent,
         Self::TraceState,
@@ -87,7 +87,7 @@ impl Header {
             Self::ToolProvider => "tool-provider",
             Self::McpServer => "mcp-server",
             Self::AcceptsInput => "accepts-input",
-            Self::MaybeRepeated => "maybe-repeated",
+            Self::ClientKey => "client-key",
             Self::DeadLetterReason => "dead-letter-reason",
             Self::TraceParent => "traceparent",
             Self::TraceState => "tracestate",

@@ -11,7 +11,7 @@ use crate::{
     client::McpClient,
     fleet::McpFleet,
     shared_calls::{CallOutcome, CallRequest, JoinedCall},
-    tool_call::{execute, is_key, outcome},
+    tool_call::{execute, is_key, local_failure, outcome},
 };
 
 /// Time that a call runs on without a request that waits for it.
@@ -109,17 +109,19 @@ impl McpFleet {
         if !is_key(&call.key) {
             return Err(DirectCallError::Key);
         }
-        if self.tool(client, &call.tool).await.is_none() {
+        let Some(tool) = self.tool(client, &call.tool).await else {
             return Err(DirectCallError::UnknownTool { name: call.tool });
-        }
+        };
         let request = call.request(client);
         let id = request.id.clone();
         let mut context = self.context(client, &call.tool);
         context.tool_call_id = id.clone();
-        context.maybe_repeated = true;
+        context.has_client_key = !tool.hints.read_only;
         context.deadline = Instant::now() + self.section.timeout(call.timeout, false);
         let arguments = call.arguments;
+        let has_client_key = context.has_client_key;
         let joined = self.calls.join(request, |control| execute(self, context, arguments, control));
+        let joined = joined.map_err(|failure| local_failure(failure, has_client_key));
         Ok(CompletedCall::wait(id, joined).await)
     }
 

@@ -138,19 +138,23 @@ impl CallAttempt {
             may_repeat: self.identity.is_known(),
             grace: if self.may_reconnect { RECONNECT_TIME } else { Duration::ZERO },
         };
+        let has_effects = !registration.hints.read_only;
+        let has_client_key = has_effects && matches!(self.identity, RequestIdentity::Key(_));
         let existing = fleet.calls.join_existing(&call);
         let begin = |observer: &RequestObserver| {
             observer.begin(&registration.name, &id, existing.is_some())
         };
         let observed = match self.observer.as_ref().map(begin).transpose() {
             Ok(observed) => observed,
-            Err(failure) => return call_result::failed(&failure, &facts),
+            Err(failure) => {
+                return call_result::failed(&local_failure(failure, has_client_key), &facts);
+            }
         };
         let is_agent = matches!(registration.source, ToolSource::Agent(_));
         let time = fleet.section.timeout(self.timeout, is_agent);
         let mut context = fleet.context(client, &registration.name);
         context.tool_call_id = id;
-        context.maybe_repeated = self.identity.is_known();
+        context.has_client_key = has_client_key;
         context.deadline = Instant::now() + time;
         if is_agent {
             // The filter of tools does not apply to agents.
@@ -161,7 +165,7 @@ impl CallAttempt {
         let joined = existing.unwrap_or_else(|| fleet.calls.join(call, start));
         let outcome = match joined {
             Ok(mut joined) => self.wait(&mut joined, request).await,
-            Err(failure) => Arc::new(Err(failure)),
+            Err(failure) => Arc::new(Err(local_failure(failure, has_client_key))),
         };
         if let Some(observed) = observed {
             observed.end(&outcome);
@@ -223,8 +227,28 @@ pub(crate) fn execute(
         }
     }));
     let executor = fleet.executor.clone();
+    let has_client_key = context.has_client_key;
     let call = ToolCall { context, arguments: arguments.into() };
-    async move { Box::pin(executor.execute(call)).await }
+    async move {
+        let outcome = Box::pin(executor.execute(call)).await;
+        outcome.map_err(|failure| local_failure(failure, has_client_key))
+    }
+}
+
+/// Returns the failure of a call that this process did not make. If a client chose the key of the call, another
+/// process may have made it, and only a handler can deny that.
+pub(crate) fn local_failure(failure: ToolFailure, has_client_key: bool) -> ToolFailure {
+    match failure {
+        ToolFailure::Overloaded { .. }
+        | ToolFailure::Unavailable { .. }
+        | ToolFailure::TimedOut { .. }
+        | ToolFailure::Cancelled { .. }
+            if has_client_key =>
+        {
+            failure.into_possibly_executed()
+        }
+        failure => failure,
+    }
 }
 
 /// Waits for the outcome of a call.
@@ -283,6 +307,24 @@ mod tests {
         for key in ["", "a\n", &"x".repeat(256)] {
             assert!(!is_key(key), "{key}");
         }
+    }
+
+    #[test]
+    fn process_does_not_deny_a_call_of_a_client_key() {
+        let overloaded = || ToolFailure::Overloaded { message: "full".to_owned() };
+        let late = || ToolFailure::TimedOut {
+            after: Duration::from_secs(1),
+            executed: Executed::No,
+            repeatable: false,
+        };
+        let failures: [&dyn Fn() -> ToolFailure; 2] = [&overloaded, &late];
+        for failure in failures {
+            assert_eq!(local_failure(failure(), false).executed(), Executed::No);
+            assert_eq!(local_failure(failure(), true).executed(), Executed::Unknown);
+        }
+        // The same arguments were refused before, too.
+        let invalid = ToolFailure::invalid("not an object");
+        assert_eq!(local_failure(invalid, true).executed(), Executed::No);
     }
 
     #[tokio::test]

@@ -63,8 +63,8 @@ impl RemoteCall<'_> {
         request: Envelope,
         context: &ToolContext,
     ) -> impl Future<Output = Result<(R, Option<String>), ToolFailure>> + Send {
-        let ToolContext { attempt, maybe_repeated, .. } = *context;
-        let envelope = Envelope { attempt, maybe_repeated, ..request }
+        let ToolContext { attempt, has_client_key, .. } = *context;
+        let envelope = Envelope { attempt, has_client_key, ..request }
             .with_correlation_id(context.tool_call_id.clone())
             // The broker user of this process, even if the agent works for another one.
             .with_source(self.requester.address().agent().clone())

@@ -37,8 +37,9 @@ pub struct ToolContext {
     /// Attempt at the call, from 1. Above 1 another process may have made the call under the same
     /// identifier.
     pub attempt: u32,
-    /// `true` if a client chose the identifier, so that another process may have made the call before.
-    pub maybe_repeated: bool,
+    /// `true` if the identifier comes from a client's key, under which another process may have made the call
+    /// before. `false` for a tool without effects.
+    pub has_client_key: bool,
     /// Cancelled when another process continues the turn. The call is dropped then, but must not be
     /// cancelled where it runs: the other process makes it again under the same identifier.
     pub handover: CancellationToken,
@@ -114,7 +115,7 @@ impl ToolContext {
             cancellation: CancellationToken::new(),
             may_have_run: false,
             attempt: 1,
-            maybe_repeated: false,
+            has_client_key: false,
             handover: CancellationToken::new(),
             updates: None,
             scope: ToolScope::everything(),

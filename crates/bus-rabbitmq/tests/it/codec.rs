@@ -74,7 +74,7 @@ prop_compose! {
         budget in budget(),
         attempt in 1..=u32::MAX,
         trust in option::of(proptest::sample::select(&ContentTrust::ALL[..])),
-        (accepts_input, maybe_repeated) in any::<(bool, bool)>(),
+        (accepts_input, has_client_key) in any::<(bool, bool)>(),
         body in vec(any::<u8>(), 0..64),
     ) -> Envelope {
         let (source, destination, tool_provider, mcp_server, dead_letter_reason) = names;
@@ -98,7 +98,7 @@ prop_compose! {
             mcp_server,
             dead_letter_reason,
             accepts_input,
-            maybe_repeated,
+            has_client_key,
             trace: TraceContext { parent: trace.0, state: trace.1 },
             body,
         }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use rockbot_mcp_server::{HttpOptions, serve_streams};
-use rockbot_testkit::fixture::within_timeout;
+use rockbot_bus::{Consumer, Settlement};
+use rockbot_contracts::topology::tool_invoke;
+use rockbot_mcp_server::{DirectCall, HttpOptions, serve_streams};
+use rockbot_testkit::fixture::{exclusive_queue, next_delivery, within_timeout};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio_util::sync::CancellationToken;
@@ -191,5 +193,43 @@ fn call(http: &Http, tool: &str, arguments: &Value, key: Option<&str>) -> RawReq
     match key {
         Some(key) => call.header("idempotency-key", key),
         None => call,
+    }
+}
+
+/// Returns whether the next request is marked as one of a client's key.
+async fn has_client_key(requests: &mut Consumer) -> bool {
+    let request = next_delivery(requests).await;
+    let has_client_key = request.envelope().has_client_key;
+    request.settle(Settlement::Ack).await.unwrap();
+    has_client_key
+}
+
+#[tokio::test]
+async fn requests_of_calls_with_a_key_and_effects_are_marked() {
+    let handler = Handler::start().await;
+    let fleet = handler.fleet().await;
+    let monitor = exclusive_queue("monitor", tool_invoke().as_str());
+    let mut requests = handler.bus.consume(monitor, 10).await;
+    let http = fleet.http(HttpOptions::default()).await;
+    for (tool, key, expected) in
+        [("count", Some("a"), true), ("echo", Some("b"), false), ("count", None, false)]
+    {
+        call(&http, tool, &json!({}), key).result().await;
+        assert_eq!(has_client_key(&mut requests).await, expected, "{tool}, key: {key:?}");
+    }
+    // The id of a request in a session is known to one process alone.
+    let mut session = RawClient::connect(&fleet).await;
+    session.call(1, "count", json!({})).await;
+    session.response(1).await;
+    assert!(!has_client_key(&mut requests).await);
+    for (tool, expected) in [("count", true), ("echo", false)] {
+        let call = DirectCall {
+            tool: tool.to_owned(),
+            arguments: "{}".to_owned(),
+            key: tool.to_owned(),
+            timeout: None,
+        };
+        fleet.fleet.call(&client("form"), call).await.unwrap();
+        assert_eq!(has_client_key(&mut requests).await, expected, "{tool}");
     }
 }

@@ -161,7 +161,7 @@ pub async fn envelope_arrives_unchanged(fixture: BusFixture) {
     sent.tool_provider = Some("mcp".into());
     sent.mcp_server = Some("Exact Name".into());
     sent.accepts_input = true;
-    sent.maybe_repeated = true;
+    sent.has_client_key = true;
     sent.trace = TraceContext {
         parent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
         state: Some("vendor=1".into()),

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use rockbot_bus::Settlement;
-use rockbot_contracts::{AgentName, ToolCallId, topology::DELIVERED_TOO_OFTEN};
-use rockbot_tools::registry::RegisteredTool;
+use rockbot_contracts::{Executed, ToolCallId, ToolInvokeRequest, topology::DELIVERED_TOO_OFTEN};
+use rockbot_tools::{failure::ToolFailure, registry::RegisteredTool};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::{
     ToolInvokeHandler, holders,
     quarantine::{Inbound, InboundQueue},
+    reply::{CallOutcome, Caller},
 };
 
 /// Maximum time to find out which handlers survived the earlier deliveries of a request.
@@ -25,10 +26,11 @@ impl ToolInvokeHandler {
     pub(super) async fn quarantine(
         &self,
         inbound: Inbound<'_>,
-        call: &ToolCallId,
+        request: &ToolInvokeRequest,
         tool: Option<&RegisteredTool>,
-        caller: &AgentName,
+        caller: &Caller,
     ) -> Option<Settlement> {
+        let call = &request.tool_call_id;
         let (crashes, is_known) = self.possible_crashes(inbound, call, tool).await;
         if crashes < inbound.max_crashes() || self.running.contains(call) {
             return None;
@@ -45,12 +47,18 @@ impl ToolInvokeHandler {
             );
             return Some(Settlement::dead_letter(DELIVERED_TOO_OFTEN));
         }
+        // Each delivery would move one more copy, and the copies would outlast the outage of the journal.
         if !is_known && self.journal_of(tool).is_some() {
-            // Nothing runs without the journal: the caller gets `unavailable`. Each delivery would move
-            // one more copy, and the copies would outlast the outage.
-            return None;
+            if !tool.is_some_and(|tool| tool.registration().hints.may_retry()) {
+                // It crashes one handler at most: a call that started does not run again.
+                return None;
+            }
+            let message = "the call journal is unavailable".to_owned();
+            let executed = Executed::Unknown;
+            let outcome = CallOutcome::failed(ToolFailure::Unavailable { message, executed });
+            return Some(self.refuse(request, tool, caller, outcome).await);
         }
-        match self.transfers.transfer(self.bus.as_ref(), inbound, caller).await {
+        match self.transfers.transfer(self.bus.as_ref(), inbound, &caller.agent).await {
             Ok(()) => {
                 self.stats.count_quarantined();
                 info!("call moved to the quarantine queue after lost handlers");

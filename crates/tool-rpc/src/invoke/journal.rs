@@ -218,7 +218,7 @@ impl CallJournal {
         self.lease_reads.renews(&*self.store, incarnation).await
     }
 
-    /// Returns the retention of finished calls, from their deadline.
+    /// Returns the retention of finished calls.
     pub(super) fn retention(&self) -> Duration {
         self.options.retention
     }
@@ -226,7 +226,7 @@ impl CallJournal {
     /// Returns the retention of a call that finishes now. Until its deadline, copies of its request may start it, so
     /// none may find its record expired.
     fn retention_after(&self, deadline: Instant) -> Duration {
-        self.options.retention + deadline.saturating_duration_since(Instant::now())
+        self.options.retention.max(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Decides on a call, and records its start if it is to run.
@@ -239,12 +239,14 @@ impl CallJournal {
         call: &CallDescription<'_>,
     ) -> Result<JournalDecision, StoreError> {
         let entry = self.new_entry(call).await?;
+        let is_recorded_here =
+            self.options.shared && !call.may_outlive_records(self.options.retention);
         let may_have_started_elsewhere =
-            call.maybe_redelivered && !self.options.shared && !call.idempotent;
+            call.maybe_redelivered && !is_recorded_here && !call.idempotent;
         if may_have_started_elsewhere && self.store.get(&entry.key).await?.is_none() {
             return Ok(JournalDecision::Ended(EarlierEnd::Interrupted(None)));
         }
-        let retention = self.retention_after(call.deadline).max(super::MAX_BUDGET);
+        let retention = self.options.retention.max(super::MAX_BUDGET);
         self.decide(call, entry, Expected::Absent, retention).await
     }
 
@@ -337,7 +339,7 @@ impl CallJournal {
     /// Returns the end of a call whose id the record of another call has. If all handlers use the record,
     /// none starts this call. Otherwise only a first delivery proves that no other handler had the call.
     fn conflict(&self, call: &CallDescription<'_>) -> EarlierEnd {
-        EarlierEnd::Conflict { is_proof: self.options.shared || !call.maybe_redelivered }
+        EarlierEnd::Conflict { is_proof: self.options.shared || call.is_only_start() }
     }
 
     /// Waits while another handler runs the call. Returns whether it may run here then.

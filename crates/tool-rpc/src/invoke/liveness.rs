@@ -105,23 +105,34 @@ impl LeaseReads {
 
     /// Waits up to 4 s until the process with this incarnation renews its lease. Returns whether it did. A
     /// lease that is only held does not prove that the process is alive: it outlives a crash.
+    ///
+    /// # Errors
+    /// When the store fails, or does not respond a second time.
     pub(super) async fn renews(
         &self,
         store: &dyn Store,
         incarnation: &str,
     ) -> Result<bool, StoreError> {
         let Some(held) = self.version(store, incarnation).await? else { return Ok(false) };
+        let mut is_unchanged = false;
         let renewal = async {
             loop {
                 tokio::time::sleep(POLL_INTERVAL).await;
                 match self.version(store, incarnation).await? {
                     None => return Ok(false),
                     Some(version) if version != held => return Ok(true),
-                    Some(_) => {}
+                    Some(_) => is_unchanged = true,
                 }
             }
         };
-        timeout(RENEWAL_TIMEOUT, renewal).await.unwrap_or(Ok(false))
+        match timeout(RENEWAL_TIMEOUT, renewal).await {
+            Ok(renewed) => renewed,
+            Err(_) if is_unchanged => Ok(false),
+            Err(_) => {
+                let reason = format!("no response within {RENEWAL_TIMEOUT:?}");
+                Err(StoreError::Unavailable { reason })
+            }
+        }
     }
 
     /// Returns the version of the lease by a read that began after this call; `None` if no process holds

@@ -283,7 +283,7 @@ impl ToolInvokeHandler {
         caller: &Caller,
     ) -> Settlement {
         if inbound.may_have_crashed() {
-            let quarantined = self.quarantine(inbound, &request.tool_call_id, tool, &caller.agent);
+            let quarantined = self.quarantine(inbound, request, tool, caller);
             if let Some(settlement) = Box::pin(quarantined).await {
                 return settlement;
             }

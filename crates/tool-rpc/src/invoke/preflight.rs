@@ -151,6 +151,7 @@ impl<'a> Preflight<'a> {
         &self,
         journal: &CallJournal,
     ) -> Result<Option<Box<JournalEntry>>, NotReady> {
+        self.call.set_start_attempted();
         match self.ask_journal(journal.start_call(self.call)).await? {
             JournalDecision::Written(entry) => Ok(Some(entry)),
             JournalDecision::Running => Ok(None),

@@ -90,10 +90,12 @@ impl ToolInvokeHandler {
         };
         match checked {
             Ok(ready) => Ok(ready),
-            // This handler says nothing about a call that the bus gives to another one.
-            Err(NotReady::Unstarted(_)) if inbound.is_lost() => Err(None),
+            // The bus gives the call to another handler. A start that may be recorded here is completed.
+            Err(NotReady::Unstarted(_)) if inbound.is_lost() && !call.was_start_attempted() => {
+                Err(None)
+            }
             Err(NotReady::Unstarted(failure)) => {
-                let unstarted = self.unstarted(inbound, request, tool, &call, context);
+                let unstarted = self.unstarted(request, tool, &call, context);
                 Err(Some(unstarted.resolve(failure, None).await))
             }
             Err(NotReady::Decided(outcome)) => Err(Some(outcome)),
@@ -112,7 +114,7 @@ impl ToolInvokeHandler {
         entry: Option<Box<JournalEntry>>,
     ) -> Box<CallOutcome> {
         let call = CallDescription::new(inbound, request, tool, &context);
-        self.unstarted(inbound, request, tool, &call, &context).resolve(failure, entry).await
+        self.unstarted(request, tool, &call, &context).resolve(failure, entry).await
     }
 
     /// Returns the outcome of a call whose id another call has that this process runs.
@@ -126,12 +128,11 @@ impl ToolInvokeHandler {
         let unused = CancellationToken::new();
         let context = self.context(inbound.envelope(), request, tool, caller, unused);
         let call = CallDescription::new(inbound, request, tool, &context);
-        self.unstarted(inbound, request, tool, &call, &context).resolve_conflict().await
+        self.unstarted(request, tool, &call, &context).resolve_conflict().await
     }
 
     fn unstarted<'a>(
         &'a self,
-        inbound: Inbound<'a>,
         request: &'a ToolInvokeRequest,
         tool: Option<&RegisteredTool>,
         call: &'a CallDescription<'a>,
@@ -139,12 +140,10 @@ impl ToolInvokeHandler {
     ) -> UnstartedCall<'a> {
         UnstartedCall {
             journal: self.journal_of(tool),
-            envelope: inbound.envelope(),
             request,
             call,
             context,
             is_unknown_tool: tool.is_none(),
-            is_read_only: tool.is_some_and(|tool| tool.registration().hints.read_only),
         }
     }
 
@@ -189,7 +188,7 @@ impl ToolInvokeHandler {
             cancellation,
             may_have_run: false,
             attempt: envelope.attempt,
-            maybe_repeated: envelope.maybe_repeated,
+            has_client_key: envelope.has_client_key,
             handover: CancellationToken::new(),
             updates: self.progress.sink(request, &caller.reply_to, &self.source),
             // The caller's process has checked which tools the caller may use.

@@ -17,7 +17,7 @@ use super::{
     journal::{CallJournal, EarlierEnd, FinishedRecord, JournalDecision},
     quarantine::Inbound,
     reply::Caller,
-    unstarted::{JOURNAL_TIMEOUT, is_older_than},
+    unstarted::JOURNAL_TIMEOUT,
 };
 
 impl ToolInvokeHandler {
@@ -58,18 +58,18 @@ impl ToolInvokeHandler {
             return unknown();
         }
         let is_shared = self.journal.as_deref().is_some_and(CallJournal::is_shared);
-        let may_have_a_copy = inbound.maybe_redelivered() || inbound.envelope().maybe_repeated;
+        let may_have_a_copy = inbound.maybe_redelivered() || inbound.envelope().has_client_key;
         if may_have_a_copy && !is_shared {
             return unknown();
         }
         let Some(journal) = self.journal.as_deref() else { return unexecuted };
         let envelope = inbound.envelope();
-        if is_older_than(envelope, journal.retention()) {
-            return unknown();
-        }
         let body = String::from_utf8_lossy(&envelope.body);
         let remaining = envelope.remaining().unwrap_or_default().min(super::MAX_BUDGET);
         let call = CallDescription::of_unreadable(inbound, id, &caller.agent, &body, remaining);
+        if call.may_outlive_records(journal.retention()) {
+            return unknown();
+        }
         let record = FinishedRecord::new(&unexecuted.raw_type, &unexecuted.body);
         let closing = journal.close_unstarted(&call, None, record);
         match timeout(JOURNAL_TIMEOUT, closing).await {

@@ -23,9 +23,9 @@
 //!   delivery alone can start it. An idempotent call is started by other deliveries too, and a client may
 //!   send its call again through another process, which does not mark it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use rockbot_contracts::{Envelope, ToolInvokeRequest, envelope::unix_ms};
+use rockbot_contracts::ToolInvokeRequest;
 use rockbot_tools::{context::ToolContext, failure::ToolFailure};
 use tokio::time::{sleep, sleep_until, timeout};
 use tracing::warn;
@@ -47,14 +47,11 @@ const RUNNER_GRACE: Duration = Duration::from_secs(2);
 pub(super) struct UnstartedCall<'a> {
     /// `None` for a handler without one, and for a read-only tool.
     pub(super) journal: Option<&'a CallJournal>,
-    pub(super) envelope: &'a Envelope,
     pub(super) request: &'a ToolInvokeRequest,
     pub(super) call: &'a CallDescription<'a>,
     pub(super) context: &'a ToolContext,
     /// Set when this handler has no tool of that name.
     pub(super) is_unknown_tool: bool,
-    /// Set for a tool without effects.
-    pub(super) is_read_only: bool,
 }
 
 impl UnstartedCall<'_> {
@@ -68,8 +65,8 @@ impl UnstartedCall<'_> {
         let Some(journal) = self.journal else {
             return CallOutcome::failed(self.without_journal(failure));
         };
-        let has_proof = journal.is_shared() || self.is_only_start();
-        if !has_proof || is_older_than(self.envelope, journal.retention()) {
+        let has_proof = journal.is_shared() || self.call.is_only_start();
+        if !has_proof || self.call.may_outlive_records(journal.retention()) {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
         }
         let mut runner_time = Box::pin(self.runner_time());
@@ -129,17 +126,14 @@ impl UnstartedCall<'_> {
         }
     }
 
-    /// Returns whether no other delivery can start the call, if the handlers do not share a journal.
-    fn is_only_start(&self) -> bool {
-        let CallDescription { maybe_redelivered, maybe_repeated, .. } = *self.call;
-        let runs_once = self.is_read_only || !self.call.idempotent;
-        runs_once && !maybe_redelivered && !maybe_repeated && !self.call.was_seen_started()
-    }
-
     /// Returns the failure of a call about which no record says anything.
     fn without_journal(&self, failure: ToolFailure) -> ToolFailure {
         let is_shared = self.journal.is_some_and(CallJournal::is_shared);
-        if self.is_only_start() && !is_shared { failure } else { failure.into_possibly_executed() }
+        if self.call.is_only_start() && !is_shared {
+            failure
+        } else {
+            failure.into_possibly_executed()
+        }
     }
 
     /// Returns the outcome of a call whose record may say that it runs here, and completes the record
@@ -164,11 +158,4 @@ impl UnstartedCall<'_> {
         }
         sleep(RUNNER_GRACE).await;
     }
-}
-
-/// Returns whether the deadline passed so long ago that the record of a finished call may have expired.
-pub(super) fn is_older_than(envelope: &Envelope, retention: Duration) -> bool {
-    let deadline = envelope.budget.map_or(u64::MAX, |budget| budget.deadline_unix_ms);
-    let overdue = unix_ms(SystemTime::now()).saturating_sub(deadline);
-    Duration::from_millis(overdue) >= retention
 }

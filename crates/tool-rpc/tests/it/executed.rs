@@ -308,21 +308,22 @@ async fn unreadable_request_without_proof_leaves_outcome_unknown() {
 async fn only_the_single_possible_start_is_denied_without_shared_journal() {
     let mut fixture = Fixture::new().await;
     let _handler = fixture.handler(&tool_invoke(), false).await;
-    for (tool, maybe_repeated, executed) in [
+    for (tool, has_client_key, executed) in [
         ("write", false, Executed::No),
         ("read", false, Executed::No),
+        ("read", true, Executed::No),
         // Other handlers start redelivered calls of this tool.
         ("set", false, Executed::Unknown),
         // A client may have sent this call through another process, to a handler with its own journal.
         ("write", true, Executed::Unknown),
     ] {
-        let call = Call { maybe_repeated, ..call(tool) };
+        let call = Call { has_client_key, ..call(tool) };
         fixture.send_within(&tool_invoke(), &call, Duration::ZERO).await;
         let expected = (ToolErrorCode::Timeout, executed);
-        assert_eq!(fixture.error().await, expected, "{tool}, repeated: {maybe_repeated}");
+        assert_eq!(fixture.error().await, expected, "{tool}, with a key: {has_client_key}");
     }
     // Such a call still runs.
-    let call = Call { maybe_repeated: true, ..call("write") };
+    let call = Call { has_client_key: true, ..call("write") };
     fixture.send(&tool_invoke(), &call).await;
     assert_eq!(fixture.result().await, "done, run 1");
 }
@@ -331,7 +332,7 @@ async fn only_the_single_possible_start_is_denied_without_shared_journal() {
 async fn call_of_client_key_is_denied_with_shared_journal() {
     let mut fixture = Fixture::new().await;
     let _handler = fixture.handler(&tool_invoke(), true).await;
-    let call = Call { maybe_repeated: true, ..call("write") };
+    let call = Call { has_client_key: true, ..call("write") };
     fixture.send_within(&tool_invoke(), &call, Duration::ZERO).await;
     assert_eq!(fixture.error().await, UNEXECUTED_TIMEOUT);
     fixture.send(&tool_invoke(), &call).await;
@@ -340,17 +341,55 @@ async fn call_of_client_key_is_denied_with_shared_journal() {
 
 #[tokio::test]
 async fn copy_before_the_deadline_finds_the_record_of_the_run() {
-    const HOUR: Duration = Duration::from_secs(3600);
-    let mut fixture = Fixture::new().await;
+    const MINUTE: Duration = Duration::from_secs(60);
+    let mut fixture = Fixture { retention: 10 * MINUTE, ..Fixture::new().await };
     let _handler = fixture.handler(&tool_invoke(), true).await;
     let call = call("write");
-    fixture.send_within(&tool_invoke(), &call, 24 * HOUR).await;
+    fixture.send_within(&tool_invoke(), &call, 60 * MINUTE).await;
     assert_eq!(fixture.result().await, "done, run 1");
-    // The retention after the deadline is 24 hours.
-    fixture.clock.advance(47 * HOUR);
+    fixture.clock.advance(50 * MINUTE);
     let copy = Call { maybe_redelivered: true, ..call };
-    fixture.send_within(&tool_invoke(), &copy, HOUR).await;
+    fixture.send_within(&tool_invoke(), &copy, 10 * MINUTE).await;
     assert_eq!(fixture.result().await, "done, run 1");
+    assert_eq!(fixture.runs(), 1);
+}
+
+#[tokio::test]
+async fn copy_older_than_records_does_not_run() {
+    let mut fixture = Fixture::new().await;
+    let _handler = fixture.handler(&tool_invoke(), true).await;
+    let age = fixture.retention;
+    // As a dead letter that is replayed after its record has expired.
+    let old = Call { maybe_redelivered: true, age, ..call("write") };
+    fixture.send(&tool_invoke(), &old).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
+    // A call that ran may have been longer ago, too.
+    let late = Call { age, ..call("write") };
+    fixture.send_within(&tool_invoke(), &late, Duration::ZERO).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::Timeout, Executed::Unknown));
+    assert_eq!(fixture.runs(), 0);
+    let repeatable = Call { maybe_redelivered: true, age, ..call("set") };
+    fixture.send(&tool_invoke(), &repeatable).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    let young =
+        Call { maybe_redelivered: true, age: age - Duration::from_secs(3600), ..call("write") };
+    fixture.send(&tool_invoke(), &young).await;
+    assert_eq!(fixture.result().await, "done, run 2");
+}
+
+#[tokio::test]
+async fn record_of_another_call_is_no_proof_for_a_client_key_without_shared_journal() {
+    let mut fixture = Fixture::new().await;
+    let _handler = fixture.handler(&tool_invoke(), false).await;
+    let recorded = call("write");
+    fixture.send(&tool_invoke(), &recorded).await;
+    assert_eq!(fixture.result().await, "done, run 1");
+    let mut other = recorded.clone();
+    other.request.arguments = r#"{"text": "other"}"#.to_owned();
+    fixture.send(&tool_invoke(), &other).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::NotPermitted, Executed::No));
+    fixture.send(&tool_invoke(), &Call { has_client_key: true, ..other }).await;
+    assert_eq!(fixture.error().await, UNKNOWN);
     assert_eq!(fixture.runs(), 1);
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Fixture {
     pub(crate) bus: BusFixture,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: ManualClock,
+    /// Retention of the journals.
+    pub(crate) retention: Duration,
     pub(crate) gate: Arc<Semaphore>,
     pub(crate) started: Arc<Notify>,
     pub(crate) runs: Arc<AtomicU32>,
@@ -51,7 +53,8 @@ impl Fixture {
         let queue = QueueSpec::reply(&caller, vec![(&caller).into()]);
         let replies = bus.consume(queue, 10).await;
         let (gate, started) = (Arc::new(Semaphore::new(1000)), Arc::default());
-        Self { bus, store, clock, gate, started, runs: Arc::default(), caller, replies }
+        let retention = JournalOptions::default().retention;
+        Self { bus, store, clock, retention, gate, started, runs: Arc::default(), caller, replies }
     }
 
     fn tools(&self) -> Vec<Arc<dyn Tool>> {
@@ -105,7 +108,7 @@ impl Fixture {
         shared: bool,
     ) -> RunningHandler {
         let instance = InstanceId::generate();
-        let options = JournalOptions { shared, ..JournalOptions::default() };
+        let options = JournalOptions { shared, retention: self.retention };
         let journal = CallJournal::start(self.store.clone(), &instance, options);
         let options = InvokeOptions::new(10).with_backlog(128).with_journal(journal.clone());
         let registry = registry_of(self.tools());
@@ -123,7 +126,8 @@ impl Fixture {
             .reply_to(self.caller.clone())
             .with_source(call.agent.as_str())
             .within(timeout);
-        envelope.maybe_repeated = call.maybe_repeated;
+        envelope.has_client_key = call.has_client_key;
+        envelope.timestamp -= call.age.as_secs();
         if call.maybe_redelivered {
             envelope = envelope.next_attempt();
         }
@@ -178,7 +182,9 @@ pub(crate) struct Call {
     pub(crate) request: ToolInvokeRequest,
     pub(crate) agent: String,
     pub(crate) maybe_redelivered: bool,
-    pub(crate) maybe_repeated: bool,
+    pub(crate) has_client_key: bool,
+    /// Time since it was first sent.
+    pub(crate) age: Duration,
 }
 
 pub(crate) fn call(tool: &str) -> Call {
@@ -188,8 +194,13 @@ pub(crate) fn call(tool: &str) -> Call {
         arguments: "{}".to_owned(),
         session_id: SessionId::new("session").expect("a valid id"),
     };
-    let agent = "agent".to_owned();
-    Call { request, agent, maybe_redelivered: false, maybe_repeated: false }
+    Call {
+        request,
+        agent: "agent".to_owned(),
+        maybe_redelivered: false,
+        has_client_key: false,
+        age: Duration::ZERO,
+    }
 }
 
 pub(crate) fn elsewhere() -> RoutingKey {

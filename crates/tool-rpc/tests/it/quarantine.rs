@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    Envelope, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
+    Envelope, Executed, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
     ToolInvokeRequest, ToolInvokeResponse, TraceContext,
     json::Limits,
     topology::{quarantine_of, tool_invoke},
@@ -109,6 +109,7 @@ impl Fixture {
             named("wait", ToolHints::READ_ONLY),
             named("read", ToolHints::READ_ONLY),
             named("write", ToolHints::default()),
+            named("set", ToolHints { idempotent: true, ..ToolHints::default() }),
         ]
     }
 
@@ -459,25 +460,29 @@ impl StoreInterceptor for HoldersUnavailable {
 }
 
 #[tokio::test]
-async fn call_that_needs_its_journal_is_not_moved_without_it() {
-    let mut fixture = Fixture::new().await;
-    fixture.store = InterceptedStore::wrap(fixture.store.clone(), HoldersUnavailable);
-    fixture.call("write", "call").await;
-    fixture.lose_twice(1).await;
-    let (handler, _workers) = fixture.handler().await;
-    fixture.expect_result("call").await;
-    assert_eq!(handler.stats().quarantined(), 0);
+async fn only_a_call_that_needs_no_journal_is_moved_without_it() {
+    for (tool, moved) in [("write", 0), ("read", 1)] {
+        let mut fixture = Fixture::new().await;
+        fixture.store = InterceptedStore::wrap(fixture.store.clone(), HoldersUnavailable);
+        fixture.call(tool, "call").await;
+        fixture.lose_twice(1).await;
+        let (handler, _workers) = fixture.handler().await;
+        fixture.expect_result("call").await;
+        assert_eq!(handler.stats().quarantined(), moved, "{tool}");
+    }
 }
 
 #[tokio::test]
-async fn call_of_read_only_tool_is_moved_without_the_journal() {
+async fn call_that_may_crash_handlers_again_does_not_run_without_the_journal() {
     let mut fixture = Fixture::new().await;
     fixture.store = InterceptedStore::wrap(fixture.store.clone(), HoldersUnavailable);
-    fixture.call("read", "call").await;
+    fixture.call("set", "call").await;
     fixture.lose_twice(1).await;
     let (handler, _workers) = fixture.handler().await;
-    fixture.expect_result("call").await;
-    assert_eq!(handler.stats().quarantined(), 1);
+    let error: ToolError = fixture.reply().await.decode(Limits::default()).expect("an error");
+    let outcome = (error.code, error.executed);
+    assert_eq!(outcome, (ToolErrorCode::Unavailable, Executed::Unknown));
+    assert_eq!((handler.stats().quarantined(), fixture.runs("call")), (0, 0));
 }
 
 #[tokio::test]
