@@ -115,7 +115,12 @@ impl<'a> CallDescription<'a> {
     /// Returns whether no other delivery can start the call, if the handlers do not share a journal.
     pub(super) fn is_only_start(&self) -> bool {
         let starts_once = self.read_only || (!self.idempotent && !self.has_client_key);
-        starts_once && !self.maybe_redelivered && !self.was_seen_started()
+        starts_once && self.is_first_start()
+    }
+
+    /// Returns whether no earlier delivery of the call is known.
+    pub(super) fn is_first_start(&self) -> bool {
+        !self.maybe_redelivered && !self.was_seen_started()
     }
 
     /// Returns whether a record of the call may have expired, if records are kept for `retention`.

@@ -20,7 +20,7 @@
 //! - The handlers do not share a journal, this is a first delivery of a first attempt, no client chose the
 //!   id of the call, its tool is not idempotent, and the handler has no journal or cannot reach it. Handlers
 //!   without a shared journal refuse every other delivery of such a call with `outcome_unknown`, so this
-//!   delivery alone can start it. An idempotent call is started by other deliveries too, and a client may
+//!   delivery alone can start it. Arguments that the tool rejects start nothing anywhere. An idempotent call is started by other deliveries too, and a client may
 //!   send its call again through another process, which does not mark it.
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl UnstartedCall<'_> {
         let Some(journal) = self.journal else {
             return CallOutcome::failed(self.without_journal(failure));
         };
-        let has_proof = journal.is_shared() || self.call.is_only_start();
+        let has_proof = journal.is_shared() || self.is_only_start(&failure);
         if !has_proof || self.call.may_outlive_records(journal.retention()) {
             return CallOutcome::failed_with_entry(failure.into_possibly_executed(), entry);
         }
@@ -126,10 +126,17 @@ impl UnstartedCall<'_> {
         }
     }
 
+    /// Returns whether no other delivery can start the call, if the handlers do not share a journal.
+    fn is_only_start(&self, failure: &ToolFailure) -> bool {
+        // Each handler rejects these arguments.
+        let is_rejected_everywhere = matches!(failure, ToolFailure::InvalidArguments { .. });
+        self.call.is_only_start() || (is_rejected_everywhere && self.call.is_first_start())
+    }
+
     /// Returns the failure of a call about which no record says anything.
     fn without_journal(&self, failure: ToolFailure) -> ToolFailure {
         let is_shared = self.journal.is_some_and(CallJournal::is_shared);
-        if self.call.is_only_start() && !is_shared {
+        if self.is_only_start(&failure) && !is_shared {
             failure
         } else {
             failure.into_possibly_executed()

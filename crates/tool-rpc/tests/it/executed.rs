@@ -322,7 +322,12 @@ async fn only_the_single_possible_start_is_denied_without_shared_journal() {
         let expected = (ToolErrorCode::Timeout, executed);
         assert_eq!(fixture.error().await, expected, "{tool}, with a key: {has_client_key}");
     }
-    // Such a call still runs.
+    // Every handler rejects these arguments.
+    let mut invalid = call("set");
+    invalid.request.arguments = "5".to_owned();
+    fixture.send(&tool_invoke(), &invalid).await;
+    assert_eq!(fixture.error().await, (ToolErrorCode::InvalidArguments, Executed::No));
+    // A call of a client's key runs.
     let call = Call { has_client_key: true, ..call("write") };
     fixture.send(&tool_invoke(), &call).await;
     assert_eq!(fixture.result().await, "done, run 1");

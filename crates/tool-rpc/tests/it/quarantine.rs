@@ -10,8 +10,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use rockbot_bus::{Bus, Consumer, Publication, PublishError, Settlement};
 use rockbot_contracts::{
-    Envelope, Executed, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode, ToolHints,
-    ToolInvokeRequest, ToolInvokeResponse, TraceContext,
+    Envelope, Executed, InstanceId, QueueSpec, SessionId, ToolCallId, ToolError, ToolErrorCode,
+    ToolHints, ToolInvokeRequest, ToolInvokeResponse, TraceContext,
     json::Limits,
     topology::{quarantine_of, tool_invoke},
 };
