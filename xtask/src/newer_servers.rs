@@ -1,17 +1,20 @@
 //! Servers of versions that are not installed on this machine, provided by a script.
 
-use std::path::PathBuf;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::broker::wait_before_poll;
 use crate::services::Variables;
 use crate::{broker, console, process};
 
 /// Variable with the path of the script. `SCRIPT up SUITE [--postgres]` starts RabbitMQ, and PostgreSQL,
 /// of a Debian suite and prints `export NAME=VALUE` lines. `SCRIPT ctl SUITE` runs its rabbitmqctl,
 /// `SCRIPT run SUITE COMMAND` runs a command with the programs of that RabbitMQ on `PATH`, and
-/// `SCRIPT down SUITE` stops all.
+/// `SCRIPT down SUITE` stops all. `ctl` fails if the broker does not run.
 const SCRIPT: &str = "ROCKBOT_TEST_SERVERS_SCRIPT";
 /// Debian suites, and their versions of RabbitMQ and PostgreSQL. The last suite has the newest releases.
 const SUITES: [Suite; 2] = [
@@ -19,6 +22,13 @@ const SUITES: [Suite; 2] = [
     Suite { name: NEWEST, broker: None, postgres: "18" },
 ];
 const NEWEST: &str = "sid";
+
+/// Time limit of `SCRIPT up`. The first start of a suite downloads it.
+const UP_LIMIT: Duration = Duration::from_secs(600);
+/// Time limit of `SCRIPT ctl`.
+const CTL_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for other runs on this machine to stop using the servers of a suite.
+const LOCK_LIMIT: Duration = Duration::from_secs(1200);
 
 /// A Debian suite.
 struct Suite {
@@ -28,11 +38,16 @@ struct Suite {
     postgres: &'static str,
 }
 
-/// Running servers of a Debian suite. Dropping them stops them.
+/// Running servers of a Debian suite, used by one run of a machine at a time. Dropping them stops them, unless they
+/// were started by something else.
 pub(crate) struct NewerServers {
     script: PathBuf,
     suite: &'static str,
     variables: Variables,
+    /// Set if this run started the servers, or an earlier run that was killed.
+    is_owner: bool,
+    /// Locked while this run uses the servers.
+    _lock: File,
 }
 
 impl NewerServers {
@@ -68,22 +83,45 @@ impl NewerServers {
         bail!("no Debian suite of {} has {wanted}", script.display())
     }
 
-    /// Starts the newest broker of the script, without other servers. Returns `None` without a script.
-    pub(crate) fn start_newest_broker() -> Result<Option<Self>> {
-        let script = std::env::var_os(SCRIPT).filter(|script| !script.is_empty());
-        script.map(|script| Self::up(script.into(), NEWEST, true, false)).transpose()
+    /// Starts the newest broker of the script, without other servers, and returns it with its version. Returns
+    /// `None` without a script.
+    pub(crate) fn start_newest_broker() -> Result<Option<(Self, String)>> {
+        let Some(script) = std::env::var_os(SCRIPT).filter(|script| !script.is_empty()) else {
+            return Ok(None);
+        };
+        let newest = Self::up(script.into(), NEWEST, true, false)?;
+        let version = newest.broker_version()?;
+        Ok(Some((newest, version)))
     }
 
-    /// Returns the version of the broker.
-    pub(crate) fn broker_version(&self) -> Result<String> {
-        self.call(&["ctl", self.suite, "version"])
+    /// Returns the version of the broker. Fails if it does not run.
+    fn broker_version(&self) -> Result<String> {
+        self.call(&["ctl", self.suite, "version"], CTL_LIMIT)
     }
 
     fn up(script: PathBuf, suite: &'static str, broker: bool, postgres: bool) -> Result<Self> {
-        console::progress("servers", format_args!("starting servers of Debian's {suite}"));
-        let mut servers = Self { script, suite, variables: Vec::new() };
+        ensure!(script.is_file(), "{SCRIPT} is not the path of a file: {}", script.display());
+        let record = record(suite);
+        let lock = lock(suite, &record)?;
+        let mut servers =
+            Self { script, suite, variables: Vec::new(), is_owner: false, _lock: lock };
+        let ran_before = servers.broker_version().is_ok();
+        process::check_interrupt()?;
+        console::progress(
+            "servers",
+            format_args!("starting servers of Debian's {suite}; the first time takes some minutes"),
+        );
+        // A failed start can leave processes.
+        servers.is_owner = !ran_before;
         let arguments = ["up", suite, "--postgres"];
-        let exports = servers.call(&arguments[..if postgres { 3 } else { 2 }])?;
+        let exports = servers.call(&arguments[..if postgres { 3 } else { 2 }], UP_LIMIT)?;
+        if ran_before {
+            // Each start has other ports.
+            servers.is_owner = fs::read_to_string(&record).is_ok_and(|started| started == exports);
+        } else {
+            fs::write(&record, &exports)
+                .with_context(|| format!("cannot write {}", record.display()))?;
+        }
         let mut names = Vec::new();
         if broker {
             names.extend(["ROCKBOT_TEST_AMQP_URL", "ROCKBOT_TEST_AMQP_MANAGEMENT_URL"]);
@@ -123,21 +161,28 @@ impl NewerServers {
         wrapped
     }
 
-    fn call(&self, arguments: &[&str]) -> Result<String> {
-        let script = self.script.display();
-        ensure!(self.script.is_file(), "{SCRIPT} is not the path of a file: {script}");
+    /// Runs the script within a time limit and returns its trimmed standard output.
+    fn call(&self, arguments: &[&str], limit: Duration) -> Result<String> {
         let mut command = Command::new("bash");
-        // Background processes of the script may keep its standard error open.
-        command.arg(&self.script).args(arguments).stderr(Stdio::inherit());
-        process::stdout(&mut command)
-            .with_context(|| format!("{script} {} failed", arguments.join(" ")))
+        command.arg(&self.script).args(arguments);
+        Ok(process::run_captured(&mut command, limit)?.trim().to_owned())
     }
 }
 
 impl Drop for NewerServers {
     fn drop(&mut self) {
-        if let Err(error) = self.call(&["down", self.suite]) {
-            console::progress("servers", format_args!("cannot stop the servers: {error:#}"));
+        if !self.is_owner {
+            return;
+        }
+        let mut down = Command::new("bash");
+        // Runs after an interrupt too. Background processes of the script may keep its standard error open.
+        down.arg(&self.script).args(["down", self.suite]).stderr(Stdio::inherit());
+        if process::stdout(&mut down).is_none() {
+            let script = self.script.display();
+            console::progress(
+                "servers",
+                format_args!("cannot stop the servers: `{script} down {}` failed", self.suite),
+            );
         }
     }
 }
@@ -147,6 +192,42 @@ impl Suite {
     fn may_have(&self, broker: Option<&str>, postgres: Option<&str>) -> bool {
         let has_broker = |wanted: &str| self.broker.is_none_or(|has| is_version(Some(wanted), has));
         broker.is_none_or(has_broker) && postgres.is_none_or(|wanted| wanted == self.postgres)
+    }
+}
+
+/// Returns the path of the file that is locked by the run that uses the servers of a suite. It contains the output of
+/// `SCRIPT up` of the last run that started them.
+fn record(suite: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("rockbot-servers-{suite}.lock"))
+}
+
+/// Waits until no other run on this machine uses the servers of the suite.
+fn lock(suite: &str, record: &Path) -> Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(record);
+    let file = file.with_context(|| format!("cannot open {}", record.display()))?;
+    let deadline = Instant::now() + LOCK_LIMIT;
+    let mut is_reported = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", record.display()));
+            }
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "another run on this machine used the servers of Debian's {suite} for {LOCK_LIMIT:?}; try again after it"
+        );
+        process::check_interrupt()?;
+        if !is_reported {
+            console::progress(
+                "servers",
+                format_args!("waiting for another run that uses those of Debian's {suite}"),
+            );
+            is_reported = true;
+        }
+        wait_before_poll();
     }
 }
 
@@ -172,7 +253,70 @@ fn is_version(found: Option<&str>, wanted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SUITES, is_version};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::{NewerServers, SUITES, is_version, record};
+
+    /// A script that writes its verbs to a file. Its broker runs if there is the file `running`.
+    const STAND_IN: &str = r#"
+folder=$(dirname "$0")
+echo "$1" >> "$folder/verbs"
+case $1 in
+    ctl) [ -e "$folder/running" ] && echo 4.3.0 ;;
+    up) echo export ROCKBOT_TEST_AMQP_URL=amqp://host
+        echo export ROCKBOT_TEST_AMQP_MANAGEMENT_URL=http://host ;;
+esac
+"#;
+
+    /// Writes the script and returns its path.
+    fn stand_in(folder: &Path) -> PathBuf {
+        let script = folder.join("servers.sh");
+        fs::write(&script, STAND_IN).unwrap();
+        script
+    }
+
+    /// Starts and stops the servers of a suite, and returns the verbs that the script was called with.
+    fn verbs(folder: &Path, suite: &'static str) -> String {
+        let servers = NewerServers::up(stand_in(folder), suite, true, false).unwrap();
+        assert_eq!(servers.variables()[0], ("ROCKBOT_TEST_AMQP_URL", "amqp://host".to_owned()));
+        drop(servers);
+        let verbs = fs::read_to_string(folder.join("verbs")).unwrap();
+        fs::remove_file(folder.join("verbs")).unwrap();
+        verbs.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns a name of a suite that no other process uses.
+    fn own_suite(name: &str) -> &'static str {
+        format!("test-{name}-{}", std::process::id()).leak()
+    }
+
+    #[test]
+    fn started_servers_are_stopped_and_running_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (started, running) = (own_suite("started"), own_suite("running"));
+        assert_eq!(verbs(folder.path(), started), "ctl up down");
+        fs::write(folder.path().join("running"), "").unwrap();
+        assert_eq!(verbs(folder.path(), running), "ctl up");
+        assert_eq!(verbs(folder.path(), started), "ctl up down", "left by a killed run");
+        for suite in [started, running] {
+            fs::remove_file(record(suite)).unwrap();
+        }
+    }
+
+    #[test]
+    fn servers_of_a_failed_start_are_stopped() {
+        let suite = own_suite("missing");
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("servers.sh");
+        let text = "echo \"$1\" >> \"$(dirname \"$0\")/verbs\"\nexit 1\n";
+        fs::write(&script, text).unwrap();
+        let error = NewerServers::up(script, suite, true, false).err().unwrap();
+        assert!(error.to_string().contains(&format!("up {suite}` failed")), "{error}");
+        let verbs = fs::read_to_string(folder.path().join("verbs")).unwrap();
+        assert_eq!(verbs, "ctl\nup\ndown\n");
+        fs::remove_file(record(suite)).unwrap();
+    }
 
     #[test]
     fn suite_with_another_known_version_is_skipped() {
