@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
@@ -239,8 +239,13 @@ pub struct ToolCatalog {
     /// Guides on its tools, which a model reads when it needs them.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub guides: Vec<ToolGuide>,
-    /// Isolation of the scripts that it runs; absent from handlers without scripts, and from older ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Isolation of the scripts that it runs; absent from handlers without scripts, and from older ones. An invalid
+    /// value is ignored.
+    #[serde(
+        default,
+        deserialize_with = "invalid_is_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub script_isolation: Option<ScriptIsolation>,
 }
 
@@ -248,11 +253,35 @@ pub struct ToolCatalog {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptIsolation {
-    /// The mechanism and what it does not limit, human-readable, such as `bubblewrap`.
+    /// The mechanism and the resources that it does not limit, human-readable, such as `bubblewrap`; at most
+    /// [`MAX_MECHANISM`](Self::MAX_MECHANISM) characters are read.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub mechanism: String,
-    /// Resources that a script can still reach, human-readable; absent without any.
+    /// Resources that a script can still reach, human-readable; absent without any. At most
+    /// [`MAX_GAPS`](Self::MAX_GAPS) of [`MAX_GAP`](Self::MAX_GAP) characters are read.
     #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<String>,
+}
+
+impl ScriptIsolation {
+    /// Maximum length of a mechanism in characters.
+    pub const MAX_MECHANISM: usize = 200;
+
+    /// Maximum number of gaps.
+    pub const MAX_GAPS: usize = 32;
+
+    /// Maximum length of a gap in characters.
+    pub const MAX_GAP: usize = 200;
+}
+
+/// Reads a value for information only: `None` if it is invalid, so that the rest of the message is read.
+fn invalid_is_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.and_then(|value| serde_json::from_value(value).ok()))
 }
 
 /// Guide on tools of one source: longer than instructions, and read on request only.
@@ -357,7 +386,30 @@ impl Message for ToolCatalogRefresh {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn invalid_script_isolation_leaves_the_catalog_readable() {
+        let isolation = |mechanism: &str, gaps: &[&str]| ScriptIsolation {
+            mechanism: mechanism.to_owned(),
+            gaps: gaps.iter().map(|gap| (*gap).to_owned()).collect(),
+        };
+        for (value, expected) in [
+            (json!({"mechanism": "a", "gaps": ["b"]}), Some(isolation("a", &["b"]))),
+            (json!({"mechanism": null, "gaps": null}), Some(isolation("", &[]))),
+            (json!({"gaps": ["b"]}), Some(isolation("", &["b"]))),
+            (json!({"mechanism": 1}), None),
+            (json!({"mechanism": "a", "gaps": "b"}), None),
+            (json!("a"), None),
+            (json!(null), None),
+        ] {
+            let catalog = json!({"handler": "h", "instance": "h-1", "fingerprint": "f", "scriptIsolation": value});
+            let catalog: ToolCatalog = serde_json::from_value(catalog).unwrap();
+            assert_eq!(catalog.script_isolation, expected, "{value}");
+        }
+    }
 
     #[test]
     fn source_text_round_trips() {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rockbot_contracts::{
-    HandlerPool, InstanceId, ProviderInstructions, ToolCatalog, ToolGuide,
+    HandlerPool, InstanceId, ProviderInstructions, ScriptIsolation, ToolCatalog, ToolGuide,
     outside_text::{is_name, plain},
 };
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ const MAX_BYTES_OF_POOL: usize = 64 * 1024 * 1024;
 
 /// Maximum number of tools of one handler.
 const MAX_TOOLS: usize = 2048;
+
+/// Mechanism of an announced isolation without a name.
+const UNKNOWN_MECHANISM: &str = "unknown";
 
 /// The live handlers by pool and instance. A handler can't replace the announcement of another pool, because
 /// its broker user announces for its own pool only. The limits are those of each pool, so that the handlers
@@ -46,7 +49,8 @@ impl HandlerList {
     }
 
     /// Applies an announcement of `bytes` bytes by the broker user `user`, whose clock is ahead by these
-    /// seconds. Returns whether the handlers, their tools, their instructions or their guides changed.
+    /// seconds. Returns whether the handlers, their tools, their instructions or their guides changed; the isolation of
+    /// scripts, as the load, is no such change.
     pub(super) fn apply(
         &mut self,
         catalog: ToolCatalog,
@@ -73,17 +77,17 @@ impl HandlerList {
         }
         let instructions = bounded(catalog.instructions);
         let guides = bounded_guides(catalog.guides);
-        let script_isolation = catalog.script_isolation;
+        let script_isolation = catalog.script_isolation.as_ref().map(bounded_isolation);
         let last_seen = Instant::now();
         let is_known = |known: &&Arc<KnownHandler>| {
             known.fingerprint == fingerprint
                 && known.instructions == instructions
                 && *known.guides == guides
-                && known.script_isolation == script_isolation
         };
         if self.0.get(&key).is_some_and(|known| is_known(&known)) {
             if let Some(known) = self.0.get_mut(&key).map(Arc::make_mut) {
                 (known.last_seen, known.load) = (last_seen, load);
+                known.script_isolation = script_isolation;
                 known.clock_ahead_seconds = clock_ahead_seconds;
             }
             return false;
@@ -174,6 +178,19 @@ fn bounded_guides(guides: Vec<ToolGuide>) -> Vec<ToolGuide> {
         ..one
     });
     cleaned.filter(|one| !one.markdown.is_empty() && names.insert(one.name.clone())).collect()
+}
+
+/// Returns the isolation of scripts, cleaned as outside text and within its limits.
+fn bounded_isolation(isolation: &ScriptIsolation) -> ScriptIsolation {
+    let line =
+        |text: &str, limit| plain(text, limit).replace(['\n', '\r', '\t'], " ").trim().to_owned();
+    let gaps = isolation.gaps.iter().take(ScriptIsolation::MAX_GAPS);
+    let gaps = gaps.map(|gap| line(gap, ScriptIsolation::MAX_GAP));
+    let mut mechanism = line(&isolation.mechanism, ScriptIsolation::MAX_MECHANISM);
+    if mechanism.is_empty() {
+        UNKNOWN_MECHANISM.clone_into(&mut mechanism);
+    }
+    ScriptIsolation { mechanism, gaps: gaps.filter(|gap| !gap.is_empty()).collect() }
 }
 
 #[cfg(test)]
@@ -300,6 +317,37 @@ pub(super) mod tests {
         let oversized = vec![guide("web", "Larger.")];
         assert!(!handlers.apply(with(oversized), None, 0, MAX_BYTES_OF_POOL + 1));
         assert_eq!(handlers.iter().next().unwrap().guides[0].markdown, "Search first.");
+    }
+
+    #[tokio::test]
+    async fn script_isolation_is_bounded_and_no_catalog_change() {
+        let mut handlers = HandlerList::default();
+        let with = |mechanism: &str, gaps: &[&str]| ToolCatalog {
+            script_isolation: Some(ScriptIsolation {
+                mechanism: mechanism.to_owned(),
+                gaps: gaps.iter().map(|gap| (*gap).to_owned()).collect(),
+            }),
+            ..catalog(&pool("web"), "h-1")
+        };
+        let known = |handlers: &HandlerList| {
+            handlers.iter().next().and_then(|known| known.script_isolation.clone()).unwrap()
+        };
+        let long = "x".repeat(1_000_000);
+        let gaps =
+            [&["two\nlines\u{1b}[31m", "\u{200b} "], [long.as_str(); 100].as_slice()].concat();
+        assert!(handlers.apply(with(&long, &gaps), None, 0, 1000));
+        let ScriptIsolation { mechanism, gaps } = known(&handlers);
+        assert_eq!(mechanism.chars().count(), ScriptIsolation::MAX_MECHANISM);
+        assert_eq!(gaps.len(), ScriptIsolation::MAX_GAPS - 1, "those without text count");
+        assert_eq!(gaps[0], "two lines");
+        assert_eq!(gaps[1].chars().count(), ScriptIsolation::MAX_GAP);
+
+        assert!(!handlers.apply(with(" \u{200b}", &["the network"]), None, 0, 1000));
+        let ScriptIsolation { mechanism, gaps } = known(&handlers);
+        assert_eq!(mechanism, "unknown");
+        assert_eq!(gaps, ["the network"]);
+        assert!(!handlers.apply(catalog(&pool("web"), "h-1"), None, 0, 1000));
+        assert!(handlers.iter().all(|known| known.script_isolation.is_none()));
     }
 
     #[tokio::test]

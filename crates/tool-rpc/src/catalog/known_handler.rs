@@ -23,7 +23,7 @@ pub struct KnownHandler {
     pub instructions: Vec<ProviderInstructions>,
     /// Guides on its tools for models, cleaned and bounded.
     pub guides: Arc<[ToolGuide]>,
-    /// Isolation of the scripts that it runs, if announced.
+    /// Isolation of the scripts that it runs, if announced, cleaned and bounded.
     pub script_isolation: Option<ScriptIsolation>,
     /// Version, if announced.
     pub version: Option<String>,
