@@ -18,6 +18,7 @@ use serde_json::json;
 use self::{
     diagnosis::{Diagnosis, Preparation},
     findings::{findings, verdict},
+    message_limit::{MessageLimit, MessageLimitProbe},
     round_trip::PINGS,
 };
 use crate::{
@@ -32,17 +33,17 @@ use crate::{
 /// Checks a fleet once, or every `watch` until Ctrl-C.
 pub(crate) async fn run(settings: &Settings, watch: Option<Duration>, json: bool) -> Outcome {
     let fleet = Fleet::open(settings).await?;
-    let preparation = if settings.embeds() {
+    let mut preparation = if settings.embeds() {
         Preparation::default()
     } else {
         Preparation {
             agents: agent_client(fleet.bus.clone()).await.ok(),
-            accepts_oversized: message_limit::accepts_oversized(settings).await,
+            message_limit: Some(MessageLimitProbe::default()),
         }
     };
     let outcome = match watch {
-        Some(pause) => repetition::run(settings, &fleet, &preparation, pause, json).await,
-        None => Diagnosis::collect(settings, &fleet, &preparation)
+        Some(pause) => repetition::run(settings, &fleet, &mut preparation, pause, json).await,
+        None => Diagnosis::check(settings, &fleet, &mut preparation)
             .await
             .and_then(|diagnosis| report(&diagnosis, json.then_some(render::json))?),
     };
@@ -65,19 +66,11 @@ fn report(
 }
 
 fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
-    let Diagnosis { bus, queues, handlers, servers, round_trip, scripts, .. } = diagnosis;
-    let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
-    outln!("bus         {}", render::clean(&format!("{}{address}", bus.product)))?;
-    let median = render::duration(round_trip.median);
-    outln!("round trip  {median} (median of {PINGS} messages to this process)")?;
-    outln!("replies     {}, {}", round_trip.reply_queue, consumers(round_trip.reply_depth))?;
-    if let Some(isolation) = scripts {
-        let by = isolation.as_ref().map_or("unavailable", |isolation| &isolation.mechanism);
-        outln!("scripts     {}", render::clean(by))?;
-    }
-    for (mechanism, handlers) in handlers_by_isolation(handlers) {
-        let by = format!("{mechanism} ({})", handlers.join(", "));
-        outln!("scripts     {}", render::clean(&by))?;
+    let Diagnosis { queues, handlers, servers, message_limit, .. } = diagnosis;
+    let lines = summary(diagnosis);
+    let width = lines.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
+    for (label, text) in &lines {
+        outln!("{label:width$}  {text}")?;
     }
     outln!()?;
     outln!("{}\n", render::table(&dlq::HEADINGS, queues.iter().map(dlq::row)))?;
@@ -96,6 +89,9 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
             .map(|server| vec![render::clean(&server.name), server.tool_count.to_string()]);
         outln!("\n{}", render::table(&["mcp server", "tools"], rows))?;
     }
+    if let Some(line) = message_limit.as_ref().and_then(MessageLimit::line) {
+        outln!("\n{line}")?;
+    }
     for finding in findings.iter().filter(|finding| finding.is_warning()) {
         outln!("\n{}", render::dim(&format!("warning: {}", finding.message)))?;
     }
@@ -103,6 +99,28 @@ fn print(diagnosis: &Diagnosis, findings: &[Finding]) -> io::Result<()> {
         outln!("\n{}", render::good("no problem found"))?;
     }
     Ok(())
+}
+
+/// Returns the first lines of the report, each with its label.
+fn summary(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
+    let Diagnosis { bus, handlers, round_trip, scripts, .. } = diagnosis;
+    let address = bus.address.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
+    let median = render::duration(round_trip.median);
+    let readers = consumers(round_trip.reply_depth);
+    let mut lines = vec![
+        ("bus", render::clean(&format!("{}{address}", bus.product))),
+        ("round trip", format!("{median} (median of {PINGS} messages to this process)")),
+        ("replies", format!("{}, {readers}", round_trip.reply_queue)),
+    ];
+    if let Some(isolation) = scripts {
+        let by = isolation.as_ref().map_or("unavailable", |isolation| &isolation.mechanism);
+        lines.push(("scripts here", render::clean(by)));
+    }
+    for (mechanism, handlers) in handlers_by_isolation(handlers) {
+        let by = format!("{mechanism} ({})", handlers.join(", "));
+        lines.push(("scripts of handlers", render::clean(&by)));
+    }
+    lines
 }
 
 fn consumers(depth: Option<QueueDepth>) -> String {
@@ -161,6 +179,7 @@ fn handlers_by_isolation(handlers: &[KnownHandler]) -> BTreeMap<&str, Vec<String
 
 fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
     let Diagnosis { bus, queues, handlers, servers, round_trip, scripts, .. } = diagnosis;
+    let message_limit = diagnosis.message_limit.as_ref().map(MessageLimit::to_json);
     let handler_reports: Vec<_> = handlers
         .iter()
         .map(|handler| {
@@ -192,6 +211,7 @@ fn to_json(diagnosis: &Diagnosis, findings: &[Finding]) -> serde_json::Value {
         "replyQueue": {"name": round_trip.reply_queue,
             "consumers": round_trip.reply_depth.map(|depth| depth.consumers)},
         "roundTripMicros": round_trip.median.as_micros(),
+        "messageLimit": message_limit,
         "scripts": scripts.as_ref().map(|isolation| match isolation {
             Ok(isolation) => json!({"isolatedBy": isolation.mechanism, "missing": isolation.gaps}),
             Err(error) => json!({"problem": error}),

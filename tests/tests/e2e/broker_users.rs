@@ -109,7 +109,7 @@ async fn doctor_shows_the_script_isolation_of_handlers() {
     assert_eq!(scripts("handler-1")["isolatedBy"], isolation);
     assert!(scripts("handler-2").is_null(), "{report:#}");
     let doctor = fleet.run(&["doctor"]).await;
-    let line = format!("scripts     {isolation} (tool-handler/handler-1)");
+    let line = format!("scripts of handlers  {isolation} (tool-handler/handler-1)");
     assert_contains(&doctor.stdout, &[&line]);
 }
 

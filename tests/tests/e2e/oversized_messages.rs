@@ -60,6 +60,7 @@ async fn broker_refuses_oversized_request_before_a_handler_has_it() {
     let doctor = fleet.run(&["--bus", &url, "doctor"]).await;
     doctor.assert_code(0);
     assert!(!doctor.stdout.contains(WARNING), "{}", doctor.stdout);
+    assert!(!doctor.stdout.contains("message limit"), "{}", doctor.stdout);
     assert!(!handler.log().contains("broker connection lost"), "{}", handler.log());
     tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
 }
@@ -75,5 +76,8 @@ async fn doctor_warns_of_a_broker_without_the_limit() {
     let doctor = fleet.run(&["--bus", &url, "doctor"]).await;
     doctor.assert_code(0);
     assert_contains(&doctor.stdout, &[WARNING, "max_message_size = 4194304"]);
+    assert_contains(&doctor.stdout, &["message limit  over 4 MiB"]);
+    let doctor = fleet.run(&["--bus", &url, "--json", "doctor"]).await;
+    assert_eq!(doctor.json()["messageLimit"], json!({"oversized": "accepted"}));
     tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
 }

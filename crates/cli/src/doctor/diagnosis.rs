@@ -18,7 +18,10 @@ use rockbot_tool_rpc::{
 };
 use tokio::time::timeout;
 
-use super::round_trip::{self, RoundTrip};
+use super::{
+    message_limit::{MessageLimit, MessageLimitProbe},
+    round_trip::{self, RoundTrip},
+};
 use crate::{failure::Failure, fleet::Fleet, settings::Settings, work_queues};
 
 /// Time limit for an agent to describe itself.
@@ -42,8 +45,8 @@ pub(super) struct Diagnosis {
     pub(super) round_trip: RoundTrip,
     pub(super) scripts: Option<ScriptIsolation>,
     pub(super) split_agents: Vec<SplitAgent>,
-    /// Set when the broker accepts messages over the limit of a fleet.
-    pub(super) accepts_oversized: bool,
+    /// The response of the broker to a message over the limit of a fleet; `None` for an embedded fleet.
+    pub(super) message_limit: Option<MessageLimit>,
 }
 
 /// State that one command keeps for all of its checks.
@@ -51,8 +54,8 @@ pub(super) struct Diagnosis {
 pub(super) struct Preparation {
     /// Asks the agents about their processes. Its queue stays on the broker until it expires.
     pub(super) agents: Option<AgentClient>,
-    /// Set when the broker accepts messages over the limit of a fleet. The check sends 4 MiB.
-    pub(super) accepts_oversized: bool,
+    /// Probes the broker; `None` for an embedded fleet.
+    pub(super) message_limit: Option<MessageLimitProbe>,
 }
 
 /// An agent whose processes do not all share its conversations.
@@ -78,11 +81,24 @@ pub(super) struct KnownServers {
 pub(super) type ScriptIsolation = Result<Isolation, String>;
 
 impl Diagnosis {
-    /// Collects the state of a fleet.
-    pub(super) async fn collect(
+    /// Checks a fleet: collects its state, and then sends the broker a message over the limit.
+    pub(super) async fn check(
         settings: &Settings,
         fleet: &Fleet,
-        preparation: &Preparation,
+        preparation: &mut Preparation,
+    ) -> Result<Self, Failure> {
+        let mut diagnosis = Self::collect(settings, fleet, preparation.agents.as_ref()).await?;
+        if let Some(probe) = &mut preparation.message_limit {
+            diagnosis.message_limit = Some(probe.current(settings).await);
+        }
+        Ok(diagnosis)
+    }
+
+    /// Collects the state of a fleet.
+    async fn collect(
+        settings: &Settings,
+        fleet: &Fleet,
+        agents: Option<&AgentClient>,
     ) -> Result<Self, Failure> {
         let pools = work_queues::pools(settings, Vec::new());
         let discovered = fleet.discover_all("doctor", &pools).await?;
@@ -99,7 +115,7 @@ impl Diagnosis {
         });
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;
-        let split_agents = match &preparation.agents {
+        let split_agents = match agents {
             Some(client) => split_agents(settings, client, &queues).await?,
             None => Vec::new(),
         };
@@ -115,7 +131,7 @@ impl Diagnosis {
             round_trip,
             scripts,
             split_agents,
-            accepts_oversized: preparation.accepts_oversized,
+            message_limit: None,
         })
     }
 }

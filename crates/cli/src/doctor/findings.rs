@@ -1,17 +1,25 @@
 //! Findings about the health of a fleet, with their severity.
 
-use rockbot_contracts::mcp::{McpConnection, McpServerState};
+use std::collections::BTreeMap;
+
+use rockbot_contracts::{
+    ScriptIsolation,
+    mcp::{McpConnection, McpServerState},
+};
 use rockbot_monitor::findings::{self, Finding, FleetState, Severity};
 use rockbot_service::exit;
 use rockbot_tool_rpc::mcp::McpServerReport;
 
-use super::diagnosis::{Diagnosis, SplitAgent};
+use super::{
+    diagnosis::{Diagnosis, SplitAgent},
+    message_limit::MessageLimit,
+};
 use crate::{failure::Failure, render};
 
 /// Returns the findings about a fleet and about this process.
 pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let Diagnosis { queues, handlers, conflicts, rejection, operator, round_trip, .. } = diagnosis;
-    let Diagnosis { servers, scripts, split_agents, accepts_oversized, .. } = diagnosis;
+    let Diagnosis { servers, scripts, split_agents, message_limit, .. } = diagnosis;
     let has_bridge = servers.has_bridge;
     let state = FleetState { queues, handlers, conflicts, has_bridge, operator };
     let mut findings = findings::findings(state);
@@ -29,9 +37,10 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         );
         find(Severity::Suspicious, message);
     }
-    if *accepts_oversized {
+    if *message_limit == Some(MessageLimit::Accepted) {
         let message = "the broker accepts messages over 4 MiB, which a receiver rejects only when they are in its \
-                       memory; set max_message_size = 4194304 in rabbitmq.conf";
+                       memory; set max_message_size = 4194304 in rabbitmq.conf, or the largest message of other \
+                       programs on this broker";
         find(Severity::Warning, message.to_owned());
     }
     for SplitAgent { name, foreign } in split_agents {
@@ -43,16 +52,11 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         );
         find(Severity::Suspicious, message);
     }
-    for handler in handlers {
-        if let Some(isolation) = &handler.script_isolation
-            && !isolation.gaps.is_empty()
-        {
-            let (by, missing) = (&isolation.mechanism, isolation.gaps.join(", "));
-            let name = handler.name();
-            let message =
-                format!("scripts of {name} are isolated by {by}, but not from: {missing}");
-            find(Severity::Warning, render::clean(&message));
-        }
+    let isolations = handlers.iter().filter_map(|handler| {
+        handler.script_isolation.as_ref().map(|isolation| (handler.name(), isolation))
+    });
+    for message in script_gaps(isolations) {
+        find(Severity::Warning, message);
     }
     match scripts {
         Some(Ok(isolation)) if !isolation.is_complete() => {
@@ -64,6 +68,29 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         Some(Ok(_)) | None => {}
     }
     findings
+}
+
+/// Returns a warning for each kind of incomplete isolation of scripts, with its only handler or their number.
+fn script_gaps<'a>(
+    isolations: impl IntoIterator<Item = (String, &'a ScriptIsolation)>,
+) -> Vec<String> {
+    let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (handler, ScriptIsolation { mechanism, gaps }) in isolations {
+        if !gaps.is_empty() {
+            kinds.entry((mechanism, gaps)).or_default().push(handler);
+        }
+    }
+    let warnings = kinds.into_iter().map(|((mechanism, gaps), handlers)| {
+        let owners = match handlers.as_slice() {
+            [handler] => handler.clone(),
+            handlers => render::count(handlers.len(), "handler"),
+        };
+        let missing = gaps.join(", ");
+        let message =
+            format!("scripts of {owners} are isolated by {mechanism}, but not from: {missing}");
+        render::clean(&message)
+    });
+    warnings.collect()
 }
 
 /// Returns the finding about an MCP server whose tools cannot be called.
@@ -133,7 +160,7 @@ mod tests {
             },
             scripts: None,
             split_agents: Vec::new(),
-            accepts_oversized: false,
+            message_limit: None,
         }
     }
 
@@ -170,8 +197,36 @@ mod tests {
 
     #[test]
     fn broker_without_a_message_limit_is_a_warning() {
-        let diagnosis = Diagnosis { accepts_oversized: true, ..fleet(0, 1, 0, 1) };
-        check(&diagnosis, &[(Severity::Warning, "set max_message_size = 4194304")]);
+        let with = |limit| Diagnosis { message_limit: Some(limit), ..fleet(0, 1, 0, 1) };
+        let accepted = with(MessageLimit::Accepted);
+        check(&accepted, &[(Severity::Warning, "set max_message_size = 4194304")]);
+        check(&accepted, &[(Severity::Warning, "or the largest message of other programs")]);
+        check(&with(MessageLimit::Refused), &[]);
+        check(&with(MessageLimit::Unknown("no permission".to_owned())), &[]);
+    }
+
+    #[test]
+    fn script_gaps_are_grouped_by_isolation() {
+        let isolation = |mechanism: &str, gaps: &[&str]| ScriptIsolation {
+            mechanism: mechanism.to_owned(),
+            gaps: gaps.iter().map(|gap| (*gap).to_owned()).collect(),
+        };
+        let isolations = [
+            ("h/1", isolation("landlock", &["the network", "each other"])),
+            ("h/2", isolation("landlock", &["the network"])),
+            ("h/3", isolation("landlock", &["the network", "each other"])),
+            ("h/4", isolation("bubblewrap", &[])),
+            ("h/5", isolation("limits only\u{1b}[31m", &["the network"])),
+        ];
+        let isolations = isolations.iter().map(|(name, isolation)| ((*name).to_owned(), isolation));
+        assert_eq!(
+            script_gaps(isolations),
+            [
+                "scripts of h/2 are isolated by landlock, but not from: the network",
+                "scripts of 2 handlers are isolated by landlock, but not from: the network, each other",
+                "scripts of h/5 are isolated by limits only, but not from: the network",
+            ]
+        );
     }
 
     #[test]

@@ -29,7 +29,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 pub(super) async fn run(
     settings: &Settings,
     fleet: &Fleet,
-    preparation: &Preparation,
+    preparation: &mut Preparation,
     pause: Duration,
     json: bool,
 ) -> Outcome {
@@ -38,7 +38,7 @@ pub(super) async fn run(
     loop {
         let diagnosis = tokio::select! {
             _ = interrupts.recv() => return last,
-            diagnosis = Diagnosis::collect(settings, fleet, preparation) => diagnosis,
+            diagnosis = Diagnosis::check(settings, fleet, preparation) => diagnosis,
         };
         last = show(diagnosis, pause, json)?;
         tokio::select! {
