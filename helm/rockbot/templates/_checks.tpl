@@ -110,7 +110,7 @@
 {{- range $name, $mode := dict "broker" .Values.rabbitmq.mode "store" .Values.postgresql.mode -}}
 {{- $rule := get $.Values.networkPolicy $name -}}
 {{- if and (eq $mode "external") (not $rule.to) -}}
-{{- $problems = append $problems (printf "networkPolicy.%s.to: it is empty, so pods, and commands of tools in them, could connect to port %s of any address; set it to the address of your server, or to [{ipBlock: {cidr: 0.0.0.0/0}}] if you mean any address" $name (join ", " $rule.ports)) -}}
+{{- $problems = append $problems (printf "networkPolicy.%s.to: it is empty, so pods, and commands of tools in them, could connect to port %s of any address; set it to the address of your server, or, if you mean any address, to [{ipBlock: {cidr: 0.0.0.0/0}}], with {ipBlock: {cidr: \"::/0\"}} for IPv6" $name (join ", " $rule.ports)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
