@@ -23,6 +23,11 @@ const BEHIND_MS: u64 = 90_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the calls. A handler that has waited for a second knows that a call was sent just now.
 const INTERVAL: Duration = Duration::from_millis(1500);
+/// Difference of a clock of a handler, in seconds.
+const OFFSET: i64 = 300;
+/// The least difference that a handler measures, in seconds. On a busy machine, the request of the measurement took
+/// up to some seconds.
+const LEAST_MEASURED: u64 = 290;
 /// Log line of a handler.
 const WARNING: &str = "clock differs from that of a sender";
 
@@ -86,11 +91,18 @@ async fn handler_ahead_of_caller_warns_once_and_runs_calls() {
     assert_contains(&handler.log(), &["ahead_seconds=9"]);
 }
 
+/// Returns the number after the field's name in the warning of a handler.
+fn measured_seconds(log: &str, field: &str) -> u64 {
+    let (_, rest) = log.split_once(field).unwrap_or_else(|| panic!("no {field} in:\n{log}"));
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|error| panic!("{field}: {error}:\n{log}"))
+}
+
 /// The clocks of the handlers are wrong, not the deadlines of the requests.
 #[tokio::test]
 async fn handlers_with_clocks_five_minutes_off_run_calls() {
     let clocks = Clocks::start().await;
-    for (instance, offset) in [("ahead", 300), ("behind", -300)] {
+    for (instance, offset) in [("ahead", OFFSET), ("behind", -OFFSET)] {
         let fleet = Fleet::new();
         clocks.set(instance, offset);
         let settings = clocks.settings(instance);
@@ -116,10 +128,8 @@ async fn handlers_with_clocks_five_minutes_off_run_calls() {
             call().await.expect("a result");
         }
         assert_eq!(ran(&fleet), earlier + 4);
-        // On a busy machine, the request of the measurement took up to some seconds.
-        let measured = format!("{instance}_seconds=");
-        assert_contains(&handler.log(), &[&measured]);
-        assert!(!handler.log().contains(&format!("{measured}0")), "{}", handler.log());
+        let measured = measured_seconds(&handler.log(), &format!("{instance}_seconds="));
+        assert!(measured >= LEAST_MEASURED, "{measured} s: {}", handler.log());
     }
 }
 

@@ -1,11 +1,11 @@
 //! The fleet of a test: a namespace on the test broker, and a folder for file tools.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use rockbot_bus::Bus;
 use rockbot_bus_rabbitmq::{RabbitBus, RabbitConfig};
 use rockbot_contracts::{QueueSpec, topology::tool_invoke};
-use rockbot_testkit::fixture::{self, wait_until};
+use rockbot_testkit::fixture::{self, wait_until, within_timeout};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +15,9 @@ use crate::{
     binaries,
     process::{Exit, Running},
 };
+
+/// Interval between checks of a queue.
+const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Fleet {
     pub(crate) namespace: String,
@@ -102,6 +105,17 @@ impl Fleet {
         let report = bus.inspect(&queues).await.expect("a report");
         let ready = |index: usize| report.queues[index].depth().map_or(0, |depth| depth.ready);
         (ready(1) + ready(2), ready(0))
+    }
+
+    /// Waits until no queue of calls has one that no handler holds.
+    pub(crate) async fn wait_until_delivered(&self, bus: &Arc<dyn Bus>) {
+        let mut ticks = tokio::time::interval(POLL);
+        within_timeout("empty queues", async {
+            while self.waiting_and_dead(bus).await.0 > 0 {
+                ticks.tick().await;
+            }
+        })
+        .await;
     }
 
     /// Starts `rockbot` as a client of this fleet.

@@ -47,9 +47,11 @@ async fn call_held_beyond_the_brokers_limit_is_answered_without_a_dead_letter() 
 
     let caller = Caller::new(bus.clone(), Duration::from_secs(55));
     let command = "echo ran >> lines; until [ -e gate ]; do sleep 0.05; done; echo an answer";
+    // By default, a command is stopped after 30 s.
+    let arguments = json!({"command": command, "timeout_seconds": 120});
     let held = tokio::spawn({
         let caller = caller.clone();
-        async move { caller.call("bash", json!({"command": command})).await }
+        async move { caller.call("bash", arguments).await }
     });
     fleet.wait_for_line("lines").await;
     let marker = Publication::mandatory(key("other"), text_message("taken back"));
@@ -68,11 +70,21 @@ async fn call_held_beyond_the_brokers_limit_is_answered_without_a_dead_letter() 
     fleet.write("gate", "");
     let result = within_timeout("the answer", held).await.expect("no panic").expect("a result");
     assert_eq!(result.to_text().lines().next(), Some("an answer"), "{result:?}");
+    // A delivery whose ack was lost at the end of a handler is settled by another one.
+    let mut others = ["handler-2", "handler-3", "handler-4"].into_iter();
+    loop {
+        fleet.wait_until_delivered(&bus).await;
+        handler.send(Signal::TERM);
+        handler.wait().await.assert_code(0);
+        let (waiting, dead) = fleet.waiting_and_dead(&bus).await;
+        assert_eq!(dead, 0, "a dead letter of a call that was answered");
+        if waiting == 0 {
+            break;
+        }
+        let other = others.next().expect("a handler that settles the call");
+        handler = fleet.handler_with(other, &[("ROCKBOT_BUS__URL", url.as_str())]).await;
+    }
     assert_eq!(fs::read_to_string(fleet.path("lines")).expect("read"), "ran\n");
-    // A copy that the handler did not settle would wait in the queue again.
-    handler.send(Signal::TERM);
-    handler.wait().await.assert_code(0);
-    assert_eq!(fleet.waiting_and_dead(&bus).await, (0, 0));
     bus.close().await;
     tokio::task::spawn_blocking(|| broker.stop()).await.expect("no panic");
 }

@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 
 use crate::{fleet::Fleet, process::Running};
 
-/// Interval between checks of a queue.
-const POLL: Duration = Duration::from_millis(20);
 /// Type of the message after all replies.
 const LAST: &str = "Last";
 
@@ -172,13 +170,7 @@ impl Requests {
 
     /// Waits until no queue has a request that no handler holds.
     pub(crate) async fn wait_until_delivered(&self) {
-        let mut ticks = tokio::time::interval(POLL);
-        within_timeout("empty queues", async {
-            while self.fleet.waiting_and_dead(&self.bus).await.0 > 0 {
-                ticks.tick().await;
-            }
-        })
-        .await;
+        self.fleet.wait_until_delivered(&self.bus).await;
     }
 
     /// Returns the lines of a file, in which each run writes one.

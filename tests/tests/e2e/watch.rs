@@ -4,6 +4,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
     os::unix::ffi::OsStrExt,
+    pin::pin,
     time::Duration,
 };
 
@@ -34,11 +35,22 @@ use tokio::{
 use crate::{
     fleet::{Fleet, assert_contains},
     identity::SecuredFleet,
-    process::Running,
+    process::{Exit, Running},
 };
 
 const CALL: [&str; 4] = ["tools", "call", "read_file", r#"{"path": "notes.md"}"#];
 const SECRET: &str = "the-bus-carries-each-call";
+
+/// Makes calls until one is shown, within the time limit of its output.
+async fn call_until_shown(watch: &mut Running, call: impl AsyncFn() -> Exit) {
+    let mut shown = pin!(watch.expect_output(r#""event":"requested""#));
+    loop {
+        tokio::select! {
+            () = &mut shown => break,
+            called = call() => called.assert_code(0),
+        }
+    }
+}
 
 #[tokio::test]
 async fn monitor_user_observes_call_from_request_to_reply() {
@@ -106,12 +118,7 @@ async fn watch_lists_requests_whose_queues_may_not_be_inspected() {
         watch.expect_log("requests of script.invoke, tool.invoke, tool.invoke.mcp").await;
         watch.expect_log("are shown after their handler's first reply").await;
         // The first reply shows that the queue exists, and later requests are observed.
-        loop {
-            tokio::select! {
-                () = watch.expect_output(r#""event":"requested""#) => break,
-                called = secured.cli(&CALL) => called.assert_code(0),
-            }
-        }
+        call_until_shown(&mut watch, async || secured.cli(&CALL).await).await;
         watch.send(Signal::TERM);
         watch.wait().await.assert_code(0);
     }
@@ -140,12 +147,7 @@ async fn watch_keeps_unserved_calls_unroutable() {
     assert!(matches!(outcome, Err(PublishError::Unroutable { .. })), "{outcome:?}");
 
     let _handler = fleet.handler("handler-1").await;
-    loop {
-        tokio::select! {
-            () = watch.expect_output(r#""event":"requested""#) => break,
-            called = fleet.run(&CALL) => called.assert_code(0),
-        }
-    }
+    call_until_shown(&mut watch, async || fleet.run(&CALL).await).await;
     watch.send(Signal::TERM);
     watch.wait().await.assert_code(0);
 }
