@@ -52,19 +52,18 @@ impl<'a> CallDescription<'a> {
         context: &'a ToolContext,
     ) -> Self {
         Self {
-            id: &request.tool_call_id,
-            agent: &context.agent,
             tool: &context.tool_name,
-            arguments: &request.arguments,
             idempotent: tool.is_some_and(|tool| tool.registration().hints.may_retry()),
-            maybe_redelivered: inbound.maybe_redelivered(),
-            has_client_key: inbound.envelope().has_client_key,
             read_only: tool.is_some_and(|tool| tool.registration().hints.read_only),
             deadline: context.deadline,
-            age: age_of(inbound.envelope()),
-            seen_started: AtomicBool::new(false),
-            start_attempted: AtomicBool::new(false),
-            start: StartId(Uuid::now_v7()),
+            // The rest does not depend on the tool.
+            ..Self::of_unreadable(
+                inbound,
+                &request.tool_call_id,
+                &context.agent,
+                &request.arguments,
+                Duration::ZERO,
+            )
         }
     }
 

@@ -57,16 +57,15 @@ impl ToolInvokeHandler {
         if self.running.contains(id) {
             return unknown();
         }
-        let is_shared = self.journal.as_deref().is_some_and(CallJournal::is_shared);
-        let may_have_a_copy = inbound.maybe_redelivered() || inbound.envelope().has_client_key;
-        if may_have_a_copy && !is_shared {
-            return unknown();
-        }
-        let Some(journal) = self.journal.as_deref() else { return unexecuted };
         let envelope = inbound.envelope();
         let body = String::from_utf8_lossy(&envelope.body);
         let remaining = envelope.remaining().unwrap_or_default().min(super::MAX_BUDGET);
         let call = CallDescription::of_unreadable(inbound, id, &caller.agent, &body, remaining);
+        let is_shared = self.journal.as_deref().is_some_and(CallJournal::is_shared);
+        if !is_shared && !call.is_only_start() {
+            return unknown();
+        }
+        let Some(journal) = self.journal.as_deref() else { return unexecuted };
         if call.may_outlive_records(journal.retention()) {
             return unknown();
         }
