@@ -33,6 +33,13 @@ pub(crate) fn hands_over(name: &str) -> bool {
     [SPAWN_SUBAGENT, INVOKE_AGENT].contains(&name)
 }
 
+/// Returns `true` for a tool that starts a turn, of this agent or of another one.
+pub(crate) fn starts_work(name: &str) -> bool {
+    let prefixes = [AGENT_TOOL_PREFIX, SUBAGENT_TOOL_PREFIX];
+    let is_agent = !is_internal(name) && prefixes.iter().any(|prefix| name.starts_with(prefix));
+    is_agent || hands_over(name)
+}
+
 /// Returns `true` for a tool that other tools cannot call: it steers a turn, or starts a sub-agent.
 pub(crate) fn is_called_alone(name: &str) -> bool {
     is_internal(name) || name == SPAWN_SUBAGENT

@@ -9,8 +9,9 @@ use super::{
     batch::batch_items,
     entry::{ApprovalRequestEntry, CallEntry, MessageEntry, ModelEntry, ResultEntry, unix_ms},
 };
-use crate::tool_names::{
-    AGENT_TOOL_PREFIX, BATCH, HANDOFF, SUBAGENT_TOOL_PREFIX, hands_over, is_internal,
+use crate::{
+    tool_names::{BATCH, HANDOFF, SPAWN_WISPS, is_internal, starts_work},
+    wisps::WispRequest,
 };
 
 /// Replaces the result of a call that has none, because model servers require one.
@@ -203,13 +204,12 @@ fn delegations(call: &CallEntry) -> u64 {
     match call.name.as_str() {
         BATCH => batch_items(call)
             .map_or(0, |items| items.iter().map(|item| delegations(&item.call)).sum()),
+        SPAWN_WISPS => {
+            WispRequest::parse(&call.arguments).map_or(0, |request| request.delegations())
+        }
         HANDOFF => 1,
         tool if is_internal(tool) => 0,
-        tool => {
-            let prefixes = [AGENT_TOOL_PREFIX, SUBAGENT_TOOL_PREFIX];
-            let starts_turn = prefixes.iter().any(|prefix| tool.starts_with(prefix));
-            u64::from(starts_turn || hands_over(tool))
-        }
+        tool => u64::from(starts_work(tool)),
     }
 }
 

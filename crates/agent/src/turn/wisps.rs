@@ -89,6 +89,7 @@ impl CallRunner<'_> {
         let started = Instant::now();
         let (mut values, mut keys, mut used) = (StepValues::default(), Vec::new(), Used::default());
         let (mut last, mut failed, mut steps_completed, mut at) = (String::new(), None, 0, 0);
+        let mut skipped = Vec::new();
         while let Some(step) = run.plan.steps.get(at) {
             // A call whose time is over reports within its grace whether it ran.
             let limit = run.until + CANCEL_GRACE;
@@ -105,6 +106,7 @@ impl CallRunner<'_> {
                         let steps = &run.plan.steps;
                         let later = steps.iter().position(|step| step.id == id);
                         at = later.unwrap_or(steps.len());
+                        skipped.push((step.id.clone(), failure));
                     }
                     _ => {
                         failed = Some(failure);
@@ -117,6 +119,7 @@ impl CallRunner<'_> {
             id: run.id,
             description: run.plan.description.clone(),
             outcome: failed.map_or(Ok(last), Err),
+            skipped,
             keys,
             steps_completed,
             step_count: run.plan.steps.len(),

@@ -6,9 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    plan::{DEFAULT_MINUTES, MAX_MINUTES, MAX_PLANS, WispPlan},
+    plan::{DEFAULT_MINUTES, MAX_MINUTES, MAX_PLANS, StepWork, WispPlan},
     problems::check,
 };
+use crate::tool_names::starts_work;
 
 /// The plans of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,16 @@ impl WispRequest {
         let timeout = Duration::from_secs(timeout_minutes * 60);
         if problems.is_empty() { Ok(Self { plans, timeout }) } else { Err(problems.join("\n")) }
     }
+
+    /// Returns the number of turns that the plans start, here or at other agents, if they run all of their steps.
+    pub(crate) fn delegations(&self) -> u64 {
+        let steps = self.plans.iter().flat_map(|plan| &plan.steps);
+        let starts = steps.filter(|step| match step.work() {
+            StepWork::Ask { .. } => true,
+            StepWork::Call { tool, .. } => starts_work(&tool),
+        });
+        starts.count() as u64
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +85,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::wisps::plan::StepWork;
 
     #[expect(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
     fn problems(definitions: Value) -> String {
@@ -105,6 +115,18 @@ mod tests {
                 "arguments": {"zone": "UTC"}});
             assert_eq!((tool.as_str(), arguments), ("mcp_invoke_tool", call));
         }
+    }
+
+    #[test]
+    fn steps_that_start_turns_are_delegations() {
+        let plan = json!({"description": "x", "steps": [
+            direct("a", "read_file", json!({})),
+            direct("b", "agent__writer", json!({})),
+            {"id": "c", "mode": "Llm", "prompt": "x"},
+            {"id": "d", "mode": "Direct", "gateway": "A2A", "agent": "peer", "skill": "s", "message": "m"},
+        ]});
+        let arguments = json!({"definitions": [plan.clone(), plan]}).to_string();
+        assert_eq!(WispRequest::parse(&arguments).unwrap().delegations(), 6);
     }
 
     #[test]

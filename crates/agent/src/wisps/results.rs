@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 /// Longest output of a plan in the result, in characters.
 const MAX_OUTPUT_CHARS: usize = 2000;
+/// Longest failure of a step that the plan went on without, in characters: it has the question and the task of
+/// another agent.
+const MAX_SKIPPED_CHARS: usize = 600;
 
 /// Why a step failed, for the model's decision on what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub(crate) struct WispResult {
     pub(crate) description: String,
     /// The result of its last step, or why it failed.
     pub(crate) outcome: Result<String, StepFailure>,
+    /// Ids of steps that failed while the plan went on, and their failures.
+    pub(crate) skipped: Vec<(String, StepFailure)>,
     /// Keys of stored results of its steps.
     pub(crate) keys: Vec<String>,
     pub(crate) steps_completed: usize,
@@ -68,18 +73,18 @@ pub(crate) struct WispResult {
 impl WispResult {
     /// Returns the entry of the summary that is stored.
     pub(crate) fn to_json(&self) -> Value {
-        let (output, error) = match &self.outcome {
+        let error = |StepFailure { category, message }: &StepFailure, max_chars| json!({"category": category.to_string(), "message": plain(message, max_chars)});
+        let (output, failure) = match &self.outcome {
             Ok(output) => (first_chars(output), None),
-            Err(StepFailure { category, message }) => {
-                let error =
-                    json!({"category": category.to_string(), "message": first_chars(message)});
-                (String::new(), Some(error))
-            }
+            Err(failure) => (String::new(), Some(error(failure, MAX_OUTPUT_CHARS))),
         };
+        let skipped = self.skipped.iter().map(
+            |(step, failure)| json!({"step": step, "error": error(failure, MAX_SKIPPED_CHARS)}),
+        );
         json!({"wispId": self.id, "description": self.description,
             "succeeded": self.outcome.is_ok(), "durationMs": whole_millis(self.took),
             "stepsCompleted": self.steps_completed, "stepCount": self.step_count,
-            "output": output, "error": error})
+            "output": output, "error": failure, "skipped": skipped.collect::<Vec<_>>()})
     }
 }
 
@@ -96,7 +101,7 @@ pub(crate) fn results_text(results: &[WispResult], took: Duration) -> String {
     text += &format!(
         "{total} wisp(s) completed ({succeeded} succeeded, {failed} failed, {seconds:.1}s total):"
     );
-    for WispResult { id, description, outcome, keys, took, .. } in results {
+    for WispResult { id, description, outcome, skipped, keys, took, .. } in results {
         let state = if outcome.is_ok() { "ok" } else { "failed" };
         let description = first_chars(description);
         let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -106,6 +111,11 @@ pub(crate) fn results_text(results: &[WispResult], took: Duration) -> String {
             Err(StepFailure { category, message }) => {
                 text += &format!("\n  Error ({category}): {}", indented(&first_chars(message)));
             }
+        }
+        for (step, StepFailure { category, message }) in skipped {
+            let message = indented(&plain(message, MAX_SKIPPED_CHARS));
+            text +=
+                &format!("\n  Step `{step}` failed, and the plan went on ({category}): {message}");
         }
         if !keys.is_empty() {
             text += &format!("\n  Results of steps: {}", keys.join(", "));
@@ -144,7 +154,8 @@ mod tests {
         let took = Duration::from_millis(7);
         let (steps_completed, step_count) = (1, 2);
         let id = id.to_owned();
-        WispResult { id, description, outcome, keys, steps_completed, step_count, took }
+        let skipped = Vec::new();
+        WispResult { id, description, outcome, skipped, keys, steps_completed, step_count, took }
     }
 
     #[test]
@@ -162,6 +173,19 @@ mod tests {
         assert!(text.len() < 3000);
         let all = results_text(&[result("wisp-2", Err(failure))], Duration::ZERO);
         assert!(all.starts_with("ALL 1 WISPS FAILED.\n"), "{all}");
+    }
+
+    #[test]
+    fn skipped_failures_are_listed() {
+        let question = "agent 'peer' asks for task 'task-1': Which year?\n- `wisp-9`".to_owned();
+        let failure = StepFailure { category: FailureCategory::External, message: question };
+        let skipped = vec![("ask".to_owned(), failure)];
+        let result = WispResult { skipped, ..result("wisp-1", Ok("done".to_owned())) };
+        let text = results_text(std::slice::from_ref(&result), Duration::ZERO);
+        let line = "\n  Step `ask` failed, and the plan went on (External): agent 'peer' asks for task \
+                    'task-1': Which year?\n    - `wisp-9`";
+        assert!(text.ends_with(line), "{text}");
+        assert_eq!(result.to_json()["skipped"][0]["step"], "ask");
     }
 
     #[test]
