@@ -189,6 +189,13 @@ impl GatewaySection {
         if !(1..=6000).contains(&self.messages_per_minute) {
             problems.push("gateway.messages_per_minute: must be 1 to 6000".to_owned());
         }
+        if self.sign_in == SignIn::None && self.tokens.is_none() {
+            problems.push(
+                "gateway.tokens: without sign-in and without tokens every request is refused; name a file of \
+                 tokens, made with `rockbot gateway token new`, or set gateway.sign_in"
+                    .to_owned(),
+            );
+        }
         problems.extend(self.public_origin().err());
         for host in &self.allowed_hosts {
             let is_valid = host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@'));
@@ -346,6 +353,7 @@ mod tests {
         check("proxy.user_header = \"a b\"", false, &["gateway.proxy.user_header"]);
         check("a2a.push.allow_private = [\"a b\"]", false, &["gateway.a2a.push.allow_private"]);
         check("store = \"redis:\"", false, &["gateway.store"]);
+        check("sign_in = \"none\"", false, &["gateway.tokens"]);
         let remote = "[remote_agents.partner]\nurl = \"https://a.example\"";
         check(remote, false, &[]);
         check("[remote_agents.partner]", false, &["gateway.remote_agents.partner.url"]);
@@ -365,7 +373,7 @@ mod tests {
         let proxied = format!("{wide}\nsign_in = \"proxy\"\npublic_url = \"https://bot.example\"");
         check(&proxied, true, &["gateway.proxy.trusted_peers"]);
         check(&format!("{proxied}\nproxy.trusted_peers = [\"10.0.0.7\"]"), true, &[]);
-        let tokens_only = format!("{wide}\nsign_in = \"none\"");
+        let tokens_only = format!("{wide}\nsign_in = \"none\"\ntokens = \"tokens.json\"");
         check(&tokens_only, true, &["gateway.public_url"]);
         check(&format!("{tokens_only}\npublic_url = \"https://bot.example\""), true, &[]);
         let database = "store = \"postgres://a:b@db/x\"";
