@@ -143,7 +143,7 @@ fn tests(built: &Built, services: &Services) -> Result<String> {
 
 /// The tests that run on the newest RabbitMQ too: the adapter, and processes where brokers differ.
 const NEWEST_BROKER_TESTS: &str = "package(rockbot-bus-rabbitmq) | \
-     (package(rockbot-tests) & test(/^held_calls::/))";
+     (package(rockbot-tests) & test(/^(held_calls|workers)::/))";
 
 /// Runs tests on the newest RabbitMQ, if a script provides it, and prints their summary. A broker that cannot be
 /// provided does not fail the run, because its release and its download do not depend on the change under test.
