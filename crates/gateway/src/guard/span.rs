@@ -7,9 +7,10 @@ use axum::{
 use rockbot_contracts::{TraceContext, trace};
 use tracing::{Span, field::Empty, info_span};
 
-use crate::identity::FaceName;
+use crate::identity::{FaceName, Identity};
 
-/// Returns the span of a request to a route. It continues the trace that the request names.
+/// Returns the span of a request to a route. It continues the trace that the request names, if its sender has signed
+/// in: others must not choose what is recorded.
 pub(super) fn request_span(request: &Request, path: &'static str, face: FaceName) -> Span {
     let method = request.method().as_str();
     let span = info_span!(
@@ -22,7 +23,9 @@ pub(super) fn request_span(request: &Request, path: &'static str, face: FaceName
         rockbot.gateway.face = face.as_str(),
         http.response.status_code = Empty,
     );
-    trace::continue_from(&span, &carried(request.headers()));
+    if request.extensions().get::<Identity>().is_some() {
+        trace::continue_from(&span, &carried(request.headers()));
+    }
     span
 }
 

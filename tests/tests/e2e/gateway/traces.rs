@@ -53,3 +53,22 @@ async fn trace_reaches_from_a_call_of_mcp_to_the_handler() {
         at = parent.unwrap_or_else(|| panic!("{} has no parent in {trace:?}", at.name));
     }
 }
+
+#[tokio::test]
+async fn client_continues_its_trace_on_routes_that_need_a_credential() {
+    let collector = Collector::start().await;
+    let endpoint = collector.endpoint();
+    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let fleet = GatewayFleet::start_with(&settings).await;
+    let token = fleet.token_for_all_faces();
+    let (_gateway, address) = fleet.gateway_with_all_faces_and("gateway-0", &settings).await;
+    let client = Client { address, token };
+    let headers = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
+    for (path, span, continued) in [("/v1/models", "GET /v1/models", true), ("/", "GET /", false)] {
+        let response = client.send("GET", path, headers, "").await;
+        assert_eq!(read_response(response).await.0, 200);
+        let request = collector.spans_named(span, 1).await.remove(0);
+        let is_own_trace = request.trace.starts_with(&[0x0a, 0xf7, 0x65, 0x19]);
+        assert_eq!(is_own_trace, continued, "{path}: {request:?}");
+    }
+}
