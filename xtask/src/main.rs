@@ -42,6 +42,7 @@ mod server;
 mod services;
 mod smollm2;
 mod test;
+mod uml;
 mod web;
 mod web_bench;
 mod worker_examples;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::broker::{free_port, wait_before_poll};
 use crate::{
     a2a_clients, aimock, apt, article_pages, browser, console, cron_peers, docker, faketime,
-    mcp_peers, openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2,
+    mcp_peers, openai_clients, openapi_peers, postgresql, process, rabbitmq, smollm2, uml,
     worker_examples,
 };
 
@@ -28,7 +28,7 @@ type Service = (Variables, Option<Box<dyn Send>>);
 type Install = fn(bool) -> Result<PathBuf>;
 
 /// Files of the tests that need no server, by the variables of their paths.
-const INSTALLED: [(&str, Install); 9] = [
+const INSTALLED: [(&str, Install); 10] = [
     (mcp_peers::VARIABLE, mcp_peers::install),
     (a2a_clients::VARIABLE, a2a_clients::install),
     (openai_clients::VARIABLE, openai_clients::install),
@@ -38,6 +38,7 @@ const INSTALLED: [(&str, Install); 9] = [
     (cron_peers::VARIABLE, cron_peers::install),
     (faketime::VARIABLE, faketime::find_or_install),
     (worker_examples::VARIABLE, worker_examples::install),
+    (uml::VARIABLE, uml::find_or_install),
 ];
 
 /// Services that are starting, each in a thread.

@@ -81,9 +81,11 @@ fn print_introduction(runner: &Runner) {
     let line = |text: &str| console::progress("test", text);
     console::heading("every test of the workspace, against real services");
     line(
-        "installs missing services: RabbitMQ, PostgreSQL, Docker, bubblewrap, Chromium, libfaketime (apt-get), a",
+        "installs missing services: RabbitMQ, PostgreSQL, Docker, bubblewrap, Chromium, libfaketime, user-mode",
     );
-    line("  model, model servers and MCP servers (npm, PyPI), which are kept in target/");
+    line(
+        "  Linux (apt-get), a model, model servers and MCP servers (npm, PyPI), which are kept in target/",
+    );
     line("a first run compiles for 10 to 15 minutes on two cores; the tests take 5 to 10 minutes");
     line("slow: soak (80 s), broker cluster, broker restarts, pods of the scripts manager");
     line("one crate:  cargo xtask test -- -p rockbot-bus");

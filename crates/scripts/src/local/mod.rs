@@ -12,6 +12,7 @@
 //!    needs its own interpreter, since forks inside bubblewrap are not isolated from each other;
 //! 3. Landlock and the filter alone, as in most containers.
 
+mod cgroup;
 mod environment;
 mod error;
 mod folders;
@@ -30,10 +31,12 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
+use rockbot_contracts::script::ScriptLimit;
 use rockbot_tools::{Executed, ToolContext, ToolFailure};
 use tempfile::TempDir;
 use tokio::{
@@ -43,11 +46,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::{
-    error::StartError,
-    options::{LocalOptions, Mechanisms, PackageOptions, Sandbox},
-};
 use self::{
+    cgroup::{MemoryCgroup, MemoryCgroups},
     folders::ScriptFolder,
     interpreter::Interpreter,
     packages::{PackageSet, Packages},
@@ -55,6 +55,10 @@ use self::{
     probe::ProbeTargets,
     run::{AbortReason, RunError, ScriptPaths, StopConditions},
     server::Server,
+};
+pub use self::{
+    error::StartError,
+    options::{LocalOptions, Mechanisms, PackageOptions, Sandbox},
 };
 use crate::{
     finished::FinishedScript,
@@ -80,6 +84,8 @@ pub struct LocalRunner {
     permits: RunPermits,
     warm: Mutex<WarmServer>,
     packages: Option<Packages>,
+    /// Where a part of the hierarchy is delegated.
+    cgroups: Option<Arc<MemoryCgroups>>,
     closing: CancellationToken,
     folder: TempDir,
     /// The lock of the folder, which marks it as in use.
@@ -111,7 +117,8 @@ impl LocalRunner {
         }
         let targets = ProbeTargets::create(folder.path())?;
         let mut failures = Vec::new();
-        for (namespaces, bubblewrap) in candidates(&options) {
+        let cgroups = memory_cgroups(&options);
+        for (namespaces, bubblewrap, cgroups) in candidates(&options, cgroups.as_ref()) {
             let modules = folder.path().join(format!("{namespaces:?}").to_lowercase());
             let sandbox = options.sandbox != Sandbox::Off;
             let plan = Plan::write(
@@ -124,8 +131,12 @@ impl LocalRunner {
             )?;
             let mut runner = Self {
                 permits: RunPermits::new(options.concurrency, options.waiting),
-                isolation: Isolation { mechanism: plan.mechanism(), gaps: Vec::new() },
+                isolation: Isolation {
+                    mechanism: plan.mechanism(cgroups.is_some()),
+                    gaps: Vec::new(),
+                },
                 plan,
+                cgroups,
                 warm: Mutex::default(),
                 packages: None,
                 closing: CancellationToken::new(),
@@ -312,8 +323,8 @@ impl LocalRunner {
 
     /// Requests a cell from the warm interpreter, which is restarted if it has exited.
     async fn warm_cell(&self) -> Result<Cell, AttemptError> {
-        let folder = self.work_folder()?;
-        let (pipes, descriptors) = run::connect()?;
+        let (cgroup, folder) = (self.cgroup()?, self.work_folder()?);
+        let (pipes, descriptors) = run::connect(cgroup.as_ref())?;
         let waiting_since = Instant::now();
         let mut warm = self.warm.lock().await;
         let is_requested = match &warm.server {
@@ -333,16 +344,16 @@ impl LocalRunner {
             server.request(&descriptors).await?;
             warm.server = Some(server);
         }
-        Ok(Cell { pipes, folder, _server: None })
+        Ok(Cell { pipes, folder, cgroup, _server: None })
     }
 
     /// Starts an interpreter for a single script.
     async fn cold_cell(&self, set: Option<&PackageSet>) -> Result<Cell, AttemptError> {
-        let folder = self.work_folder()?;
-        let (pipes, descriptors) = run::connect()?;
+        let (cgroup, folder) = (self.cgroup()?, self.work_folder()?);
+        let (pipes, descriptors) = run::connect(cgroup.as_ref())?;
         let server = Server::cold(&self.plan, set.map(PackageSet::path)).await?;
         server.request(&descriptors).await?;
-        Ok(Cell { pipes, folder, _server: Some(server) })
+        Ok(Cell { pipes, folder, cgroup, _server: Some(server) })
     }
 
     async fn follow(
@@ -353,7 +364,7 @@ impl LocalRunner {
         stop: StopConditions<impl Future<Output = AbortReason>>,
         progress: OutputProgress,
     ) -> Result<FinishedScript, AttemptError> {
-        let Cell { pipes, folder, _server } = cell;
+        let Cell { pipes, folder, cgroup, _server } = cell;
         let imports = set.map(|set| self.plan.import_path(set.path()));
         let paths = ScriptPaths {
             packages: set.map(PackageSet::name).unwrap_or_default(),
@@ -362,7 +373,16 @@ impl LocalRunner {
         };
         let request = run::encode_request(script, &paths);
         let followed = run::follow(pipes, &request, script, &self.options, stop, progress).await;
-        followed.map_err(AttemptError::Run)
+        let mut finished = followed.map_err(AttemptError::Run)?;
+        if finished.ended_by.is_none() && cgroup.is_some_and(|cgroup| cgroup.was_exceeded()) {
+            finished.ended_by = Some(ScriptLimit::Memory);
+        }
+        Ok(finished)
+    }
+
+    /// Creates the cgroup of a script, where there are any.
+    fn cgroup(&self) -> io::Result<Option<MemoryCgroup>> {
+        self.cgroups.as_ref().map(MemoryCgroups::create).transpose()
     }
 
     /// Returns the folder of a script: a fixed path in its own mount namespace, or a temporary folder.
@@ -397,6 +417,7 @@ struct WarmServer {
 struct Cell {
     pipes: run::RunnerPipes,
     folder: WorkFolder,
+    cgroup: Option<MemoryCgroup>,
     /// The server of a cold interpreter, which serves this script only.
     _server: Option<Server>,
 }
@@ -439,19 +460,40 @@ fn unavailable(message: &str) -> ToolFailure {
     ToolFailure::Unavailable { message: message.to_owned(), executed: Executed::No }
 }
 
-/// Returns the namespace providers to try, strongest first, with the path of bubblewrap.
-fn candidates(options: &LocalOptions) -> Vec<(Namespaces, PathBuf)> {
+/// Returns the cgroups of scripts, if they can be had.
+fn memory_cgroups(options: &LocalOptions) -> Option<Arc<MemoryCgroups>> {
+    if !options.mechanisms.cgroups {
+        return None;
+    }
+    let bytes = options.memory_bytes.saturating_add(options.disk_bytes);
+    MemoryCgroups::find(bytes)
+        .inspect_err(|reason| tracing::debug!(%reason, "scripts get no memory cgroups"))
+        .ok()
+        .map(Arc::new)
+}
+
+/// A provider of namespaces, the path of bubblewrap, and the cgroups.
+type Candidate = (Namespaces, PathBuf, Option<Arc<MemoryCgroups>>);
+
+/// Returns the mechanisms to try, strongest first.
+fn candidates(options: &LocalOptions, cgroups: Option<&Arc<MemoryCgroups>>) -> Vec<Candidate> {
     let (mechanisms, mut candidates) = (options.mechanisms, Vec::new());
+    let mut add = |namespaces, bubblewrap: PathBuf| {
+        // A kernel before Linux 5.16 may refuse the cgroup to a script of another user.
+        for cgroups in cgroups.cloned().map(Some).into_iter().chain([None]) {
+            candidates.push((namespaces, bubblewrap.clone(), cgroups));
+        }
+    };
     if options.sandbox != Sandbox::Off {
         if mechanisms.namespaces {
-            candidates.push((Namespaces::Own, PathBuf::new()));
+            add(Namespaces::Own, PathBuf::new());
         }
         if mechanisms.bubblewrap
             && let Some(program) = environment::find_program("bwrap")
         {
-            candidates.push((Namespaces::Bubblewrap, program));
+            add(Namespaces::Bubblewrap, program);
         }
     }
-    candidates.push((Namespaces::None, PathBuf::new()));
+    add(Namespaces::None, PathBuf::new());
     candidates
 }

@@ -101,10 +101,12 @@ pub struct Mechanisms {
     pub landlock: bool,
     /// A filter of system calls.
     pub seccomp: bool,
+    /// A memory cgroup for each script, where this process has a delegated cgroup.
+    pub cgroups: bool,
 }
 
 impl Default for Mechanisms {
     fn default() -> Self {
-        Self { namespaces: true, bubblewrap: true, landlock: true, seccomp: true }
+        Self { namespaces: true, bubblewrap: true, landlock: true, seccomp: true, cgroups: true }
     }
 }

@@ -146,8 +146,8 @@ impl Plan {
         Ok(Self { namespaces, program, bubblewrap, folder: folder.into(), jail })
     }
 
-    /// Returns the isolation mechanisms, human-readable, and the one resource that none of them limits.
-    pub(super) fn mechanism(&self) -> String {
+    /// Returns the isolation mechanisms, human-readable, and the one resource that nothing but a cgroup limits.
+    pub(super) fn mechanism(&self, has_cgroups: bool) -> String {
         let mut mechanisms = match self.namespaces {
             Namespaces::Own => vec!["namespaces"],
             Namespaces::Bubblewrap => vec!["bubblewrap"],
@@ -156,9 +156,14 @@ impl Plan {
         let (landlock, seccomp) = (self.jail.landlock > 0, !self.jail.filters.is_empty());
         mechanisms.extend((self.jail.sandbox && landlock).then_some("landlock"));
         mechanisms.extend((self.jail.sandbox && seccomp).then_some("seccomp"));
-        let mechanisms =
-            if mechanisms.is_empty() { "limits only".to_owned() } else { mechanisms.join(", ") };
-        format!("{mechanisms}; kernel memory is not limited")
+        if mechanisms.is_empty() {
+            mechanisms.push("limits only");
+        }
+        if has_cgroups {
+            mechanisms.push("memory cgroup");
+            return mechanisms.join(", ");
+        }
+        format!("{}; kernel memory is not limited", mechanisms.join(", "))
     }
 
     /// Returns whether forks of a warm interpreter can be isolated from each other.

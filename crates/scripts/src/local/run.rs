@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{options::LocalOptions, server::Descriptors};
+use super::{cgroup::MemoryCgroup, options::LocalOptions, server::Descriptors};
 use crate::{
     finished::FinishedScript,
     output::{HeadBuffer, TailBuffer},
@@ -45,8 +45,8 @@ pub(super) struct RunnerPipes {
     stderr: pipe::Receiver,
 }
 
-/// Creates the control socket and the output pipes.
-pub(super) fn connect() -> io::Result<(RunnerPipes, Descriptors)> {
+/// Creates the control socket and the output pipes of a script, and opens its cgroup.
+pub(super) fn connect(cgroup: Option<&MemoryCgroup>) -> io::Result<(RunnerPipes, Descriptors)> {
     let (control, script_control) = StdUnixStream::pair()?;
     control.set_nonblocking(true)?;
     let (stdout, script_stdout) = io::pipe()?;
@@ -60,6 +60,7 @@ pub(super) fn connect() -> io::Result<(RunnerPipes, Descriptors)> {
         control: script_control.into(),
         stdout: script_stdout.into(),
         stderr: script_stderr.into(),
+        cgroup: cgroup.map(MemoryCgroup::entrance).transpose()?,
     };
     Ok((pipes, descriptors))
 }

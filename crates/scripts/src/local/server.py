@@ -1,7 +1,7 @@
 """Turns requests into scripts: a warm server forks for each script, a cold one serves a single script.
 
-A request is one byte with three descriptors over the socket at standard input: the script's control
-socket, its stdout and its stderr. Three processes are involved:
+A request is one byte with descriptors over the socket at standard input: the script's control socket,
+its stdout, its stderr, and the entrance to its memory cgroup if it has one. Three processes are involved:
 
 - this server, which reads no script: it creates cells, some of them in advance;
 - a supervisor, the first process of a cell: it reads the request, watches and stops the script, and
@@ -40,6 +40,7 @@ MAX_SECONDS = 300
 NOT_STARTED = 125
 # The message from a supervisor to the server when no more requests follow, in place of a cell's number.
 NO_MORE_REQUESTS = 0
+MAX_DESCRIPTORS = 4
 
 
 def serve(plan, warm):
@@ -203,10 +204,11 @@ def await_descriptors(requests, take):
 
 
 def receive_descriptors(requests, flags=0):
-    data, messages, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(3 * 4), flags)
+    data, messages, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4), flags)
     for level, kind, payload in messages:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            return [int.from_bytes(payload[at:at + 4], sys.byteorder) for at in (0, 4, 8)]
+            parts = range(0, len(payload), 4)
+            return [int.from_bytes(payload[at:at + 4], sys.byteorder) for at in parts]
     return None
 
 
@@ -423,9 +425,13 @@ def become_script(plan, waiting, warm):
     if not descriptors:
         os._exit(NOT_STARTED)
     control, *outputs = descriptors
+    outputs, cgroup = outputs[:2], outputs[2:]
     try:
         if failure:
             raise failure
+        for entrance in cgroup:
+            os.write(entrance, b"0")
+            os.close(entrance)
         script = Request(waiting.fileno())
         waiting.close()
         for number, output in enumerate(outputs, 1):

@@ -35,12 +35,13 @@ pub(super) struct Server {
     process: ProcessGroup,
 }
 
-/// The script's ends of its control socket and output pipes.
+/// The script's ends of its control socket and output pipes, and the entrance to its cgroup.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     pub(super) control: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
+    pub(super) cgroup: Option<OwnedFd>,
 }
 
 impl Server {
@@ -90,15 +91,16 @@ impl Server {
 
     /// Requests a cell with these descriptors. This process's copies close when `descriptors` drops.
     pub(super) async fn request(&self, descriptors: &Descriptors) -> io::Result<()> {
-        let Descriptors { control, stdout, stderr } = descriptors;
-        let passed = [control.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let Descriptors { control, stdout, stderr, cgroup } = descriptors;
+        let mut passed = vec![control.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        passed.extend(cgroup.as_ref().map(AsFd::as_fd));
         let sending = self.requests.async_io(Interest::WRITABLE, || send(&self.requests, &passed));
         timeout(SEND_TIMEOUT, sending).await?
     }
 }
 
-fn send(socket: &UnixStream, descriptors: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+fn send(socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     sendmsg(socket, &[IoSlice::new(b"s")], &mut ancillary, SendFlags::NOSIGNAL)?;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod basics;
+mod cgroups;
 mod degraded;
 mod docker;
 mod fixture;
