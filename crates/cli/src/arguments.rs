@@ -39,6 +39,7 @@ use crate::{contexts::SelectedContextUse, conversation::Show};
 const EXAMPLES: &str = "\
 Examples:
   rockbot demo                                   run tool calls over a bus; no set-up needed
+  rockbot demo --web                             the same in the web console
   OPENAI_API_KEY=… rockbot chat \"Tidy up notes.md\"
   OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3:8b rockbot chat
   rockbot chat --continue
@@ -102,7 +103,16 @@ pub(crate) enum Command {
     ///
     /// Everything runs in this process: an in-memory bus, a tool handler with real tools in a temporary
     /// directory, an agent, and a scripted model. No network, API key or broker is needed.
+    #[command(after_help = "Examples:
+  rockbot demo
+  rockbot demo --web
+  rockbot demo --watch
+  rockbot demo --team")]
     Demo {
+        /// Serve the web console, at http://127.0.0.1:8420, and print a login link; each message in the console runs
+        /// the demo. Ends with Ctrl-C or SIGTERM
+        #[arg(long, conflicts_with_all = ["team", "watch"])]
+        web: bool,
         /// Show a task that the agent divides among sub-agents: several calls in one, reports, a process that is killed,
         /// plans, results, spending
         #[arg(long)]

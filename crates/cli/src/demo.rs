@@ -1,6 +1,7 @@
 //! `rockbot demo`: a scripted model calls real tools over the in-memory bus.
 
 pub(crate) mod team;
+pub(crate) mod web;
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -79,11 +80,16 @@ pub(crate) async fn watch(settings: Settings, json: bool) -> Outcome {
     let model = Arc::new(ScriptedModel::from_toml("demo", SCRIPT).or_exit(exit::SOFTWARE)?);
     let definition = AgentDefinition::assistant();
     let fleet = DemoFleet::start(&settings, definition, model, SessionId::generate()).await?;
-    let calls = SCRIPT.matches("[[turn.call]]").count() as u64;
-    let watched = watch::run_beside(&fleet.fleet, calls, json, fleet.ask_silently(PROMPT)).await;
+    let watched =
+        watch::run_beside(&fleet.fleet, scripted_calls(), json, fleet.ask_silently(PROMPT)).await;
     fleet.stop(&settings).await;
     folder.close().context("cannot remove the temporary directory").or_exit(exit::SOFTWARE)?;
     watched.map(|()| exit::OK)
+}
+
+/// Returns the number of calls in the script.
+fn scripted_calls() -> u64 {
+    SCRIPT.matches("[[turn.call]]").count() as u64
 }
 
 /// Returns settings without a broker, for tools that work in `folder`.

@@ -157,6 +157,7 @@ fn run(arguments: Arguments) -> Outcome {
             }
             Command::Demo { team: true, .. } => Box::pin(demo::team::run(settings)).await,
             Command::Demo { watch: true, .. } => Box::pin(demo::watch(settings, common.json)).await,
+            Command::Demo { web: true, .. } => Box::pin(demo::web::run(settings)).await,
             Command::Demo { .. } => Box::pin(demo::run(settings)).await,
             Command::Chat(chat) => Box::pin(chat::run(settings, chat, common.json)).await,
             Command::Schedule(command) => schedule::run(settings, command, common.json).await,

@@ -19,7 +19,7 @@ use crate::{
     print::note,
     settings::Settings,
     stored_conversations::ConversationStores,
-    web::Web,
+    web::{Web, WebParts},
 };
 
 /// Name of the process in metrics and traces.
@@ -91,8 +91,16 @@ pub(crate) async fn run(settings: &Settings, arguments: &Up) -> Outcome {
     }
     let web = if arguments.web {
         let agent = host.as_ref().map(|_| &agent);
-        let servers = fleet.embedded_servers();
-        Some(Web::start(fleet.bus.clone(), settings, stores.as_ref(), agent, servers).await?)
+        let parts = WebParts {
+            bus: fleet.bus.clone(),
+            stores: stores.as_ref(),
+            agent,
+            servers: fleet.embedded_servers(),
+            watches_from_start: false,
+        };
+        let web = Web::start(settings, parts).await?;
+        note!("{}", web.notice());
+        Some(web)
     } else {
         None
     };

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     failure::{Failure, OrExit},
-    print::note,
     settings::Settings,
     stored_conversations::ConversationStores,
 };
@@ -26,18 +25,24 @@ pub(crate) struct Web {
     serving: JoinHandle<std::io::Result<()>>,
     /// The gateway's own store; `None` if it shares that of the conversations.
     store: Option<Arc<dyn Store>>,
+    notice: String,
+}
+
+/// The parts of a fleet that its gateway uses.
+pub(crate) struct WebParts<'a> {
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) stores: Option<&'a ConversationStores>,
+    /// The embedded agent; the configured agents are used without one.
+    pub(crate) agent: Option<&'a AgentName>,
+    pub(crate) servers: Option<Arc<dyn McpGateway>>,
+    /// Watches calls from the start, not only while there are viewers.
+    pub(crate) watches_from_start: bool,
 }
 
 impl Web {
-    /// Starts a gateway for the embedded agent, or for the configured agents without one, and prints a login
-    /// link.
-    pub(crate) async fn start(
-        bus: Arc<dyn Bus>,
-        settings: &Settings,
-        stores: Option<&ConversationStores>,
-        agent: Option<&AgentName>,
-        servers: Option<Arc<dyn McpGateway>>,
-    ) -> Result<Self, Failure> {
+    /// Starts a gateway.
+    pub(crate) async fn start(settings: &Settings, fleet: WebParts<'_>) -> Result<Self, Failure> {
+        let WebParts { bus, stores, agent, servers, watches_from_start } = fleet;
         let section = &settings.gateway;
         let (store, own) = open_store(settings, stores).await?;
         let agents = agent.map_or_else(|| section.agents.clone(), |agent| vec![agent.clone()]);
@@ -46,13 +51,17 @@ impl Web {
         let mut parts = parts.await.or_exit(exit::UNAVAILABLE)?;
         // One process has the rights of all users.
         parts.watch = Some(bus.clone());
+        parts.watches_from_start = watches_from_start;
         parts.letters = Some(bus.clone());
         parts.calls = Some(bus.clone());
         parts.a2a = A2aParts::load(&section.a2a).or_exit(exit::USAGE)?;
         parts.namespace = settings.bus.namespace.as_str().into();
         let server = GatewayServer::bind(section).await.map_err(|error| {
             let address = section.address;
-            Failure::unavailable(format!("gateway.address: cannot listen on {address}: {error}"))
+            Failure::unavailable(format!(
+                "gateway.address: cannot listen on {address}: {error}; set another one, such as \
+                 `ROCKBOT_GATEWAY__ADDRESS=127.0.0.1:0` for a free port"
+            ))
         })?;
         let guard = Guard::start(section, server.address()).or_exit(exit::USAGE)?;
         let link = guard.login_link().or_exit(exit::SOFTWARE)?;
@@ -70,11 +79,16 @@ impl Web {
         }
         let stop = CancellationToken::new();
         let serving = tokio::spawn(server.serve(gateway, stop.clone(), settings.service.drain()));
-        match link {
-            Some(link) => note!("web: open {link} within 5 minutes to sign in"),
-            None => note!("web: {}", guard.public_origin()),
-        }
-        Ok(Self { stop, serving, store: own })
+        let notice = match link {
+            Some(link) => format!("web: open {link} within 5 minutes to sign in"),
+            None => format!("web: {}", guard.public_origin()),
+        };
+        Ok(Self { stop, serving, store: own, notice })
+    }
+
+    /// Returns the line for the person who started it, with a login link. It must not be logged.
+    pub(crate) fn notice(&self) -> &str {
+        &self.notice
     }
 
     /// Waits until open requests have ended, and closes the store.

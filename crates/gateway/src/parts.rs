@@ -26,6 +26,8 @@ pub struct GatewayParts {
     pub agents: Arc<[AgentName]>,
     /// Receives copies of all calls; `None` if calls are not watched.
     pub watch: Option<Arc<dyn Bus>>,
+    /// Watches calls from the start, not only while there are viewers. Default `false`.
+    pub watches_from_start: bool,
     /// Reads and replays dead letters; `None` if it may not.
     pub letters: Option<Arc<dyn Bus>>,
     /// Broker user of `letters`, if the broker has users.
@@ -63,6 +65,7 @@ impl GatewayParts {
             bus,
             agents,
             watch: None,
+            watches_from_start: false,
             letters: None,
             letters_user: None,
             calls: None,

@@ -19,6 +19,8 @@ mod contexts;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod demo_web;
+#[cfg(test)]
 mod dlq;
 #[cfg(test)]
 mod gateway;

@@ -26,7 +26,7 @@ use rockbot_tool_rpc::catalog::CatalogSnapshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
-    calls::CallBoard,
+    calls::{CallBoard, Viewing},
     conversations::{Conversation, Hub, Owner, Record, Records, Turns},
     fleet::FleetReader,
     letters::LetterReader,
@@ -48,6 +48,8 @@ pub(crate) struct Api {
     turns: Turns,
     /// `None` if calls are not watched.
     calls: Option<Arc<CallBoard>>,
+    /// Keeps the watch of calls running without viewers.
+    _viewing: Option<Viewing>,
     fleet: FleetReader,
     /// `None` if dead letters are not read.
     letters: Option<LetterReader>,
@@ -70,7 +72,9 @@ impl Api {
         let turns = Turns::new(parts.client.clone(), hub.clone(), records.clone(), closing.clone());
         let calls =
             parts.watch.clone().map(|watch| Arc::new(CallBoard::new(watch, parts.bus.clone())));
+        let viewing = calls.as_ref().filter(|_| parts.watches_from_start).map(|calls| calls.view());
         Self {
+            _viewing: viewing,
             parts: parts.clone(),
             records,
             hub,
