@@ -6,7 +6,7 @@ mod bench;
 mod context;
 mod dlq;
 #[cfg(test)]
-mod documented;
+pub(crate) mod documented;
 mod gateway;
 mod init;
 mod mcp;

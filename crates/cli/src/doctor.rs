@@ -3,6 +3,8 @@
 mod diagnosis;
 mod findings;
 mod message_limit;
+#[cfg(test)]
+mod remedies;
 mod repetition;
 mod round_trip;
 

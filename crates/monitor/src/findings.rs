@@ -1,13 +1,16 @@
 //! Findings about the health of a fleet, with their severity.
 
 use rockbot_bus::QueueState;
-use rockbot_contracts::{HandlerPool, QueueSpec, topology::tool_invoke_mcp};
+use rockbot_contracts::{
+    HandlerPool, QueueName,
+    topology::{mcp_manage, script_invoke, tool_invoke_mcp},
+};
 use rockbot_tool_rpc::catalog::{KnownHandler, PoolConflict, mismatched_tools};
 
 use crate::{
     mismatch::{describe_conflicts, describe_mismatched},
-    queues::{WorkQueue, consuming_agent, inbox_agent},
-    wording::count,
+    queues::{WorkQueue, consuming_agent, inbox_agent, requests_key},
+    wording::{count, handler_command},
 };
 
 /// A problem of the fleet.
@@ -15,7 +18,8 @@ use crate::{
 pub struct Finding {
     /// Its severity.
     pub severity: Severity,
-    /// The problem and its remedy. Parts of it come from the fleet and are untrusted.
+    /// The problem and its remedy, which ends with a command in backticks. Parts of it come from the fleet and are
+    /// untrusted.
     pub message: String,
 }
 
@@ -99,7 +103,10 @@ pub fn findings(fleet: FleetState<'_>) -> Vec<Finding> {
     for handler in handlers {
         if let Some(difference) = clock_difference(handler.clock_ahead_seconds) {
             let name = handler.name();
-            let message = format!("the clock of {name} is {difference}; synchronize all clocks");
+            let message = format!(
+                "the clock of {name} is {difference}; synchronize all clocks, on each machine with \
+                 `timedatectl set-ntp true`"
+            );
             find(Severity::Warning, message);
         }
     }
@@ -107,7 +114,8 @@ pub fn findings(fleet: FleetState<'_>) -> Vec<Finding> {
         let hidden = hidden.join(", ");
         let message = format!(
             "this user may not inspect {hidden}; their messages and consumers are unknown; use the \
-             broker user {operator}, which may inspect all but the quarantine queues"
+             broker user {operator}, which may inspect all but the quarantine queues: \
+             `rockbot --bus amqp://{operator}:…@HOST/%2f doctor`"
         );
         find(Severity::Warning, message);
     }
@@ -155,20 +163,32 @@ fn queue_findings(queue: &WorkQueue, handlers: &[KnownHandler]) -> Vec<Finding> 
 
 /// Returns the command that starts a consumer of a queue.
 fn remedy(queue: &WorkQueue) -> String {
-    let name = queue.name.as_str();
-    if let Some(agent) = consuming_agent(&queue.name) {
+    let name = &queue.name;
+    if let Some(agent) = consuming_agent(name) {
         return format!("start it with `ROCKBOT_AGENT__NAME={agent} rockbot-agent`");
     }
-    match queue.pool() {
-        Some(HandlerPool::Named(pool)) => {
-            format!("start one with `ROCKBOT_HANDLER__POOL={pool} rockbot-tool-handler`")
+    match service_command(name) {
+        Some(command) => format!("start one with `{command}`"),
+        None => {
+            format!("start the service that consumes it, then look with `rockbot dlq show {name}`")
         }
-        Some(HandlerPool::Unnamed) => "start one with `rockbot-tool-handler`".to_owned(),
-        None if name == QueueSpec::work(&tool_invoke_mcp()).name.as_str() => {
-            "start one with `rockbot-mcp-bridge`".to_owned()
-        }
-        None => "start the service that consumes it".to_owned(),
     }
+}
+
+/// Returns the command that starts the service which consumes a queue of requests, or their quarantine queue.
+fn service_command(name: &QueueName) -> Option<String> {
+    let key = requests_key(name)?;
+    if let Some(pool) = HandlerPool::from_invoke_key(&key) {
+        return Some(handler_command(&pool));
+    }
+    let service = if [tool_invoke_mcp(), mcp_manage()].contains(&key) {
+        "rockbot-mcp-bridge"
+    } else if key == script_invoke() {
+        "rockbot-scripts-manager"
+    } else {
+        return None;
+    };
+    Some(service.to_owned())
 }
 
 /// Compares the consumers of a pool's queue with the handlers that announced themselves.
@@ -185,8 +205,9 @@ fn handlers_finding(queue: &WorkQueue, handlers: &[KnownHandler]) -> Option<Find
         let consumers = count(consumers, "consumer");
         let handlers = count(announced, "handler");
         let message = format!(
-            "{name} has {consumers}, but {handlers} announced tools; restart the processes that consume it, \
-             then run `rockbot doctor`"
+            "{name} has {consumers}, but {handlers} announced tools; restart the processes that consume it, each \
+             with `{}`",
+            handler_command(&pool)
         );
         return Some(Finding::new(Severity::Suspicious, message));
     }
@@ -220,6 +241,12 @@ mod tests {
             ("tool.invoke", "`rockbot-tool-handler`"),
             ("tool.invoke.pool.web", "`ROCKBOT_HANDLER__POOL=web rockbot-tool-handler`"),
             ("tool.invoke.mcp", "`rockbot-mcp-bridge`"),
+            ("tool.invoke.quarantine", "`rockbot-tool-handler`"),
+            ("tool.invoke.pool.web.quarantine", "`ROCKBOT_HANDLER__POOL=web rockbot-tool-handler`"),
+            ("tool.invoke.mcp.quarantine", "`rockbot-mcp-bridge`"),
+            ("mcp.manage", "`rockbot-mcp-bridge`"),
+            ("script.invoke", "`rockbot-scripts-manager`"),
+            ("script.invoke.quarantine", "`rockbot-scripts-manager`"),
         ] {
             let depth = rockbot_bus::report::QueueDepth { ready: 1, consumers: 0 };
             let queue = WorkQueue {

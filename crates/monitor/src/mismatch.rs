@@ -1,10 +1,9 @@
 //! Texts about handlers of one pool that announce different tools, and pools that announce the same.
 
+use rockbot_contracts::{HandlerPool, outside_text::escaped_line};
 use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict};
 
-use rockbot_contracts::outside_text::escaped_line;
-
-use crate::wording::count;
+use crate::wording::{count, handler_command};
 
 /// Maximum number of described tools.
 const MAX_DESCRIBED: usize = 5;
@@ -13,9 +12,12 @@ const MAX_DESCRIBED: usize = 5;
 pub fn describe_mismatched(tools: &[MismatchedTool]) -> String {
     let described = tools.iter().take(MAX_DESCRIBED).map(describe_one).collect::<Vec<_>>();
     let more = more_tools(tools.len() - described.len());
+    let pool = tools.first().map(|tool| &tool.pool);
+    let command = handler_command(pool.unwrap_or(&HandlerPool::Unnamed));
     format!(
         "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
-         run the same tools in all",
+         run the same tools in all; restart those that differ with the version and configuration of the \
+         others: `{command}`",
         described.join("; ")
     )
 }
@@ -45,15 +47,18 @@ pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
     };
     let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
     let more = more_tools(conflicts.len() - described.len());
+    let refused = conflicts.first().and_then(|conflict| conflict.refused.first());
+    let command = handler_command(refused.map_or(&HandlerPool::Unnamed, |origin| &origin.pool));
     format!(
-        "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool",
+        "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool and the \
+         other with other families: `ROCKBOT_HANDLER__FAMILIES='[\"…\"]' {command}`",
         described.join("; ")
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use rockbot_contracts::{HandlerPool, PoolName, ToolSource};
+    use rockbot_contracts::{PoolName, ToolSource};
     use rockbot_tool_rpc::catalog::ToolOrigin;
 
     use super::*;
@@ -73,7 +78,11 @@ mod tests {
             "read has different definitions; word_count is missing from h/2, h/\\u{1b}3;";
         assert!(text.contains(expected), "{text}");
         tools.extend((0..7).map(|_| tool("other", &["h/2"])));
-        assert!(describe_mismatched(&tools).contains("; 4 more tools;"));
+        let text = describe_mismatched(&tools);
+        assert!(
+            text.contains("; 4 more tools;") && text.ends_with(": `rockbot-tool-handler`"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -90,7 +99,8 @@ mod tests {
         let text = describe_conflicts(std::slice::from_ref(&conflict));
         let expected = "read of files in the unnamed pool is offered, that of own\\u{1b} in pool web \
                         is refused";
-        assert!(text.contains(expected), "{text}");
+        let command = "' ROCKBOT_HANDLER__POOL=web rockbot-tool-handler`";
+        assert!(text.contains(expected) && text.ends_with(command), "{text}");
         assert!(describe_conflicts(&vec![conflict; 7]).contains("; 2 more tools;"));
     }
 }

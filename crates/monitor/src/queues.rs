@@ -115,6 +115,11 @@ fn quarantined_key(name: &QueueName) -> Option<RoutingKey> {
     (quarantine_of(&key).as_str() == name.as_str()).then_some(key)
 }
 
+/// Returns the key of the requests in a work queue or its quarantine queue.
+pub(crate) fn requests_key(name: &QueueName) -> Option<RoutingKey> {
+    quarantined_key(name).or_else(|| RoutingKey::new(name.as_str()).ok())
+}
+
 /// Parses the name of a work queue: bare, with the namespace as the broker shows it, or the name of its
 /// dead-letter queue. A quarantine queue shares the dead letters of its work queue, whose name is
 /// returned then.

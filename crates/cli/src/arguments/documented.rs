@@ -42,6 +42,16 @@ fn is_incomplete(error: &clap::Error) -> bool {
         )
 }
 
+/// Returns why a command line cannot be parsed; `None` if it can, or is only incomplete.
+pub(crate) fn violation(command: &DocumentedCommand) -> Option<String> {
+    let DocumentedCommand { place, words } = command;
+    let line = std::iter::once("rockbot").chain(words.iter().map(String::as_str));
+    let error = Arguments::try_parse_from(line).err().filter(|error| !is_incomplete(error))?;
+    let error = error.to_string();
+    let first = error.lines().next().unwrap_or_default();
+    Some(format!("{place}: rockbot {}: {first}", words.join(" ")))
+}
+
 #[test]
 fn documented_commands_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -49,15 +59,8 @@ fn documented_commands_exist() {
     commands.extend(in_help(&Arguments::command()));
     assert!(commands.len() > 200, "{} commands", commands.len());
     let mut violations = Vec::new();
-    for DocumentedCommand { place, words } in commands {
-        let line = std::iter::once("rockbot").chain(words.iter().map(String::as_str));
-        if let Err(error) = Arguments::try_parse_from(line)
-            && !is_incomplete(&error)
-        {
-            let error = error.to_string();
-            let first = error.lines().next().unwrap_or_default();
-            violations.push(format!("{place}: rockbot {}: {first}", words.join(" ")));
-        }
+    for command in commands {
+        violations.extend(violation(&command));
     }
     assert!(violations.is_empty(), "correct these:\n  {}\n", violations.join("\n  "));
 }

@@ -39,7 +39,7 @@ pub(super) struct Diagnosis {
     pub(super) conflicts: Vec<PoolConflict>,
     pub(super) servers: KnownServers,
     /// Set when the handlers reject calls of this broker user.
-    pub(super) rejection: Option<String>,
+    pub(super) rejection: Option<Rejection>,
     /// The user that may inspect every queue.
     pub(super) operator: String,
     pub(super) round_trip: RoundTrip,
@@ -56,6 +56,14 @@ pub(super) struct Preparation {
     pub(super) agents: Option<AgentClient>,
     /// Probes the broker; `None` for an embedded fleet.
     pub(super) message_limit: Option<MessageLimitProbe>,
+}
+
+/// Why the handlers reject calls of this broker user.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) reason: String,
+    /// The user whose calls they accept.
+    pub(super) user: String,
 }
 
 /// An agent whose processes do not all share its conversations.
@@ -110,8 +118,9 @@ impl Diagnosis {
         let handlers: Vec<_> = catalog.handlers().cloned().collect();
         let conflicts = catalog.conflicts();
         let rejection = fleet.require_caller(&handlers).err().map(|failure| {
+            let user = User::Cli.name(&settings.bus.namespace);
             let failure = failure.name_user(&User::Cli, &settings.bus.namespace);
-            format!("{:#}", failure.cause)
+            Rejection { reason: format!("{:#}", failure.cause), user }
         });
         let operator = User::Operator.name(&settings.bus.namespace);
         let servers = mcp_servers(settings, fleet).await?;

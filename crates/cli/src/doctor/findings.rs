@@ -11,7 +11,7 @@ use rockbot_service::exit;
 use rockbot_tool_rpc::mcp::McpServerReport;
 
 use super::{
-    diagnosis::{Diagnosis, SplitAgent},
+    diagnosis::{Diagnosis, Rejection, SplitAgent},
     message_limit::MessageLimit,
 };
 use crate::{failure::Failure, render};
@@ -25,30 +25,34 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     let mut findings = findings::findings(state);
     findings.extend(servers.states.iter().filter_map(server_finding));
     let mut find = |severity, message| findings.push(Finding::new(severity, message));
-    if let Some(rejection) = rejection {
-        find(Severity::Unusable, rejection.clone());
+    if let Some(Rejection { reason, user }) = rejection {
+        let message = format!("{reason}: `rockbot --bus amqp://{user}:…@HOST/%2f doctor`");
+        find(Severity::Unusable, message);
     }
     let readers = round_trip.reply_depth.map_or(0, |depth| depth.consumers);
     if readers != 1 {
         let queue = &round_trip.reply_queue;
         let message = format!(
-            "{queue} has {readers} consumers instead of one: replies may be lost; check that no \
-             other process has the same service.instance"
+            "{queue} has {readers} consumers instead of one: replies may be lost; give each process a \
+             service.instance of its own, and find the consumers with \
+             `rabbitmqctl list_consumers queue_name channel_pid`"
         );
         find(Severity::Suspicious, message);
     }
     if *message_limit == Some(MessageLimit::Accepted) {
         let message = "the broker accepts messages over 4 MiB, which a receiver rejects only when they are in its \
                        memory; set max_message_size = 4194304 in rabbitmq.conf, or the largest message of other \
-                       programs on this broker";
+                       programs on this broker, and restart it: \
+                       `echo 'max_message_size = 4194304' >> /etc/rabbitmq/rabbitmq.conf`";
         find(Severity::Warning, message.to_owned());
     }
     for SplitAgent { name, foreign } in split_agents {
         let others = render::count(*foreign as usize, "other");
         let message = format!(
             "processes of agent {name} have different conversations, which lose their context ({others} \
-             beside the one that replied); run rockbot-agent with the same agent.conversations.store in all \
-             of them, or give the others another agent.name"
+             beside the one that replied); give the others another agent.name, or run all of them with the same \
+             agent.conversations.store: \
+             `ROCKBOT_AGENT__NAME={name} ROCKBOT_AGENT__CONVERSATIONS__STORE=postgres://… rockbot-agent`"
         );
         find(Severity::Suspicious, message);
     }
@@ -61,10 +65,18 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
     match scripts {
         Some(Ok(isolation)) if !isolation.is_complete() => {
             let (by, missing) = (&isolation.mechanism, isolation.gaps.join(", "));
-            let message = format!("scripts are isolated by {by}, but not from: {missing}");
+            let remedy = script_remedy(by, "rockbot up");
+            let message =
+                format!("scripts are isolated by {by}, but not from: {missing}; {remedy}");
             find(Severity::Warning, message);
         }
-        Some(Err(error)) => find(Severity::Warning, format!("scripts: {error}")),
+        Some(Err(error)) => {
+            let message = format!(
+                "scripts: {error}; correct this, or switch scripts off with \
+                 `ROCKBOT_SCRIPTS__RUNNER=off rockbot up`"
+            );
+            find(Severity::Warning, message);
+        }
         Some(Ok(_)) | None => {}
     }
     findings
@@ -86,11 +98,21 @@ fn script_gaps<'a>(
             handlers => render::count(handlers.len(), "handler"),
         };
         let missing = gaps.join(", ");
-        let message =
-            format!("scripts of {owners} are isolated by {mechanism}, but not from: {missing}");
+        let remedy = script_remedy(mechanism, "rockbot-tool-handler");
+        let message = format!(
+            "scripts of {owners} are isolated by {mechanism}, but not from: {missing}; {remedy}"
+        );
         render::clean(&message)
     });
     warnings.collect()
+}
+
+/// Returns the remedy for scripts that `mechanism` isolates incompletely, in processes that `command` starts.
+fn script_remedy(mechanism: &str, command: &str) -> String {
+    if mechanism.starts_with("docker") {
+        return "let the Docker daemon limit these; see its warnings with `docker info`".to_owned();
+    }
+    format!("run them in containers with `ROCKBOT_SCRIPTS__RUNNER=docker {command}`")
 }
 
 /// Returns the finding about an MCP server whose tools cannot be called.
@@ -107,7 +129,7 @@ fn server_finding(report: &McpServerReport) -> Option<Finding> {
     let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let finding = format!("{kind} {name} {state}{bridge}{reason}");
     let message = format!(
-        "{}; try it with `rockbot mcp check FILE` on the bridge's machine",
+        "{}; on the bridge's machine, try it with `rockbot mcp check FILE`",
         render::clean(&finding)
     );
     Some(Finding::new(severity, message))
@@ -226,6 +248,7 @@ mod tests {
                 "scripts of 2 handlers are isolated by landlock, but not from: the network, each other",
                 "scripts of h/5 are isolated by limits only, but not from: the network",
             ]
+            .map(|gaps| format!("{gaps}; {}", script_remedy("landlock", "rockbot-tool-handler")))
         );
     }
 
@@ -241,7 +264,10 @@ mod tests {
 
     #[test]
     fn rejected_user_makes_the_fleet_unusable() {
-        let rejection = Some("no calls of user guest; use the broker user rockbot.cli".to_owned());
+        let rejection = Some(Rejection {
+            reason: "no calls of user guest; use the broker user rockbot.cli".to_owned(),
+            user: "rockbot.cli".to_owned(),
+        });
         let diagnosis = Diagnosis { rejection, ..fleet(0, 1, 0, 1) };
         check(&diagnosis, &[(Severity::Unusable, "no calls of user guest")]);
     }
@@ -283,7 +309,7 @@ mod tests {
         assert_eq!(failed.severity, Severity::Warning);
         assert_eq!(
             failed.message,
-            "MCP server git is not connected at b-1: no such program; try it with `rockbot mcp check FILE` on the bridge's machine"
+            "MCP server git is not connected at b-1: no such program; on the bridge's machine, try it with `rockbot mcp check FILE`"
         );
         let invalid = server_finding(&report(McpConnection::Invalid, true)).unwrap();
         assert_eq!(invalid.severity, Severity::Suspicious);
