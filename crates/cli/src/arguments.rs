@@ -229,9 +229,10 @@ Exit codes: 0 all succeeded, 1 some failed, 64 invalid usage, 69 no handler or b
     /// Watch the tool calls of a running fleet
     ///
     /// Shows a table of calls with caller, tool, state, latency and handler. Keys: q quits, space pauses
-    /// the display, the arrow keys select a call, Enter shows its details, t groups by tool, / filters. With --json, or
-    /// when the output is not a terminal, it prints one JSON event per line. It receives copies of the
-    /// messages and does not affect the fleet.
+    /// the display, the arrow keys select a call, Enter shows its details, t groups by tool, o orders by start,
+    /// duration or wait, y copies the id of the selected call, / filters. With --json, or when the output is not a
+    /// terminal, it prints one JSON event per line. It receives copies of the messages and does not affect the
+    /// fleet.
     #[command(after_help = "Examples:
   rockbot watch
   rockbot watch --agent assistant --state failed

@@ -1,9 +1,12 @@
 //! `rockbot watch`: shows the tool calls of a fleet as they cross its bus.
 
+mod clipboard;
+mod depths;
 mod details;
 #[cfg(test)]
 mod fixture;
 mod json_lines;
+mod order;
 mod screen;
 mod style;
 mod summary;
@@ -19,11 +22,14 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use rockbot_bus::BusReport;
+use rockbot_contracts::PoolName;
 use rockbot_monitor::{Feed, Filter};
 use rockbot_service::{Interrupts, exit};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use self::{
+    clipboard::copy_sequence,
+    depths::QueueDepths,
     json_lines::JsonLines,
     screen::Header,
     terminal::TerminalGuard,
@@ -53,6 +59,8 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 24 * 3600);
 struct WatchSession<'a> {
     fleet: &'a Fleet,
     feed: Feed,
+    /// The configured pools.
+    pools: Vec<PoolName>,
     interrupts: Interrupts,
     filter: Filter,
     started: Instant,
@@ -96,7 +104,9 @@ async fn watch(
     if let Some(notice) = feed.notice() {
         bus = format!("{bus}; {notice}");
     }
-    let session = WatchSession { fleet, feed, interrupts, filter, started, until, max_calls };
+    let pools = settings.fleet.pools.clone();
+    let session =
+        WatchSession { fleet, feed, pools, interrupts, filter, started, until, max_calls };
     let prints_events = should_print_events(json);
     if prints_events {
         note!("{}", render::dim(&format!("watching {bus}")));
@@ -121,6 +131,7 @@ pub(crate) async fn run_beside<T>(
     let session = WatchSession {
         fleet,
         feed,
+        pools: Vec::new(),
         interrupts,
         filter: Filter::default(),
         started,
@@ -192,6 +203,7 @@ impl WatchSession<'_> {
     async fn show_table(mut self, bus: String) -> Outcome {
         let mut header = Header { bus, connected: true };
         let mut view = View::new(self.filter);
+        let mut depths = QueueDepths::new(self.fleet.bus.clone(), &self.pools);
         let mut terminal = TerminalGuard::enter()?;
         let mut keys = EventStream::new();
         let mut frame = interval(FRAME);
@@ -207,8 +219,13 @@ impl WatchSession<'_> {
                 }
                 event = keys.next() => match event {
                     Some(Ok(Event::Key(key))) => {
-                        if view.press(key, self.started.elapsed()) == Flow::Quit {
-                            break;
+                        match view.press(key, self.started.elapsed()) {
+                            Flow::Quit => break,
+                            Flow::Copy => {
+                                let id = view.selected_id().unwrap_or_default();
+                                terminal.send(&copy_sequence(id))?;
+                            }
+                            Flow::Continue => {}
                         }
                     }
                     Some(Ok(_)) => {}
@@ -218,6 +235,12 @@ impl WatchSession<'_> {
                 _ = frame.tick() => {
                     header.connected = self.fleet.bus.is_ready();
                     view.expire(self.started.elapsed());
+                    depths.inspect_if_due(|| self.feed.catalog().pools());
+                }
+                ended = depths.ended() => {
+                    if let Some(depths) = ended {
+                        view.set_depths(depths);
+                    }
                 }
                 () = &mut over => break,
                 _ = self.interrupts.recv() => break,

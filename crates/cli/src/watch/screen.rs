@@ -14,14 +14,16 @@ use ratatui::{
 use rockbot_monitor::Call;
 
 use super::{
+    depths::NamedDepth,
     details,
+    order::{Order, Waited, waited},
     style::{color, tool},
     summary::{self, Rates},
     view::View,
 };
 use crate::render;
 
-const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  t by tool  / filter";
+const HELP: &str = "q quit  space pause  ↑↓ select  Enter details  Esc back  t by tool  o order  y copy id  / filter";
 const HELP_TYPING: &str = "Enter apply  Esc discard   agent:TEXT tool:TEXT state:STATE or any text";
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -39,9 +41,13 @@ pub(super) struct Header {
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, header: &Header, now: Duration) {
     let now = view.time(now);
-    let [top, table, bottom] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(2), Constraint::Length(1)])
-            .areas(frame.area());
+    let [top, queues, table, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(u16::from(!view.depths().is_empty())),
+        Constraint::Min(2),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
     let (table, details) = if view.details {
         let halves = [Constraint::Percentage(40), Constraint::Percentage(60)];
         let [table, details] = Layout::vertical(halves).areas(table);
@@ -50,14 +56,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, header: &Header, now:
         (table, None)
     };
     view.page = usize::from(table.height.saturating_sub(1)).max(1);
-    let rows = view.rows();
+    let rows = view.rows(now);
     let rates = Rates::of_calls(&rows, now);
     frame.render_widget(header_line(view, header, &rates), top);
+    frame.render_widget(queues_line(view.depths()), queues);
     let selected = view.selected_index(&rows);
     if view.by_tool {
         summary::draw(frame, table, &rows);
     } else {
-        draw_table(frame, table, &rows, selected, view.page, now);
+        let table_rows = TableRows { rows: &rows, selected, page: view.page, order: view.order };
+        draw_table(frame, table, &table_rows, now);
     }
     if let (Some(area), Some(call)) = (details, selected.and_then(|index| rows.get(index))) {
         draw_details(frame, area, call, view.scrolled, now);
@@ -92,10 +100,24 @@ fn header_line(view: &View, header: &Header, rates: &Rates) -> Line<'static> {
     Line::from(parts)
 }
 
+/// Formats the depths of the work queues. The end of the line is cut on a narrow terminal.
+fn queues_line(depths: &[NamedDepth]) -> Line<'static> {
+    let queues = depths.iter().map(|(name, depth)| {
+        let consumers = render::count(depth.consumers as usize, "consumer");
+        let text = format!("  {name} {} waiting, {consumers}", depth.ready);
+        let is_stuck = depth.ready > 0 && depth.consumers == 0;
+        Span::styled(text, if is_stuck { Color::Red.into() } else { DIM })
+    });
+    Line::from_iter([Span::styled("queues", DIM)].into_iter().chain(queues))
+}
+
 fn footer_line(view: &View) -> Line<'static> {
     if let Some(typed) = view.typed() {
         let line = Span::styled(format!("/{}▏", render::visible_line(typed)), BOLD);
         return Line::from(vec![line, Span::styled(format!("  {HELP_TYPING}"), DIM)]);
+    }
+    if let Some(notice) = view.notice() {
+        return Line::from(Span::styled(render::visible_line(notice), BOLD));
     }
     let filter = view.filter();
     let help = Span::styled(HELP, DIM);
@@ -106,14 +128,17 @@ fn footer_line(view: &View) -> Line<'static> {
     Line::from(vec![shown, help])
 }
 
-fn draw_table(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    rows: &[&Call],
+/// The calls of the table.
+struct TableRows<'a> {
+    rows: &'a [&'a Call],
     selected: Option<usize>,
+    /// The number of rows on the screen.
     page: usize,
-    now: Duration,
-) {
+    order: Order,
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, table: &TableRows<'_>, now: Duration) {
+    let TableRows { rows, selected, page, order } = *table;
     // Only visible rows are formatted: there may be thousands.
     let top = selected.map_or(0, |index| index.saturating_sub(page / 2));
     let top = top.min(rows.len().saturating_sub(page));
@@ -127,9 +152,14 @@ fn draw_table(
         Constraint::Fill(3),
         Constraint::Length(17),
         Constraint::Length(10),
+        Constraint::Length(10),
         Constraint::Fill(3),
     ];
-    let headings = Row::new(["AGE", "AGENT", "TOOL", "STATE", "LATENCY", "HANDLER"]).style(BOLD);
+    let heading =
+        |name: &str, by| if order == by { format!("{name} ↓") } else { name.to_owned() };
+    let (waited, latency) = (heading("WAITED", Order::Waited), heading("LATENCY", Order::Duration));
+    let headings = ["AGE", "AGENT", "TOOL", "STATE", &waited, &latency, "HANDLER"];
+    let headings = Row::new(headings.map(str::to_owned)).style(BOLD);
     frame.render_widget(Table::new(shown, widths).header(headings), area);
 }
 
@@ -141,9 +171,20 @@ fn row(call: &Call, now: Duration) -> Row<'static> {
         Cell::from(text(call.agent.as_deref())),
         Cell::from(tool(call)),
         Cell::from(Span::styled(render::visible_line(state.as_str()), color(state))),
+        Cell::from(waiting_time(call)),
         Cell::from(latency(call, now)),
         Cell::from(text(call.handler().map(render::place).as_deref())),
     ])
+}
+
+/// Formats the time in the queue.
+fn waiting_time(call: &Call) -> String {
+    match waited(call) {
+        Some(Waited::Measured(time)) if time.is_zero() => "< 1 ms".to_owned(),
+        Some(Waited::Measured(time)) => render::duration(time),
+        Some(Waited::AtMost(time)) => format!("≤ {}", render::duration(time)),
+        None => "–".to_owned(),
+    }
 }
 
 /// Formats the time from the request to the reply, or to now. When the request was not observed, it is
@@ -236,11 +277,50 @@ mod tests {
         let head = "rockbot watch 1 live, 2 replied, 1 failed, 0.5/s, p50 9.0 ms, p95 9.0 ms \
                     RabbitMQ 4 at amqp://monitor@broker";
         assert_eq!(lines[0], words(head), "{screen}");
-        assert_eq!(lines[1], words("AGE AGENT TOOL STATE LATENCY HANDLER"));
-        assert_eq!(lines[2], words("1 s assistant read_file timeout ≥ 7.0 ms tool-handler/h1"));
-        assert_eq!(lines[3], words("3 s assistant read_file running 3 s … tool-handler/h1"));
-        assert_eq!(lines[4], words("4 s assistant read_file ok 9.0 ms tool-handler/h1"));
+        assert_eq!(lines[1], words("AGE AGENT TOOL STATE WAITED LATENCY HANDLER"));
+        assert_eq!(
+            lines[2],
+            words("1 s assistant read_file timeout 4.0 ms ≥ 7.0 ms tool-handler/h1")
+        );
+        assert_eq!(
+            lines[3],
+            words("3 s assistant read_file running ≤ 1.0 s 3 s … tool-handler/h1")
+        );
+        assert_eq!(lines[4], words("4 s assistant read_file ok 4.0 ms 9.0 ms tool-handler/h1"));
         assert_eq!(lines[6], words(HELP));
+    }
+
+    #[test]
+    fn order_and_copied_id_are_shown() {
+        let mut view = View::new(Filter::default());
+        record(&mut view, vec![(request("a"), 0), (request("b"), 10)]);
+        press(&mut view, &keys("o"));
+        assert!(shown(&mut view, (140, 7), 4000).contains("LATENCY ↓"));
+        press(&mut view, &keys("o"));
+        assert!(shown(&mut view, (140, 7), 4000).contains("WAITED ↓"));
+        press(&mut view, &keys("jy"));
+        let screen = shown(&mut view, (140, 7), 4000);
+        assert_eq!(screen.lines().last(), Some("copied b"), "{screen}");
+    }
+
+    #[test]
+    fn depths_of_queues_are_shown_once_known() {
+        let mut view = View::new(Filter::default());
+        assert!(!shown(&mut view, (100, 7), 0).contains("queues"));
+        let depth = |name: &str, ready, consumers| {
+            let name = rockbot_contracts::QueueName::new(name).unwrap();
+            (name, rockbot_bus::report::QueueDepth { ready, consumers })
+        };
+        let depths = vec![depth("script.invoke", 0, 1), depth("tool.invoke", 37, 2)];
+        view.set_depths(depths.clone());
+        let screen = shown(&mut view, (100, 7), 0);
+        let line =
+            "queues  script.invoke 0 waiting, 1 consumer  tool.invoke 37 waiting, 2 consumers";
+        assert_eq!(screen.lines().nth(1), Some(line), "{screen}");
+        assert!(screen.lines().nth(2).is_some_and(|line| line.starts_with("AGE")), "{screen}");
+        press(&mut view, &keys(" "));
+        view.set_depths(Vec::new());
+        assert_eq!(view.depths(), depths, "paused");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The terminal in raw mode with the alternate screen, restored on every exit path.
 
-use std::io;
+use std::io::{self, Write};
 
 use ratatui::{DefaultTerminal, Frame};
 
@@ -20,6 +20,13 @@ impl TerminalGuard {
 
     pub(super) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(render).map(drop)
+    }
+
+    /// Sends a sequence that draws nothing.
+    pub(super) fn send(&mut self, sequence: &str) -> io::Result<()> {
+        let backend = self.0.backend_mut();
+        backend.write_all(sequence.as_bytes())?;
+        Write::flush(backend)
     }
 }
 

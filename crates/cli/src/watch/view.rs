@@ -6,11 +6,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rockbot_contracts::ToolCallId;
 use rockbot_monitor::{Call, Calls, Filter, Observed, Tally};
 
+use super::{depths::NamedDepth, order::Order};
+
 /// Effect of a key on the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
     Quit,
+    /// Copies [`View::selected_id`].
+    Copy,
 }
 
 /// The state of the screen.
@@ -26,6 +30,12 @@ pub(super) struct View {
     pub(super) details: bool,
     /// Show one row per tool.
     pub(super) by_tool: bool,
+    /// The order of the calls.
+    pub(super) order: Order,
+    /// Depths of the work queues; empty while they are unknown.
+    depths: Vec<NamedDepth>,
+    /// The effect of the last key, if it is not visible otherwise.
+    notice: Option<String>,
     /// The number of lines by which the details are scrolled down.
     pub(super) scrolled: u16,
     unreadable: u64,
@@ -59,6 +69,9 @@ impl View {
             selected: None,
             details: false,
             by_tool: false,
+            order: Order::default(),
+            depths: Vec::new(),
+            notice: None,
             scrolled: 0,
             unreadable: 0,
             ended: 0,
@@ -87,10 +100,35 @@ impl View {
         self.ended += expired.filter(|call| self.filter.matches(call)).count() as u64;
     }
 
-    /// Returns the shown calls, newest first.
-    pub(super) fn rows(&self) -> Vec<&Call> {
+    /// Returns the shown calls in their order, at this time.
+    pub(super) fn rows(&self, now: Duration) -> Vec<&Call> {
         let filter = &self.filter;
-        self.shown_calls().newest_first().filter(|call| filter.matches(call)).collect()
+        let newest_first = self.shown_calls().newest_first();
+        let mut rows: Vec<_> = newest_first.filter(|call| filter.matches(call)).collect();
+        self.order.sort(&mut rows, now);
+        rows
+    }
+
+    /// Shows these depths of work queues, unless the display is paused.
+    pub(super) fn set_depths(&mut self, depths: Vec<NamedDepth>) {
+        if self.paused.is_none() {
+            self.depths = depths;
+        }
+    }
+
+    /// Returns the shown depths of work queues.
+    pub(super) fn depths(&self) -> &[NamedDepth] {
+        &self.depths
+    }
+
+    /// Returns the effect of the last key, if it is not visible otherwise.
+    pub(super) fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
+    /// Returns the id of the selected call.
+    pub(super) fn selected_id(&self) -> Option<&str> {
+        self.selected.as_ref().map(ToolCallId::as_str)
     }
 
     /// Returns the index of the selected call among the shown ones.
@@ -153,34 +191,49 @@ impl View {
             self.type_key(key.code);
             return Flow::Continue;
         }
+        self.notice = None;
+        let now = self.time(now);
         match key.code {
             KeyCode::Char('q') => return Flow::Quit,
             KeyCode::Char(' ') => self.toggle_pause(now),
             KeyCode::Char('t') => self.by_tool = !self.by_tool,
+            KeyCode::Char('o') => self.order = self.order.next(),
+            KeyCode::Char('y') => return self.copy(),
             KeyCode::Char('/') => {
                 let (line, previous) = (self.filter.to_line(), self.filter.clone());
                 self.typing = Some(Typing { line, previous });
             }
             KeyCode::Enter => {
                 if self.selected.is_none() {
-                    self.select(|_, _| 0);
+                    self.select(now, |_, _| 0);
                 }
                 self.details = !self.details && self.selected.is_some();
                 self.scrolled = 0;
             }
             KeyCode::Esc if self.details => self.details = false,
             KeyCode::Esc => self.selected = None,
-            KeyCode::Up | KeyCode::Char('k') => self.select(|index, _| index.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(|index, _| index + 1),
+            KeyCode::Up | KeyCode::Char('k') => {
+                self.select(now, |index, _| index.saturating_sub(1))
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.select(now, |index, _| index + 1),
             KeyCode::PageUp if self.details => self.scrolled = self.scrolled.saturating_sub(5),
             KeyCode::PageDown if self.details => self.scrolled = self.scrolled.saturating_add(5),
-            KeyCode::PageUp => self.select(usize::saturating_sub),
-            KeyCode::PageDown => self.select(|index, page| index + page),
-            KeyCode::Home | KeyCode::Char('g') => self.select(|_, _| 0),
-            KeyCode::End | KeyCode::Char('G') => self.select(|_, _| usize::MAX),
+            KeyCode::PageUp => self.select(now, usize::saturating_sub),
+            KeyCode::PageDown => self.select(now, |index, page| index + page),
+            KeyCode::Home | KeyCode::Char('g') => self.select(now, |_, _| 0),
+            KeyCode::End | KeyCode::Char('G') => self.select(now, |_, _| usize::MAX),
             _ => {}
         }
         Flow::Continue
+    }
+
+    fn copy(&mut self) -> Flow {
+        let id = self.selected_id().map(str::to_owned);
+        self.notice = Some(match &id {
+            Some(id) => format!("copied {id}"),
+            None => "select a call to copy its id".to_owned(),
+        });
+        if id.is_some() { Flow::Copy } else { Flow::Continue }
     }
 
     fn toggle_pause(&mut self, now: Duration) {
@@ -192,8 +245,8 @@ impl View {
 
     /// Moves the selection: `target` maps the current index and the rows per page to the new index.
     /// Without a selection, the first call is selected.
-    fn select(&mut self, target: impl Fn(usize, usize) -> usize) {
-        let rows = self.rows();
+    fn select(&mut self, now: Duration, target: impl Fn(usize, usize) -> usize) {
+        let rows = self.rows(now);
         let index = match self.selected_index(&rows) {
             Some(index) => target(index, self.page),
             None => target(0, self.page).saturating_sub(1),
@@ -230,7 +283,7 @@ pub(super) mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::watch::fixture::{reply, request};
+    use crate::watch::fixture::{progress, reply, request};
 
     pub(crate) fn observed(message: CallMessage) -> Observed {
         Observed { at: Instant::now(), key: tool_invoke(), message: Ok(message) }
@@ -255,11 +308,7 @@ pub(super) mod tests {
     }
 
     fn ids(view: &View) -> Vec<String> {
-        view.rows().iter().map(|call| call.id.to_string()).collect()
-    }
-
-    fn selected(view: &View) -> Option<&str> {
-        view.selected.as_ref().map(ToolCallId::as_str)
+        view.rows(Duration::ZERO).iter().map(|call| call.id.to_string()).collect()
     }
 
     #[test]
@@ -267,16 +316,19 @@ pub(super) mod tests {
         let mut view = view(&["a", "b", "c"]);
         assert_eq!(ids(&view), ["c", "b", "a"]);
         press(&mut view, &[KeyCode::Down]);
-        assert_eq!(selected(&view), Some("c"));
+        assert_eq!(view.selected_id(), Some("c"));
         press(&mut view, &[KeyCode::Down]);
         view.record(observed(request("d")), Duration::ZERO);
-        assert_eq!((selected(&view), view.selected_index(&view.rows())), (Some("b"), Some(2)));
+        assert_eq!(
+            (view.selected_id(), view.selected_index(&view.rows(Duration::ZERO))),
+            (Some("b"), Some(2))
+        );
         press(&mut view, &[KeyCode::End, KeyCode::Down, KeyCode::Down]);
-        assert_eq!(selected(&view), Some("a"));
+        assert_eq!(view.selected_id(), Some("a"));
         press(&mut view, &[KeyCode::Home, KeyCode::Up]);
-        assert_eq!(selected(&view), Some("d"));
+        assert_eq!(view.selected_id(), Some("d"));
         press(&mut view, &[KeyCode::Esc]);
-        assert_eq!(selected(&view), None);
+        assert_eq!(view.selected_id(), None);
     }
 
     #[test]
@@ -286,7 +338,7 @@ pub(super) mod tests {
         view.record(observed(request("b")), Duration::from_secs(2));
         view.record(observed(reply("a", Status::Ok)), Duration::from_secs(2));
         assert_eq!((ids(&view), view.unseen()), (vec!["a".to_owned()], Some(1)));
-        assert_eq!(view.rows()[0].state().as_str(), "requested");
+        assert_eq!(view.rows(Duration::ZERO)[0].state().as_str(), "requested");
         assert_eq!(view.time(Duration::from_secs(9)), Duration::from_secs(1));
         press(&mut view, &[KeyCode::Char(' ')]);
         assert_eq!((ids(&view), view.unseen()), (vec!["b".to_owned(), "a".to_owned()], None));
@@ -311,12 +363,51 @@ pub(super) mod tests {
     fn details_open_for_newest_call() {
         let mut empty = view(&[]);
         press(&mut empty, &[KeyCode::Enter, KeyCode::Up, KeyCode::End]);
-        assert!(!empty.details && empty.rows().is_empty());
+        assert!(!empty.details && empty.rows(Duration::ZERO).is_empty());
         let mut view = view(&["a", "b"]);
         press(&mut view, &[KeyCode::Enter]);
-        assert_eq!((view.details, selected(&view)), (true, Some("b")));
+        assert_eq!((view.details, view.selected_id()), (true, Some("b")));
         press(&mut view, &[KeyCode::Esc]);
-        assert_eq!((view.details, selected(&view)), (false, Some("b")));
+        assert_eq!((view.details, view.selected_id()), (false, Some("b")));
+    }
+
+    #[test]
+    fn order_changes_between_start_duration_and_wait() {
+        let mut view = View::new(Filter::default());
+        let at = Duration::from_millis;
+        view.record(observed(request("long")), at(0));
+        view.record(observed(reply("long", Status::Ok)), at(500));
+        view.record(observed(request("live")), at(700));
+        view.record(observed(progress("live", 1)), at(900));
+        view.record(observed(request("short")), at(800));
+        view.record(observed(reply("short", Status::Ok)), at(810));
+        view.record(observed(request("new")), at(990));
+        let shown = |view: &View| -> Vec<String> {
+            view.rows(at(1000)).iter().map(|call| call.id.to_string()).collect()
+        };
+        assert_eq!(shown(&view), ["new", "short", "live", "long"]);
+        press(&mut view, &keys("o"));
+        // The live ones count from their request to now.
+        assert_eq!(shown(&view), ["long", "live", "new", "short"]);
+        press(&mut view, &[KeyCode::Down]);
+        assert_eq!(view.selected_id(), Some("long"), "the keys follow the order");
+        press(&mut view, &keys("o"));
+        // The replies report 4 ms each. Of the newest call nothing is known yet.
+        assert_eq!(shown(&view), ["live", "short", "long", "new"]);
+        press(&mut view, &keys("o"));
+        assert_eq!(view.order, Order::Start);
+    }
+
+    #[test]
+    fn selected_call_is_copied() {
+        let mut view = view(&["a", "b"]);
+        assert_eq!(press(&mut view, &keys("y")), Flow::Continue);
+        assert_eq!(view.notice(), Some("select a call to copy its id"));
+        assert_eq!(press(&mut view, &[KeyCode::Down, KeyCode::Char('y')]), Flow::Copy);
+        assert_eq!((view.selected_id(), view.notice()), (Some("b"), Some("copied b")));
+        press(&mut view, &[KeyCode::Down]);
+        assert_eq!(view.notice(), None);
+        assert_eq!(press(&mut view, &keys("/y")), Flow::Continue, "typed into the filter");
     }
 
     #[test]
