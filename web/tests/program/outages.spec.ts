@@ -22,13 +22,20 @@ async function killInMidTurn(page: Page): Promise<Locator> {
   return call;
 }
 
-/** Fails if something moves on the page, like a spinner, without a time beside it. */
+/**
+ * Fails if something moves on the page, like a spinner, without a time beside it, or if the dot of a running turn is
+ * visible and does not move.
+ */
 async function expectTimesBesideSpinners(page: Page): Promise<void> {
-  const texts = await page.evaluate(() =>
-    document
-      .getAnimations()
-      .map(({ effect }) => (effect as KeyframeEffect).target?.parentElement?.textContent ?? ""),
-  );
+  const { texts, still } = await page.evaluate(() => {
+    const moving = document.getAnimations().map(({ effect }) => (effect as KeyframeEffect).target);
+    const dots = [...document.querySelectorAll(".working .dot")].filter((dot) => dot.checkVisibility());
+    return {
+      texts: moving.map((target) => target?.parentElement?.textContent ?? ""),
+      still: dots.filter((dot) => !moving.includes(dot)).length,
+    };
+  });
+  expect(still).toBe(0);
   for (const text of texts) {
     expect(text).toMatch(/\d (s|min|h)\b/);
   }
@@ -38,6 +45,7 @@ async function expectTimesBesideSpinners(page: Page): Promise<void> {
 async function expectOutage(page: Page, call: Locator, report: RegExp): Promise<void> {
   await expect(page.getByText(report)).toBeVisible(KNOWN);
   await expect(call).toContainText(RUNNING);
+  await expect(page.locator(".working .dot")).toBeVisible();
   await expectTimesBesideSpinners(page);
 }
 
