@@ -43,6 +43,8 @@ mod profiles;
 #[cfg(test)]
 mod pseudo_terminal;
 #[cfg(test)]
+mod release;
+#[cfg(test)]
 mod rest;
 #[cfg(test)]
 mod sandbox;
