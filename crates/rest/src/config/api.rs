@@ -98,8 +98,7 @@ impl ApiConfig {
         let expanded = expand(entry.clone(), &mut environment)?;
         let mut secrets = secrets_in(environment.finish()?, "");
         let (raw, warnings) = entry::parse::<RawApi>(&expanded, &KEYS)?;
-        let mut import = ImportOptions::deserialize(&expanded)
-            .map_err(|error| TemplateError(error.to_string()))?;
+        let (mut import, _) = entry::parse::<ImportOptions>(&expanded, &KEYS)?;
         secrets.extend(raw.headers.iter().flat_map(credentials_in_header));
         secrets.extend(auth_secrets(&expanded["auth"]));
         let addresses = [Some(&raw.spec), import.base_url.as_ref()].into_iter().flatten();

@@ -267,7 +267,7 @@ mod tests {
             ("description", json!(" "), "description"),
             ("timeoutMs", json!(1), "timeoutMs"),
             ("select", json!("a"), "select"),
-            ("stream", json!({"mode": "x"}), "unknown variant"),
+            ("stream", json!({"mode": "x"}), "stream: expected one of"),
             ("cache", json!("soon"), "duration"),
             ("url", json!(7), "string"),
         ] {
