@@ -58,9 +58,16 @@ pub(crate) fn path(folder: &TempDir) -> PathBuf {
 impl Fixture {
     /// Creates a provider with this file.
     pub(crate) async fn new(file: &Value) -> Self {
+        Self::with_options(file, |_| {}).await
+    }
+
+    /// Creates a provider with this file and other options.
+    pub(crate) async fn with_options(file: &Value, change: impl FnOnce(&mut RestOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(path(&folder), file.to_string()).unwrap();
-        let provider = RestProvider::new(options(&folder)).unwrap();
+        let mut options = options(&folder);
+        change(&mut options);
+        let provider = RestProvider::new(options).unwrap();
         let _ = provider.warm_up().await;
         Self { provider, folder }
     }
@@ -97,12 +104,37 @@ pub(crate) fn context(tool: &str) -> (ToolContext, Updates) {
     (context, updates)
 }
 
-/// Returns an entry for a server.
-pub(crate) fn entry(method: &str, url: &str) -> Value {
-    json!({
-        "description": "A test.", "method": method, "url": url,
-        "body": if method == "GET" { Value::Null } else { json!({"a": 1}) },
-    })
+/// A kind of request, which decides whether it is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Get,
+    Post,
+    /// A `POST` whose entry has `"idempotent": true`.
+    IdempotentPost,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Get, Self::Post, Self::IdempotentPost];
+
+    pub(crate) fn method(self) -> &'static str {
+        if self == Self::Get { "GET" } else { "POST" }
+    }
+
+    pub(crate) fn is_repeatable(self) -> bool {
+        self != Self::Post
+    }
+
+    /// Returns an entry for a server.
+    pub(crate) fn entry(self, url: &str) -> Value {
+        let mut entry = json!({"description": "A test.", "method": self.method(), "url": url});
+        if self != Self::Get {
+            entry["body"] = json!({"a": 1});
+        }
+        if self == Self::IdempotentPost {
+            entry["idempotent"] = json!(true);
+        }
+        entry
+    }
 }
 
 /// Calls a tool without arguments.

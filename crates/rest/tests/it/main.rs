@@ -5,6 +5,8 @@ mod apis;
 #[cfg(test)]
 mod arguments;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod file;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    fixture::{Fixture, SECRET, call_entry, context, entry},
+    fixture::{Fixture, Kind, SECRET, call_entry, context},
     server::{Act, Server, json as json_act, open_head, response},
 };
 
 fn streaming(url: &str, stream: Value) -> Value {
-    let mut entry = entry("GET", url);
+    let mut entry = Kind::Get.entry(url);
     entry["stream"] = stream;
     entry
 }
