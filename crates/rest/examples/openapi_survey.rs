@@ -2,17 +2,32 @@
 //! `cargo run -p rockbot-rest --example openapi_survey -- DIR [EVERY]`
 //!
 //! `EVERY` reads each `EVERY`th document only. All documents get credentials for all of their security
-//! schemes, so that only the documents themselves are judged.
+//! schemes, so that only the documents themselves are judged. The limits of the importer are checked with an
+//! independent count.
 #![allow(clippy::print_stdout, reason = "the program reports to a terminal")]
 
 mod corpus;
+mod expanded;
 
-use std::{collections::BTreeMap, fs, path::Path, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Instant,
+};
 
 use rockbot_rest::openapi::{Document, import};
 use rockbot_tools::{ArgumentSchema, registry::MAX_DEFINITION_BYTES};
 
-use self::corpus::{Corpus, options};
+use self::{
+    corpus::{Corpus, options},
+    expanded::expanded_size,
+};
+
+/// Maximum size of the schema of a tool, in bytes.
+const MAX_SCHEMA_BYTES: usize = 48 * 1024;
+/// Maximum number of subschemas of a tool, with references expanded and recursion counted once.
+const MAX_EXPANDED: u64 = 10_000;
 
 #[derive(Default)]
 struct Survey {
@@ -25,6 +40,11 @@ struct Survey {
     invalid: Vec<String>,
     skipped: BTreeMap<String, usize>,
     largest: usize,
+    /// Largest number of expanded subschemas.
+    most_expanded: u64,
+    too_large: usize,
+    too_expanded: usize,
+    duplicates: usize,
     slowest: (u128, String),
 }
 
@@ -64,12 +84,22 @@ impl Survey {
         for skipped in &imported.skipped {
             *self.skipped.entry(skipped.reason.clone()).or_default() += 1;
         }
+        let mut names = BTreeSet::new();
         for operation in &imported.operations {
             let tool = operation.registration(None);
             let schema = tool.parameters.to_string().len();
+            let expanded = expanded_size(&tool.parameters);
+            let is_duplicate = !names.insert(tool.name.clone());
             self.largest = self.largest.max(schema);
+            self.most_expanded = self.most_expanded.max(expanded);
+            self.too_large += usize::from(schema > MAX_SCHEMA_BYTES);
+            self.too_expanded += usize::from(expanded > MAX_EXPANDED);
+            self.duplicates += usize::from(is_duplicate);
             self.shortened += usize::from(operation.is_shortened());
-            let is_valid = ArgumentSchema::compile(&tool.parameters).is_ok()
+            let is_within_limits =
+                schema <= MAX_SCHEMA_BYTES && expanded <= MAX_EXPANDED && !is_duplicate;
+            let is_valid = is_within_limits
+                && ArgumentSchema::compile(&tool.parameters).is_ok()
                 && schema + tool.description.len() <= MAX_DEFINITION_BYTES
                 && (1..=64).contains(&tool.name.len());
             if is_valid {
@@ -91,6 +121,10 @@ impl Survey {
         println!("  shortened schema   {}", self.shortened);
         println!("deprecated           {}", self.excluded);
         println!("largest schema       {} bytes", self.largest);
+        println!("  above 48 KiB       {}", self.too_large);
+        println!("most subschemas      {}, with references expanded", self.most_expanded);
+        println!("  above 10,000       {}", self.too_expanded);
+        println!("duplicate names      {}", self.duplicates);
         println!("slowest document     {} ms {}", self.slowest.0, self.slowest.1);
         println!("elapsed, one thread  {elapsed:.1} s");
         if let Some(mebibytes) = peak_memory() {
