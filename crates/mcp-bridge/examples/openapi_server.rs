@@ -1,5 +1,5 @@
-//! Offers an `OpenAPI` document as a server, and prints the size of its index entry and which operations a
-//! search by their description finds: `cargo run -p rockbot-mcp-bridge --example openapi_server -- DOCUMENT`
+//! Offers an `OpenAPI` document as a server, and prints the size of its index entry and how many of all operations
+//! a search by their description finds: `cargo run -p rockbot-mcp-bridge --example openapi_server -- DOCUMENT`
 #![allow(clippy::print_stdout, reason = "the program reports to a terminal")]
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,8 +11,6 @@ use serde_json::json;
 
 /// As many as `mcp_find_tools` returns.
 const FOUND: usize = 10;
-/// Every 20th operation is searched for, because a search reads all descriptions.
-const EVERY: usize = 20;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -42,19 +40,21 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Searches for operations by the first line of their descriptions.
+/// Searches for each operation by the first line of its description.
 fn print_found(tools: &[McpToolDefinition]) {
     let text = |McpToolDefinition { model_name, description, .. }: &McpToolDefinition| {
         format!("{model_name} {model_name} {model_name} {description}")
     };
-    let (mut searched, mut first, mut found) = (0, 0, 0);
-    for tool in tools.iter().step_by(EVERY) {
-        searched += 1;
+    // One index serves all searches. It ranks as `Ranker::rank` does.
+    let index = Ranker::from_texts(tools.iter().map(text));
+    let (mut first, mut found) = (0, 0);
+    for (number, tool) in tools.iter().enumerate() {
         let query = tool.description.lines().next().unwrap_or_default();
-        let ranked = Ranker::rank(tools, text, query);
-        let place = ranked.iter().take(FOUND).position(|one| one.name == tool.name);
+        let ranked = index.search(query, FOUND);
+        let place = ranked.iter().position(|found| found.text == number);
         first += usize::from(place == Some(0));
         found += usize::from(place.is_some());
     }
-    println!("found by description  {found} of {searched} among the first {FOUND}, {first} first");
+    let total = tools.len();
+    println!("found by description  {found}/{total} among the first {FOUND}, {first} first");
 }
