@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 
 use super::{SchemaError, subschemas};
 
-/// Maximum number of subschemas, with references expanded and recursion counted once.
+/// Maximum number of subschemas, with references expanded and recursion counted once. Ten times the limit of
+/// imported `OpenAPI` operations, because schemas of other servers cannot be shortened to fit: references are
+/// compiled once and not expanded, and the steps of an evaluation are limited.
 pub(super) const MAX_EXPANDED: u64 = 100_000;
 /// Maximum nesting of subschemas, with references expanded and recursion counted once.
 pub(super) const MAX_NESTING: u32 = 64;
