@@ -1,14 +1,19 @@
 //! REST tools of handler processes: handlers killed during a request, and changes of the file.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use rockbot_bus::Requester;
-use rockbot_contracts::{AgentName, InstanceId, topology::ReplyAddress};
-use rockbot_testkit::fixture::wait_until;
+use rockbot_bus::{Requester, Subscription};
+use rockbot_contracts::{
+    AgentName, InstanceId, QueueSpec, ToolCatalog,
+    json::Limits,
+    topology::{ReplyAddress, tool_catalog_announce},
+};
+use rockbot_testkit::fixture::{next_delivery, within_timeout};
 use rockbot_tool_rpc::CatalogDirectory;
 use rockbot_tools::ToolRegistry;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 
 use crate::{
     fleet::{Fleet, assert_contains},
@@ -18,6 +23,15 @@ use crate::{
 
 /// Starts a handler of the pool `api`, which offers the REST tools of a file.
 pub(crate) async fn rest_handler(fleet: &Fleet, instance: &str, file: &str) -> Running {
+    rest_handler_with(fleet, instance, file, &[]).await
+}
+
+async fn rest_handler_with(
+    fleet: &Fleet,
+    instance: &str,
+    file: &str,
+    extra: &[(&str, &str)],
+) -> Running {
     let file = fleet.path(file).display().to_string();
     let settings = [
         ("ROCKBOT_HANDLER__POOL", "api"),
@@ -26,7 +40,7 @@ pub(crate) async fn rest_handler(fleet: &Fleet, instance: &str, file: &str) -> R
         ("ROCKBOT_REST__ALLOW_PLAIN_HTTP", "true"),
         ("ROCKBOT_REST__ALLOW_PRIVATE", r#"["127.0.0.1"]"#),
     ];
-    fleet.handler_with(instance, &settings).await
+    fleet.handler_with(instance, &[&settings[..], extra].concat()).await
 }
 
 /// Writes a file of REST tools.
@@ -86,6 +100,55 @@ async fn idempotent_post_of_killed_handler_keeps_its_key() {
     assert!(matches!(keys[..], [Some(first), Some(second)] if first == second), "{keys:?}");
 }
 
+/// The start of every secret in the file of a handler.
+const SECRET: &str = "hunter2";
+
+#[tokio::test]
+async fn announcements_and_log_of_a_handler_have_no_secret() {
+    let site = Site::start([("/orders", vec![Reply::json(&json!({"seen": "hunter2-variable"}))])]);
+    let site = site.await;
+    let fleet = Fleet::new();
+    let bus = fleet.bus(|_| {}).await;
+    let queue = QueueSpec::exclusive(&tool_catalog_announce(), &InstanceId::generate());
+    let consuming = bus.consume(Subscription::on_receipt(queue, 64));
+    let mut announcements = within_timeout("subscribe", consuming).await.expect("subscribed");
+    let document = json!({"openapi": "3.1.0", "servers": [{"url": site.url("")}], "paths": {
+        "/orders": {"get": {"operationId": "listOrders", "security": [{"key": []}]}}},
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}});
+    fleet.write("api.json", &document.to_string());
+    let order = json!({"description": "Creates.", "method": "POST", "url": site.url("/orders"),
+        "query": {"key": "${API_SECRET}"}, "headers": {"X-Api-Key": "hunter2-literal"},
+        "body": {"token": "hunter2-literal", "k": "${API_SECRET}"}});
+    let api = json!({"spec": "api.json", "credentialOrigins": [site.url("")],
+        "auth": {"key": {"token": "${API_SECRET}"}}});
+    let file = json!({"restTools": {"create_order": order}, "openApi": {"api": api}});
+    fleet.write("rest.json", &file.to_string());
+    let secret = ("API_SECRET", "hunter2-variable");
+    let handler = rest_handler_with(&fleet, "api-1", "rest.json", &[secret]).await;
+    let names = loop {
+        let delivery = next_delivery(&mut announcements).await;
+        let body = String::from_utf8_lossy(&delivery.envelope().body).into_owned();
+        assert!(!body.contains(SECRET), "the catalog has a secret: {body}");
+        let catalog: ToolCatalog =
+            delivery.envelope().decode(Limits::default()).expect("a catalog");
+        let names: Vec<_> = catalog.tools.into_iter().map(|tool| tool.name).collect();
+        if !names.is_empty() {
+            break names;
+        }
+    };
+    for expected in ["create_order", "rest__listOrders"] {
+        assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
+    }
+    let called = fleet.run(&["--json", "tools", "call", "create_order"]).await;
+    called.assert_code(0);
+    assert_eq!(called.json()["content"], r#"{"seen":"[secret]"}"#);
+    assert!(site.requests("/orders")[0].header("x-api-key") == Some("hunter2-literal"));
+    handler.send(Signal::TERM);
+    let exit = handler.wait().await;
+    exit.assert_code(0);
+    assert!(!exit.stderr.contains(SECRET) && !exit.stdout.contains(SECRET), "{exit:?}");
+}
+
 /// A model that calls one tool before the change of the file, and the other after it.
 const CALLS_BOTH: &str = r#"
 [[turn]]
@@ -104,6 +167,20 @@ name = "kept_status"
 [[turn]]
 text = "{{result.new_status}} {{result.kept_status}}"
 "#;
+
+/// Time limit for a change of a file to reach the list of tools of an agent. It takes about a second.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits for the change of a list of tools, as an agent has it, until it meets a condition.
+async fn wait_for_change(registry: &ToolRegistry, condition: impl Fn(&ToolRegistry) -> bool) {
+    let mut changes = registry.subscribe();
+    let changed = async {
+        while !condition(registry) {
+            changes.changed().await.expect("the registry exists");
+        }
+    };
+    timeout(CHANGE_TIMEOUT, changed).await.expect("the list of tools follows the file");
+}
 
 #[tokio::test]
 async fn file_change_reaches_agents_and_command() {
@@ -129,16 +206,18 @@ async fn file_change_reaches_agents_and_command() {
     let requester = Arc::new(Requester::new(fleet.bus(|_| {}).await, address));
     let registry = Arc::new(ToolRegistry::new());
     let _directory = CatalogDirectory::start(requester, registry.clone()).await.expect("started");
-    wait_until("the first tools", || registry.get("old_status").is_some()).await;
+    wait_for_change(&registry, |registry| registry.get("old_status").is_some()).await;
     let before = fleet.run(&["chat", "before"]).await;
     before.assert_code(0);
     assert_contains(&before.stdout, &[r#"{"from":"old"}"#]);
 
+    let written = Instant::now();
     write_tools(&fleet, "rest.json", &json!({"new_status": new, "kept_status": kept}));
-    wait_until("the changed tools", || {
+    wait_for_change(&registry, |registry| {
         registry.get("new_status").is_some() && registry.get("old_status").is_none()
     })
     .await;
+    println!("the list of tools followed the file after {:?}", written.elapsed());
     assert!(registry.get("kept_status").is_some());
     let listed = fleet.run(&["--json", "tools", "list"]).await;
     listed.assert_code(0);
