@@ -19,6 +19,7 @@ use rockbot_tools::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use tracing::debug;
 use url::Url;
 
 use self::page_error::PageError;
@@ -26,12 +27,13 @@ use crate::{
     chunking::Chunking,
     content::{ContentKind, PageText, Source, convert, decode},
     fetch::{
-        Fetched, Fetcher, PageResponse,
+        FetchError, Fetched, Fetcher, PageResponse,
         page_url::{self, top_level_domain},
     },
     frame::framed,
     html::Extractor,
     options::WebOptions,
+    page_router::RouteFailure,
     pdf_reader::PdfReader,
     reader::PageReader,
     section::{RobotsMode, WebSection},
@@ -86,6 +88,16 @@ enum Found {
     },
 }
 
+impl ReadPage {
+    /// Returns the page, or an error if it has no text.
+    fn non_empty(self) -> Result<Found, PageError> {
+        match self.text.markdown.is_empty() {
+            true => Err(PageError::Empty { notes: self.text.notes }),
+            false => Ok(Found::Page(self)),
+        }
+    }
+}
+
 impl WebBrowse {
     pub(crate) fn new(section: &WebSection, options: WebOptions) -> Result<Self, EgressError> {
         let WebOptions { router, pdf, extractor, .. } = options;
@@ -104,22 +116,42 @@ impl WebBrowse {
 
     async fn browse(&self, url: &Url, whole: bool, deadline: Instant) -> Result<Found, PageError> {
         let fetched = self.fetcher.fetch(url.clone(), deadline.min(Instant::now() + FETCH_TIMEOUT));
-        let page = match fetched.await? {
+        match fetched.await? {
             Fetched::Routed { page, url } => {
                 let source = self.source(ContentKind::Markdown, page.markdown, url.clone(), whole);
                 let mut text = self.converted(source, deadline).await?;
                 (text.title, text.part) = (page.title, "routed");
-                ReadPage { url, text, details: Map::new() }
+                ReadPage { url, text, details: Map::new() }.non_empty()
             }
-            Fetched::Response(response) => match self.read(response, whole, deadline).await? {
-                Found::Page(page) => page,
-                image @ Found::Image { .. } => return Ok(image),
-            },
-        };
-        if page.text.markdown.is_empty() {
-            return Err(PageError::Empty { notes: page.text.notes });
+            Fetched::Response { response, replaced: None } => {
+                self.read(response, whole, deadline).await
+            }
+            Fetched::Response { response, replaced: Some(replaced) } => {
+                self.read_instead(response, replaced, whole, deadline).await
+            }
         }
-        Ok(Found::Page(page))
+    }
+
+    /// Reads the page that a router failed to read: the model gets the failure in a note, or instead of a
+    /// page that cannot be read either.
+    async fn read_instead(
+        &self,
+        response: PageResponse,
+        replaced: RouteFailure,
+        whole: bool,
+        deadline: Instant,
+    ) -> Result<Found, PageError> {
+        match self.read(response, whole, deadline).await {
+            Ok(Found::Page(mut page)) => {
+                page.text.notes.insert(0, replaced.note);
+                Ok(Found::Page(page))
+            }
+            Ok(image @ Found::Image { .. }) => Ok(image),
+            Err(error) => {
+                debug!(%error, "page that replaces a routed one was not read");
+                Err(FetchError::Routed(replaced.failure).into())
+            }
+        }
     }
 
     async fn read(
@@ -165,7 +197,7 @@ impl WebBrowse {
         let source = self.source(kind, markdown, url.clone(), whole);
         let mut text = self.converted(source, deadline).await?;
         text.notes.extend(note);
-        Ok(Found::Page(ReadPage { url, text, details }))
+        ReadPage { url, text, details }.non_empty()
     }
 
     async fn pdf_text(&self, bytes: Vec<u8>, deadline: Instant) -> Result<String, PageError> {

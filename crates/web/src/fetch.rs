@@ -14,13 +14,14 @@ use rockbot_egress::{
 };
 use rockbot_tools::ToolFailure;
 use tokio::time::{Instant, timeout_at};
+use tracing::debug;
 use url::Url;
 
 use self::{
     host_limit::HostLimit,
     robots::{Permission, Robots},
 };
-use crate::page_router::{PageRouter, RoutedPage};
+use crate::page_router::{PageRouter, RouteFailure, RouteOutcome, RoutedPage};
 
 /// Time until the head of a response, and between parts of its body.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -35,11 +36,12 @@ const USER_AGENT: &str =
 #[derive(Debug)]
 pub(crate) enum Fetched {
     /// A router has read the page.
-    Routed {
-        page: RoutedPage,
-        url: Url,
+    Routed { page: RoutedPage, url: Url },
+    Response {
+        response: PageResponse,
+        /// The failure of the router that the page replaces.
+        replaced: Option<RouteFailure>,
     },
-    Response(PageResponse),
 }
 
 /// A response with its body, or the head of an unsuccessful one.
@@ -70,9 +72,18 @@ pub(crate) enum FetchError {
     /// Too many pages of the host, or in all, were being read until the deadline.
     #[error("too many pages are being read")]
     Busy,
-    /// A router failed.
+    /// A router failed, and the page itself is not read or cannot be.
     #[error(transparent)]
     Routed(#[from] ToolFailure),
+}
+
+impl FetchError {
+    /// Returns the failure of the router that the page was read instead of, or this error without one.
+    fn or_replaced(self, replaced: Option<RouteFailure>) -> Self {
+        let Some(replaced) = replaced else { return self };
+        debug!(error = %self, "page that replaces a routed one was not fetched");
+        Self::Routed(replaced.failure)
+    }
 }
 
 /// Fetches pages: hop by hop, each hop checked by the dial policy, the routers and the site's robots.txt.
@@ -123,27 +134,43 @@ impl Fetcher {
         let mut fetch = Fetch::new(&self.client, Method::GET, url)
             .with_headers(self.headers.clone())
             .with_deadline(deadline);
+        let mut replaced = None;
         loop {
             let url = fetch.url().clone();
-            if let Some(page) = self.routed(&url, deadline).await? {
-                return Ok(Fetched::Routed { page, url });
+            match self.routed(&url, deadline).await? {
+                RouteOutcome::Page(page) => return Ok(Fetched::Routed { page, url }),
+                RouteOutcome::Failed(failure) => replaced = Some(failure),
+                RouteOutcome::Unknown => {}
             }
-            self.check_robots(&url, deadline).await?;
-            let host = url.host_str().unwrap_or_default();
-            let permit = self.limit.acquire(host, deadline).await.ok_or(FetchError::Busy)?;
-            if let Hop::Response(response) = fetch.next_hop().await? {
-                let page = self.read(url, response, deadline).await?;
-                drop(permit);
-                return Ok(Fetched::Response(page));
+            match self.next_hop(&mut fetch, url, deadline).await {
+                Ok(None) => {}
+                Ok(Some(response)) => return Ok(Fetched::Response { response, replaced }),
+                Err(error) => return Err(error.or_replaced(replaced)),
             }
         }
     }
 
-    async fn routed(&self, url: &Url, deadline: Instant) -> Result<Option<RoutedPage>, FetchError> {
+    /// Sends one request. Returns `None` after a redirect.
+    async fn next_hop(
+        &self,
+        fetch: &mut Fetch,
+        url: Url,
+        deadline: Instant,
+    ) -> Result<Option<PageResponse>, FetchError> {
+        self.check_robots(&url, deadline).await?;
+        let host = url.host_str().unwrap_or_default();
+        let _permit = self.limit.acquire(host, deadline).await.ok_or(FetchError::Busy)?;
+        match fetch.next_hop().await? {
+            Hop::Response(response) => Ok(Some(self.read(url, response, deadline).await?)),
+            Hop::Redirect(_) => Ok(None),
+        }
+    }
+
+    async fn routed(&self, url: &Url, deadline: Instant) -> Result<RouteOutcome, FetchError> {
         let routed = self.router.as_ref().and_then(|router| router.route(url, deadline));
-        let Some(routed) = routed else { return Ok(None) };
+        let Some(routed) = routed else { return Ok(RouteOutcome::Unknown) };
         match timeout_at(deadline, routed).await {
-            Ok(page) => Ok(page?),
+            Ok(outcome) => Ok(outcome?),
             Err(_) => Err(EgressError::TimedOut.into()),
         }
     }

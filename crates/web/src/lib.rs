@@ -34,7 +34,7 @@ mod telemetry;
 pub use self::{
     html::{Extract, Extractor, HtmlPage, Part, TwoCandidates},
     options::WebOptions,
-    page_router::{PageRouter, RoutedPage},
+    page_router::{PageRouter, RouteFailure, RouteOutcome, RoutedPage},
     pdf_reader::{PdfError, PdfReader},
     provider::{WebError, WebProvider},
     reader::STACK_BYTES,

@@ -14,12 +14,32 @@ pub struct RoutedPage {
     pub markdown: String,
 }
 
+/// The outcome of reading a page by a router.
+#[derive(Debug)]
+pub enum RouteOutcome {
+    /// The router has read the page.
+    Page(RoutedPage),
+    /// The router does not have the page. The page itself is read.
+    Unknown,
+    /// The router failed. The page itself is read, and the failure is reported.
+    Failed(RouteFailure),
+}
+
+/// A failure of a router whose page can be read in the usual way.
+#[derive(Debug)]
+pub struct RouteFailure {
+    /// Note to the model beside the page, without a period.
+    pub note: String,
+    /// Failure of the call if the page itself cannot be read either.
+    pub failure: ToolFailure,
+}
+
 /// Reads pages of sites that offer something better than HTML, such as an API.
 ///
 /// It gets the address of a page and the target of each redirect, before anything is sent there.
 pub trait PageRouter: Send + Sync + 'static {
     /// Begins to read a page, or returns `None` for a page that it does not know. The future ends by the
-    /// deadline; `Ok(None)` means that the page itself should be read.
+    /// deadline.
     ///
     /// # Errors
     /// The failure ends the call.
@@ -30,5 +50,5 @@ pub trait PageRouter: Send + Sync + 'static {
         &'a self,
         url: &Url,
         deadline: Instant,
-    ) -> Option<BoxFuture<'a, Result<Option<RoutedPage>, ToolFailure>>>;
+    ) -> Option<BoxFuture<'a, Result<RouteOutcome, ToolFailure>>>;
 }

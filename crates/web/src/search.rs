@@ -22,6 +22,7 @@ mod tool;
 
 pub use chain::{ProviderChain, SearchError};
 pub use failure::SearchFailure;
+pub(crate) use failure::approximate;
 pub use provider::{Budget, Found, Freshness, SearchHit, SearchProvider, SearchQuery};
 pub use section::{
     BraveSection, ProviderName, SafeSearch, SearchSection, SearxngSection, TavilySection,

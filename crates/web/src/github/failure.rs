@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rockbot_tools::{Executed, ToolFailure};
 
+use crate::{page_router::RouteFailure, search::approximate};
+
 /// Reason why a page cannot be read through the API. `Display` is for models: it contains no text from
 /// outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +17,7 @@ pub enum GithubFailure {
         with_token: bool,
     },
     /// The requests of this address or token are used up.
-    #[error("GitHub limits the requests; try again in {} s", .after.as_secs().max(1))]
+    #[error("GitHub limits the requests; try again in {}", approximate(*.after))]
     Limited {
         /// Delay before another request.
         after: Duration,
@@ -49,6 +51,20 @@ impl GithubFailure {
             Self::NotFound { with_token } => !with_token,
             Self::Refused { .. } | Self::TooLarge => false,
         }
+    }
+
+    /// Converts the failure for a page that is fetched instead, or returns `None` if it is not worth a note
+    /// there: a page that GitHub does not have.
+    pub(super) fn into_route_failure(self) -> Option<RouteFailure> {
+        let cause = match self {
+            Self::Limited { after } => format!("is limited for {}", approximate(after)),
+            Self::Credentials => "does not accept the token".to_owned(),
+            Self::Unreachable => "cannot be reached".to_owned(),
+            Self::Malformed => "sent a response that cannot be read".to_owned(),
+            Self::NotFound { .. } | Self::Refused { .. } | Self::TooLarge => return None,
+        };
+        let note = format!("GitHub's API {cause}; this is the page, which may have less");
+        Some(RouteFailure { note, failure: self.into() })
     }
 }
 

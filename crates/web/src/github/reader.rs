@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{ApiTransport, base_url},
-    page_router::{PageRouter, RoutedPage},
+    page_router::{PageRouter, RouteOutcome, RoutedPage},
     secret::header,
 };
 
@@ -52,11 +52,10 @@ impl Github {
         Ok(Self { client: ApiClient::new(transport, base, token) })
     }
 
-    /// Begins to read the page that a URL shows, or returns `None` if the API does not have it. The
-    /// future returns `Ok(None)` when the API fails and the page itself may be fetched instead.
+    /// Begins to read the page that a URL shows, or returns `None` if the API does not have it.
     ///
     /// # Errors
-    /// The failure of the call.
+    /// See [`read`](Self::read).
     ///
     /// # Cancellation
     /// Dropping the future ends the requests.
@@ -65,18 +64,9 @@ impl Github {
         &self,
         url: &Url,
         deadline: Instant,
-    ) -> Option<BoxFuture<'_, Result<Option<GithubDocument>, ToolFailure>>> {
+    ) -> Option<BoxFuture<'_, Result<GithubDocument, GithubFailure>>> {
         let page = route(url)?;
-        Some(Box::pin(async move {
-            match self.read(&page, deadline).await {
-                Ok(document) => Ok(Some(document)),
-                Err(failure) if failure.allows_page() => {
-                    debug!(%failure, "page of GitHub is read without the API");
-                    Ok(None)
-                }
-                Err(failure) => Err(failure.into()),
-            }
-        }))
+        Some(Box::pin(async move { self.read(&page, deadline).await }))
     }
 
     /// Reads a page as Markdown. When it fails, [`GithubFailure::allows_page`] says whether the page
@@ -138,12 +128,20 @@ impl PageRouter for Github {
         &'a self,
         url: &Url,
         deadline: Instant,
-    ) -> Option<BoxFuture<'a, Result<Option<RoutedPage>, ToolFailure>>> {
+    ) -> Option<BoxFuture<'a, Result<RouteOutcome, ToolFailure>>> {
         let opened = self.open(url, deadline)?;
         Some(Box::pin(async move {
-            Ok(opened
-                .await?
-                .map(|GithubDocument { title, markdown }| RoutedPage { title, markdown }))
+            match opened.await {
+                Ok(GithubDocument { title, markdown }) => {
+                    Ok(RouteOutcome::Page(RoutedPage { title, markdown }))
+                }
+                Err(failure) if failure.allows_page() => {
+                    debug!(%failure, "page of GitHub is read without the API");
+                    let failed = failure.into_route_failure();
+                    Ok(failed.map_or(RouteOutcome::Unknown, RouteOutcome::Failed))
+                }
+                Err(failure) => Err(failure.into()),
+            }
         }))
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod articles;
+mod github;
 mod hostile;
 mod hostile_pages;
 mod load;

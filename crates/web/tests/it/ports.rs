@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rockbot_tools::ToolFailure;
-use rockbot_web::{PageRouter, PdfError, PdfReader, RoutedPage, WebOptions};
+use rockbot_web::{PageRouter, PdfError, PdfReader, RouteOutcome, RoutedPage, WebOptions};
 use tokio::time::Instant;
 
 use crate::server::{Server, browse_with, ok, page_text, reply};
@@ -12,7 +12,7 @@ use crate::server::{Server, browse_with, ok, page_text, reply};
 /// Routes addresses whose path contains `issues`.
 struct Issues;
 
-type Routed<'a> = BoxFuture<'a, Result<Option<RoutedPage>, ToolFailure>>;
+type Routed<'a> = BoxFuture<'a, Result<RouteOutcome, ToolFailure>>;
 
 impl PageRouter for Issues {
     fn route<'a>(&'a self, url: &url::Url, _: Instant) -> Option<Routed<'a>> {
@@ -24,9 +24,9 @@ impl PageRouter for Issues {
                         title: "Issue 7".to_owned(),
                         markdown: "# Issue\u{200b} 7".to_owned(),
                     };
-                    Ok(Some(page))
+                    Ok(RouteOutcome::Page(page))
                 }
-                "8" => Ok(None),
+                "8" => Ok(RouteOutcome::Unknown),
                 _ => Err(ToolFailure::failed("no such issue")),
             }
         }))

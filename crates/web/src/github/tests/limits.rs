@@ -9,9 +9,12 @@ use tokio::time::{Instant, advance};
 use url::Url;
 
 use super::{super::GithubFailure, github, json_response, read, with_section};
-use crate::api::{
-    ApiError,
-    recorded::{Recorded, response},
+use crate::{
+    api::{
+        ApiError,
+        recorded::{Recorded, response},
+    },
+    page_router::{PageRouter, RouteOutcome},
 };
 
 const URL: &str = "https://github.com/acme/rocket/releases";
@@ -101,17 +104,31 @@ async fn no_request_is_sent_until_the_limit_ends() {
 #[tokio::test]
 async fn page_itself_is_read_when_the_api_is_not_available() {
     let deadline = Instant::now() + Duration::from_secs(30);
-    for (status, falls_back) in [(429, true), (500, true), (404, false), (406, false)] {
+    let url = Url::parse(URL).expect("a URL");
+    for (status, note, code) in [
+        (429, "is limited for 60 s", ToolErrorCode::Overloaded),
+        (401, "does not accept the token", ToolErrorCode::ExecutionFailed),
+        (500, "cannot be reached", ToolErrorCode::Unavailable),
+        (204, "sent a response that cannot be read", ToolErrorCode::ExecutionFailed),
+    ] {
         let github = github(Recorded::new(move |_| Ok(response(status, &[], ""))));
-        let url = Url::parse(URL).expect("a URL");
-        let opened = github.open(&url, deadline).expect("a page of the API").await;
-        assert_eq!(matches!(opened, Ok(None)), falls_back, "{status}");
-        assert_eq!(opened.is_err(), !falls_back, "{status}");
+        let routed = github.route(&url, deadline).expect("a page of the API").await;
+        let Ok(RouteOutcome::Failed(failed)) = routed else { panic!("{status}: {routed:?}") };
+        let expected = format!("GitHub's API {note}; this is the page, which may have less");
+        assert_eq!((failed.note, failed.failure.code()), (expected, code), "{status}");
     }
+    for status in [404, 406] {
+        let github = github(Recorded::new(move |_| Ok(response(status, &[], ""))));
+        let routed = github.route(&url, deadline).expect("a page of the API").await;
+        assert!(routed.is_err(), "{status}: {routed:?}");
+    }
+    let without_token = with_section(json!({}), Recorded::new(|_| Ok(response(404, &[], ""))));
+    let routed = without_token.route(&url, deadline).expect("a page of the API").await;
+    assert!(matches!(routed, Ok(RouteOutcome::Unknown)), "{routed:?}");
+
     let github = github(Recorded::new(|_| Ok(json_response(&json!([])))));
     let other = Url::parse("https://github.com/acme/rocket/wiki").expect("a URL");
-    assert!(github.open(&other, deadline).is_none());
-    let url = Url::parse(URL).expect("a URL");
-    let document = github.open(&url, deadline).expect("a page of the API").await;
-    assert!(document.expect("a page").is_some());
+    assert!(github.route(&other, deadline).is_none());
+    let routed = github.route(&url, deadline).expect("a page of the API").await;
+    assert!(matches!(routed, Ok(RouteOutcome::Page(_))), "{routed:?}");
 }
