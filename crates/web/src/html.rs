@@ -10,6 +10,8 @@
 mod candidates;
 mod extract;
 mod hidden;
+#[cfg(test)]
+mod hidden_ways;
 mod json_ld;
 mod links;
 mod markdown;

@@ -142,6 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::html::hidden_ways;
 
     #[test]
     fn stripped_text_has_lines_and_no_scripts() {
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn hidden_elements_are_left_out() {
-        for way in hidden::tests::WAYS {
+        for way in hidden_ways::WAYS {
             let text = stripped(&format!("<p>before</p>{way}<p>after</p>"));
             assert_eq!(text, "before\nafter", "{way}");
         }

@@ -3,6 +3,8 @@
 
 mod articles;
 mod github;
+#[path = "../../src/html/hidden_ways.rs"]
+mod hidden_ways;
 mod hostile;
 mod hostile_pages;
 mod load;

@@ -4,6 +4,7 @@ use rockbot_tools::{ContentBlock, chunk::ChunkHint};
 use rockbot_web::WebOptions;
 use serde_json::json;
 
+use crate::hidden_ways::WAYS;
 use crate::server::{Server, browse, call, ok, page_text, reply, tool};
 
 #[tokio::test]
@@ -40,6 +41,36 @@ async fn article_is_read_with_title_and_links() {
     for header in ["cookie", "referer", "authorization"] {
         assert!(!request.contains(header), "{request}");
     }
+}
+
+#[tokio::test]
+async fn hidden_text_is_not_returned() {
+    let paragraphs =
+        "<p>The harbor was built by the town's merchants, who needed a quay.</p>".repeat(10);
+    let page = |ways: &str| {
+        let html = format!(
+            "<title>The harbor</title><main><h1>The harbor</h1>{paragraphs}<p>Above.</p>{ways}<p>Below.</p>\
+             {paragraphs}</main>"
+        );
+        ok("text/html; charset=utf-8", html)
+    };
+    let single = WAYS.iter().enumerate().map(|(number, way)| (format!("/{number}"), page(way)));
+    let pages = single.chain([("/all".to_owned(), page(&WAYS.join("<p>Between.</p>")))]);
+    let visible = [("/visible".to_owned(), page("<p>A secret</p>"))];
+    let server = Server::start(pages.chain(visible)).await;
+    let tool = tool(&server.section(), WebOptions::default());
+    let paths = (0..WAYS.len()).map(|number| format!("/{number}")).chain(["/all".to_owned()]);
+    for path in paths {
+        for raw in [false, true] {
+            let result = call(&tool, json!({"url": server.url(&path), "raw": raw})).await.unwrap();
+            let text = page_text(&result);
+            assert!(text.contains("Above.") && text.contains("Below."), "{path}: {text}");
+            let whole = format!("{} {:?}", result.to_text(), result.details);
+            assert!(!whole.contains("secret"), "{path}: {whole}");
+        }
+    }
+    let visible = call(&tool, json!({"url": server.url("/visible")})).await.unwrap();
+    assert!(page_text(&visible).contains("A secret"), "{visible:?}");
 }
 
 #[tokio::test]

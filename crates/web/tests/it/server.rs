@@ -40,9 +40,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves these paths. Others are not found.
-    pub(crate) async fn start(replies: impl IntoIterator<Item = (&'static str, Reply)>) -> Self {
-        let replies: BTreeMap<_, _> = replies.into_iter().collect();
-        let replies = Arc::new(replies);
+    pub(crate) async fn start(
+        replies: impl IntoIterator<Item = (impl Into<String>, Reply)>,
+    ) -> Self {
+        let replies = replies.into_iter().map(|(path, reply)| (path.into(), reply));
+        let replies: Arc<BTreeMap<String, Reply>> = Arc::new(replies.collect());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -80,7 +82,7 @@ impl Server {
 
 async fn serve(
     mut stream: TcpStream,
-    replies: Arc<BTreeMap<&'static str, Reply>>,
+    replies: Arc<BTreeMap<String, Reply>>,
     requests: Arc<Mutex<Vec<String>>>,
 ) {
     let mut head = Vec::new();
@@ -94,7 +96,7 @@ async fn serve(
     let path = head.split(' ').nth(1).unwrap().to_owned();
     requests.lock().push(head);
     let missing = reply(404, &[], "");
-    let reply = replies.get(path.as_str()).unwrap_or(&missing);
+    let reply = replies.get(&path).unwrap_or(&missing);
     // The client may have refused the rest.
     let _ = stream.write_all(reply).await;
     let _ = stream.shutdown().await;
