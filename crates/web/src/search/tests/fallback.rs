@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, advance};
 
 use super::{
     super::{section::SearchSection, tool::WebSearch},
+    fake_brave::FakeBrave,
     search, web_search,
 };
 use crate::api::{
@@ -14,6 +15,7 @@ use crate::api::{
     recorded::{Recorded, response},
 };
 
+const SECOND: Duration = Duration::from_secs(1);
 const TAVILY: &str =
     r#"{"results":[{"title":"T","url":"https://tavily.example/","content":"c","score":0.5}]}"#;
 
@@ -78,6 +80,52 @@ async fn used_up_provider_gets_no_request() {
     let brave =
         requests.iter().filter(|request| request.url.host_str() == Some("api.search.brave.com"));
     assert_eq!((brave.count(), requests.len()), (1, 4));
+}
+
+/// Searches through a Brave of which `left` requests of the month are left, until after its reset. Returns
+/// the provider of each result, and Brave's statuses.
+async fn searched_around_reset(left: usize) -> (Vec<String>, Vec<u16>) {
+    let month = Duration::from_secs(3_600);
+    let brave = FakeBrave::new(50, left, month);
+    let service = brave.clone();
+    let transport = Recorded::new(move |request| {
+        Ok(match request.url.host_str() {
+            Some("api.search.brave.com") => service.respond(),
+            _ => response(200, &[], TAVILY),
+        })
+    });
+    let tool = web_search(both(), transport);
+    let start = Instant::now();
+    let mut providers = Vec::new();
+    for _ in 0..5 {
+        providers.push(provider(&search(&tool).await.expect("a result")));
+    }
+    // The clock of the test moves on only while a search waits.
+    advance(month - SECOND - start.elapsed()).await;
+    providers.push(provider(&search(&tool).await.expect("a result")));
+    advance(month - start.elapsed()).await;
+    providers.push(provider(&search(&tool).await.expect("a result")));
+    (providers, brave.statuses())
+}
+
+/// Returns the provider that the first line of a result names.
+fn provider(text: &str) -> String {
+    let (_, provider) = text.lines().next().unwrap_or_default().rsplit_once('(').expect("a name");
+    provider.trim_end_matches(')').to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn used_up_month_passes_searches_on_until_reset() {
+    let (providers, statuses) = searched_around_reset(0).await;
+    assert_eq!(providers, [["tavily"; 6].as_slice(), &["brave"]].concat());
+    assert_eq!(statuses, [429, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_request_of_month_passes_later_searches_on() {
+    let (providers, statuses) = searched_around_reset(1).await;
+    assert_eq!(providers, [&["brave"], ["tavily"; 5].as_slice(), &["brave"]].concat());
+    assert_eq!(statuses, [200, 200]);
 }
 
 #[tokio::test(start_paused = true)]
