@@ -171,12 +171,46 @@ async fn hinted_result_has_keys_of_its_document() {
     assert_eq!(joined(&memory).await, (4, text));
     let index = "session/abc123/web-example.com_docs_a-index";
     let outline = memory.get(&owner(), index).await.unwrap().unwrap();
-    assert!(outline.starts_with("## Document Outline\n"), "{outline}");
+    let items: String = (0..4)
+        .map(|n| {
+            let key = format!("session/abc123/web-example.com_docs_a-chunk{n}");
+            format!("  - **Part {n}** → `{key}` (3012 chars)\n")
+        })
+        .collect();
+    assert_eq!(outline, format!("## Document Outline\n{items}"));
     let entries = memory.list(&owner(), None).await.unwrap();
     assert_eq!(entries.len(), 5);
     assert!(entries.iter().all(|entry| entry.category.as_deref() == Some("web")), "{entries:?}");
     clock.advance(Duration::from_secs(30 * 60));
     assert_eq!(memory.get(&owner(), key).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn outline_of_web_page_leads_to_chunks_with_its_headings() {
+    let (large, memory) = with_memory(MemoryStore::new(Clock::System));
+    let words = |count: usize| "words ".repeat(count);
+    let headings = ["# Docs", "## Install", "### Linux", "### macOS", "## Use", "## Limits"];
+    let lengths = [10, 20, 400, 30, 2500, 300];
+    let parts = headings.iter().zip(lengths);
+    let text: String =
+        parts.map(|(heading, count)| format!("{heading}\n\n{}\n\n", words(count))).collect();
+    page(&large, &text, None, MODEL).await;
+    let index = "session/abc123/web-example.com_docs_a-index";
+    let outline = memory.get(&owner(), index).await.unwrap().unwrap();
+    let mut items = outline.lines();
+    assert_eq!(items.next(), Some("## Document Outline"));
+    for heading in headings {
+        let item = items.next().unwrap();
+        let (marks, title) = heading.split_once(' ').unwrap();
+        let start = format!("{}- **{title}** → `", "  ".repeat(marks.len() - 1));
+        let (key, rest) = item.strip_prefix(&start).unwrap().split_once('`').unwrap();
+        assert!(key.starts_with("session/abc123/web-example.com_docs_a-chunk"), "{item}");
+        let chunk = memory.get(&owner(), key).await.unwrap().unwrap();
+        assert!(chunk.lines().any(|line| line == heading), "{item}: {chunk}");
+        // A section of several chunks names the last one as well.
+        assert_eq!(rest.contains(" … `"), title == "Use" || title == "Docs", "{item}");
+    }
+    assert_eq!(items.next(), None);
 }
 
 #[tokio::test]
