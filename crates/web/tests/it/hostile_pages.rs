@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+/// Name of the page that has 100,000 attributes on a tag.
+pub(crate) const MANY_ATTRIBUTES: &str = "one tag with many attributes";
+
 /// Returns the concatenation of numbered parts.
 pub(crate) fn numbered(count: usize, part: impl Fn(usize) -> String) -> String {
     (0..count).map(part).collect()
@@ -17,11 +20,16 @@ pub(crate) fn pages() -> Vec<(&'static str, String)> {
             "nested closed blocks",
             format!("{}x{}{end}", "<div>".repeat(10_000), "</div>".repeat(10_000)),
         ),
-        ("one tag with many attributes", format!("<p{attributes}>x</p>{end}")),
+        (MANY_ATTRIBUTES, format!("<p{attributes}>x</p>{end}")),
         ("long attribute", format!("<p a=\"{attributes}\">{end}")),
         ("line breaks", format!("{}{end}", "<br>".repeat(150_000))),
+        ("too many line breaks", format!("{}{end}", "<br>".repeat(300_000))),
         ("too many tags", format!("{}{end}", "<b></b>".repeat(150_000))),
         ("long table", format!("<table>{}</table>{end}", "<tr><td>a<td>b".repeat(30_000))),
+        ("table of 3.5 MB", {
+            let row = "<tr><td>The name of an item<td>its price and its color\n";
+            format!("<table>{}</table>{end}", row.repeat(3_500_000 / row.len()))
+        }),
         ("nested tables", format!("{}{end}", "<table><tr><td>".repeat(1000))),
         ("nested lists", format!("{}{end}", "<ul><li>".repeat(400))),
         (
@@ -43,6 +51,14 @@ pub(crate) fn pages() -> Vec<(&'static str, String)> {
         ("unclosed comment", format!("{end}<!--{}", "-".repeat(1_000_000))),
         ("less-than signs", format!("{}{end}", "<".repeat(1_000_000))),
         ("entities", format!("<p>{}{end}", "&amp;".repeat(200_000))),
+        (
+            "picture in an attribute",
+            format!(
+                "<img alt=\"a\" src=\"data:image/png;base64,{}\">{end}",
+                "QUJD".repeat(900_000)
+            ),
+        ),
+        ("long word", format!("<p>{}</p>{end}", "word".repeat(1_000_000))),
         ("nested quotations with code", {
             let code = "x\n".repeat(50_000);
             format!("{}<pre>{code}</pre>{end}", "<blockquote>".repeat(400))
