@@ -16,6 +16,7 @@
     reason = "a benchmark prints and may panic"
 )]
 
+mod goals;
 mod peer;
 
 use std::{
@@ -53,6 +54,9 @@ struct Score {
     empty: usize,
     time: Duration,
 }
+
+/// Scores by kind of page, and of `all`.
+type Scores = BTreeMap<String, Score>;
 
 /// Sums of precision and recall of runs of words, with the number of pages that have one.
 #[derive(Default)]
@@ -94,10 +98,15 @@ fn main() -> ExitCode {
         let extracting = thread.spawn_scoped(scope, || extract(&cases)).expect("a thread");
         extracting.join().expect("no panic")
     });
-    print("RockBot", &scores(&cases, &own));
+    let own = scores(&cases, &own);
+    print("RockBot", &own);
+    let mut others = BTreeMap::new();
     for peer in peers {
-        print(&peer.name, &scores(&cases, &peer.extract(&cases)));
+        let scores = scores(&cases, &peer.extract(&cases));
+        print(&peer.name, &scores);
+        others.insert(peer.name, scores);
     }
+    goals::print(&own, &others);
     ExitCode::SUCCESS
 }
 
@@ -120,8 +129,8 @@ fn processor_time() -> Duration {
     Duration::from_nanos(nanoseconds.expect("a number"))
 }
 
-fn scores(cases: &[Case], extracted: &[Extracted]) -> BTreeMap<String, Score> {
-    let mut scores: BTreeMap<String, Score> = BTreeMap::new();
+fn scores(cases: &[Case], extracted: &[Extracted]) -> Scores {
+    let mut scores = Scores::new();
     for (case, Extracted { text, time }) in cases.iter().zip(extracted) {
         for kind in ["all", case.kind.as_str()] {
             scores.entry(kind.to_owned()).or_default().add(case, text, *time);
@@ -130,7 +139,7 @@ fn scores(cases: &[Case], extracted: &[Extracted]) -> BTreeMap<String, Score> {
     scores
 }
 
-fn print(name: &str, scores: &BTreeMap<String, Score>) {
+fn print(name: &str, scores: &Scores) {
     println!("{name}:");
     println!("| pages | number | word F1 | run F1 | with | without | empty | CPU |");
     println!("|---|---|---|---|---|---|---|---|");
@@ -138,7 +147,7 @@ fn print(name: &str, scores: &BTreeMap<String, Score>) {
         println!(
             "| {kind} | {} | {:.3} | {:.3} | {} | {} | {} | {:.1} s |",
             score.pages,
-            score.f1 / score.pages as f64,
+            score.word_f1(),
             score.runs.f1(),
             score.present.text(),
             score.absent.text(),
@@ -149,6 +158,10 @@ fn print(name: &str, scores: &BTreeMap<String, Score>) {
 }
 
 impl Score {
+    fn word_f1(&self) -> f64 {
+        self.f1 / self.pages as f64
+    }
+
     fn add(&mut self, case: &Case, text: &str, time: Duration) {
         self.pages += 1;
         self.f1 += f1(text, &case.expected);
