@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{MessageId, RoutingKey};
 use tokio_util::sync::CancellationToken;
 
-use crate::event::TurnAnswer;
+use crate::{conversation::TextDigest, event::TurnAnswer};
 
 /// Maximum number of finished messages that are remembered.
 const MAX_REMEMBERED: usize = 1024;
@@ -26,6 +26,8 @@ pub(crate) enum Admission {
     Unsent(ProcessingGuard, TurnAnswer),
     /// The message has been answered.
     Answered,
+    /// An earlier message with the same id and reply address has another text.
+    OtherText,
 }
 
 /// State of the message of a resumed turn.
@@ -38,6 +40,12 @@ pub(crate) enum ResumedMessage {
     Answered,
 }
 
+/// A message with the digest of its text.
+struct Known {
+    text: TextDigest,
+    state: State,
+}
+
 enum State {
     Running(CancellationToken),
     Unsent(TurnAnswer),
@@ -46,7 +54,7 @@ enum State {
 
 #[derive(Default)]
 struct Messages {
-    states: HashMap<Key, State>,
+    states: HashMap<Key, Known>,
     /// Finished messages, oldest first.
     finished: VecDeque<Key>,
 }
@@ -60,26 +68,31 @@ pub(crate) struct Deduplicator {
 impl Deduplicator {
     /// Admits a delivery. Waits while the message is being processed: the broker redelivers a message after
     /// a disconnect, while its turn continues. A message that was answered before is new unless `is_copy`:
-    /// its sender asks for the answer again.
+    /// its sender asks for the answer again. One with another text than the first is not admitted.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         id: &MessageId,
         reply_to: &RoutingKey,
+        text: TextDigest,
         mut is_copy: bool,
     ) -> Admission {
         let key = (id.clone(), reply_to.clone());
         loop {
             let running = {
                 let mut messages = self.messages();
-                match messages.states.get(&key) {
+                let known = messages.states.get(&key);
+                if known.is_some_and(|known| known.text != text) {
+                    return Admission::OtherText;
+                }
+                match known.map(|known| &known.state) {
                     Some(State::Answered) if is_copy => return Admission::Answered,
                     Some(State::Running(ended)) => ended.clone(),
                     Some(State::Unsent(answer)) => {
                         let answer = answer.clone();
-                        return Admission::Unsent(self.open(&mut messages, key), answer);
+                        return Admission::Unsent(self.open(&mut messages, key, text), answer);
                     }
                     Some(State::Answered) | None => {
-                        return Admission::New(self.open(&mut messages, key));
+                        return Admission::New(self.open(&mut messages, key, text));
                     }
                 }
             };
@@ -96,21 +109,34 @@ impl Deduplicator {
 
     /// Starts to process the message of a resumed turn, which was not delivered. The answer of the turn
     /// replaces one that could not be published.
-    pub(crate) fn begin(self: &Arc<Self>, id: &MessageId, reply_to: &RoutingKey) -> ResumedMessage {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        id: &MessageId,
+        reply_to: &RoutingKey,
+        text: TextDigest,
+    ) -> ResumedMessage {
         let key = (id.clone(), reply_to.clone());
         let mut messages = self.messages();
-        match messages.states.get(&key) {
+        match messages.states.get(&key).map(|known| &known.state) {
             Some(State::Running(_)) => ResumedMessage::Running,
             Some(State::Answered) => ResumedMessage::Answered,
-            Some(State::Unsent(_)) | None => ResumedMessage::Free(self.open(&mut messages, key)),
+            Some(State::Unsent(_)) | None => {
+                ResumedMessage::Free(self.open(&mut messages, key, text))
+            }
         }
     }
 
-    fn open(self: &Arc<Self>, messages: &mut Messages, key: Key) -> ProcessingGuard {
+    fn open(
+        self: &Arc<Self>,
+        messages: &mut Messages,
+        key: Key,
+        text: TextDigest,
+    ) -> ProcessingGuard {
         messages.finished.retain(|finished| *finished != key);
         let ended = CancellationToken::new();
-        messages.states.insert(key.clone(), State::Running(ended.clone()));
-        ProcessingGuard { dedup: self.clone(), key, ended, outcome: None }
+        let state = State::Running(ended.clone());
+        messages.states.insert(key.clone(), Known { text, state });
+        ProcessingGuard { dedup: self.clone(), key, text, ended, outcome: None }
     }
 
     fn messages(&self) -> MutexGuard<'_, Messages> {
@@ -122,6 +148,7 @@ impl Deduplicator {
 pub(crate) struct ProcessingGuard {
     dedup: Arc<Deduplicator>,
     key: Key,
+    text: TextDigest,
     ended: CancellationToken,
     outcome: Option<State>,
 }
@@ -145,8 +172,9 @@ impl Drop for ProcessingGuard {
             None => {
                 messages.states.remove(&self.key);
             }
-            Some(outcome) => {
-                messages.states.insert(self.key.clone(), outcome);
+            Some(state) => {
+                let known = Known { text: self.text, state };
+                messages.states.insert(self.key.clone(), known);
                 messages.finished.push_back(self.key.clone());
                 if messages.finished.len() > MAX_REMEMBERED
                     && let Some(oldest) = messages.finished.pop_front()
@@ -171,10 +199,14 @@ mod tests {
         RoutingKey::new(key).unwrap()
     }
 
+    fn text(text: &str) -> TextDigest {
+        crate::conversation::digest(text)
+    }
+
     async fn open(dedup: &Arc<Deduplicator>, id: &MessageId) -> ProcessingGuard {
-        match dedup.admit(id, &key("a"), true).await {
+        match dedup.admit(id, &key("a"), text("go"), true).await {
             Admission::New(guard) => guard,
-            Admission::Unsent(..) | Admission::Answered => panic!("the message is new"),
+            _ => panic!("the message is new"),
         }
     }
 
@@ -183,10 +215,10 @@ mod tests {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         let guard = open(&dedup, &id).await;
         let reply_to = key("a");
-        let mut redelivered = Box::pin(dedup.admit(&id, &reply_to, true));
+        let mut redelivered = Box::pin(dedup.admit(&id, &reply_to, text("go"), true));
         assert!(redelivered.as_mut().now_or_never().is_none());
         assert!(
-            matches!(dedup.admit(&id, &key("b"), true).await, Admission::New(_)),
+            matches!(dedup.admit(&id, &key("b"), text("go"), true).await, Admission::New(_)),
             "another sender"
         );
         guard.answered();
@@ -194,15 +226,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_text_under_a_known_id_is_not_admitted() {
+        let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
+        let guard = open(&dedup, &id).await;
+        let reply_to = key("a");
+        for is_copy in [true, false] {
+            let other = dedup.admit(&id, &reply_to, text("stop"), is_copy).now_or_never();
+            assert!(matches!(other, Some(Admission::OtherText)), "while it runs");
+        }
+        guard.answered();
+        for is_copy in [true, false] {
+            let other = dedup.admit(&id, &reply_to, text("stop"), is_copy).await;
+            assert!(matches!(other, Admission::OtherText), "after its answer");
+        }
+        assert!(matches!(dedup.admit(&id, &reply_to, text("go"), true).await, Admission::Answered));
+    }
+
+    #[tokio::test]
     async fn message_sent_again_after_its_answer_is_new() {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         open(&dedup, &id).await.answered();
-        assert!(matches!(dedup.admit(&id, &key("a"), true).await, Admission::Answered));
-        let Admission::New(again) = dedup.admit(&id, &key("a"), false).await else {
+        assert!(matches!(dedup.admit(&id, &key("a"), text("go"), true).await, Admission::Answered));
+        let Admission::New(again) = dedup.admit(&id, &key("a"), text("go"), false).await else {
             panic!("the message is new");
         };
         let reply_to = key("a");
-        let mut copy = Box::pin(dedup.admit(&id, &reply_to, false));
+        let mut copy = Box::pin(dedup.admit(&id, &reply_to, text("go"), false));
         assert!(copy.as_mut().now_or_never().is_none());
         again.answered();
         assert!(matches!(copy.await, Admission::Answered), "it arrived before the answer");
@@ -214,13 +263,13 @@ mod tests {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
         let guard = open(&dedup, &id).await;
-        assert!(matches!(dedup.begin(&id, &key("a")), ResumedMessage::Running));
+        assert!(matches!(dedup.begin(&id, &key("a"), text("go")), ResumedMessage::Running));
         guard.unsent(answer);
-        let ResumedMessage::Free(guard) = dedup.begin(&id, &key("a")) else {
+        let ResumedMessage::Free(guard) = dedup.begin(&id, &key("a"), text("go")) else {
             panic!("nothing processes the message");
         };
         guard.answered();
-        assert!(matches!(dedup.begin(&id, &key("a")), ResumedMessage::Answered));
+        assert!(matches!(dedup.begin(&id, &key("a"), text("go")), ResumedMessage::Answered));
     }
 
     #[tokio::test]
@@ -228,7 +277,7 @@ mod tests {
         let (dedup, id) = (Arc::<Deduplicator>::default(), MessageId::generate());
         let answer = TurnAnswer::new(TurnOutcome::Completed, "Done.");
         open(&dedup, &id).await.unsent(answer.clone());
-        let entry = dedup.admit(&id, &key("a"), true).await;
+        let entry = dedup.admit(&id, &key("a"), text("go"), true).await;
         assert!(matches!(entry, Admission::Unsent(_, kept) if kept == answer));
     }
 

@@ -63,6 +63,8 @@ pub struct RecordedMessage {
     pub session: SessionId,
     /// Number of the process that runs the turn, from 1.
     pub attempt: u32,
+    /// Digest of its text.
+    pub text_digest: [u8; 16],
 }
 
 /// Returns the sink for the progress of a resumed turn.

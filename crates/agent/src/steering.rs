@@ -100,6 +100,13 @@ impl SteeringQueue {
         self.state().joined.iter().any(|message| message.id == *id)
     }
 
+    /// Returns `true` if a message with this id and another text is queued, or the turn has taken one in.
+    pub(crate) fn has_other_text(&self, id: &MessageId, text: &str) -> bool {
+        let state = self.state();
+        let mut known = state.queued.iter().chain(&state.joined);
+        known.any(|message| message.id == *id && message.text != text)
+    }
+
     /// Ends all queued messages with this answer.
     pub(crate) fn answer_queued(&self, answer: &TurnAnswer) {
         let queued = std::mem::take(&mut self.state().queued);

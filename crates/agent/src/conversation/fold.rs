@@ -68,7 +68,7 @@ pub(crate) struct BudgetUse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownMessage {
     /// Digest of its text.
-    pub(crate) digest: [u8; 16],
+    pub(crate) digest: TextDigest,
     pub(crate) reply_to: Option<RoutingKey>,
     /// Number of the entry with its answer.
     pub(crate) answer: Option<u64>,
@@ -81,8 +81,11 @@ impl KnownMessage {
     }
 }
 
+/// Digest of a message's text.
+pub(crate) type TextDigest = [u8; 16];
+
 /// Returns a digest of a message's text.
-pub(crate) fn digest(text: &str) -> [u8; 16] {
+pub(crate) fn digest(text: &str) -> TextDigest {
     let mut short = [0; 16];
     short.copy_from_slice(&Sha256::digest(text)[..16]);
     short

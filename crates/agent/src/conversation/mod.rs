@@ -41,7 +41,7 @@ pub(crate) use self::{
         MessageEntry, ModelEntry, ReleasedEntry, ResultEntry, SteerEntry, TakeoverEntry, TaskEntry,
         TaskResultsEntry, unix_ms,
     },
-    fold::{BudgetUse, Folded, KnownMessage, Totals, digest, with_context},
+    fold::{BudgetUse, Folded, KnownMessage, TextDigest, Totals, digest, with_context},
     latest_cancel::LatestCancel,
     mcp_use::{McpTarget, McpUse},
     open_turn::{OpenStep, OpenTurn, RecordedOutcome},

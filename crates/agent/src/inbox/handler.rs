@@ -22,8 +22,10 @@ use super::{
 };
 use crate::{
     agent::Agent,
+    conversation::digest,
     dedup::{Admission, Deduplicator, ProcessingGuard},
     event::{ProgressSink, TurnAnswer, TurnEnd, TurnEvent},
+    message::Rejection,
     origin::TurnOrigin,
     progress_queue::ProgressQueue,
 };
@@ -79,8 +81,10 @@ impl InboxHandler {
     /// Processes a message. A message that arrives again while it is processed waits for its end.
     pub(super) async fn process(&self, incoming: &Incoming<'_>) -> Processed {
         let (id, reply_to) = (&incoming.envelope.message_id, incoming.reply_to);
-        match self.dedup.admit(id, reply_to, incoming.is_copy()).await {
+        let text = digest(&incoming.message.text);
+        match self.dedup.admit(id, reply_to, text, incoming.is_copy()).await {
             Admission::Answered => Processed::Answered,
+            Admission::OtherText => self.reject_other_text(incoming).await,
             Admission::Unsent(guard, answer) => {
                 self.finish(guard, self.replies(incoming.target()), answer).await
             }
@@ -91,6 +95,18 @@ impl InboxHandler {
                     self.finish(guard, replies, answer).await
                 }
             },
+        }
+    }
+
+    /// Answers a message whose id belongs to one with another text.
+    async fn reject_other_text(&self, incoming: &Incoming<'_>) -> Processed {
+        let rejection = TurnAnswer::from(Rejection::OtherText);
+        match self.replies(incoming.target()).publish_answer(&rejection).await {
+            Ok(()) | Err(PublishError::Unroutable { .. }) => Processed::Answered,
+            Err(error) => {
+                warn!(%error, "rejection publish failed; message requeued");
+                Processed::Returned
+            }
         }
     }
 

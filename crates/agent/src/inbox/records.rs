@@ -33,10 +33,8 @@ impl InboxHandler {
         let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
         let conversations = self.agent.conversations();
         let recorded = conversations.message(session, id).await;
-        let Ok(Some(StoredMessage { is_answered: true, reply_to, .. })) = recorded else {
-            return false;
-        };
-        if reply_to.as_ref() != Some(incoming.reply_to) {
+        let Ok(Some(recorded)) = recorded else { return false };
+        if !recorded.is_answered || !is_same(&recorded, incoming) {
             return false;
         }
         conversations.marked(session).await.is_ok_and(|marked| !marked.contains(id))
@@ -52,7 +50,7 @@ impl InboxHandler {
         let (session, id) = (&incoming.message.session_id, &incoming.envelope.message_id);
         let conversations = self.agent.conversations();
         let recorded = match conversations.message(session, id).await {
-            Ok(Some(message)) if message.reply_to.as_ref() == Some(incoming.reply_to) => message,
+            Ok(Some(message)) if is_same(&message, incoming) => message,
             Ok(_) => return false,
             Err(error) => {
                 debug!(session_id = %session, %error, "record of a message not read");
@@ -70,4 +68,11 @@ impl InboxHandler {
         }
         is_settled
     }
+}
+
+/// Returns whether a recorded message with the same id is this one, and not one of another sender or with
+/// another text.
+fn is_same(recorded: &StoredMessage, incoming: &Incoming<'_>) -> bool {
+    let has_text = incoming.message.cancel || recorded.text == incoming.message.text;
+    has_text && recorded.reply_to.as_ref() == Some(incoming.reply_to)
 }

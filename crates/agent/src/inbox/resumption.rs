@@ -104,7 +104,7 @@ impl InboxHandler {
             let RecordedMessage { id, reply_to: Some(reply_to), session, .. } = recorded else {
                 return Recipient::None;
             };
-            match dedup.begin(id, reply_to) {
+            match dedup.begin(id, reply_to, recorded.text_digest) {
                 ResumedMessage::Free(guard) => {
                     let target = ReplyTarget {
                         session_id: session.clone(),

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     conversation::{
         AnswerEntry, CancelEntry, ConversationEntry, ConversationError, KnownMessage, LatestCancel,
-        OpenTurn, Recorder, ReleasedEntry, retry,
+        OpenTurn, Recorder, ReleasedEntry, digest, retry,
     },
     delegation::{DelegatingTurn, UnreadBy, UnreadWork},
     event::{TurnAnswer, TurnEnd, TurnEvent},
@@ -85,7 +85,10 @@ impl Arrivals<'_> {
     }
 
     fn message(&mut self, message: PendingMessage) {
-        if self.facts.ids.contains(&message.id) || self.steering.has_joined(&message.id) {
+        if self.has_other_text(&message) {
+            // The turn does not answer it.
+            message.answer(Rejection::OtherText.into());
+        } else if self.facts.ids.contains(&message.id) || self.steering.has_joined(&message.id) {
             if self.facts.ids.first() == Some(&message.id) {
                 self.shared.add(message.progress.clone());
             }
@@ -105,6 +108,16 @@ impl Arrivals<'_> {
         } else {
             self.steering.push(message);
         }
+    }
+
+    /// Returns `true` if an earlier message with the same id has another text.
+    fn has_other_text(&self, message: &PendingMessage) -> bool {
+        if message.origin.work.is_some() {
+            return false;
+        }
+        let known = self.recorded.get(&message.id);
+        known.is_some_and(|known| known.digest != digest(&message.text))
+            || self.steering.has_other_text(&message.id, &message.text)
     }
 
     /// Cancels the turn, or leaves it to the process that continues it, whose calls must not be cancelled.

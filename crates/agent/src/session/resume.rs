@@ -9,7 +9,7 @@ use super::{
     unprocessed, unread_answer,
 };
 use crate::{
-    conversation::{ConversationError, OpenTurn},
+    conversation::{ConversationError, OpenTurn, digest},
     event::TurnAnswer,
     message::{PendingMessage, RecordedMessage, Rejection, ResumeRequest},
 };
@@ -84,6 +84,7 @@ impl Session {
                     reply_to: open.message.reply_to.clone(),
                     session: self.id.clone(),
                     attempt: open.attempt,
+                    text_digest: digest(&open.message.text),
                 };
                 let progress = (request.progress)(&recorded);
                 let done = Done::Resume(recorded, request.done);
@@ -133,6 +134,7 @@ impl Session {
                 reply_to: known.reply_to,
                 session: self.id.clone(),
                 attempt: entry.attempt.saturating_add(1),
+                text_digest: known.digest,
             };
             return Ok(Resumable::Answer(recorded, Box::new(answer_of(entry))));
         }

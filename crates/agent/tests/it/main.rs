@@ -31,6 +31,7 @@ mod pins;
 mod profiles;
 mod redeliveries;
 mod remote_agent;
+mod repeated_ids;
 mod replica_harness;
 mod replicas;
 mod replies;
