@@ -19,7 +19,7 @@ use tracing::{Span, info, warn};
 pub(crate) use self::registry::SessionRegistry;
 use self::state::{SessionState, Standing, is_foreign};
 use crate::{
-    conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn, retry},
+    conversation::{AnswerEntry, ConversationError, MessageEntry, OpenTurn, retry, unix_ms},
     event::{ProgressSink, TurnAnswer, TurnEnd},
     message::{Inbound, PendingMessage, RecordedMessage, Rejection},
     origin::{DelegatedWork, TurnOrigin},
@@ -305,6 +305,10 @@ impl Session {
             text: text.clone(),
             media: media.clone(),
             entry: origin.entry,
+            deadline: origin.task().is_none().then(|| {
+                let limit = self.setup.limits.turn_timeout.as_millis();
+                unix_ms().saturating_add(u64::try_from(limit).unwrap_or(u64::MAX))
+            }),
             trace: requester.parent.as_deref().map(ToOwned::to_owned),
             span: trace::context_of(span).parent.as_deref().map(ToOwned::to_owned),
             task: origin.task().map(|(entry, ..)| Box::new(entry.clone())),

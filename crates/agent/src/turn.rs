@@ -172,8 +172,8 @@ impl<'a> Turn<'a> {
             unread,
             open,
         } = parts;
-        let time_limit = time_limit(setup, origin);
-        let deadline = Instant::now() + time_limit;
+        let (time_limit, rest) = time_limit(setup, origin, &open);
+        let deadline = Instant::now() + rest;
         let deadline =
             origin.parent.as_ref().map_or(deadline, |parent| deadline.min(parent.deadline));
         let budget = budget(setup, origin, since_user, &unread);
@@ -430,11 +430,15 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Returns the time limit of a turn without a parent. Delegated work has its own.
-fn time_limit(setup: &TurnSetup, origin: &TurnOrigin) -> Duration {
+/// Returns the time limit of a turn without a parent, and the rest of it that earlier processes left. Delegated
+/// work has its own.
+fn time_limit(setup: &TurnSetup, origin: &TurnOrigin, open: &OpenTurn) -> (Duration, Duration) {
     match origin.task() {
-        Some((entry, ..)) => Duration::from_millis(entry.deadline.saturating_sub(unix_ms())),
-        None => setup.limits.turn_timeout,
+        Some((entry, ..)) => {
+            let rest = Duration::from_millis(entry.deadline.saturating_sub(unix_ms()));
+            (rest, rest)
+        }
+        None => open.time_limit(setup.limits.turn_timeout),
     }
 }
 

@@ -127,6 +127,7 @@ mod tests {
             text: "hi".to_owned(),
             media: vec!["aGk=".to_owned()],
             entry: EntryPoint::LateA2aReply,
+            deadline: Some(1_700_000_600_000),
             trace: None,
             span: None,
             task: None,
@@ -136,6 +137,15 @@ mod tests {
             let bytes = encode(&mut entry).unwrap();
             assert_eq!(decode(&bytes).unwrap().entry, entry);
         }
+    }
+
+    #[test]
+    fn message_of_an_earlier_build_has_no_deadline() {
+        let text = r#"{"v":1,"at":1700000000000,"kind":"message","id":"m","text":"hi","entry":"user_turn"}"#;
+        let ConversationEntry::Message(message) = decode(text.as_bytes()).unwrap().entry else {
+            panic!("another entry");
+        };
+        assert_eq!((message.text.as_str(), message.deadline), ("hi", None));
     }
 
     #[test]

@@ -97,6 +97,10 @@ pub(crate) struct MessageEntry {
     pub(crate) media: Vec<String>,
     #[serde(with = "entry_point")]
     pub(crate) entry: EntryPoint,
+    /// Time limit of the turn in Unix milliseconds. Absent in entries of earlier builds, and for delegated work,
+    /// which has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<u64>,
     /// W3C `traceparent` of the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,

@@ -166,6 +166,16 @@ impl Folded {
     /// Applies the next entry.
     pub(crate) fn apply(&mut self, number: u64, recorded: RecordedEntry) {
         let RecordedEntry { at, entry, .. } = recorded;
+        if let Some(open) = &mut self.open {
+            match &entry {
+                // It may come from a process that does not run the turn.
+                ConversationEntry::Feedback(_) => {}
+                ConversationEntry::Takeover(takeover) if !takeover.is_active => {
+                    open.runs_again_from(at);
+                }
+                _ => open.ran_until(at),
+            }
+        }
         match entry {
             ConversationEntry::Message(message) => self.turn_started(number, at, *message),
             ConversationEntry::Model(mut model) => {

@@ -1,6 +1,9 @@
 //! A turn that has no answer yet, folded from its log.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use rockbot_contracts::{ApprovalDecision, ApprovalId, MessageId, Spending, ToolCallId, TurnUsage};
 use rockbot_llm::ChatMessage;
@@ -51,6 +54,10 @@ pub(crate) struct OpenTurn {
     step_attempt: u32,
     /// Time of its first entry in Unix milliseconds.
     pub(crate) started: u64,
+    /// Time that processes ran it, in milliseconds: from the first entry of each to its last.
+    ran: u64,
+    /// Time of its last entry in Unix milliseconds.
+    last_entry: u64,
 }
 
 /// Calls of a model answer, with the results that were recorded.
@@ -112,7 +119,30 @@ impl OpenTurn {
             has_acted: true,
             step_attempt: 1,
             started,
+            ran: 0,
+            last_entry: started,
         }
+    }
+
+    /// Returns the time limit of the whole turn, and the rest of it. `default` is the limit of a turn that an
+    /// earlier build recorded. The time in which no process ran the turn does not count.
+    pub(crate) fn time_limit(&self, default: Duration) -> (Duration, Duration) {
+        let recorded = self.message.deadline.filter(|_| self.attempt > 1);
+        let limit = recorded.map_or(default, |deadline| {
+            Duration::from_millis(deadline.saturating_sub(self.started))
+        });
+        (limit, limit.saturating_sub(Duration::from_millis(self.ran)))
+    }
+
+    /// Counts the time up to an entry of the process that runs the turn.
+    pub(super) fn ran_until(&mut self, at: u64) {
+        self.ran = self.ran.saturating_add(at.saturating_sub(self.last_entry));
+        self.last_entry = at;
+    }
+
+    /// Starts to count the time of another process, whose clock may differ.
+    pub(super) fn runs_again_from(&mut self, at: u64) {
+        self.last_entry = at;
     }
 
     /// Records that a process works on the turn.

@@ -9,7 +9,10 @@ use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
-    harness::{AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, cancel, settle},
+    harness::{
+        AgentFixture, Answer, Behavior, CannedModel, EventLog, ProbeTool, RecordingModel, cancel,
+        settle,
+    },
     stored_harness::{
         CrashingLog, Fault, JournaledTool, Storage, origin, resume, send_as, send_to, session,
     },
@@ -353,4 +356,43 @@ async fn cancelled_message_does_not_run_in_another_process() {
     let answer = send_as(&agent, &second, "and then?").await;
     assert_eq!((answer.outcome, model.request_count()), (TurnOutcome::Cancelled, 0));
     assert_eq!(send_as(&agent, &later, "again").await.text, "All written.");
+}
+
+/// Resumes a turn whose model does not answer, and returns the time until it ends.
+async fn time_until_its_limit(storage: &Storage) -> Duration {
+    let model = RecordingModel::new(CannedModel::new([Answer::Never]));
+    let agent = storage.agent(AgentFixture::new(), &model);
+    let started = Instant::now();
+    let (_, answer) = resume(&agent, &EventLog::default()).await.unwrap();
+    assert!(answer.text.contains("time limit"), "{answer:?}");
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumed_turn_keeps_its_recorded_time_limit() {
+    let (storage, id) = (Storage::new(), MessageId::generate());
+    let mut fixture = AgentFixture::new();
+    fixture.limits.turn_timeout = Duration::from_secs(30);
+    crash_after(&storage, fixture, 1, &id).await;
+    let time = time_until_its_limit(&storage).await;
+    assert!((29..=30).contains(&time.as_secs()), "{time:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_of_a_turn_share_its_time_limit() {
+    let storage = Storage::new();
+    let entries = [
+        (0, r#""kind":"message","id":"m","text":"go","entry":"user_turn","deadline":1060000"#),
+        (20, r#""kind":"put_down","instance":"one""#),
+        // The time without a process does not count.
+        (3600, r#""kind":"takeover","instance":"two","attempt":2"#),
+        (3600, r#""kind":"feedback","id":"f","rating":"positive""#),
+        (3625, r#""kind":"put_down","instance":"two""#),
+    ];
+    for (index, (second, fields)) in entries.into_iter().enumerate() {
+        let at = 1_000_000 + second * 1000;
+        storage.append_raw(index as u64 + 1, &format!(r#"{{"v":1,"at":{at},{fields}}}"#)).await;
+    }
+    let time = time_until_its_limit(&storage).await;
+    assert_eq!(time.as_secs(), 15, "{time:?}");
 }
