@@ -1,9 +1,12 @@
 //! User approval of tool calls, by the rules of an operator.
 
+mod retained_decisions;
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fmt,
-    sync::Arc,
+    future::pending,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -25,6 +28,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+pub(crate) use self::retained_decisions::RetainedDecisions;
 use crate::{
     conversation::{RecordedOutcome, TurnApprovals},
     event::{ProgressSink, TurnEvent},
@@ -37,8 +41,6 @@ use crate::{
 const MAX_OPEN: usize = 256;
 /// Maximum number of responses that are kept for requests of other processes.
 const MAX_EARLY: usize = 256;
-/// Length of a call hash. A response with another one matches no request.
-const HASH_CHARS: usize = 64;
 /// Maximum size of the arguments in a request, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 16 * 1024;
 
@@ -52,6 +54,8 @@ pub struct Approvals {
     section: ApprovalSection,
     state: Mutex<State>,
     inputs: Arc<OpenInputs>,
+    /// Decisions that other processes recorded; empty if the agent has no inbox.
+    retained: OnceLock<RetainedDecisions>,
 }
 
 #[derive(Default)]
@@ -100,7 +104,7 @@ impl State {
     fn keep_early(&mut self, answer: &ApprovalAnswer, expiry: Duration) {
         let now = Instant::now();
         self.early.retain(|early| early.expires > now);
-        if answer.call_hash.len() != HASH_CHARS {
+        if !answer.has_valid_hash() {
             return;
         }
         if self.early.len() >= MAX_EARLY {
@@ -147,7 +151,12 @@ impl Approvals {
     /// Creates the backend for these rules, and for the requests of MCP servers for input.
     #[must_use]
     pub fn with_input(section: ApprovalSection) -> Arc<Self> {
-        Arc::new(Self { section, state: Mutex::default(), inputs: Arc::default() })
+        Arc::new(Self {
+            section,
+            state: Mutex::default(),
+            inputs: Arc::default(),
+            retained: OnceLock::new(),
+        })
     }
 
     /// Returns `true` if some calls need the approval of a user, or are denied.
@@ -208,6 +217,11 @@ impl Approvals {
             warn!(approval_id = %answer.approval_id, "approval response for an unknown or closed request");
         }
         accepted
+    }
+
+    /// Sets where decisions are that arrived at other processes, or while there was none.
+    pub(crate) fn set_retained(&self, decisions: RetainedDecisions) {
+        self.retained.get_or_init(|| decisions);
     }
 
     /// Registers a turn. Requests of the turn are recorded in `log` and go to `progress` until the guard is
@@ -290,12 +304,24 @@ impl Approvals {
         let asked = listener.log.ask(&question.context.tool_call_id, &call_hash).await;
         let Ok((approval_id, recorded)) = asked else { return unrecorded() };
         match recorded {
-            RecordedOutcome::Open => {}
-            RecordedOutcome::Expired => return verdict(None, None),
-            RecordedOutcome::Decided(decision) => return verdict(Some(decision), None),
+            None | Some(RecordedOutcome::Open) => {}
+            Some(RecordedOutcome::Expired) => return verdict(None, None),
+            Some(RecordedOutcome::Decided(decision)) => return verdict(Some(decision), None),
         }
-        let shown = approval_event(&question, approval_id.clone(), call_hash, &self.section, rule);
-        let decided = self.wait_for_user(shown, &question, &listener, &approval_id).await;
+        let session = &listener.user_session;
+        let given = match (&recorded, self.retained.get()) {
+            // An earlier process made the request.
+            (Some(_), Some(retained)) => retained.find(&approval_id, session, &call_hash).await,
+            _ => None,
+        };
+        let decided = match given {
+            Some(given) => Some(Decided::from(&given)),
+            None => {
+                let id = approval_id.clone();
+                let shown = approval_event(&question, id, call_hash, &self.section, rule);
+                self.wait_for_user(shown, &question, &listener, &approval_id).await
+            }
+        };
         let (decision, reason) = match decided {
             Some(Decided { decision, reason }) => (Some(decision), reason),
             None => (None, None),
@@ -329,8 +355,9 @@ impl Approvals {
                 return Some(decided);
             }
             let expires = Instant::now() + expiry;
-            let pending = PendingApproval { session, call_hash, expires, answer };
-            state.open.insert(approval_id.clone(), pending);
+            let (session, call_hash) = (session.clone(), call_hash.clone());
+            let request = PendingApproval { session, call_hash, expires, answer };
+            state.open.insert(approval_id.clone(), request);
         }
         let progress = &listener.progress;
         let outcome = ApprovalOutcome::Cancelled;
@@ -338,8 +365,20 @@ impl Approvals {
         info!(%approval_id, tool = %question.name, "approval requested");
         progress(event);
         let denied = Decided { decision: ApprovalDecision::Deny, reason: None };
-        let decided = timeout(expiry, answered).await.ok();
-        let decided = decided.map(|decided| decided.unwrap_or(denied));
+        let retained = async {
+            match self.retained.get() {
+                Some(retained) => retained.wait_for(approval_id, &session, &call_hash).await,
+                None => pending().await,
+            }
+        };
+        let decided = async {
+            tokio::select! {
+                biased;
+                decided = answered => decided.unwrap_or(denied),
+                given = retained => Decided::from(&given),
+            }
+        };
+        let decided = timeout(expiry, decided).await.ok();
         let decision = decided.as_ref().map(|decided| decided.decision);
         guard.outcome = decision.map_or(ApprovalOutcome::Expired, Into::into);
         info!(%approval_id, ?decision, "approval request closed");

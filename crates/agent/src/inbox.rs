@@ -13,6 +13,7 @@ mod records;
 mod renewal;
 mod replies;
 mod resumption;
+mod retained_queue;
 mod sharing;
 mod turn_scan;
 mod user_channel;

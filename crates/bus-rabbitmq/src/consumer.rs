@@ -261,7 +261,7 @@ impl Subscriber {
     fn consumer_arguments(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         let Subscription { queue, settle_timeout, .. } = &self.subscription;
-        if matches!(queue.kind, QueueKind::Work | QueueKind::DeadLetters) {
+        if matches!(queue.kind, QueueKind::Work | QueueKind::DeadLetters | QueueKind::Retained) {
             let millis = i64::try_from(settle_timeout.as_millis()).unwrap_or(i64::MAX);
             arguments.insert("x-consumer-timeout".into(), AMQPValue::LongLongInt(millis));
         }

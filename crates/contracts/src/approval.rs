@@ -31,6 +31,14 @@ pub struct ApprovalAnswer {
 impl ApprovalAnswer {
     /// Maximum size of a reason in bytes.
     pub const MAX_REASON_BYTES: usize = 1024;
+    /// Length of a call hash.
+    const HASH_CHARS: usize = 64;
+
+    /// Returns whether the call hash has the length of one. A decision with another one matches no request.
+    #[must_use]
+    pub fn has_valid_hash(&self) -> bool {
+        self.call_hash.len() == Self::HASH_CHARS
+    }
 }
 
 impl Message for ApprovalAnswer {

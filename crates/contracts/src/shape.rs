@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::topology::{
     DEAD_LETTER_DELIVERIES, DEAD_LETTER_TTL, MAX_DELIVERIES, QueueKind, QueueName, QueueSpec,
-    REPLY_QUEUE_EXPIRY,
+    REPLY_QUEUE_EXPIRY, RETAINED_TTL,
 };
 
 /// Value of a queue argument.
@@ -55,6 +55,12 @@ impl QueueSpec {
                 ("x-delivery-limit", Argument::Number(DEAD_LETTER_DELIVERIES.into())),
                 ("x-message-ttl", millis(DEAD_LETTER_TTL)),
             ]),
+            QueueKind::Retained => arguments.extend([
+                ("x-queue-type", text("quorum")),
+                // The broker counts redeliveries, and drops the message afterwards.
+                ("x-delivery-limit", Argument::Number((MAX_DELIVERIES - 1).into())),
+                ("x-message-ttl", millis(RETAINED_TTL)),
+            ]),
             QueueKind::Reply => arguments.push(("x-expires", millis(REPLY_QUEUE_EXPIRY))),
             QueueKind::Exclusive => {}
         }
@@ -95,6 +101,20 @@ mod tests {
             assert!(text.contains(&size), "{name}: {size}");
             assert!(text.contains("consumer_timeout = 90000000"), "{name}");
         }
+    }
+
+    #[test]
+    fn retained_queue_is_bounded_and_its_messages_expire() {
+        let queue = QueueSpec::retained(&crate::topology::tool_cancel());
+        assert_eq!(queue_name("rockbot", &queue.name), "rockbot.tool.cancel.retained");
+        let arguments = queue.arguments("rockbot");
+        for bound in ["x-max-length", "x-max-length-bytes", "x-delivery-limit", "x-message-ttl"] {
+            let found = arguments.iter().find(|(name, _)| *name == bound);
+            assert!(matches!(found, Some((_, Argument::Number(1..)))), "{bound}: {arguments:?}");
+        }
+        // Without `x-overflow` the broker drops the head, and a publisher is never refused.
+        let mut names = arguments.iter().map(|(name, _)| *name);
+        assert!(names.all(|name| name != "x-overflow"), "{arguments:?}");
     }
 
     #[test]

@@ -223,6 +223,9 @@ pub enum QueueKind {
     Reply,
     /// Announcements for one process: deleted with its connection, drops the oldest message when full.
     Exclusive,
+    /// Copies of messages for a process that may not run yet: replicated, drops the oldest message when full,
+    /// and messages expire.
+    Retained,
     /// Dead letters of a work queue: expire, and the oldest is dropped when full.
     DeadLetters,
 }
@@ -259,6 +262,10 @@ pub const WORK_QUEUE_BYTES: u64 = 256 * 1024 * 1024;
 pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
 /// Size limit of a monitor's queue in bytes: each message is a copy that the broker stores.
 pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
+/// Size limit of the messages in a queue of retained messages, in bytes.
+pub const RETAINED_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
+/// Time until a retained message expires: the longest time limit of an approval.
+pub const RETAINED_TTL: Duration = Duration::from_secs(3600);
 /// Length limit of a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;
 /// Size limit of the messages in a dead-letter queue, in bytes.
@@ -310,6 +317,14 @@ impl QueueSpec {
     pub fn exclusive(topic: &RoutingKey, instance: &InstanceId) -> Self {
         let name = QueueName(format!("{topic}.{}", key_segment(instance.as_str())).into());
         Self::new(name, QueueKind::Exclusive, vec![topic.into()], PROCESS_QUEUE_LENGTH)
+    }
+
+    /// Creates the queue that retains messages with the key `topic` for the next process, `<topic>.retained`.
+    #[must_use]
+    pub fn retained(topic: &RoutingKey) -> Self {
+        let name = QueueName(format!("{topic}.retained").into());
+        let queue = Self::new(name, QueueKind::Retained, vec![topic.into()], PROCESS_QUEUE_LENGTH);
+        Self { max_bytes: Some(RETAINED_QUEUE_BYTES), ..queue }
     }
 
     /// Creates the queue of one process for requests to that process, named after their key. It is
@@ -503,7 +518,8 @@ pub fn user_message_at(agent: &AgentName, instance: &InstanceId) -> RoutingKey {
     RoutingKey::built(format!("{inbox}.at.{instance}"))
 }
 
-/// Decisions of users on approval requests of an agent: `user.approval.<agent>`.
+/// Decisions of users on approval requests of an agent: `user.approval.<agent>`. Each process of the agent
+/// receives them, and one of them receives a copy from a queue that outlives the processes.
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_APPROVAL}.{}", key_segment(agent.as_str())))

@@ -31,21 +31,21 @@ impl TurnApprovals {
     }
 
     /// Records a request before a user sees it. Returns its id, and the outcome that an earlier process
-    /// recorded.
+    /// recorded; `None` if the request is new.
     pub(crate) async fn ask(
         &self,
         call: &ToolCallId,
         hash: &str,
-    ) -> Result<(ApprovalId, RecordedOutcome), ConversationError> {
+    ) -> Result<(ApprovalId, Option<RecordedOutcome>), ConversationError> {
         if let Some(RecordedApproval { id, outcome, .. }) = self.recorded.lock().get(hash).cloned()
         {
-            return Ok((id, outcome));
+            return Ok((id, Some(outcome)));
         }
         let approval = ApprovalId::generate();
         let (call, hash) = (call.clone(), hash.to_owned());
         let request = ApprovalRequestEntry { approval: approval.clone(), call, hash };
         self.recorder.record(&mut ConversationEntry::ApprovalRequest(request)).await?;
-        Ok((approval, RecordedOutcome::Open))
+        Ok((approval, None))
     }
 
     /// Records the outcome of a request before the call runs. `allowed` is the tool and its fingerprint if

@@ -8,6 +8,7 @@ use rockbot_contracts::{
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
+use super::retained_queue::RetainedQueue;
 use crate::agent::Agent;
 
 /// Prefetch for approval responses.
@@ -15,16 +16,26 @@ const PREFETCH: u16 = 64;
 
 /// Receives approval responses until it is dropped.
 #[derive(Debug)]
-pub(super) struct ApprovalListener(JoinHandle<()>);
+pub(super) struct ApprovalListener {
+    task: JoinHandle<()>,
+    /// `None` if no call needs approval.
+    _retained: Option<RetainedQueue>,
+}
 
 impl ApprovalListener {
     /// Consumes `user.approval.<agent>` on an exclusive queue. Each process receives every response; only
-    /// the process with the open request accepts it.
+    /// the process with the open request accepts it. Decisions also go to a queue that outlives the processes,
+    /// so that one counts that is given while none runs.
     pub(super) async fn start(agent: &Agent, bus: &dyn Bus) -> Result<Option<Self>, ConsumeError> {
         let Some(approvals) = agent.approvals().cloned() else { return Ok(None) };
         let queue = QueueSpec::exclusive(&user_approval(agent.name()), &InstanceId::generate());
         let mut consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
-        Ok(Some(Self(tokio::spawn(async move {
+        let retained = if approvals.has_rules() {
+            Some(RetainedQueue::start(agent, &approvals, bus).await?)
+        } else {
+            None
+        };
+        let task = tokio::spawn(async move {
             while let Some(delivery) = consumer.next().await {
                 let (envelope, limits) = (delivery.into_envelope(), Limits::default());
                 let answered = match envelope.message_type() {
@@ -41,12 +52,13 @@ impl ApprovalListener {
                     warn!("invalid response of a user");
                 }
             }
-        }))))
+        });
+        Ok(Some(Self { task, _retained: retained }))
     }
 }
 
 impl Drop for ApprovalListener {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }

@@ -2,15 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rockbot_agent::{Agent, Approvals, TurnAnswer, TurnEvent};
-use rockbot_contracts::{ApprovalDecision, MessageId};
+use rockbot_agent::{
+    Agent, AgentClient, AgentInbox, Approvals, Sharing, TurnAnswer, TurnEvent, serve, serve_shared,
+};
+use rockbot_bus::{Bus, MemoryBus};
+use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, InstanceId, MessageId, ReplyBody};
 use rockbot_llm::ScriptedTurn;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::{
-    harness::{AgentFixture, ApprovalRequest, EventLog, RecordingModel, settle},
-    stored_harness::{JournaledTool, Storage, resume, send_to},
+    harness::{AgentFixture, ApprovalRequest, EventLog, RecordingModel, message, settle},
+    replica_harness::tester,
+    stored_harness::{JournaledTool, Storage, resume, send_to, session},
 };
 
 /// A turn that waits for the approval of a call.
@@ -78,7 +82,7 @@ async fn expired_or_foreign_decision_before_takeover_is_ignored() {
     approvals.answer(&decision);
     tokio::time::advance(Duration::from_secs(121)).await;
     approvals.answer(&request.answer("another", ApprovalDecision::Allow));
-    let other_call = rockbot_contracts::ApprovalAnswer { call_hash: "0".repeat(64), ..decision };
+    let other_call = ApprovalAnswer { call_hash: "0".repeat(64), ..decision };
     approvals.answer(&other_call);
     let events = EventLog::default();
     let (_, answer) = resume(&agent, &events).await.unwrap();
@@ -106,4 +110,77 @@ async fn redelivered_message_gets_open_request_of_resumed_turn() {
     assert!(approvals.answer(&before.answer("s", ApprovalDecision::Allow)));
     assert_eq!(first.await.unwrap().text, "Done.");
     assert_eq!((later.await.unwrap().text.as_str(), waiting.tool.runs()), ("Done.", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn decision_that_only_another_process_receives_counts() {
+    let waiting = Waiting::new();
+    let (agent, _approvals) = waiting.process();
+    let here = serve(agent.clone(), Arc::new(MemoryBus::new()), 1).await.unwrap();
+    let (turn, events) = spawn(&agent, &waiting.message, "go");
+    settle().await;
+    let request = events.approval_requests().remove(0);
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+    let (other, _approvals) = waiting.process();
+    let there = serve(other, bus.clone(), 1).await.unwrap();
+    let proxy = InstanceId::new("proxy").unwrap();
+    let client = AgentClient::connect(bus, &proxy).await.unwrap();
+    for decision in [ApprovalDecision::Allow, ApprovalDecision::Deny] {
+        // The first one counts.
+        client.answer_approval(&tester(), &request.answer("s", decision)).await.unwrap();
+    }
+    let answer = turn.await.unwrap();
+    assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 1));
+    assert_eq!(events.approval_requests().len(), 1);
+    drop((here, there));
+}
+
+/// Starts a process of the agent on a bus.
+async fn start(waiting: &Waiting, bus: &Arc<dyn Bus>, instance: &str) -> AgentInbox {
+    let (agent, _approvals) = waiting.process();
+    let instance = InstanceId::new(instance).unwrap();
+    let sharing = Sharing::new(waiting.storage.stores.store.clone(), instance);
+    serve_shared(agent, bus.clone(), 4, sharing).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn decision_given_without_a_process_counts() {
+    for decision in [ApprovalDecision::Allow, ApprovalDecision::Deny] {
+        let (waiting, bus) = (Waiting::new(), Arc::new(MemoryBus::new()) as Arc<dyn Bus>);
+        let proxy = InstanceId::new("proxy").unwrap();
+        let client = AgentClient::connect(bus.clone(), &proxy).await.unwrap();
+        let only = start(&waiting, &bus, "one").await;
+        let mut replies = client.send(&tester(), &message("s", "go")).await.unwrap();
+        let (mut asked, mut text) = (Vec::new(), None);
+        while asked.is_empty() {
+            if let ReplyBody::ApprovalAsked { approval_id, call_hash, .. } =
+                replies.next().await.unwrap().unwrap().body
+            {
+                asked.push((approval_id, call_hash));
+            }
+        }
+        drop(only);
+        let (approval_id, call_hash) = asked[0].clone();
+        let session_id = session();
+        let given = ApprovalAnswer { session_id, approval_id, call_hash, decision, reason: None };
+        client.answer_approval(&tester(), &given).await.unwrap();
+
+        let _next = start(&waiting, &bus, "two").await;
+        while text.is_none() {
+            match replies.next().await.unwrap().unwrap().body {
+                ReplyBody::ApprovalAsked { approval_id, call_hash, .. } => {
+                    asked.push((approval_id, call_hash));
+                }
+                ReplyBody::Answer { text: answer, .. } => text = Some(answer),
+                _ => {}
+            }
+        }
+        let runs = usize::from(decision == ApprovalDecision::Allow);
+        assert_eq!((text.as_deref(), waiting.tool.runs()), (Some("Done."), runs));
+        assert_eq!(asked.len(), 1, "the request is shown once");
+        assert_eq!(
+            waiting.storage.kinds().await.iter().filter(|kind| *kind == "decision").count(),
+            1
+        );
+    }
 }

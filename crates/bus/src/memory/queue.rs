@@ -114,6 +114,9 @@ impl Queue {
     /// Requeues a delivered message at its original position, or dead-letters it after the last
     /// delivery.
     fn requeue(&self, stored: Stored) {
+        if self.kind == QueueKind::Retained && stored.deliveries >= MAX_DELIVERIES {
+            return;
+        }
         if self.kind == QueueKind::Work && stored.deliveries >= MAX_DELIVERIES {
             self.dead_letter(stored, DELIVERED_TOO_OFTEN.into());
             return;

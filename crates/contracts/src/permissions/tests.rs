@@ -62,6 +62,8 @@ fn agent_sends_requests_and_receives_only_its_replies() {
         (Publish, "user.conversation.assistant", false),
         (Publish, "user.conversation.mallory", false),
         (Declare, "rockbot.user.approval.assistant.i", true),
+        (Declare, "rockbot.user.approval.assistant.retained", true),
+        (Declare, "rockbot.user.approval.mallory.retained", false),
         (Bind, "user.approval.mallory", false),
         (Declare, "rockbot.user.approval.mallory.i", false),
         (Publish, "user.approval.assistant", false),
