@@ -1,15 +1,24 @@
 //! Reading, listing, bounding and deleting stored conversations.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use rockbot_agent::{ConversationError, ConversationOptions, EntryProblem, TurnEnd};
+use futures_util::future::BoxFuture;
+use rockbot_agent::{
+    Agent, AgentParts, ConversationError, ConversationOptions, EntryProblem, TurnEnd,
+};
 use rockbot_contracts::{
     MessageId, SessionId,
     conversation::{ConversationState, HistoryBody},
     user::TurnOutcome,
 };
-use rockbot_llm::ScriptedTurn;
-use rockbot_store::LogName;
+use rockbot_llm::{ChatModel, ScriptedTurn};
+use rockbot_store::{
+    Appended, Clock, Log, LogEntry, LogName, LogPosition, LogState, Prefix, StoreError, Stores,
+};
+use rockbot_tools::{LayerOptions, Outputs, OutputsSection};
 use serde_json::json;
 
 use crate::{
@@ -153,6 +162,101 @@ async fn missing_beginning_is_an_error() {
     assert!(answer.text.contains("is missing"), "{}", answer.text);
 }
 
+/// A log whose reads leave out one entry.
+struct GappedLog {
+    inner: Arc<dyn Log>,
+    missing: u64,
+}
+
+impl Log for GappedLog {
+    fn append<'a>(
+        &'a self,
+        name: &'a LogName,
+        at: LogPosition,
+        entries: Vec<bytes::Bytes>,
+        ttl: Option<Duration>,
+    ) -> BoxFuture<'a, Result<Appended, StoreError>> {
+        self.inner.append(name, at, entries, ttl)
+    }
+
+    fn read<'a>(
+        &'a self,
+        name: &'a LogName,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
+        Box::pin(async move {
+            let mut page = self.inner.read(name, from, limit).await?;
+            if *name == log_name() {
+                page.retain(|entry| entry.number != self.missing);
+            }
+            Ok(page)
+        })
+    }
+
+    fn state<'a>(
+        &'a self,
+        name: &'a LogName,
+    ) -> BoxFuture<'a, Result<Option<LogState>, StoreError>> {
+        self.inner.state(name)
+    }
+
+    fn logs<'a>(
+        &'a self,
+        prefix: &'a Prefix,
+        after: Option<&'a LogName>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<LogState>, StoreError>> {
+        self.inner.logs(prefix, after, limit)
+    }
+
+    fn truncate<'a>(
+        &'a self,
+        name: &'a LogName,
+        before: u64,
+    ) -> BoxFuture<'a, Result<u64, StoreError>> {
+        self.inner.truncate(name, before)
+    }
+
+    fn delete<'a>(&'a self, name: &'a LogName) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.inner.delete(name)
+    }
+
+    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
+        self.inner.sweep(limit)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+}
+
+#[tokio::test]
+async fn gap_in_the_middle_is_an_error_of_its_conversation_only() {
+    let storage = Storage::new();
+    let first = storage.agent(AgentFixture::new(), &noting());
+    for text in ["one", "two"] {
+        send_as(&first, &MessageId::generate(), text).await;
+    }
+    drop(first);
+    let inner = storage.stores.log.clone();
+    let conversations = storage.conversations_on(Arc::new(GappedLog { inner, missing: 3 }));
+    let model = noting();
+    let fixture = AgentFixture { conversations: Some(conversations), ..AgentFixture::new() };
+    let agent = fixture.agent(&model);
+    let answer = send_as(&agent, &MessageId::generate(), "again").await;
+    assert!(answer.text.contains("entry 3 is missing"), "{}", answer.text);
+    assert_eq!((storage.len().await, model.request_count()), (4, 0), "nothing is written");
+    match agent.conversations().message(&session(), &MessageId::generate()).await {
+        Err(ConversationError::Unreadable { number: 3, problem, .. }) => {
+            assert_eq!(problem, EntryProblem::Missing);
+        }
+        other => panic!("{other:?}"),
+    }
+    let other = agent.send(message("other", "hi"), EventLog::default().sink()).await;
+    assert_eq!(other.text, "Noted.");
+}
+
 #[tokio::test]
 async fn long_conversation_is_cut_by_a_checkpoint() {
     let options = ConversationOptions { max_entries: 12, ..ConversationOptions::default() };
@@ -268,4 +372,39 @@ async fn conversation_of_5000_entries_opens() {
     let answer = send_as(&agent, &MessageId::generate(), "more").await;
     println!("opened 5,002 entries and answered in {:?}", started.elapsed());
     assert_eq!(answer.text, "Noted.");
+}
+
+#[tokio::test]
+async fn large_outputs_are_deleted_with_their_conversation() {
+    let storage = Storage::new();
+    let store = Stores::memory(Clock::System).store;
+    let section = OutputsSection { handle_mode: true, ..OutputsSection::default() };
+    let outputs = Outputs::new(store.clone(), section);
+    let large = ProbeTool::new("large", Behavior::LongText(100_000));
+    let AgentFixture { definition, registry, .. } = AgentFixture::new().with(&large);
+    let model = RecordingModel::script([
+        ScriptedTurn::default().call("large", json!({})),
+        ScriptedTurn::text("Done."),
+        ScriptedTurn::default().call("large", json!({})),
+        ScriptedTurn::text("Done."),
+    ]);
+    let shared_model: Arc<dyn ChatModel> = model;
+    let agent = Agent::new(AgentParts {
+        conversations: storage.conversations(),
+        layers: LayerOptions { outputs: Some(outputs), ..LayerOptions::default() },
+        ..AgentParts::new(definition, shared_model, registry)
+    });
+    let stored = async || {
+        let [records, pieces] =
+            ["outputs", "output-pieces"].map(|kind| Prefix::new([kind]).unwrap());
+        let records = store.list(&records, None, 100).await.unwrap().len();
+        (records, store.list(&pieces, None, 100).await.unwrap().len())
+    };
+    agent.send(message("s", "go"), EventLog::default().sink()).await;
+    let one = stored().await;
+    assert!(one.0 == 1 && one.1 > 0, "{one:?}");
+    agent.send(message("other", "go"), EventLog::default().sink()).await;
+    assert_eq!(stored().await, (2, 2 * one.1));
+    assert!(agent.delete_conversation(&session()).await.unwrap());
+    assert_eq!(stored().await, one, "those of the other conversation are kept");
 }
