@@ -22,6 +22,7 @@ use super::{
     sent::unreachable_text,
     tasks::{Attached, Delegation},
 };
+use crate::derived_id::derived_id;
 
 /// Maximum number of open tasks that a conversation delegated to other agents.
 const MAX_OPEN: u64 = 5;
@@ -29,6 +30,8 @@ const MAX_OPEN: u64 = 5;
 const MAX_OPEN_HERE: usize = 256;
 /// Share of the budget that is granted: one part of these.
 const GRANT_PARTS: u64 = 4;
+/// Length of the hash of a request.
+const DIGEST_CHARS: usize = 32;
 /// Interval at which the record is read, which another process may have changed.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,19 @@ impl InvokeArguments {
         AgentName::new(self.agent_name.as_str())
             .map_err(|error| ToolFailure::invalid(format!("agent_name: {error}")))
     }
+
+    /// Returns a hash of the request to the agent.
+    fn digest(&self) -> String {
+        let Self { agent_name, skill, message, data, .. } = self;
+        let data = data.as_ref().map(Value::to_string).unwrap_or_default();
+        derived_id(&[agent_name, skill, message, &data], DIGEST_CHARS)
+    }
+
+    /// Returns `true` if the task has this request. That of a record of an earlier version is not known.
+    fn is_request_of(&self, record: &TaskRecord) -> bool {
+        let recorded = record.peer.as_ref().map(|peer| peer.request.as_str()).unwrap_or_default();
+        recorded.is_empty() || recorded == self.digest()
+    }
 }
 
 impl Delegation {
@@ -101,6 +117,10 @@ impl Delegation {
             match attached.store.get(&task).await? {
                 Some(known) if known.call != context.tool_call_id => {
                     return Err(ToolFailure::failed("the id of the task is taken; call again"));
+                }
+                Some(known) if !arguments.is_request_of(&known) => {
+                    drop(one);
+                    return Err(self.end_other(attached, known, &budget, context).await?);
                 }
                 Some(_) => {
                     self.start(TaskKind::Sent, task.clone(), None);
@@ -143,6 +163,37 @@ impl Delegation {
             "Task dispatched to agent '{agent}' with task_id: {task}. The result will arrive asynchronously as a \
              follow-up message. STOP here and tell the user that you wait for it."
         )))
+    }
+
+    /// Cancels the task of an earlier attempt of the call, which had another request: nothing reads its result.
+    /// Returns the failure of this attempt.
+    async fn end_other(
+        self: &Arc<Self>,
+        attached: &Attached,
+        known: TaskRecord,
+        budget: &Budget,
+        context: &ToolContext,
+    ) -> Result<ToolFailure, ToolFailure> {
+        let TaskRecord { task, peer, .. } = known;
+        let Some(peer) = peer else {
+            return Ok(ToolFailure::failed("the task is not one of another agent"));
+        };
+        if peer.is_awaited {
+            let spent = match self.cancel_task(&task).await? {
+                Some(spent) => spent,
+                None => attached.store.get(&task).await?.map(|one| one.spent).unwrap_or_default(),
+            };
+            if let Ok(grant) = budget.grant(&context.tool_call_id, GRANT_PARTS) {
+                grant.budget().settle(spent);
+            }
+        }
+        Ok(ToolFailure::OutcomeUnknown {
+            message: format!(
+                "the task was not sent: an earlier attempt of the call had another request. Its task {task} at agent \
+                 '{}' was cancelled, and may have run; find out what it did before you ask again",
+                peer.agent
+            ),
+        })
     }
 
     /// Checks that the agent may be asked for the skill.
@@ -356,6 +407,7 @@ fn new_record(
     let own_message = MessageId::new(context.tool_call_id.as_str());
     let own_message = own_message.unwrap_or_else(|_| MessageId::generate());
     let peer = PeerTask {
+        request: arguments.digest(),
         data: arguments.data,
         is_awaited: turn.is_awaited,
         ..PeerTask::new(agent, arguments.skill, task.clone(), own_message)

@@ -87,6 +87,9 @@ pub(super) struct PeerTask {
     /// Structured data of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<serde_json::Value>,
+    /// Hash of the request of a sent task, by which a call that is made again recognizes its task.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) request: String,
     /// Number of the last question of the agent that does the task.
     #[serde(default)]
     pub(super) round: u32,
@@ -136,6 +139,7 @@ impl PeerTask {
             received: Vec::new(),
             contents: Vec::new(),
             data: None,
+            request: String::new(),
             round: 0,
             question: None,
             questions: Vec::new(),

@@ -8,20 +8,24 @@ use std::{
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use rockbot_agent::{
-    A2aRules, Agent, AgentClient, AgentDirectory, AgentInbox, AgentParts, ConversationOptions,
-    Conversations, Delegation, DelegationOptions, FollowUps, PeerService, Sharing,
-    internal_tools::InternalTools, serve_shared,
+    A2aRules, Agent, AgentClient, AgentDirectory, AgentInbox, AgentLimits, AgentParts,
+    ConversationOptions, Conversations, Delegation, DelegationOptions, FollowUps, PeerService,
+    Replies, Sharing, internal_tools::InternalTools, serve_shared,
 };
 use rockbot_bus::{Bus, Consumer, MemoryBus, Publication, Subscription};
 use rockbot_contracts::{
     AgentName, AgentReply, AgentTaskCancelRequest, AgentTaskRequest, Envelope, InstanceId, Message,
     MessageId, QueueSpec, ReplyBody, RoutingKey, TaskId, TaskMessage, TaskState, UserMessage,
+    identity::User,
     json::Limits,
     topology::{agent_response_at, agent_task, agent_task_cancel},
 };
-use rockbot_llm::{ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream};
+use rockbot_llm::{
+    ChatError, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatStream, ToolChoice,
+};
 use rockbot_store::{Clock, DocumentStore, Expected, PutOutcome, Stores};
 use rockbot_testkit::fixture::{wait_until, within_timeout};
+use rockbot_tools::BudgetLimits;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -36,6 +40,8 @@ pub(crate) struct Asked {
     pub(crate) results: Vec<String>,
     pub(crate) tools: Vec<String>,
     pub(crate) session: String,
+    /// The model may not call tools.
+    pub(crate) must_answer: bool,
 }
 
 /// An answer of the model.
@@ -114,7 +120,8 @@ impl From<&ChatRequest> for Asked {
             }
         }
         let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        Self { user, results, tools, session: request.session.clone() }
+        let must_answer = matches!(request.tool_choice, ToolChoice::None);
+        Self { user, results, tools, session: request.session.clone(), must_answer }
     }
 }
 
@@ -157,6 +164,7 @@ pub(crate) struct Peers {
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) agents: BTreeMap<String, Peer>,
     options: DelegationOptions,
+    budget: BudgetLimits,
     clock: Clock,
     client: AgentClient,
     follow_ups: FollowUps,
@@ -169,13 +177,18 @@ impl Peers {
         let client = AgentClient::connect(bus.clone(), &instance).await.unwrap();
         let follow_ups = client.follow_ups().unwrap();
         let options = DelegationOptions::default();
-        let clock = Clock::System;
-        Self { bus, agents: BTreeMap::new(), options, clock, client, follow_ups }
+        let (budget, clock) = (BudgetLimits::default(), Clock::System);
+        Self { bus, agents: BTreeMap::new(), options, budget, clock, client, follow_ups }
     }
 
     /// Sets the limits of the agents that are started later.
     pub(crate) fn with_options(self, options: DelegationOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Sets the budget of each message to the agents that are started later.
+    pub(crate) fn with_budget(self, budget: BudgetLimits) -> Self {
+        Self { budget, ..self }
     }
 
     /// Sets the clock of the stores of the agents that are started later.
@@ -234,6 +247,7 @@ impl Peers {
         let agent = Agent::new(AgentParts {
             conversations,
             delegation: Some(delegation),
+            limits: AgentLimits { budget: self.budget, ..AgentLimits::default() },
             ..AgentParts::new(definition, chat_model, registry)
         });
         let instance = InstanceId::new(instance).unwrap();
@@ -264,8 +278,13 @@ impl Peers {
         self.send(agent, &message("s", text)).await
     }
 
+    /// Sends a message to an agent and returns the replies of its turn.
+    pub(crate) async fn begin(&self, agent: &str, message: &UserMessage) -> Replies {
+        self.client.send(&name(agent), message).await.unwrap()
+    }
+
     pub(crate) async fn send(&self, agent: &str, message: &UserMessage) -> String {
-        let replies = self.client.send(&name(agent), message).await.unwrap();
+        let replies = self.begin(agent, message).await;
         let reply = within_timeout("an answer", replies.last()).await.unwrap();
         let ReplyBody::Answer { text, .. } = reply.body else { panic!("{reply:?}") };
         text
@@ -289,6 +308,18 @@ impl Peers {
     /// Publishes a message of an agent.
     pub(crate) async fn publish<M: Message>(&self, key: RoutingKey, payload: &M, from: &str) {
         let envelope = Envelope::from_payload(payload).with_source(from);
+        self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
+    }
+
+    /// Publishes a message of an agent, whose broker user was validated.
+    pub(crate) async fn publish_validated<M: Message>(
+        &self,
+        key: RoutingKey,
+        payload: &M,
+        from: &str,
+    ) {
+        let mut envelope = Envelope::from_payload(payload).with_source(from);
+        envelope.user_id = Some(User::Agent(name(from)).name("rockbot").into());
         self.bus.publish(Publication::mandatory(key, envelope)).await.unwrap();
     }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use rockbot_agent::A2aRules;
 use rockbot_contracts::TaskState;
+use rockbot_testkit::fixture::within_timeout;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    harness::cancel,
+    harness::{cancel, message},
     peer_harness::{Asked, Peers, Planned, gated, invoke},
 };
 
@@ -75,6 +77,32 @@ async fn cancelled_plan_cancels_the_task_of_its_step() {
         peers.agent("caller").task_in(TaskState::Cancelled).await;
     };
     tokio::join!(turn, cancelled);
+}
+
+#[tokio::test]
+async fn repeated_step_with_another_message_gets_no_earlier_result() {
+    let gate = Arc::new(Semaphore::new(0));
+    // Its result has the time of the last announcement, which another process receives later.
+    let look = json!({"id": "look", "mode": "Direct", "tool": "list_known_agents"});
+    let steps = [look, step("ask", "worker", "Find it: {{steps.look.result}}")];
+    let plans = json!({"description": "Two steps", "steps": steps});
+    let peers = Peers::start().await.with("worker", move |_| gated(&gate, "An old answer.")).await;
+    let mut peers = peers.with("caller", runs(plans)).await;
+    let replies = peers.begin("caller", &message("s", "go")).await;
+    peers.agent("worker").task_in(TaskState::Running).await;
+    let killed = peers.agents.remove("caller").expect("it runs");
+    let (model, stores) = (killed.model.clone(), killed.stores().clone());
+    drop(killed);
+    let rules = A2aRules { expose: true, ..A2aRules::default() };
+    let next = peers.run("caller", rules, &model, &stores, "caller-2").await;
+    let reply = within_timeout("an answer", replies.last()).await.unwrap();
+    assert!(format!("{reply:?}").contains("Done."), "{reply:?}");
+    let result = model.asked().last().unwrap().results[0].clone();
+    assert!(result.contains("Error (External): "), "{result}");
+    assert!(result.contains("an earlier attempt of the call had another request"), "{result}");
+    peers.agent("worker").task_in(TaskState::Cancelled).await;
+    next.task_in(TaskState::Cancelled).await;
+    assert_eq!(peers.agent("worker").model.asked().len(), 1, "nothing else was sent");
 }
 
 #[tokio::test]
