@@ -23,6 +23,7 @@ mod metering;
 mod model_capabilities;
 mod peer_chains;
 mod peer_harness;
+mod peer_limits;
 mod peer_plans;
 mod peer_questions;
 mod peer_repeats;

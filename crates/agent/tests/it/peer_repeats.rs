@@ -72,14 +72,16 @@ fn recorder() -> (DebuggingRecorder, Snapshotter) {
     (recorder, metrics)
 }
 
-/// Waits until the agents dropped this number of responses to tasks that had ended.
-async fn wait_for_duplicates(metrics: &Snapshotter, expected: u64) {
+/// Waits until a counter has this value. Counters with another label than `reason` are not counted.
+async fn wait_for_counter(metrics: &Snapshotter, name: &str, reason: Option<&str>, expected: u64) {
     let mut counted = 0;
     let all = async {
         while counted < expected {
             tokio::task::yield_now().await;
             for (key, _, _, value) in metrics.snapshot().into_vec() {
-                if key.key().name() == "rockbot_agent_peer_duplicates_total"
+                let label = key.key().labels().find(|label| label.key() == "reason");
+                if key.key().name() == name
+                    && label.map(metrics::Label::value) == reason
                     && let DebugValue::Counter(count) = value
                 {
                     counted += count;
@@ -87,8 +89,13 @@ async fn wait_for_duplicates(metrics: &Snapshotter, expected: u64) {
             }
         }
     };
-    within_timeout("duplicates", all).await;
-    assert_eq!(counted, expected);
+    within_timeout(name, all).await;
+    assert_eq!(counted, expected, "{name}");
+}
+
+/// Waits until the agents dropped this number of responses to tasks that had ended.
+async fn wait_for_duplicates(metrics: &Snapshotter, expected: u64) {
+    wait_for_counter(metrics, "rockbot_agent_peer_duplicates_total", None, expected).await;
 }
 
 /// Checks that the user gets no further answer on a result.
@@ -159,6 +166,26 @@ async fn first_end_of_a_task_counts() {
     assert!(reads.last().unwrap().user.contains("\nfirst\n"));
     wait_for_duplicates(&metrics, 2).await;
     assert_no_follow_up(&mut peers).await;
+}
+
+#[tokio::test]
+async fn responses_of_a_third_agent_are_dropped_and_counted() {
+    let (recorder, metrics) = recorder();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    let mut peers = waiting_for_worker().await;
+    let task = begun_task(peers.agent("caller")).await;
+    let to = || agent_response(&name("caller"));
+    let failed = error(&task, AgentTaskErrorCode::ExecutionFailed);
+    peers.publish_validated(to(), &result(&task, "forged"), "mallory").await;
+    peers.publish_validated(to(), &failed, "mallory").await;
+    let dropped = "rockbot_agent_peer_responses_dropped_total";
+    wait_for_counter(&metrics, dropped, Some("foreign"), 2).await;
+    let record = peers.agent("caller").task_in(TaskState::Running).await;
+    assert_eq!(record["result"], "");
+    respond(&peers, &task, &["found"]).await;
+    assert_eq!(peers.follow_up().await.1, "The worker found it.");
+    let read = peers.agent("caller").model.asked().last().unwrap().user.clone();
+    assert!(read.contains("\nfound\n") && !read.contains("forged"), "{read}");
 }
 
 #[tokio::test]
