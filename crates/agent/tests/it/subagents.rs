@@ -16,7 +16,7 @@ use rockbot_llm::ChatRequest;
 use rockbot_testkit::fixture::{wait_until, within_timeout};
 use rockbot_tools::ApprovalSection;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::yield_now};
 
 use crate::{
     harness::{Behavior, ProbeTool, cancel, text_events},
@@ -266,15 +266,23 @@ async fn late_result_is_read_in_a_turn_of_its_own() {
     assert_ne!(first, second);
 }
 
-#[tokio::test]
-async fn cancel_that_races_with_the_end_leaves_one_outcome() {
-    const ROUNDS: usize = 100;
+/// Cancels sub-agents while they end, `rounds` times. Returns how many completed and how many were cancelled.
+async fn race_cancels(rounds: usize) -> (usize, usize) {
     let (fleet, gate) = (Fleet::new(), Arc::new(Semaphore::new(0)));
-    let model = FunctionModel::gated(1, &gate);
+    let model = FunctionModel::new({
+        let gate = gate.clone();
+        move |request| match is_sub_agent(request) {
+            true => (text_events("Found."), Some(gate.clone())),
+            false => {
+                let fills = exchange(request).0.starts_with("go on");
+                (root_script(request, if fills { 4 } else { 1 }), None)
+            }
+        }
+    });
     let _served = fleet.serve(fleet.agent(&model, &[])).await;
     let (client, mut follow_ups) = fleet.client("proxy").await;
     let (mut completed, mut cancelled) = (0, 0);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         say(&client, "go").await;
         wait_until("it runs", || model.requests(true).len() == round + 1).await;
         let open = tasks(&client).await.into_iter().find(|task| !task.state.is_terminal());
@@ -282,8 +290,11 @@ async fn cancel_that_races_with_the_end_leaves_one_outcome() {
         let request = ConversationRequest::CancelTask { task_id };
         // A permit that is not taken by a cancelled request is for the next one.
         gate.add_permits(1);
-        let response = client.request(&tester(), &request).await;
-        match response {
+        // The end is another step further in each round.
+        for _ in 0..round {
+            yield_now().await;
+        }
+        match client.request(&tester(), &request).await {
             Ok(ConversationResponse::Task { task, .. }) if task.state == TaskState::Cancelled => {
                 cancelled += 1;
             }
@@ -298,5 +309,25 @@ async fn cancel_that_races_with_the_end_leaves_one_outcome() {
     let states: Vec<_> = tasks(&client).await.iter().map(|task| task.state).collect();
     let count = |state| states.iter().filter(|one| **one == state).count();
     assert_eq!(count(TaskState::Completed), completed);
-    assert_eq!((count(TaskState::Cancelled), states.len()), (cancelled, ROUNDS), "{states:?}");
+    assert_eq!((count(TaskState::Cancelled), states.len()), (cancelled, rounds), "{states:?}");
+    // All slots are free.
+    say(&client, "go on").await;
+    wait_until("three run", || model.requests(true).len() == rounds + 3).await;
+    let requests = model.requests(false);
+    let (_, results) = exchange(requests.last().expect("a request"));
+    let spawned = results.iter().filter(|text| text.starts_with("Subagent spawned")).count();
+    assert_eq!((results.len(), spawned), (4, 3), "{results:?}");
+    (completed, cancelled)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancels_that_race_with_the_end_leave_one_outcome_and_free_slots() {
+    const ROUNDS: usize = 50;
+    let (mut completed, mut cancelled) = (0, 0);
+    for _ in 0..20 {
+        let outcomes = race_cancels(ROUNDS).await;
+        (completed, cancelled) = (completed + outcomes.0, cancelled + outcomes.1);
+    }
+    assert_eq!(completed + cancelled, 1000);
+    assert!(completed > 0 && cancelled > 0, "{completed} completed, {cancelled} cancelled");
 }
