@@ -38,6 +38,7 @@ mod replicas;
 mod replies;
 mod resumed_approvals;
 mod resumed_calls;
+mod runaway;
 mod schedule;
 mod schedule_harness;
 mod schedule_tools;

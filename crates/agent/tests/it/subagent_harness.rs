@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 use rockbot_agent::{
     Agent, AgentClient, AgentInbox, AgentLimits, AgentParts, Approvals, ConversationOptions,
     ConversationService, ConversationServiceBuilder, Conversations, Delegation, DelegationOptions,
-    FollowUps, Sharing, internal_tools::InternalTools, serve, serve_shared,
+    ExecutionStrategy, FollowUps, Sharing, internal_tools::InternalTools, serve, serve_shared,
 };
 use rockbot_bus::{Bus, MemoryBus};
 use rockbot_contracts::{
@@ -25,7 +25,7 @@ use rockbot_llm::{
 use rockbot_memory::{WorkingMemory, working_memory::working_memory_tools};
 use rockbot_store::{Clock, Key, Lease, Store, Stores};
 use rockbot_testkit::fixture::within_timeout;
-use rockbot_tools::BudgetLimits;
+use rockbot_tools::{BudgetLimits, ToolFilter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -64,6 +64,11 @@ impl FunctionModel {
                 (root_script(request, parts), None)
             }
         })
+    }
+
+    /// Returns the conversations of all requests, in the order of the requests.
+    pub(crate) fn conversations(&self) -> Vec<String> {
+        self.requests.lock().unwrap().iter().map(|one| one.session.clone()).collect()
     }
 
     pub(crate) fn requests(&self, of_sub_agents: bool) -> Vec<ChatRequest> {
@@ -156,6 +161,9 @@ pub(crate) struct Fleet {
     pub(crate) options: DelegationOptions,
     pub(crate) budget: BudgetLimits,
     pub(crate) internal: InternalTools,
+    pub(crate) strategy: ExecutionStrategy,
+    /// Tools of the agent.
+    pub(crate) filter: ToolFilter,
     pub(crate) memory: Option<WorkingMemory>,
 }
 
@@ -168,6 +176,8 @@ impl Fleet {
             options: DelegationOptions::default(),
             budget: BudgetLimits::default(),
             internal: InternalTools::default(),
+            strategy: ExecutionStrategy::default(),
+            filter: ToolFilter::default(),
             memory: None,
         }
     }
@@ -176,6 +186,8 @@ impl Fleet {
         let AgentFixture { mut definition, registry, .. } = AgentFixture::new();
         definition.max_iterations = 100;
         definition.internal = self.internal.clone();
+        definition.strategy = self.strategy;
+        definition.tools = self.filter.clone();
         for tool in tools {
             registry.register(tool.as_tool()).unwrap();
         }
@@ -251,6 +263,25 @@ pub(crate) async fn tasks(client: &AgentClient) -> Vec<TaskSummary> {
     let response = client.request(&tester(), &ConversationRequest::Tasks {}).await.unwrap();
     let ConversationResponse::Tasks { tasks } = response else { panic!("{response:?}") };
     tasks
+}
+
+/// Waits until the work of an agent is as expected, and returns it.
+pub(crate) async fn wait_for_tasks(
+    client: &AgentClient,
+    what: &str,
+    is_met: impl Fn(&[TaskSummary]) -> bool,
+) -> Vec<TaskSummary> {
+    let mut poll = tokio::time::interval(Duration::from_millis(5));
+    let reached = async {
+        loop {
+            poll.tick().await;
+            let tasks = tasks(client).await;
+            if is_met(&tasks) {
+                return tasks;
+            }
+        }
+    };
+    within_timeout(what, reached).await
 }
 
 /// Waits until no process has the lease of a conversation, and takes it as a process that dies at once.
