@@ -80,7 +80,7 @@ pub struct TaskSummary {
     pub ended_ms: Option<u64>,
     /// Its time limit, in Unix milliseconds.
     pub deadline_ms: u64,
-    /// Its spending; absent while it is open.
+    /// Its spending so far; absent for an open task at another agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Spending>,
     /// Its last report; may be empty.

@@ -1,7 +1,7 @@
 //! Lists, summaries and histories of stored conversations.
 
 use rockbot_contracts::{
-    MessageId, RoutingKey, SessionId,
+    MessageId, RoutingKey, SessionId, Spending,
     conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
 };
 use rockbot_store::{LogEntry, LogName, LogState, MAX_PAGE_ENTRIES};
@@ -62,6 +62,27 @@ impl Conversations {
         match self.inner.log.state(&self.name(session)?).await? {
             Some(state) => self.summarize(session.clone(), &state).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// Returns the spending that a conversation recorded so far, with that of its open turn; `None` if it cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn spending(
+        &self,
+        session: &SessionId,
+    ) -> Result<Option<Spending>, ConversationError> {
+        match self.load(session, History::new(1, usize::MAX)).await {
+            Ok((folded, _)) => {
+                let open = folded.open.map(|open| open.spent.turn).unwrap_or_default();
+                let mut spent = folded.totals.spent;
+                spent += open;
+                Ok(Some(spent))
+            }
+            Err(error) if error.is_unreadable() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

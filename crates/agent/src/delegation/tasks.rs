@@ -319,8 +319,23 @@ impl Delegation {
     pub(crate) async fn list(&self) -> Result<Vec<TaskSummary>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
         let all = store.all().await?;
-        let requested = all.iter().filter(|one| !one.was_cancelled_before_request());
-        Ok(requested.map(TaskRecord::summary).collect())
+        let mut listed = Vec::with_capacity(all.len());
+        for record in all.iter().filter(|one| !one.was_cancelled_before_request()) {
+            listed.push(self.overview(record).await?);
+        }
+        Ok(listed)
+    }
+
+    /// Returns the overview of work for users. While it is open, its conversation has its spending.
+    async fn overview(&self, record: &TaskRecord) -> Result<TaskSummary, ConversationError> {
+        let mut summary = record.summary();
+        if summary.usage.is_none()
+            && record.kind != TaskKind::Sent
+            && let Some((attached, session)) = self.attached().zip(record.session())
+        {
+            summary.usage = attached.conversations.spending(&session).await?;
+        }
+        Ok(summary)
     }
 
     /// Returns delegated work and its result.
@@ -332,8 +347,8 @@ impl Delegation {
         task: &TaskId,
     ) -> Result<Option<(TaskSummary, String)>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(None) };
-        let found = store.get(task).await?;
-        Ok(found.map(|record| (record.summary(), record.result)))
+        let Some(record) = store.get(task).await? else { return Ok(None) };
+        Ok(Some((self.overview(&record).await?, record.result)))
     }
 
     /// Returns delegated work of a conversation whose own conversation may still be stored, at most 500.

@@ -50,6 +50,7 @@ mod steering;
 mod stored_conversations;
 mod stored_harness;
 mod subagent_budgets;
+mod subagent_calls;
 mod subagent_harness;
 mod subagent_tools;
 mod subagent_turns;
