@@ -1,5 +1,6 @@
 //! Conversations that outlive the processes of their agent: real agents, one store of conversations.
 
+mod approvals;
 mod crash_points;
 mod crashes;
 mod delegation;

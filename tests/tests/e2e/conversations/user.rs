@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rockbot_bus::{Bus, Consumer, Publication, Subscription};
 use rockbot_contracts::{
-    AgentName, AgentReply, ContentTrust, Envelope, Executed, InstanceId, Message, MessageId,
-    QueueSpec, ReplyBody, RoutingKey, SessionId, UserMessage,
+    AgentName, AgentReply, ApprovalAnswer, ApprovalDecision, ContentTrust, Envelope, Executed,
+    InstanceId, Message, MessageId, QueueSpec, ReplyBody, RoutingKey, SessionId, UserMessage,
     json::Limits,
-    topology::{user_message, user_response},
+    topology::{user_approval, user_message, user_response},
 };
 use rockbot_testkit::fixture::{TEST_TIMEOUT, next_delivery, text_message, within_timeout};
 use tokio::time::timeout;
@@ -50,6 +50,38 @@ impl User {
         self.bus.publish(publication).await.expect("confirmed");
         self.sent.push(id.clone());
         id
+    }
+
+    /// Waits for the request to approve a call of a turn, and returns this decision on it.
+    pub(super) async fn approval(
+        &mut self,
+        session: &SessionId,
+        id: &MessageId,
+        decision: ApprovalDecision,
+    ) -> ApprovalAnswer {
+        let is_request = |body: &ReplyBody| matches!(body, ReplyBody::ApprovalAsked { .. });
+        match self.reply_to(id, "an approval request", is_request).await {
+            ReplyBody::ApprovalAsked { approval_id, call_hash, .. } => {
+                let session_id = session.clone();
+                ApprovalAnswer { session_id, approval_id, call_hash, decision, reason: None }
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    pub(super) async fn decide(&self, decision: &ApprovalAnswer) {
+        let envelope = Envelope::from_payload(decision)
+            .with_source("user")
+            .with_trust(ContentTrust::UserInput);
+        let publication = Publication::mandatory(user_approval(&self.agent), envelope);
+        self.bus.publish(publication).await.expect("confirmed");
+    }
+
+    /// Returns how many requests for approval were received.
+    pub(super) fn approval_requests(&self) -> usize {
+        let is_request =
+            |reply: &&AgentReply| matches!(reply.body, ReplyBody::ApprovalAsked { .. });
+        self.replies.iter().filter(is_request).count()
     }
 
     /// Returns the id of the first message that was sent.
