@@ -135,7 +135,9 @@ async fn user_lists_shows_and_cancels_running_work() {
     wait_until("both wait", || model.requests(true).len() == 4).await;
     let calls = |task: &TaskSummary| task.usage.map(|usage| (usage.model_calls, usage.tool_calls));
     let listed = tasks(&client).await;
-    let described: Vec<_> = listed.iter().map(|task| task.description.as_str()).collect();
+    // Their order is that of their start, which may be the same millisecond.
+    let mut described: Vec<_> = listed.iter().map(|task| task.description.as_str()).collect();
+    described.sort_unstable();
     assert_eq!(described, ["part 1", "part 2"]);
     for task in &listed {
         assert_eq!((task.state, task.ended_ms), (TaskState::Running, None));
