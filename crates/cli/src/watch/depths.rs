@@ -48,7 +48,7 @@ impl QueueDepths {
             return;
         }
         self.next = now + INTERVAL;
-        let names = self.names(announced());
+        let names = self.names(&announced());
         if names.is_empty() {
             return;
         }
@@ -63,8 +63,8 @@ impl QueueDepths {
     }
 
     /// Returns the names of the queues to inspect, each once.
-    fn names(&self, announced: Vec<HandlerPool>) -> Vec<QueueName> {
-        let pools = self.pools.iter().chain(&announced).map(HandlerPool::invoke_key);
+    fn names(&self, announced: &[HandlerPool]) -> Vec<QueueName> {
+        let pools = self.pools.iter().chain(announced).map(HandlerPool::invoke_key);
         let keys: BTreeSet<_> = monitored_requests().into_iter().chain(pools).collect();
         let names = keys.iter().map(|key| QueueSpec::work(key).name);
         names.filter(|name| !self.refused.contains(name)).collect()
@@ -118,7 +118,7 @@ mod tests {
         let state = (name.clone(), QueueState::Refused);
         depths.inspection.spawn(async move { vec![state] });
         assert_eq!(within_timeout("a refusal", depths.ended()).await, Some(Vec::new()));
-        let names = depths.names(Vec::new());
+        let names = depths.names(&[]);
         assert!(names.len() == 2 && !names.contains(&name), "{names:?}");
     }
 }

@@ -213,7 +213,7 @@ impl View {
             KeyCode::Esc if self.details => self.details = false,
             KeyCode::Esc => self.selected = None,
             KeyCode::Up | KeyCode::Char('k') => {
-                self.select(now, |index, _| index.saturating_sub(1))
+                self.select(now, |index, _| index.saturating_sub(1));
             }
             KeyCode::Down | KeyCode::Char('j') => self.select(now, |index, _| index + 1),
             KeyCode::PageUp if self.details => self.scrolled = self.scrolled.saturating_sub(5),
