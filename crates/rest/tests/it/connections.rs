@@ -43,7 +43,7 @@ impl NameLookup for NoNames {
 struct TlsServer {
     url: String,
     certificate: CertificateDer<'static>,
-    /// Whether each handshake succeeded.
+    /// The outcomes of the handshakes: `true` for success.
     handshakes: mpsc::Receiver<bool>,
     _task: AbortOnDropHandle<()>,
 }

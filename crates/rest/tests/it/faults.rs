@@ -106,7 +106,7 @@ const BUSY: End = End::Failed(Code::Overloaded, Executed::No);
 const REFUSED: End = End::Reported("refuses our credentials");
 const REASON: End = End::Reported("the reason");
 
-/// Connections that break, and responses that are none.
+/// Connections that break, and responses that are not HTTP.
 fn rows_of_connections() -> Vec<Row> {
     let cut_head = || Act::Send(b"HTTP/1.1 200 OK\r\nconte".to_vec());
     let cut_body = || Act::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart".to_vec());
