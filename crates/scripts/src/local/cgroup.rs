@@ -36,10 +36,20 @@ pub(super) enum CgroupsUnavailable {
     NoController,
     #[error("{} is not delegated to this process; set Delegate=memory in its unit of systemd", .0.display())]
     NotDelegated(PathBuf),
-    #[error("other processes are in {}", .0.display())]
+    #[error(
+        "other processes are in {}, which a process must be alone in to divide it; start it without a wrapper, or in a \
+         subgroup of its own", .0.display()
+    )]
     Shared(PathBuf),
     #[error("{}: {error}", .folder.display())]
     Io { folder: PathBuf, error: io::Error },
+}
+
+impl CgroupsUnavailable {
+    /// Returns whether a delegated cgroup was found that cannot be used.
+    pub(super) fn is_unexpected(&self) -> bool {
+        matches!(self, Self::Shared(_) | Self::Io { .. })
+    }
 }
 
 /// The delegated cgroup, in which each script gets one.
@@ -47,7 +57,6 @@ pub(super) enum CgroupsUnavailable {
 pub(super) struct MemoryCgroups {
     folder: PathBuf,
     max_bytes: u64,
-    created: AtomicU64,
     /// Cgroups of ended scripts whose last processes were still ending.
     ended: Mutex<Vec<PathBuf>>,
 }
@@ -74,22 +83,19 @@ impl MemoryCgroups {
         if !lists(&enabled, "memory") {
             fs::write(enabled, "+memory").map_err(failed)?;
         }
-        // Those of a process that was killed. One that has processes is not removed.
         for entry in fs::read_dir(&folder).map_err(failed)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(SCRIPT_PREFIX) {
+            if is_left_over(&entry.file_name().to_string_lossy()) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
         let max_bytes = bytes.saturating_add(KERNEL_BYTES);
-        Ok(Self { folder, max_bytes, created: AtomicU64::new(0), ended: Mutex::default() })
+        Ok(Self { folder, max_bytes, ended: Mutex::default() })
     }
 
     /// Creates the cgroup of a script.
     pub(super) fn create(self: &Arc<Self>) -> io::Result<MemoryCgroup> {
         self.ended.lock().retain(|path| fs::remove_dir(path).is_err());
-        let number = self.created.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder.join(format!("{SCRIPT_PREFIX}{}-{number}", process::id()));
-        fs::create_dir(&path)?;
+        let path = self.create_folder()?;
         let cgroup = MemoryCgroup { path, all: self.clone() };
         fs::write(cgroup.path.join("memory.max"), self.max_bytes.to_string())?;
         fs::write(cgroup.path.join("memory.oom.group"), "1")?;
@@ -99,6 +105,27 @@ impl MemoryCgroups {
             _ => Ok(cgroup),
         }
     }
+
+    fn create_folder(&self) -> io::Result<PathBuf> {
+        // Of all runners of this process.
+        static CREATED: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = CREATED.fetch_add(1, Ordering::Relaxed);
+            let path = self.folder.join(format!("{SCRIPT_PREFIX}{}-{number}", process::id()));
+            match fs::create_dir(&path) {
+                // Of an earlier process with the same id.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => return created.map(|()| path),
+            }
+        }
+    }
+}
+
+/// Returns whether a name is that of the cgroup of a script whose runner has exited. Another runner creates cgroups
+/// before their scripts enter.
+fn is_left_over(name: &str) -> bool {
+    let runner = name.strip_prefix(SCRIPT_PREFIX).and_then(|rest| rest.split_once('-'));
+    runner.is_some_and(|(runner, _)| !Path::new("/proc").join(runner).exists())
 }
 
 /// The cgroup of one script. Dropping it kills what is left of the script.
@@ -168,7 +195,8 @@ fn locate(groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// Returns whether this process may divide a cgroup: it owns it, systemd marked it, or it is the root of a container.
+/// Returns whether this process may divide a cgroup: systemd marked it, it is the root of a container, or it is the first
+/// one that this user owns. systemd manages those that its user owns below that.
 fn is_delegated(folder: &Path, mount: &Path) -> bool {
     let is_marked = || {
         DELEGATION_MARKS.iter().any(|mark| {
@@ -177,11 +205,14 @@ fn is_delegated(folder: &Path, mount: &Path) -> bool {
         })
     };
     let user = geteuid();
-    let is_owned =
-        || !user.is_root() && fs::metadata(folder).is_ok_and(|one| one.uid() == user.as_raw());
+    let is_own = |path: &Path| fs::metadata(path).is_ok_and(|one| one.uid() == user.as_raw());
+    let is_first = || {
+        let parent = folder.parent().filter(|parent| parent.starts_with(mount));
+        !user.is_root() && is_own(folder) && !parent.is_some_and(is_own)
+    };
     // The root of the machine has no type.
     let is_container = || folder == mount && folder.join("cgroup.type").exists();
-    access(folder, Access::WRITE_OK).is_ok() && (is_owned() || is_marked() || is_container())
+    access(folder, Access::WRITE_OK).is_ok() && (is_first() || is_marked() || is_container())
 }
 
 fn lists(file: &Path, name: &str) -> bool {
@@ -194,6 +225,14 @@ mod tests {
 
     const MOUNTS: &str = "25 1 0:23 / /proc rw - proc proc rw\n\
         30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn cgroups_of_running_runners_are_kept() {
+        assert!(!is_left_over(&format!("script-{}-0", process::id())));
+        // Above the highest process id.
+        assert!(is_left_over("script-99999999-0"));
+        assert!(!is_left_over("rockbot"));
+    }
 
     #[test]
     fn cgroup_is_found_below_its_mount() {

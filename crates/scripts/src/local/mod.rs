@@ -381,8 +381,12 @@ impl LocalRunner {
     }
 
     /// Creates the cgroup of a script, where there are any.
-    fn cgroup(&self) -> io::Result<Option<MemoryCgroup>> {
-        self.cgroups.as_ref().map(MemoryCgroups::create).transpose()
+    fn cgroup(&self) -> Result<Option<MemoryCgroup>, ToolFailure> {
+        let created = self.cgroups.as_ref().map(MemoryCgroups::create).transpose();
+        created.map_err(|error| {
+            tracing::warn!(%error, "memory cgroup of a script not created");
+            unavailable("the memory of the script cannot be limited now; try again later")
+        })
     }
 
     /// Returns the folder of a script: a fixed path in its own mount namespace, or a temporary folder.
@@ -466,10 +470,14 @@ fn memory_cgroups(options: &LocalOptions) -> Option<Arc<MemoryCgroups>> {
         return None;
     }
     let bytes = options.memory_bytes.saturating_add(options.disk_bytes);
-    MemoryCgroups::find(bytes)
-        .inspect_err(|reason| tracing::debug!(%reason, "scripts get no memory cgroups"))
-        .ok()
-        .map(Arc::new)
+    match MemoryCgroups::find(bytes) {
+        Ok(cgroups) => return Some(Arc::new(cgroups)),
+        Err(reason) if reason.is_unexpected() => {
+            tracing::warn!(%reason, "scripts get no memory cgroups");
+        }
+        Err(reason) => tracing::debug!(%reason, "scripts get no memory cgroups"),
+    }
+    None
 }
 
 /// A provider of namespaces, the path of bubblewrap, and the cgroups.
