@@ -237,11 +237,7 @@ impl WatchSession<'_> {
                     view.expire(self.started.elapsed());
                     depths.inspect_if_due(|| self.feed.catalog().pools());
                 }
-                ended = depths.ended() => {
-                    if let Some(depths) = ended {
-                        view.set_depths(depths);
-                    }
-                }
+                depths = depths.ended() => view.set_depths(depths),
                 () = &mut over => break,
                 _ = self.interrupts.recv() => break,
             }

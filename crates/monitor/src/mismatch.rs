@@ -1,5 +1,7 @@
 //! Texts about handlers of one pool that announce different tools, and pools that announce the same.
 
+use std::collections::BTreeSet;
+
 use rockbot_contracts::{HandlerPool, outside_text::escaped_line};
 use rockbot_tool_rpc::catalog::{MismatchedTool, PoolConflict};
 
@@ -12,12 +14,11 @@ const MAX_DESCRIBED: usize = 5;
 pub fn describe_mismatched(tools: &[MismatchedTool]) -> String {
     let described = tools.iter().take(MAX_DESCRIBED).map(describe_one).collect::<Vec<_>>();
     let more = more_tools(tools.len() - described.len());
-    let pool = tools.first().map(|tool| &tool.pool);
-    let command = handler_command(pool.unwrap_or(&HandlerPool::Unnamed));
+    let commands = commands(tools.iter().map(|tool| &tool.pool), "");
     format!(
         "handlers of one pool announce different tools: {}{more}; a call goes to any of them, so \
          run the same tools in all; restart those that differ with the version and configuration of the \
-         others: `{command}`",
+         others: {commands}",
         described.join("; ")
     )
 }
@@ -47,13 +48,21 @@ pub fn describe_conflicts(conflicts: &[PoolConflict]) -> String {
     };
     let described: Vec<_> = conflicts.iter().take(MAX_DESCRIBED).map(one).collect();
     let more = more_tools(conflicts.len() - described.len());
-    let refused = conflicts.first().and_then(|conflict| conflict.refused.first());
-    let command = handler_command(refused.map_or(&HandlerPool::Unnamed, |origin| &origin.pool));
+    let refused = conflicts.iter().filter_map(|conflict| conflict.refused.first());
+    let families = "ROCKBOT_HANDLER__FAMILIES='[\"…\"]' ";
+    let commands = commands(refused.map(|origin| &origin.pool), families);
     format!(
         "several pools announce the same tool: {}{more}; rename one of them, or run it in one pool and the \
-         other with other families: `ROCKBOT_HANDLER__FAMILIES='[\"…\"]' {command}`",
+         other with other families: {commands}",
         described.join("; ")
     )
+}
+
+/// Returns the command of a handler of each pool, after variables, at most five.
+fn commands<'a>(pools: impl Iterator<Item = &'a HandlerPool>, variables: &str) -> String {
+    let pools: BTreeSet<_> = pools.map(handler_command).take(MAX_DESCRIBED).collect();
+    let quoted: Vec<_> = pools.iter().map(|command| format!("`{variables}{command}`")).collect();
+    quoted.join(", ")
 }
 
 #[cfg(test)]

@@ -94,6 +94,7 @@ impl RemoteTool {
             child_loop_id: response.child_loop_id,
             child_spending: None,
             is_error: response.is_error,
+            is_provisional: false,
             ran_on,
             stages: response.stages,
         })

@@ -18,6 +18,9 @@ pub struct ToolResult {
     pub child_spending: Option<Box<Spending>>,
     /// `true` if the tool reported an error.
     pub is_error: bool,
+    /// `true` if a later call may have a better result, so that this one is not cached. Used within the process that
+    /// ran the tool.
+    pub is_provisional: bool,
     /// Name of the process that ran the tool. Set by the requester.
     pub ran_on: Option<String>,
     /// Durations of the call's stages, as its handler reported them. Set by the requester.

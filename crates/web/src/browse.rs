@@ -75,6 +75,8 @@ struct ReadPage {
     url: Url,
     text: PageText,
     details: Map<String, Value>,
+    /// A later call may read more.
+    is_provisional: bool,
 }
 
 /// The content of a URL.
@@ -121,7 +123,7 @@ impl WebBrowse {
                 let source = self.source(ContentKind::Markdown, page.markdown, url.clone(), whole);
                 let mut text = self.converted(source, deadline).await?;
                 (text.title, text.part) = (page.title, "routed");
-                ReadPage { url, text, details: Map::new() }.non_empty()
+                ReadPage { url, text, details: Map::new(), is_provisional: false }.non_empty()
             }
             Fetched::Response { response, replaced: None } => {
                 self.read(response, whole, deadline).await
@@ -144,6 +146,7 @@ impl WebBrowse {
         match self.read(response, whole, deadline).await {
             Ok(Found::Page(mut page)) => {
                 page.text.notes.insert(0, replaced.note);
+                page.is_provisional = true;
                 Ok(Found::Page(page))
             }
             Ok(image @ Found::Image { .. }) => Ok(image),
@@ -197,7 +200,7 @@ impl WebBrowse {
         let source = self.source(kind, markdown, url.clone(), whole);
         let mut text = self.converted(source, deadline).await?;
         text.notes.extend(note);
-        ReadPage { url, text, details }.non_empty()
+        ReadPage { url, text, details, is_provisional: false }.non_empty()
     }
 
     async fn pdf_text(&self, bytes: Vec<u8>, deadline: Instant) -> Result<String, PageError> {
@@ -217,15 +220,16 @@ impl WebBrowse {
 
     /// Returns the result for the model and its details for programs.
     fn result(&self, requested: &Url, raw: bool, page: ReadPage) -> ToolResult {
-        let ReadPage { url, text, mut details } = page;
+        let ReadPage { url, text, mut details, is_provisional } = page;
         details.insert("url".to_owned(), json!(url.as_str()));
         details.insert("title".to_owned(), json!(text.title));
         details.insert("part".to_owned(), json!(text.part));
         details.insert("notes".to_owned(), json!(text.notes));
         let hint = self.chunking.hint(requested, raw, &text.title);
         details.insert(ChunkHint::KEY.to_owned(), hint.to_value());
-        ToolResult::text(framed(&text.title, &url, &text.notes, &text.markdown))
-            .with_details(Value::Object(details))
+        let shown = framed(&text.title, &url, &text.notes, &text.markdown);
+        let result = ToolResult { is_provisional, ..ToolResult::text(shown) };
+        result.with_details(Value::Object(details))
     }
 }
 

@@ -134,12 +134,16 @@ impl Fetcher {
         let mut fetch = Fetch::new(&self.client, Method::GET, url)
             .with_headers(self.headers.clone())
             .with_deadline(deadline);
-        let mut replaced = None;
+        let (mut replaced, mut replaced_at) = (None, None);
         loop {
             let url = fetch.url().clone();
             match self.routed(&url, deadline).await? {
                 RouteOutcome::Page(page) => return Ok(Fetched::Routed { page, url }),
-                RouteOutcome::Failed(failure) => replaced = Some(failure),
+                RouteOutcome::Failed(failure) => {
+                    (replaced, replaced_at) = (Some(failure), Some(url.origin()));
+                }
+                // The failure says nothing about another site.
+                RouteOutcome::Unknown if replaced_at != Some(url.origin()) => replaced = None,
                 RouteOutcome::Unknown => {}
             }
             match self.next_hop(&mut fetch, url, deadline).await {

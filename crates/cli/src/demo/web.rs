@@ -36,13 +36,13 @@ pub(crate) async fn run(settings: Settings) -> Outcome {
     served.map(|()| exit::OK)
 }
 
-/// Returns a section that serves the console alone, to those who have its login link.
+/// Returns a section that serves the console alone, on this machine, to those who have its login link.
 fn console(section: &GatewaySection) -> GatewaySection {
-    GatewaySection {
-        address: section.address,
-        faces: [FaceName::Console].into(),
-        ..GatewaySection::default()
+    let (mut address, default) = (section.address, GatewaySection::default().address);
+    if !address.ip().is_loopback() {
+        address.set_ip(default.ip());
     }
+    GatewaySection { address, faces: [FaceName::Console].into(), ..GatewaySection::default() }
 }
 
 async fn serve(

@@ -43,7 +43,7 @@ pub(super) fn findings(diagnosis: &Diagnosis) -> Vec<Finding> {
         let message = "the broker accepts messages over 4 MiB, which a receiver rejects only when they are in its \
                        memory; set max_message_size = 4194304 in rabbitmq.conf, or the largest message of other \
                        programs on this broker, and restart it: \
-                       `echo 'max_message_size = 4194304' >> /etc/rabbitmq/rabbitmq.conf`";
+                       `systemctl restart rabbitmq-server`";
         find(Severity::Warning, message.to_owned());
     }
     for SplitAgent { name, foreign } in split_agents {

@@ -29,7 +29,7 @@ use super::{
 use crate::arguments::documented::violation;
 
 /// Programs of other projects, which administrators of a fleet have.
-const OTHER_PROGRAMS: [&str; 4] = ["timedatectl", "rabbitmqctl", "echo", "docker"];
+const OTHER_PROGRAMS: [&str; 4] = ["timedatectl", "rabbitmqctl", "systemctl", "docker"];
 
 /// Returns an announcement of one tool.
 fn announcement(

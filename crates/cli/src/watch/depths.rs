@@ -1,6 +1,11 @@
 //! Depths of the work queues of calls, as far as the bus reports them.
 
-use std::{collections::BTreeSet, future::pending, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
 
 use rockbot_bus::{Bus, QueueState, report::QueueDepth};
 use rockbot_contracts::{
@@ -13,6 +18,8 @@ use tokio::{
 
 /// Interval between two inspections.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two inspections of a queue that does not exist. A broker logs each, as an error.
+const MISSING_INTERVAL: Duration = Duration::from_secs(60);
 /// Time limit of an inspection.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -25,6 +32,8 @@ pub(super) struct QueueDepths {
     pools: Vec<HandlerPool>,
     /// Queues that this user may not inspect. They are not inspected again: a broker logs each refusal.
     refused: BTreeSet<QueueName>,
+    /// Queues that did not exist, with the time of their next inspection.
+    missing: BTreeMap<QueueName, Instant>,
     inspection: JoinSet<Vec<(QueueName, QueueState)>>,
     next: Instant,
 }
@@ -36,6 +45,7 @@ impl QueueDepths {
             bus,
             pools: pools.iter().cloned().map(HandlerPool::Named).collect(),
             refused: BTreeSet::new(),
+            missing: BTreeMap::new(),
             inspection: JoinSet::new(),
             next: Instant::now(),
         }
@@ -48,13 +58,13 @@ impl QueueDepths {
             return;
         }
         self.next = now + INTERVAL;
+        self.missing.retain(|_, next| *next > now);
         let names = self.names(&announced());
         if names.is_empty() {
             return;
         }
         let bus = self.bus.clone();
         self.inspection.spawn(async move {
-            // The depths of the last inspection stay on the screen after a failure.
             let report = timeout(TIMEOUT, bus.inspect(&names)).await;
             let queues = report.ok().and_then(Result::ok).map(|report| report.queues);
             let states = queues.unwrap_or_default().into_iter().map(|queue| queue.state);
@@ -67,20 +77,28 @@ impl QueueDepths {
         let pools = self.pools.iter().chain(announced).map(HandlerPool::invoke_key);
         let keys: BTreeSet<_> = monitored_requests().into_iter().chain(pools).collect();
         let names = keys.iter().map(|key| QueueSpec::work(key).name);
-        names.filter(|name| !self.refused.contains(name)).collect()
+        let is_due =
+            |name: &QueueName| !self.refused.contains(name) && !self.missing.contains_key(name);
+        names.filter(is_due).collect()
     }
 
-    /// Returns the depths of the running inspection when it has ended; waits forever without one. A failed inspection
-    /// has none.
+    /// Returns the depths of the running inspection when it has ended; waits forever without one. After a failed
+    /// inspection there are none.
     ///
     /// # Cancellation
     /// Safe: no result is lost when the future is dropped.
-    pub(super) async fn ended(&mut self) -> Option<Vec<NamedDepth>> {
+    pub(super) async fn ended(&mut self) -> Vec<NamedDepth> {
         let Some(ended) = self.inspection.join_next().await else { return pending().await };
-        let states = ended.ok().filter(|states| !states.is_empty())?;
-        let refused = states.iter().filter(|(_, state)| *state == QueueState::Refused);
-        self.refused.extend(refused.map(|(name, _)| name.clone()));
-        Some(states.into_iter().filter_map(|(name, state)| Some((name, state.depth()?))).collect())
+        let next = Instant::now() + MISSING_INTERVAL;
+        let mut depths = Vec::new();
+        for (name, state) in ended.unwrap_or_default() {
+            match state {
+                QueueState::Refused => drop(self.refused.insert(name)),
+                QueueState::Missing => drop(self.missing.insert(name, next)),
+                QueueState::Present(depth) => depths.push((name, depth)),
+            }
+        }
+        depths
     }
 }
 
@@ -103,12 +121,24 @@ mod tests {
         }
         let mut depths = QueueDepths::new(bus, &[]);
         depths.inspect_if_due(|| vec![web.clone()]);
-        let shown = within_timeout("an inspection", depths.ended()).await.unwrap();
+        let shown = within_timeout("an inspection", depths.ended()).await;
         let depth = QueueDepth { ready: 0, consumers: 1 };
         let expected =
             [tool_invoke(), web.invoke_key()].map(|key| (QueueSpec::work(&key).name, depth));
         assert_eq!(shown, expected);
         depths.inspect_if_due(|| panic!("it is not due"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_queues_are_inspected_once_a_minute() {
+        let mut depths = QueueDepths::new(Arc::new(MemoryBus::new()), &[]);
+        let all = depths.names(&[]).len();
+        depths.inspect_if_due(Vec::new);
+        assert_eq!(depths.ended().await, Vec::new());
+        assert!(depths.names(&[]).is_empty());
+        tokio::time::advance(MISSING_INTERVAL).await;
+        depths.inspect_if_due(Vec::new);
+        assert_eq!((depths.ended().await, depths.missing.len()), (Vec::new(), all));
     }
 
     #[tokio::test]
@@ -117,7 +147,7 @@ mod tests {
         let name = QueueSpec::work(&tool_invoke()).name;
         let state = (name.clone(), QueueState::Refused);
         depths.inspection.spawn(async move { vec![state] });
-        assert_eq!(within_timeout("a refusal", depths.ended()).await, Some(Vec::new()));
+        assert_eq!(within_timeout("a refusal", depths.ended()).await, Vec::new());
         let names = depths.names(&[]);
         assert!(names.len() == 2 && !names.contains(&name), "{names:?}");
     }

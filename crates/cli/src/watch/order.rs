@@ -67,8 +67,10 @@ fn duration(call: &Call, now: Duration) -> Option<Duration> {
 /// Returns the time that a call waited in its queue, once it is known.
 pub(super) fn waited(call: &Call) -> Option<Waited> {
     if let Some(reply) = &call.reply {
-        let queue_ms = reply.value.stages.as_ref()?.queue_ms?;
-        return Some(Waited::Measured(Duration::from_millis(queue_ms)));
+        let queue_ms = reply.value.stages.as_ref().and_then(|stages| stages.queue_ms);
+        if let Some(queue_ms) = queue_ms {
+            return Some(Waited::Measured(Duration::from_millis(queue_ms)));
+        }
     }
     let started = call.progress.as_ref()?.first;
     started.checked_sub(call.request.as_ref()?.at).map(Waited::AtMost)

@@ -300,7 +300,11 @@ mod tests {
         assert!(shown(&mut view, (140, 7), 4000).contains("WAITED ↓"));
         press(&mut view, &keys("jy"));
         let screen = shown(&mut view, (140, 7), 4000);
-        assert_eq!(screen.lines().last(), Some("copied b"), "{screen}");
+        assert_eq!(
+            screen.lines().last(),
+            Some("sent b to the clipboard of the terminal"),
+            "{screen}"
+        );
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl View {
             KeyCode::Char(' ') => self.toggle_pause(now),
             KeyCode::Char('t') => self.by_tool = !self.by_tool,
             KeyCode::Char('o') => self.order = self.order.next(),
-            KeyCode::Char('y') => return self.copy(),
+            KeyCode::Char('y') => return self.copy(now),
             KeyCode::Char('/') => {
                 let (line, previous) = (self.filter.to_line(), self.filter.clone());
                 self.typing = Some(Typing { line, previous });
@@ -227,10 +227,12 @@ impl View {
         Flow::Continue
     }
 
-    fn copy(&mut self) -> Flow {
-        let id = self.selected_id().map(str::to_owned);
+    fn copy(&mut self, now: Duration) -> Flow {
+        let is_shown = self.selected_index(&self.rows(now)).is_some();
+        let id = self.selected_id().filter(|_| is_shown).map(str::to_owned);
+        // The terminal does not report whether it permits this.
         self.notice = Some(match &id {
-            Some(id) => format!("copied {id}"),
+            Some(id) => format!("sent {id} to the clipboard of the terminal"),
             None => "select a call to copy its id".to_owned(),
         });
         if id.is_some() { Flow::Copy } else { Flow::Continue }
@@ -404,7 +406,10 @@ pub(super) mod tests {
         assert_eq!(press(&mut view, &keys("y")), Flow::Continue);
         assert_eq!(view.notice(), Some("select a call to copy its id"));
         assert_eq!(press(&mut view, &[KeyCode::Down, KeyCode::Char('y')]), Flow::Copy);
-        assert_eq!((view.selected_id(), view.notice()), (Some("b"), Some("copied b")));
+        assert_eq!(
+            (view.selected_id(), view.notice()),
+            (Some("b"), Some("sent b to the clipboard of the terminal"))
+        );
         press(&mut view, &[KeyCode::Down]);
         assert_eq!(view.notice(), None);
         assert_eq!(press(&mut view, &keys("/y")), Flow::Continue, "typed into the filter");

@@ -119,7 +119,7 @@ impl<S: CallService<Call>> Cache<S> {
                 let details =
                     result.details.as_ref().map_or(0, |details| details.to_string().len());
                 let bytes = result.bytes() + details + ENTRY_BYTES;
-                if result.is_error || bytes > max_result {
+                if result.is_error || result.is_provisional || bytes > max_result {
                     return Err((Uncached::Result(Box::new(result)), None));
                 }
                 let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -373,6 +373,17 @@ mod tests {
             assert_eq!(fixture.runs(), 1);
             let _ = fixture.cached.call(call("{}")).await;
             assert_eq!(fixture.runs(), 2);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn provisional_results_are_not_cached() {
+        let fixture =
+            fixture(|_| Ok(ToolResult { is_provisional: true, ..ToolResult::text("a part") }));
+        fixture.gate.add_permits(100);
+        for runs in [1, 2] {
+            assert_eq!(fixture.text(call("{}")).await, "a part");
+            assert_eq!(fixture.runs(), runs);
         }
     }
 

@@ -261,6 +261,15 @@ impl OpenTurns {
             approval.decided_by.get_or_insert_with(|| person.clone());
         }
     }
+
+    /// Takes back that a person decided, whose decision was not sent.
+    pub(super) fn undecided(&mut self, id: &ApprovalId, person: &Arc<str>) {
+        let mut turns = self.open.values_mut().chain(self.further.values_mut());
+        let approval = turns.find_map(|turn| turn.approvals.get_mut(id));
+        if let Some(approval) = approval {
+            approval.decided_by.take_if(|decided| Arc::ptr_eq(decided, person));
+        }
+    }
 }
 
 /// The last values of a kind.

@@ -247,11 +247,15 @@ impl Turns {
     ) -> Result<(), Problem> {
         let checked = self.state.lock().check_approval(&conversation.session, &answer);
         checked.map_err(Problem::not_executed)?;
-        let sent = self.client.answer_approval(&conversation.agent, &answer).await;
-        sent.map_err(|error| Problem::from_send(&error))?;
         let (approval_id, decision) = (&answer.approval_id, answer.decision);
-        info!(%approval_id, ?decision, by = %person, "decision on an approval request sent");
+        // The agent may close the request before the broker confirms the decision.
         self.state.lock().decided(approval_id, person);
+        let sent = self.client.answer_approval(&conversation.agent, &answer).await;
+        if let Err(error) = sent {
+            self.state.lock().undecided(approval_id, person);
+            return Err(Problem::from_send(&error));
+        }
+        info!(%approval_id, ?decision, by = %person, "decision on an approval request sent");
         Ok(())
     }
 
