@@ -80,7 +80,7 @@ pub struct TaskSummary {
     pub ended_ms: Option<u64>,
     /// Its time limit, in Unix milliseconds.
     pub deadline_ms: u64,
-    /// Its spending so far; absent for an open task at another agent.
+    /// Its spending so far; absent for an open task at another agent, or one that cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Spending>,
     /// Its last report; may be empty.

@@ -5,6 +5,7 @@ use rockbot_contracts::{
     conversation::{ConversationSummary, HistoryItem, MAX_PAGE_ITEMS},
 };
 use rockbot_store::{LogEntry, LogName, LogState, MAX_PAGE_ENTRIES};
+use tracing::debug;
 
 use super::{
     TASK_PREFIXES, codec::decode, conversations::Conversations, entry::ConversationEntry,
@@ -66,23 +67,19 @@ impl Conversations {
     }
 
     /// Returns the spending that a conversation recorded so far, with that of its open turn; `None` if it cannot be
-    /// read.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub(crate) async fn spending(
-        &self,
-        session: &SessionId,
-    ) -> Result<Option<Spending>, ConversationError> {
+    /// read. Reads the whole log.
+    pub(crate) async fn spending(&self, session: &SessionId) -> Option<Spending> {
         match self.load(session, History::new(1, usize::MAX)).await {
             Ok((folded, _)) => {
                 let open = folded.open.map(|open| open.spent.turn).unwrap_or_default();
                 let mut spent = folded.totals.spent;
                 spent += open;
-                Ok(Some(spent))
+                Some(spent)
             }
-            Err(error) if error.is_unreadable() => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => {
+                debug!(session_id = %session, %error, "spending not read");
+                None
+            }
         }
     }
 

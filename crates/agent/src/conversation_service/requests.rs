@@ -212,10 +212,24 @@ impl Responder {
             }
         }
         keep_newest(&mut tasks, MAX_PAGE_ITEMS as usize);
+        for task in &mut tasks {
+            delegation.add_spending(task).await;
+        }
         Ok(ConversationResponse::Tasks { tasks })
     }
 
     async fn task(&self, user: Option<&str>, task: &TaskId) -> ResponseResult {
+        let mut found = self.find_task(user, task).await?;
+        if let (ConversationResponse::Task { task, .. }, Some(delegation)) =
+            (&mut found, self.delegation())
+        {
+            delegation.add_spending(task).await;
+        }
+        Ok(found)
+    }
+
+    /// Returns delegated work without the spending of open work, or the refusal.
+    async fn find_task(&self, user: Option<&str>, task: &TaskId) -> ResponseResult {
         let Some(delegation) = self.delegation() else { return Ok(self.no_delegation()) };
         let Some((task, result)) = delegation.show(task).await? else {
             let text = format!("no task {task} is recorded; it has expired, or its id is wrong");
@@ -227,11 +241,12 @@ impl Responder {
         Ok(ConversationResponse::Task { task, result })
     }
 
+    /// Cancels delegated work. Reads no log of its conversation, so that it works if the log cannot be read.
     async fn cancel_task(&self, user: Option<&str>, task: &TaskId) -> ResponseResult {
-        let found = self.task(user, task).await?;
+        let found = self.find_task(user, task).await?;
         if let (ConversationResponse::Task { .. }, Some(delegation)) = (&found, self.delegation()) {
             delegation.cancel_task(task).await?;
-            return self.task(user, task).await;
+            return self.find_task(user, task).await;
         }
         Ok(found)
     }

@@ -312,33 +312,32 @@ impl Delegation {
         self.run(running, None).await
     }
 
-    /// Returns the delegated work of all conversations, the oldest first, at most 2,000.
+    /// Returns the delegated work of all conversations, the oldest first, at most 2,000. That of open work has no
+    /// spending: see [`add_spending`](Self::add_spending).
     ///
     /// # Errors
     /// When the store fails.
     pub(crate) async fn list(&self) -> Result<Vec<TaskSummary>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(Vec::new()) };
         let all = store.all().await?;
-        let mut listed = Vec::with_capacity(all.len());
-        for record in all.iter().filter(|one| !one.was_cancelled_before_request()) {
-            listed.push(self.overview(record).await?);
-        }
-        Ok(listed)
+        let listed = all.iter().filter(|one| !one.was_cancelled_before_request());
+        Ok(listed.map(TaskRecord::summary).collect())
     }
 
-    /// Returns the overview of work for users. While it is open, its conversation has its spending.
-    async fn overview(&self, record: &TaskRecord) -> Result<TaskSummary, ConversationError> {
-        let mut summary = record.summary();
-        if summary.usage.is_none()
-            && record.kind != TaskKind::Sent
-            && let Some((attached, session)) = self.attached().zip(record.session())
+    /// Adds the spending of open work, for which the whole log of its conversation is read. If that fails, it stays
+    /// absent.
+    pub(crate) async fn add_spending(&self, summary: &mut TaskSummary) {
+        let is_here = task_of(&summary.task_session_id)
+            .is_some_and(|(kind, task)| kind != TaskKind::Sent && task == summary.task_id);
+        if is_here
+            && summary.usage.is_none()
+            && let Some(attached) = self.attached()
         {
-            summary.usage = attached.conversations.spending(&session).await?;
+            summary.usage = attached.conversations.spending(&summary.task_session_id).await;
         }
-        Ok(summary)
     }
 
-    /// Returns delegated work and its result.
+    /// Returns delegated work and its result. Open work has no spending: see [`add_spending`](Self::add_spending).
     ///
     /// # Errors
     /// When the store fails.
@@ -348,7 +347,7 @@ impl Delegation {
     ) -> Result<Option<(TaskSummary, String)>, ConversationError> {
         let Some(Attached { store, .. }) = self.attached() else { return Ok(None) };
         let Some(record) = store.get(task).await? else { return Ok(None) };
-        Ok(Some((self.overview(&record).await?, record.result)))
+        Ok(Some((record.summary(), record.result)))
     }
 
     /// Returns delegated work of a conversation whose own conversation may still be stored, at most 500.

@@ -77,7 +77,7 @@ pub(crate) struct DelegatedTask {
     ended_ms: Option<u64>,
     /// Its time limit, in Unix milliseconds.
     deadline_ms: u64,
-    /// Its spending so far; absent for an open task at another agent.
+    /// Its spending so far; absent for an open task at another agent, or one that cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<SpendingView>,
     /// Its last report; may be empty.
