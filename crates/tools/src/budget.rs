@@ -166,6 +166,13 @@ impl Budget {
         self.book(Amounts { delegations, ..Amounts::from(spent) }, spent);
     }
 
+    /// Books a turn that `call` started in an earlier process, and what it spent, as that of a child. Nothing is
+    /// reserved for it, so no grant is needed.
+    pub fn restore_child(&self, call: &ToolCallId, spent: Spending) {
+        self.restore(spent, 1);
+        self.0.state.lock().children.entry(call.clone()).or_default().spent += spent;
+    }
+
     /// Books the part of `total` that is not booked yet: of a turn that another process ran.
     pub fn settle(&self, total: Spending) {
         let missing = total.since(self.spent());

@@ -122,6 +122,23 @@ pub(super) fn awaited_question(record: &TaskRecord, peer: &PeerTask) -> String {
     )
 }
 
+/// Returns how the task of an earlier attempt of a call ended, for an attempt that had another request.
+pub(super) fn earlier_task_text(record: &TaskRecord) -> &'static str {
+    let has_begun = record.peer.as_ref().is_some_and(|peer| peer.has_begun);
+    match record.state {
+        TaskState::Completed => "ended as completed",
+        TaskState::Failed => "ended as failed",
+        TaskState::Expired => "reached its time limit",
+        TaskState::Cancelled if has_begun => "was cancelled after it had begun",
+        TaskState::Cancelled => "was cancelled, and may have run",
+        TaskState::Cancelling => "is being cancelled, and its end is not confirmed",
+        TaskState::Submitted | TaskState::Running | TaskState::InputRequired => {
+            "is still open, and its result arrives later as a follow-up message"
+        }
+        TaskState::Other => "may have run",
+    }
+}
+
 /// Returns a text of another agent between marks that it cannot write.
 fn shown(kind: &str, text: &str, most_bytes: usize) -> String {
     quoted(kind, &truncated_with_note(&stripped(text), most_bytes))
@@ -161,5 +178,17 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
         let (before, reason) = text.split_once("<reason ").unwrap();
         assert!(!before.contains("No.") && reason.contains("\nNo."), "{text}");
+    }
+
+    #[test]
+    fn earlier_task_is_reported_in_its_state() {
+        let text = |state| earlier_task_text(&sent_record(state));
+        assert_eq!(text(TaskState::Completed), "ended as completed");
+        assert_eq!(text(TaskState::Cancelled), "was cancelled, and may have run");
+        assert!(text(TaskState::Cancelling).contains("not confirmed"));
+        assert!(text(TaskState::Running).contains("arrives later"));
+        let mut begun = sent_record(TaskState::Cancelled);
+        begun.peer.as_mut().unwrap().has_begun = true;
+        assert_eq!(earlier_task_text(&begun), "was cancelled after it had begun");
     }
 }

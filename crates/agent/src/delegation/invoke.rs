@@ -13,10 +13,11 @@ use rockbot_tools::{
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
 
 use super::{
     delegating_turn::DelegatingTurn,
-    frame::{self, awaited_failure, awaited_question, awaited_text, one_line},
+    frame::{self, awaited_failure, awaited_question, awaited_text, earlier_task_text, one_line},
     peers::Peers,
     record::{NewWork, PeerTask, TaskKind, TaskRecord},
     sent::unreachable_text,
@@ -165,8 +166,8 @@ impl Delegation {
         )))
     }
 
-    /// Cancels the task of an earlier attempt of the call, which had another request: nothing reads its result.
-    /// Returns the failure of this attempt.
+    /// Cancels the task of an earlier attempt of the call, which had another request, if only the call reads its
+    /// result, and books what it spent. Returns the failure of this attempt, which states how the task ended.
     async fn end_other(
         self: &Arc<Self>,
         attached: &Attached,
@@ -178,19 +179,21 @@ impl Delegation {
         let Some(peer) = peer else {
             return Ok(ToolFailure::failed("the task is not one of another agent"));
         };
+        let cancelled = if peer.is_awaited { self.cancel_task(&task).await? } else { None };
+        // What was cancelled is booked even if the record cannot be read.
+        let record = attached.store.get(&task).await.unwrap_or_else(|error| {
+            warn!(%task, %error, "record of a task not read");
+            None
+        });
         if peer.is_awaited {
-            let spent = match self.cancel_task(&task).await? {
-                Some(spent) => spent,
-                None => attached.store.get(&task).await?.map(|one| one.spent).unwrap_or_default(),
-            };
-            if let Ok(grant) = budget.grant(&context.tool_call_id, GRANT_PARTS) {
-                grant.budget().settle(spent);
-            }
+            let spent = record.as_ref().map(|record| record.spent).or(cancelled);
+            budget.restore_child(&context.tool_call_id, spent.unwrap_or_default());
         }
+        let outcome = record.as_ref().map_or("may have run", earlier_task_text);
         Ok(ToolFailure::OutcomeUnknown {
             message: format!(
                 "the task was not sent: an earlier attempt of the call had another request. Its task {task} at agent \
-                 '{}' was cancelled, and may have run; find out what it did before you ask again",
+                 '{}' {outcome}; find out what it did before you ask again",
                 peer.agent
             ),
         })

@@ -154,3 +154,15 @@ async fn end_of_children_is_awaited() {
     late.charge(one_call());
     assert_eq!(root.remaining().model_calls, left - 1, "late spending is booked too");
 }
+
+#[test]
+fn child_of_an_earlier_process_is_booked_without_a_grant() {
+    let limits = BudgetLimits { delegations: 0, ..limits(20) };
+    let (root, call) = (Budget::new(limits), ToolCallId::generate());
+    assert_eq!(root.grant(&call, 4).err(), Some(BudgetError::UsedUp("delegations")));
+    root.restore_child(&call, one_call());
+    assert_eq!((root.spent(), root.delegations()), (one_call(), 1));
+    assert_eq!(root.remaining().model_calls, 19);
+    assert_eq!(root.take_children(&call), one_call());
+    assert_eq!(root.take_children(&call), Spending::default());
+}
