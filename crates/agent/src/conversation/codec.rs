@@ -89,6 +89,7 @@ mod tests {
             ms: 12_345,
             child,
             inner_calls: 0,
+            delegations: None,
             mcp: None,
         })
     }

@@ -227,6 +227,10 @@ pub(crate) struct ResultEntry {
     /// Number of calls that a batch made.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inner_calls: u64,
+    /// Number of turns that the calls of a batch or the steps of plans started. Absent for other calls, and in
+    /// entries of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) delegations: Option<u64>,
     /// Tools and servers of MCP that the conversation uses since the previous result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mcp: Option<Box<McpUse>>,
@@ -244,6 +248,7 @@ impl ResultEntry {
             ms: 0,
             child: Spending::default(),
             inner_calls: 0,
+            delegations: None,
             mcp: None,
         }
     }

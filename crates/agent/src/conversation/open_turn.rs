@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use rockbot_contracts::{ApprovalDecision, ApprovalId, MessageId, Spending, ToolCallId, TurnUsage};
+use rockbot_contracts::{
+    ApprovalDecision, ApprovalId, Executed, MessageId, Spending, ToolCallId, TurnUsage,
+};
 use rockbot_llm::ChatMessage;
 
 use super::{
@@ -221,7 +223,11 @@ impl OpenTurn {
             ..Spending::default()
         };
         self.spent.turn.tool_calls += entry.inner_calls;
-        self.delegations += delegations(call);
+        self.delegations += match entry.delegations {
+            Some(started) => started,
+            None if entry.executed == Executed::No => 0,
+            None => delegations(call),
+        };
         self.spent.turn += entry.child;
         self.spent.children += entry.child;
         step.results.insert(entry.call.clone(), entry);
@@ -229,7 +235,8 @@ impl OpenTurn {
     }
 }
 
-/// Returns the number of turns that a call may have started.
+/// Returns the number of turns that a call may have started. Of a batch or plans, the number if all of their calls and
+/// steps ran.
 fn delegations(call: &CallEntry) -> u64 {
     match call.name.as_str() {
         BATCH => batch_items(call)
@@ -260,5 +267,71 @@ impl OpenStep {
             messages.push(ChatMessage::Tool { tool_call_id: call.id, content });
         }
         messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockbot_tools::EntryPoint;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the number of delegations that a result of three plan steps adds to its turn.
+    fn counted(result: impl FnOnce(ResultEntry) -> ResultEntry) -> u64 {
+        let mut turn = OpenTurn::starting(MessageEntry {
+            id: MessageId::generate(),
+            sender: None,
+            reply_to: None,
+            text: "go".to_owned(),
+            media: Vec::new(),
+            entry: EntryPoint::UserTurn,
+            deadline: None,
+            trace: None,
+            span: None,
+            task: None,
+            task_results: None,
+        });
+        let step = |id: &str| json!({"id": id, "mode": "Llm", "prompt": "x"});
+        let plan = json!({"description": "x", "steps": [step("a"), step("b"), step("c")]});
+        let call = ToolCallId::generate();
+        let calls = vec![CallEntry {
+            call: call.clone(),
+            id: "call_1".to_owned(),
+            name: SPAWN_WISPS.to_owned(),
+            tool: None,
+            arguments: json!({"definitions": plan}).to_string(),
+        }];
+        turn.model_answered(ModelEntry {
+            text: String::new(),
+            calls,
+            truncated: false,
+            context: None,
+            cost: Spending::default(),
+        });
+        assert!(turn.call_finished(result(ResultEntry::succeeded(call, "done".to_owned()))));
+        turn.delegations
+    }
+
+    #[test]
+    fn recorded_delegations_replace_the_estimate() {
+        for started in [0, 1, 3] {
+            let recorded = |entry: ResultEntry| ResultEntry { delegations: Some(started), ..entry };
+            assert_eq!(counted(recorded), started);
+        }
+        assert_eq!(counted(|entry| entry), 3, "of an earlier build");
+        let unexecuted = |entry: ResultEntry| ResultEntry { executed: Executed::No, ..entry };
+        assert_eq!(counted(unexecuted), 0);
+    }
+
+    #[test]
+    fn recorded_zero_delegations_are_read_as_written() {
+        let entry = ResultEntry::succeeded(ToolCallId::generate(), "done".to_owned());
+        for delegations in [None, Some(0), Some(2)] {
+            let entry = ResultEntry { delegations, ..entry.clone() };
+            let value = serde_json::to_value(&entry).unwrap();
+            assert_eq!(value.get("delegations").is_some(), delegations.is_some());
+            assert_eq!(serde_json::from_value::<ResultEntry>(value).unwrap(), entry);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rockbot_contracts::{Executed, Spending};
 use rockbot_llm::Media;
 use rockbot_memory::MemoryOwner;
-use rockbot_tools::ToolFailure;
+use rockbot_tools::{ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use super::calls::{CallRunner, MAX_RESULT_MEDIA};
 use crate::{
     conversation::{BatchItem, CallEntry, ResultEntry, batch_items},
     strategy::Steering,
-    tool_names::{BATCH, SPAWN_WISPS, is_called_alone},
+    tool_names::{BATCH, SPAWN_WISPS, is_called_alone, starts_work},
     truncation::truncated_with_note,
 };
 
@@ -30,6 +30,8 @@ pub(super) struct BatchResults {
     pub(super) spent: Spending,
     /// Number of calls.
     pub(super) calls: u64,
+    /// Number of turns that the calls started.
+    pub(super) delegations: u64,
 }
 
 /// The result of one call of a batch.
@@ -40,6 +42,8 @@ struct ItemResult {
     outcome: Result<String, (&'static str, String)>,
     media: Vec<Media>,
     spent: Spending,
+    /// Number of turns that it started.
+    delegations: u64,
 }
 
 impl ItemResult {
@@ -51,6 +55,7 @@ impl ItemResult {
             outcome: Err((code, message.to_owned())),
             media: Vec::new(),
             spent: Spending::default(),
+            delegations: 0,
         }
     }
 
@@ -106,13 +111,14 @@ impl CallRunner<'_> {
     ) {
         let mut entry = match results {
             Ok(results) => {
-                let BatchResults { text, media, spent, calls } = results;
+                let BatchResults { text, media, spent, calls, delegations } = results;
                 let media_count = media.len();
                 self.add_media(position, media);
                 ResultEntry {
                     media: media_count,
                     child: spent,
                     inner_calls: calls,
+                    delegations: Some(delegations),
                     ..ResultEntry::succeeded(call.call.clone(), text)
                 }
             }
@@ -165,6 +171,7 @@ impl CallRunner<'_> {
         let tool_name = context.tool_name.clone();
         let result = self.run_attempt(&call, context).await;
         let spent = self.child_spending(&call.call, result.as_ref().ok()).await;
+        let delegations = delegations_of(&call.name, &result);
         let (outcome, media) = match result {
             Ok(result) => {
                 let (text, media) = self.render(&tool_name, &call.call, &owner, &result).await;
@@ -175,8 +182,14 @@ impl CallRunner<'_> {
             Err(failure) => (Err((code_of(&failure), failure.model_text())), Vec::new()),
         };
         let (id, tool, elapsed) = (id.clone(), call.name, started.elapsed());
-        ItemResult { id, tool, elapsed, outcome, media, spent }
+        ItemResult { id, tool, elapsed, outcome, media, spent, delegations }
     }
+}
+
+/// Returns the number of turns that a call with a result started, or may have started.
+pub(super) fn delegations_of(tool: &str, result: &Result<ToolResult, ToolFailure>) -> u64 {
+    let may_have_run = !matches!(result, Err(failure) if failure.executed() == Executed::No);
+    u64::from(may_have_run && starts_work(tool))
 }
 
 fn code_of(failure: &ToolFailure) -> &'static str {
@@ -191,6 +204,7 @@ fn collected(results: Vec<ItemResult>, limit: usize) -> BatchResults {
     let calls = results.len();
     let mut spent = Spending::default();
     results.iter().for_each(|result| spent += result.spent);
+    let delegations = results.iter().map(|result| result.delegations).sum();
     let mut most = usize::MAX;
     let text = loop {
         let shown: Vec<_> = results.iter().map(|result| result.to_json(most)).collect();
@@ -203,7 +217,7 @@ fn collected(results: Vec<ItemResult>, limit: usize) -> BatchResults {
     };
     let media = results.into_iter().flat_map(|result| result.media);
     let media = media.take(MAX_RESULT_MEDIA).collect();
-    BatchResults { text, media, spent, calls: calls as u64 }
+    BatchResults { text, media, spent, calls: calls as u64, delegations }
 }
 
 #[cfg(test)]
@@ -218,6 +232,7 @@ mod tests {
             outcome: Ok(text.to_owned()),
             media: Vec::new(),
             spent: Spending { model_calls: 1, ..Spending::default() },
+            delegations: 1,
         }
     }
 
@@ -226,11 +241,23 @@ mod tests {
         let long = "\u{1}".repeat(100_000);
         let results = collected(vec![result("short"), result(&long), result(&long)], 30_000);
         assert!(results.text.len() <= 30_000, "{}", results.text.len());
-        assert_eq!((results.calls, results.spent.model_calls), (3, 3));
+        let BatchResults { calls, spent, delegations, .. } = &results;
+        assert_eq!((*calls, spent.model_calls, *delegations), (3, 3, 3));
         let parsed: Value = serde_json::from_str(&results.text).unwrap();
         assert_eq!(parsed["results"][0]["output"], "short");
         let cut = parsed["results"][2]["output"].as_str().unwrap();
         assert!(cut.contains("(truncated: "), "{cut}");
+    }
+
+    #[test]
+    fn call_that_did_not_run_is_no_delegation() {
+        let ran = Ok(ToolResult::error("failed"));
+        assert_eq!(delegations_of("agent__writer", &ran), 1);
+        assert_eq!(delegations_of("read_file", &ran), 0);
+        let refused = Err(ToolFailure::NotPermitted { reason: "no".to_owned() });
+        assert_eq!(delegations_of("agent__writer", &refused), 0);
+        let unknown = Err(ToolFailure::OutcomeUnknown { message: "lost".to_owned() });
+        assert_eq!(delegations_of("agent__writer", &unknown), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::{
-    batch::BatchResults,
+    batch::{BatchResults, delegations_of},
     calls::{CANCEL_GRACE, CallRunner},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     derived_id::derived_id,
     event::TurnAnswer,
     origin::{StepLimits, TurnOrigin},
-    tool_names::{SPAWN_WISPS, is_called_alone},
+    tool_names::{SPAWN_WISPS, is_called_alone, starts_work},
     wisps::{
         FailureAction, FailureCategory, StepFailure, StepValues, StepWork, TemplateError, WispPlan,
         WispRequest, WispResult, WispStep, results_text, step_call,
@@ -53,6 +53,8 @@ struct Run<'a> {
 #[derive(Default)]
 struct Used {
     calls: u64,
+    /// Turns that its steps started, or may have started.
+    delegations: u64,
     spent: Spending,
 }
 
@@ -79,10 +81,11 @@ impl CallRunner<'_> {
         let mut spent = Spending::default();
         used.iter().for_each(|used: &Used| spent += used.spent);
         let calls = used.iter().map(|used| used.calls).sum();
+        let delegations = used.iter().map(|used| used.delegations).sum();
         let took = started.elapsed();
         let text = results_text(&results, took);
         self.save_summary(outer, &results).await;
-        Ok(BatchResults { text, media: Vec::new(), spent, calls })
+        Ok(BatchResults { text, media: Vec::new(), spent, calls, delegations })
     }
 
     async fn run_plan(&self, run: Run<'_>) -> (WispResult, Used) {
@@ -160,7 +163,7 @@ impl CallRunner<'_> {
             StepWork::Ask { prompt } => {
                 let prompt = values.expand_prompt(&prompt).map_err(invalid)?;
                 let call = call.as_str().to_owned();
-                self.ask_model(run, &call, &prompt).await?
+                self.ask_model(run, &call, &prompt, used).await?
             }
         };
         let cut = result.floor_char_boundary(MAX_VALUE_BYTES);
@@ -178,12 +181,16 @@ impl CallRunner<'_> {
             return Err(StepFailure { category: FailureCategory::Structural, message });
         }
         used.calls += 1;
+        // Counted first: at the time limit, the step is dropped while it runs.
+        let before = used.delegations;
+        used.delegations += u64::from(starts_work(&entry.name));
         let tool = self.turn.setup.called_tool(&self.turn.names, &entry.name);
         let entry = CallEntry { tool, ..entry };
         let mut context = self.context(&entry);
         context.deadline = context.deadline.min(run.until);
         context.awaits_work = true;
         let result = self.run_attempt(&entry, context).await;
+        used.delegations = before + delegations_of(&entry.name, &result);
         used.spent += self.child_spending(&entry.call, result.as_ref().ok()).await;
         let result = result.map_err(|failure| StepFailure::from(&failure))?;
         let text = result.to_text().into_owned();
@@ -199,6 +206,7 @@ impl CallRunner<'_> {
         run: &Run<'_>,
         call: &str,
         prompt: &str,
+        used: &mut Used,
     ) -> Result<String, StepFailure> {
         let turn = self.turn;
         let external = |message: String| {
@@ -211,6 +219,7 @@ impl CallRunner<'_> {
         };
         let grant = turn.meter.budget().grant(&run.outer.call, BUDGET_PARTS);
         let grant = Arc::new(grant.map_err(|error| external(error.to_string()))?);
+        used.delegations += 1;
         let parent = turn.as_parent(grant.clone(), run.until);
         let guard = parent.guard();
         let origin = TurnOrigin::from_parent(parent);

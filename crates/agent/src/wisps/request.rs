@@ -69,7 +69,8 @@ impl WispRequest {
         if problems.is_empty() { Ok(Self { plans, timeout }) } else { Err(problems.join("\n")) }
     }
 
-    /// Returns the number of turns that the plans start, here or at other agents, if they run all of their steps.
+    /// Returns the number of turns that the plans start, here or at other agents, if they run all of their steps. An
+    /// estimate for results that do not record it.
     pub(crate) fn delegations(&self) -> u64 {
         let steps = self.plans.iter().flat_map(|plan| &plan.steps);
         let starts = steps.filter(|step| match step.work() {
