@@ -16,7 +16,7 @@ use rockbot_contracts::{
     ScheduleResponse, SessionId, UserFeedback, UserMessage,
     identity::may_reply_as,
     json::Limits,
-    topology::{user_approval, user_conversation, user_message, user_response},
+    topology::{user_approval, user_conversation, user_input, user_message, user_response},
 };
 use tokio::{task::JoinHandle, time::timeout};
 use tracing::{debug, warn};
@@ -206,36 +206,39 @@ impl AgentClient {
     /// Answers a request for input, [`ReplyBody::InputAsked`](rockbot_contracts::ReplyBody).
     ///
     /// # Errors
-    /// See [`SendError`]. The replies of the turn show whether the answer was accepted.
+    /// See [`SendError`]. [`SendError::AgentUnavailable`] if no process runs that could have made the request. The
+    /// replies of the turn show whether the answer was accepted.
     pub async fn answer_input(
         &self,
         agent: &AgentName,
         answer: &InputAnswer,
     ) -> Result<(), SendError> {
-        self.publish_answer(agent, answer).await
+        self.publish_answer(agent, user_input(agent), answer).await
     }
 
     /// Answers an approval request, [`ReplyBody::ApprovalAsked`](rockbot_contracts::ReplyBody).
     ///
     /// # Errors
-    /// See [`SendError`]. The replies of the turn show whether the answer was accepted.
+    /// See [`SendError`]. Without a process of the agent, the broker keeps the answer for the next one. The replies of
+    /// the turn show whether it was accepted.
     pub async fn answer_approval(
         &self,
         agent: &AgentName,
         answer: &ApprovalAnswer,
     ) -> Result<(), SendError> {
-        self.publish_answer(agent, answer).await
+        self.publish_answer(agent, user_approval(agent), answer).await
     }
 
     /// Publishes the answer of a user to a request of a turn.
     async fn publish_answer<M: Message>(
         &self,
         agent: &AgentName,
+        key: RoutingKey,
         answer: &M,
     ) -> Result<(), SendError> {
         let envelope =
             Envelope::from_payload(answer).with_source("user").with_trust(ContentTrust::UserInput);
-        self.publish(agent, Publication::mandatory(user_approval(agent), envelope)).await
+        self.publish(agent, Publication::mandatory(key, envelope)).await
     }
 
     /// Sends a request about the conversations of an agent, and waits up to 30 s for the response.

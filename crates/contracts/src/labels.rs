@@ -28,7 +28,7 @@ use crate::{
 pub const OTHER: &str = "other";
 
 /// Prefixes of routing keys and bare queue names. A longer prefix precedes its own prefixes.
-const FAMILIES: [&str; 27] = [
+const FAMILIES: [&str; 28] = [
     "tool.invoke.pool",
     "tool.invoke.mcp.at",
     "tool.invoke.mcp",
@@ -48,6 +48,7 @@ const FAMILIES: [&str; 27] = [
     "user.message",
     "user.response",
     "user.approval",
+    "user.input",
     "user.conversation",
     "user.notice",
     "doctor.ping",

@@ -17,13 +17,13 @@ use crate::{
     topology::{
         AGENT_RESPONSE, AGENT_TASK, AGENT_TASK_CANCEL, BindingPattern, MCP_MANAGE_AT,
         MCP_MANAGE_RESPONSE, MONITOR, QueueSpec, RoutingKey, SCRIPT_RESULT, TOOL_INVOKE_MCP_AT,
-        TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_CONVERSATION,
+        TOOL_INVOKE_POOL, TOOL_PROGRESS, TOOL_RESULT, USER_APPROVAL, USER_CONVERSATION, USER_INPUT,
         USER_MESSAGE, USER_NOTICE, USER_RESPONSE, agent_response, agent_task, agent_task_cancel,
         discovery_announce, discovery_refresh, doctor_ping, key_segment, mcp_manage,
         monitored_replies, monitored_requests, quarantine_of, script_invoke, tool_cancel,
         tool_catalog_announce, tool_catalog_refresh, tool_invoke, tool_invoke_mcp, tool_meta_mcp,
-        tool_meta_mcp_refresh, tool_result_default, user_approval, user_conversation, user_message,
-        user_notice,
+        tool_meta_mcp_refresh, tool_result_default, user_approval, user_conversation, user_input,
+        user_message, user_notice,
     },
 };
 
@@ -85,7 +85,8 @@ impl Grants {
                 grants.binds.push(forwarded.clone());
                 grants.queues.push(forwarded);
                 let approvals = user_approval(agent);
-                grants.binds.push(one(&approvals));
+                // A queue of `approvals` also receives responses to requests for input.
+                grants.binds.extend([one(&approvals), one(&user_input(agent))]);
                 grants.queues.push(each(approvals.as_str()));
                 grants.publishes.push(one(&user_notice(agent)));
                 grants
@@ -95,9 +96,9 @@ impl Grants {
             }
             User::Cli => {
                 let mut grants = Self::caller(CLI);
-                let to_agents = [each(USER_MESSAGE), each(USER_APPROVAL), each(USER_CONVERSATION)];
+                let to_agents = [USER_MESSAGE, USER_APPROVAL, USER_INPUT, USER_CONVERSATION];
                 grants.publishes.push(one(&script_invoke()));
-                grants.publishes.extend(to_agents);
+                grants.publishes.extend(to_agents.map(each));
                 grants.binds.push(each_instance(SCRIPT_RESULT, CLI));
                 grants.queues.push(each_instance(SCRIPT_RESULT, CLI));
                 for own in [USER_RESPONSE, doctor_ping().as_str()] {
@@ -157,6 +158,7 @@ impl Grants {
                     publishes: vec![
                         each(USER_MESSAGE),
                         each(USER_APPROVAL),
+                        each(USER_INPUT),
                         each(USER_CONVERSATION),
                         one(&tool_catalog_refresh()),
                         one(&tool_meta_mcp_refresh()),

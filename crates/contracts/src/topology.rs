@@ -386,6 +386,7 @@ pub const USER_MESSAGE: &str = "user.message";
 pub const USER_CONVERSATION: &str = "user.conversation";
 pub(crate) const USER_RESPONSE: &str = "user.response";
 pub(crate) const USER_APPROVAL: &str = "user.approval";
+pub(crate) const USER_INPUT: &str = "user.input";
 pub(crate) const USER_NOTICE: &str = "user.notice";
 pub(crate) const AGENT_TASK: &str = "agent.task";
 pub(crate) const AGENT_TASK_CANCEL: &str = "agent.task.cancel";
@@ -523,6 +524,14 @@ pub fn user_message_at(agent: &AgentName, instance: &InstanceId) -> RoutingKey {
 #[must_use]
 pub fn user_approval(agent: &AgentName) -> RoutingKey {
     RoutingKey::built(format!("{USER_APPROVAL}.{}", key_segment(agent.as_str())))
+}
+
+/// Responses of users to requests for input of an agent's calls: `user.input.<agent>`. Each process of the agent
+/// receives them. No queue retains them: only the process that made the request can use one, so a publish
+/// fails while no process runs.
+#[must_use]
+pub fn user_input(agent: &AgentName) -> RoutingKey {
+    RoutingKey::built(format!("{USER_INPUT}.{}", key_segment(agent.as_str())))
 }
 
 /// Requests of users about their conversations with an agent: `user.conversation.<agent>`.

@@ -256,7 +256,7 @@ pub enum ReplyBody {
         decision: ApprovalOutcome,
     },
     /// A request of an MCP server for input, which waits for an [`InputAnswer`](crate::InputAnswer) at
-    /// `user.approval.<agent>`. Only in replies to a message that accepts input.
+    /// `user.input.<agent>`. Only in replies to a message that accepts input.
     InputAsked {
         /// The request.
         input_id: InputId,

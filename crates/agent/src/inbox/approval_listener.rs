@@ -2,8 +2,9 @@
 
 use rockbot_bus::{Bus, ConsumeError, Subscription};
 use rockbot_contracts::{
-    ApprovalAnswer, InputAnswer, InstanceId, Message, QueueSpec, json::Limits,
-    topology::user_approval,
+    ApprovalAnswer, InputAnswer, InstanceId, Message, QueueSpec,
+    json::Limits,
+    topology::{user_approval, user_input},
 };
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
@@ -23,12 +24,13 @@ pub(super) struct ApprovalListener {
 }
 
 impl ApprovalListener {
-    /// Consumes `user.approval.<agent>` on an exclusive queue. Each process receives every response; only
-    /// the process with the open request accepts it. Decisions also go to a queue that outlives the processes,
-    /// so that one counts that is given while none runs.
+    /// Consumes `user.approval.<agent>` and `user.input.<agent>` on an exclusive queue. Each process receives every
+    /// response; only the process with the open request accepts it. Decisions also go to a queue that outlives the
+    /// processes, so that one counts that is given while none runs.
     pub(super) async fn start(agent: &Agent, bus: &dyn Bus) -> Result<Option<Self>, ConsumeError> {
         let Some(approvals) = agent.approvals().cloned() else { return Ok(None) };
-        let queue = QueueSpec::exclusive(&user_approval(agent.name()), &InstanceId::generate());
+        let mut queue = QueueSpec::exclusive(&user_approval(agent.name()), &InstanceId::generate());
+        queue.bindings.push((&user_input(agent.name())).into());
         let mut consumer = bus.consume(Subscription::on_receipt(queue, PREFETCH)).await?;
         let retained = if approvals.has_rules() {
             Some(RetainedQueue::start(agent, &approvals, bus).await?)

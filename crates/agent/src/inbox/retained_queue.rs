@@ -88,7 +88,7 @@ impl Handler for DecisionHandler {
 
 impl DecisionHandler {
     async fn record(&self, envelope: &Envelope) -> Settlement {
-        // Responses to requests for input need the process that made the request.
+        // Clients of earlier builds send responses to requests for input here too.
         if envelope.message_type() != ApprovalAnswer::TYPE {
             return Settlement::Ack;
         }

@@ -3,10 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use rockbot_agent::{
-    Agent, AgentClient, AgentInbox, Approvals, Sharing, TurnAnswer, TurnEvent, serve, serve_shared,
+    Agent, AgentClient, AgentInbox, Approvals, SendError, Sharing, TurnAnswer, TurnEvent, serve,
+    serve_shared,
 };
 use rockbot_bus::{Bus, MemoryBus};
-use rockbot_contracts::{ApprovalAnswer, ApprovalDecision, InstanceId, MessageId, ReplyBody};
+use rockbot_contracts::{
+    ApprovalAnswer, ApprovalDecision, InputAction, InputAnswer, InputId, InstanceId, MessageId,
+    ReplyBody,
+};
 use rockbot_llm::ScriptedTurn;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -141,6 +145,21 @@ async fn start(waiting: &Waiting, bus: &Arc<dyn Bus>, instance: &str) -> AgentIn
     let instance = InstanceId::new(instance).unwrap();
     let sharing = Sharing::new(waiting.storage.stores.store.clone(), instance);
     serve_shared(agent, bus.clone(), 4, sharing).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn input_response_without_a_process_is_refused() {
+    let (waiting, bus) = (Waiting::new(), Arc::new(MemoryBus::new()) as Arc<dyn Bus>);
+    let proxy = InstanceId::new("proxy").unwrap();
+    let client = AgentClient::connect(bus.clone(), &proxy).await.unwrap();
+    let (input_id, response) = (InputId::generate(), InputAction::Decline.into());
+    let answer = InputAnswer { session_id: session(), input_id, response };
+    let only = start(&waiting, &bus, "one").await;
+    client.answer_input(&tester(), &answer).await.unwrap();
+    drop(only);
+    settle().await;
+    let refused = client.answer_input(&tester(), &answer).await;
+    assert!(matches!(refused, Err(SendError::AgentUnavailable { .. })), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
