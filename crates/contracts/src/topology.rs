@@ -264,7 +264,8 @@ pub const PROCESS_QUEUE_LENGTH: u32 = 10_000;
 pub const MONITOR_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
 /// Size limit of the messages in a queue of retained messages, in bytes.
 pub const RETAINED_QUEUE_BYTES: u64 = 64 * 1024 * 1024;
-/// Time until a retained message expires: the longest time limit of an approval.
+/// Time until a retained message expires, and the maximum of `approval.expiry`: a decision must not expire before its
+/// request.
 pub const RETAINED_TTL: Duration = Duration::from_secs(3600);
 /// Length limit of a dead-letter queue.
 pub const DEAD_LETTER_LENGTH: u32 = 10_000;

@@ -3,7 +3,9 @@
 use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
-use rockbot_contracts::{HandlerPool, RoutingKey, ToolHints, ToolSource, period::duration};
+use rockbot_contracts::{
+    HandlerPool, RoutingKey, ToolHints, ToolSource, period::duration, topology::RETAINED_TTL,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -189,7 +191,7 @@ impl ApprovalSection {
     #[must_use]
     pub fn validate(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.expiry) {
+        if !(Duration::from_secs(1)..=RETAINED_TTL).contains(&self.expiry) {
             problems.push("approval.expiry: must be from 1s to 1h".to_owned());
         }
         if self.rules.len() > 256 {
@@ -261,6 +263,11 @@ mod tests {
         assert!(section.validate().is_empty());
         let policy = section.policy_for("bash", &ToolSource::Files, ToolHints::default());
         assert_eq!(policy, ApprovalPolicy::Allow);
-        assert!(!ApprovalSection { expiry: Duration::ZERO, ..section }.validate().is_empty());
+        // The broker retains a decision no longer than that. The error names it as 1h.
+        assert_eq!(RETAINED_TTL, Duration::from_secs(3600));
+        let validate = |expiry| ApprovalSection { expiry, ..ApprovalSection::default() }.validate();
+        assert!(validate(RETAINED_TTL).is_empty());
+        assert!(!validate(RETAINED_TTL + Duration::from_millis(1)).is_empty());
+        assert!(!validate(Duration::ZERO).is_empty());
     }
 }
