@@ -84,11 +84,7 @@ struct Decided {
 
 impl From<&ApprovalAnswer> for Decided {
     fn from(answer: &ApprovalAnswer) -> Self {
-        let reason = answer.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-        let reason = reason.map(|reason| {
-            let end = reason.floor_char_boundary(ApprovalAnswer::MAX_REASON_BYTES);
-            reason[..end].to_owned()
-        });
+        let reason = answer.bounded_reason().map(str::to_owned);
         Self { decision: answer.decision, reason }
     }
 }
@@ -110,7 +106,7 @@ impl State {
         if self.early.len() >= MAX_EARLY {
             self.early.pop_front();
         }
-        self.early.push_back(EarlyAnswer { answer: answer.clone(), expires: now + expiry });
+        self.early.push_back(EarlyAnswer { answer: answer.bounded(), expires: now + expiry });
     }
 
     /// Takes the response to a request that arrived before the request was opened here.
@@ -318,6 +314,7 @@ impl Approvals {
             Some(given) => Some(Decided::from(&given)),
             None => {
                 let id = approval_id.clone();
+                let call_hash = call_hash.clone();
                 let shown = approval_event(&question, id, call_hash, &self.section, rule);
                 self.wait_for_user(shown, &question, &listener, &approval_id).await
             }
@@ -327,8 +324,13 @@ impl Approvals {
             None => (None, None),
         };
         let allowed = (decision == Some(ApprovalDecision::AllowInSession)).then_some(tool);
-        if listener.log.decide(approval_id, decision, allowed.clone()).await.is_err() {
+        let logged = listener.log.decide(approval_id.clone(), decision, allowed.clone()).await;
+        if logged.is_err() {
             return unrecorded();
+        }
+        // The log has the outcome: a process that continues the turn needs no other record of it.
+        if let Some(retained) = self.retained.get() {
+            retained.remove(approval_id, &listener.user_session, &call_hash);
         }
         if let Some(tool) = allowed {
             self.state().allowed.entry(listener.user_session).or_default().insert(tool);

@@ -177,6 +177,30 @@ impl<T: Serialize + DeserializeOwned> DocumentStore<T> {
         Ok((found, unreadable))
     }
 
+    /// Returns the names and versions of up to `limit` entries whose names start with the segments of `below`,
+    /// ordered by key, without reading them as documents.
+    ///
+    /// # Errors
+    /// See [`DocumentError`].
+    pub async fn versions<S: AsRef<str>>(
+        &self,
+        below: &[S],
+        limit: usize,
+    ) -> Result<Vec<(Vec<String>, Version)>, DocumentError> {
+        let prefix = Prefix::new(self.segments(below))?;
+        let (mut found, mut after) = (Vec::new(), None);
+        while found.len() < limit {
+            let page_limit = (limit - found.len()).min(MAX_PAGE_ENTRIES);
+            let page = self.store.list(&prefix, after.as_ref(), page_limit).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            for (key, entry) in page {
+                found.push((key.segments().skip(self.prefix.len()).collect(), entry.version));
+            }
+        }
+        Ok(found)
+    }
+
     fn key<S: AsRef<str>>(&self, name: &[S]) -> Result<Key, InvalidKey> {
         Key::new(self.segments(name))
     }
@@ -275,6 +299,10 @@ mod tests {
         numbers.put(&["x"], &1, None, Expected::Absent).await.unwrap();
         texts.put(&["y"], &"secret".to_owned(), None, Expected::Absent).await.unwrap();
         assert_eq!(numbers.list::<&str>(&[], 10).await.unwrap().len(), 1);
+        let versions = numbers.versions::<&str>(&[], 10).await.unwrap();
+        assert_eq!((versions[0].0[0].as_str(), versions[1].0[0].as_str()), ("x", "y"));
+        assert!(versions[0].1 < versions[1].1, "the later write has the larger version");
+        assert_eq!(numbers.versions::<&str>(&[], 1).await.unwrap().len(), 1);
         let error = numbers.get(&["y"]).await.unwrap_err().to_string();
         assert!(!error.contains("secret"), "{error}");
     }
