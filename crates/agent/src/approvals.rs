@@ -338,8 +338,9 @@ impl Approvals {
         verdict(decision, reason.as_deref())
     }
 
-    /// Shows a request to the user and waits for the decision; `None` if it expires. A response
-    /// that arrived before this process opened the request counts.
+    /// Shows a request to the user and waits for the decision; `None` if it expires. A response that arrived before this
+    /// process opened the request counts. Before an allowance takes effect, and when the request expires, the store is
+    /// read: a decision that was recorded before counts.
     async fn wait_for_user(
         &self,
         shown: ShownRequest,
@@ -380,11 +381,30 @@ impl Approvals {
                 given = retained => Decided::from(&given),
             }
         };
-        let decided = timeout(expiry, decided).await.ok();
+        let direct = timeout(expiry, decided).await.ok();
+        let decided = self.first_decision(direct, approval_id, &session, &call_hash).await;
         let decision = decided.as_ref().map(|decided| decided.decision);
         guard.outcome = decision.map_or(ApprovalOutcome::Expired, Into::into);
         info!(%approval_id, ?decision, "approval request closed");
         decided
+    }
+
+    /// Returns the recorded decision on a request if there is one, and otherwise `direct`, which came to this process;
+    /// `None` if the request expired. A denial counts at once.
+    async fn first_decision(
+        &self,
+        direct: Option<Decided>,
+        approval_id: &ApprovalId,
+        session: &SessionId,
+        call_hash: &str,
+    ) -> Option<Decided> {
+        let is_denied =
+            direct.as_ref().is_some_and(|direct| direct.decision == ApprovalDecision::Deny);
+        let recorded = match self.retained.get() {
+            Some(retained) if !is_denied => retained.find(approval_id, session, call_hash).await,
+            _ => None,
+        };
+        recorded.as_ref().map(Decided::from).or(direct)
     }
 
     fn is_allowed(&self, session: &SessionId, tool: &(String, String)) -> bool {

@@ -139,6 +139,29 @@ async fn decision_that_only_another_process_receives_counts() {
     drop((here, there));
 }
 
+#[tokio::test(start_paused = true)]
+async fn recorded_denial_counts_before_a_later_direct_allowance() {
+    let waiting = Waiting::new();
+    let (agent, approvals) = waiting.process();
+    let here = serve(agent.clone(), Arc::new(MemoryBus::new()), 1).await.unwrap();
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new());
+    let (other, _approvals) = waiting.process();
+    let there = serve(other, bus.clone(), 1).await.unwrap();
+    let proxy = InstanceId::new("proxy").unwrap();
+    let client = AgentClient::connect(bus, &proxy).await.unwrap();
+    let (turn, events) = spawn(&agent, &waiting.message, "go");
+    settle().await;
+    let request = events.approval_requests().remove(0);
+    let denial = request.answer("s", ApprovalDecision::Deny);
+    client.answer_approval(&tester(), &denial).await.unwrap();
+    settle().await;
+    // The other process has recorded the denial, and this one has not read it yet.
+    assert!(approvals.answer(&request.answer("s", ApprovalDecision::Allow)));
+    let answer = turn.await.unwrap();
+    assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 0));
+    drop((here, there));
+}
+
 /// Starts a process of the agent on a bus.
 async fn start(waiting: &Waiting, bus: &Arc<dyn Bus>, instance: &str) -> AgentInbox {
     let (agent, _approvals) = waiting.process();
