@@ -15,7 +15,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::{
     agent::Agent,
@@ -96,8 +96,11 @@ impl DecisionHandler {
         let Ok(decision) = envelope.decode::<ApprovalAnswer>(Limits::default()) else {
             return Settlement::Ack;
         };
-        let Some(lifetime) = self.lifetime(envelope) else {
-            debug!(approval_id = %decision.approval_id, "expired decision dropped");
+        let (now, given) = (unix_ms(SystemTime::now()) / 1000, envelope.timestamp);
+        let Some(lifetime) = lifetime(self.expiry, now, given) else {
+            // Also where the clock of the sender is behind.
+            let age_s = now.saturating_sub(given);
+            warn!(approval_id = %decision.approval_id, age_s, "expired decision dropped");
             return Settlement::Ack;
         };
         if !decision.has_valid_hash() {
@@ -119,11 +122,28 @@ impl DecisionHandler {
             sleep(RECORD_RETRY).await;
         }
     }
+}
 
-    /// Returns the time for which a decision counts; `None` if its approval has expired.
-    fn lifetime(&self, envelope: &Envelope) -> Option<Duration> {
-        let age = (unix_ms(SystemTime::now()) / 1000).saturating_sub(envelope.timestamp);
-        let left = self.expiry.checked_sub(Duration::from_secs(age))?;
-        (!left.is_zero()).then_some(left)
+/// Returns the time for which a decision counts that was given at `given` by the sender's clock, in Unix seconds;
+/// `None` if its approval has expired. A timestamp in the future counts as `now`.
+fn lifetime(expiry: Duration, now: u64, given: u64) -> Option<Duration> {
+    let age = now - given.min(now);
+    let left = expiry.checked_sub(Duration::from_secs(age))?;
+    (!left.is_zero()).then_some(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decision_counts_until_its_approval_expires() {
+        let lifetime = |given| lifetime(Duration::from_secs(120), 1000, given);
+        assert_eq!(lifetime(990), Some(Duration::from_secs(110)));
+        assert_eq!(lifetime(881), Some(Duration::from_secs(1)));
+        assert_eq!(lifetime(880), None);
+        for ahead in [1001, u64::MAX] {
+            assert_eq!(lifetime(ahead), Some(Duration::from_secs(120)));
+        }
     }
 }
