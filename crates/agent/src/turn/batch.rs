@@ -10,7 +10,7 @@ use rockbot_tools::{ToolFailure, ToolResult};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::calls::{CallRunner, MAX_RESULT_MEDIA};
+use super::calls::{CallRunner, MAX_RESULT_MEDIA, result_lost};
 use crate::{
     conversation::{BatchItem, CallEntry, ResultEntry, batch_items},
     strategy::Steering,
@@ -143,7 +143,14 @@ impl CallRunner<'_> {
         };
         let strategy = turn.setup.definition.strategy;
         let ran = strategy.run(items.iter().collect(), |item| self.run_item(item), steer).await;
-        let not_run = |item| ItemResult::refused(item, "EXECUTION_ERROR", "(tool skipped)");
+        let not_run = |item: &BatchItem| {
+            let skipped = if turn.may_have_run(&item.call.call) {
+                result_lost().model_text()
+            } else {
+                "(tool skipped)".to_owned()
+            };
+            ItemResult::refused(item, "EXECUTION_ERROR", &skipped)
+        };
         let results: Vec<_> = ran
             .into_iter()
             .zip(&items)

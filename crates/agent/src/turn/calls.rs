@@ -305,11 +305,7 @@ impl<'a> CallRunner<'a> {
         let repeatable = tool.is_some_and(|tool| {
             tool.tool().deduplicates_calls() || tool.registration().hints.may_retry()
         });
-        if repeatable {
-            return Ok(());
-        }
-        let message = "the process that called the tool was lost before the result was recorded";
-        Err(ToolFailure::OutcomeUnknown { message: message.to_owned() })
+        if repeatable { Ok(()) } else { Err(result_lost()) }
     }
 
     pub(super) fn context(&self, call: &CallEntry) -> ToolContext {
@@ -326,8 +322,7 @@ impl<'a> CallRunner<'a> {
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.tool_call_id = call.call.clone();
         context.attempt = self.turn.start.attempt;
-        let is_unapproved = self.turn.start.unapproved.contains(&call.call);
-        context.may_have_run = context.attempt > 1 && !is_unapproved;
+        context.may_have_run = self.turn.may_have_run(&call.call);
         context.input = setup.approvals.as_ref().and_then(|approvals| {
             approvals.user_of(&context.session_id, &context.tool_call_id, &context.agent)
         });
@@ -404,6 +399,12 @@ impl State {
         }
         self.texts[position] = Some(result.text.clone());
     }
+}
+
+/// Returns the failure of a call that another process may have made, and that is not made again.
+pub(super) fn result_lost() -> ToolFailure {
+    let message = "the process that called the tool was lost before the result was recorded";
+    ToolFailure::OutcomeUnknown { message: message.to_owned() }
 }
 
 /// Returns the images and recordings that the model reads, and notes for the others.

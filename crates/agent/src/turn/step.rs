@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::{
     Turn,
-    calls::{CallRunner, TimeoutStreak},
+    calls::{CallRunner, TimeoutStreak, result_lost},
     stop_reason::{HandedOff, StopReason},
     token_budget::{BUDGET_EXCEEDED, MEDIA_LEFT_OUT, SHORT_TOKENS},
 };
@@ -165,7 +165,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Records the results of calls that were not started.
+    /// Records the results of calls that this process did not start. Another process may have run them.
     async fn record_skipped(
         &self,
         calls: &[CallEntry],
@@ -176,17 +176,27 @@ impl Turn<'_> {
         let mut entries = Vec::new();
         for (call, text) in calls.iter().zip(texts) {
             if text.is_none() {
-                *text = Some(skipped.to_owned());
-                entries.push(ConversationEntry::Result(ResultEntry {
-                    executed: Executed::No,
-                    ..ResultEntry::succeeded(call.call.clone(), skipped.to_owned())
-                }));
+                let result = if self.may_have_run(&call.call) {
+                    ResultEntry::failed(call.call.clone(), &result_lost())
+                } else {
+                    ResultEntry {
+                        executed: Executed::No,
+                        ..ResultEntry::succeeded(call.call.clone(), skipped.to_owned())
+                    }
+                };
+                *text = Some(result.text.clone());
+                entries.push(ConversationEntry::Result(result));
             }
         }
         if !entries.is_empty() {
             self.recorder.record_all(&mut entries).await?;
         }
         Ok(())
+    }
+
+    /// Returns `true` if another process may have run a call of the current step.
+    pub(super) fn may_have_run(&self, call: &ToolCallId) -> bool {
+        self.start.attempt > 1 && !self.start.unapproved.contains(call)
     }
 
     /// Records that the missing results of a step will not be known, and adds the step to the history.
@@ -259,7 +269,7 @@ impl Turn<'_> {
             || runner.timeouts_exceeded()
     }
 
-    /// Returns the result of calls that were not started.
+    /// Returns the result of calls that no process has started.
     fn skip_text(&self, streak: &TimeoutStreak) -> &'static str {
         if self.cancellation.is_cancelled() {
             "(tool failed: cancelled)"

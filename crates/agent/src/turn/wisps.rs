@@ -35,7 +35,7 @@ const MAX_VALUE_BYTES: usize = 256 * 1024;
 /// Time that results are stored.
 const KEEP: Duration = Duration::from_secs(60 * 60);
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Outcome of a step that did not report in time.
+/// Outcome of a step that did not report in time, or that another process may have run.
 const MAY_HAVE_RUN: &str = "this step may have run, and its outcome is unknown";
 /// Instruction before the prompt of an `Llm` step.
 const ROLE: &str = "You do one step of a plan. Do it, and answer with its result only.";
@@ -138,21 +138,23 @@ impl CallRunner<'_> {
         values: &StepValues,
         used: &mut Used,
     ) -> Result<String, StepFailure> {
+        let call = step_call(&run.outer.call, run.number, &step.id).ok_or_else(|| {
+            let message = "no id for the step; call again".to_owned();
+            StepFailure { category: FailureCategory::External, message }
+        })?;
+        let what_ran =
+            if self.turn.may_have_run(&call) { MAY_HAVE_RUN } else { "this step did not run" };
         if self.turn.cancellation.is_cancelled() {
-            let message = "cancelled".to_owned();
+            let message = format!("cancelled; {what_ran}");
             return Err(StepFailure { category: FailureCategory::External, message });
         }
         if Instant::now() >= run.until {
-            return Err(late("this step did not run"));
+            return Err(late(what_ran));
         }
         let invalid = |error: TemplateError| StepFailure {
             category: FailureCategory::Data,
             message: error.to_string(),
         };
-        let call = step_call(&run.outer.call, run.number, &step.id).ok_or_else(|| {
-            let message = "no id for the step; call again".to_owned();
-            StepFailure { category: FailureCategory::External, message }
-        })?;
         let result = match step.work() {
             StepWork::Call { tool, arguments } => {
                 let arguments = values.expand(&arguments).map_err(invalid)?.to_string();
