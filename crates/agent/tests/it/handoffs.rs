@@ -138,6 +138,19 @@ async fn first_handoff_of_a_response_is_the_only_call() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn handoff_of_resumed_turn_without_time_left_may_have_run() {
+    let storage = Storage::new();
+    storage.append_late_step(&[(HANDOFF, to("b", "")), ("echo", json!({}))]).await;
+    let unused = || RecordingModel::script([ScriptedTurn::text("unused")]);
+    let (front, destination) = (unused(), unused());
+    let routed = Routed::with_conversations(&front, &destination, Some(storage.conversations()));
+    let (_, answer) = resume(&routed.front, &EventLog::default()).await.unwrap();
+    assert!(answer.text.contains("time limit"), "{answer:?}");
+    assert_eq!((front.request_count(), destination.request_count()), (0, 0));
+    assert_eq!(storage.executed().await, ["unknown", "unknown"]);
+}
+
 #[tokio::test]
 async fn failed_handoff_lets_the_router_go_on() {
     let unavailable = || ScriptedTurn::default().call(HANDOFF, to("gone", ""));

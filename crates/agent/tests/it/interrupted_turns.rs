@@ -379,6 +379,23 @@ async fn resumed_turn_keeps_its_recorded_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_of_resumed_turn_without_time_left_may_have_run() {
+    let storage = Storage::new();
+    storage.append_late_step(&[("first", json!({})), ("second", json!({}))]).await;
+    let mut fixture = AgentFixture::new();
+    fixture.definition.strategy = ExecutionStrategy::Sequential;
+    let tools = ["first", "second"].map(|name| JournaledTool::local(name, ToolHints::default()));
+    tools.iter().for_each(|tool| tool.register(&fixture.registry));
+    let model = three_calls();
+    let agent = storage.agent(fixture, &model);
+    let (_, answer) = resume(&agent, &EventLog::default()).await.unwrap();
+    assert!(answer.text.contains("time limit"), "{answer:?}");
+    assert_eq!((tools.map(|tool| tool.runs()), model.request_count()), ([0, 0], 0));
+    // The second one is not started by this process.
+    assert_eq!(storage.executed().await, ["unknown", "unknown"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn processes_of_a_turn_share_its_time_limit() {
     let storage = Storage::new();
     let entries = [

@@ -68,6 +68,16 @@ impl Storage {
         entries.iter().map(kind).collect()
     }
 
+    /// Returns whether each call ran, as recorded in its result.
+    pub(crate) async fn executed(&self) -> Vec<String> {
+        let entries = self.stores.log.read(&log_name(), 1, 1000).await.unwrap();
+        let executed = |entry: &LogEntry| {
+            let value: Value = serde_json::from_slice(&entry.value).unwrap();
+            value["executed"].as_str().map(ToOwned::to_owned)
+        };
+        entries.iter().filter_map(executed).collect()
+    }
+
     /// Returns the number of the last entry.
     pub(crate) async fn len(&self) -> u64 {
         self.stores.log.state(&log_name()).await.unwrap().map_or(0, |state| state.next - 1)
@@ -78,6 +88,20 @@ impl Storage {
         let entries = vec![value.as_bytes().to_vec().into()];
         let appended = self.stores.log.append(&log_name(), at.into(), entries, None).await.unwrap();
         assert!(matches!(appended, Appended::Done { .. }));
+    }
+
+    /// Appends a turn that has used up its time limit, with a step of these calls.
+    pub(crate) async fn append_late_step(&self, calls: &[(&str, Value)]) {
+        let call = |(index, (name, arguments)): (usize, &(&str, Value))| {
+            let (call, arguments) = (format!("call-{index}"), arguments.to_string());
+            json!({"call": call, "id": call, "name": name, "arguments": arguments})
+        };
+        let calls: Vec<_> = calls.iter().enumerate().map(call).collect();
+        let message = json!({"v": 1, "at": 1_000_000, "kind": "message", "id": "m", "text": "go",
+            "entry": "user_turn", "deadline": 1_060_000});
+        let model = json!({"v": 1, "at": 1_060_000, "kind": "model", "calls": calls, "cost": {}});
+        self.append_raw(1, &message.to_string()).await;
+        self.append_raw(2, &model.to_string()).await;
     }
 }
 
