@@ -62,7 +62,7 @@ impl CalledTurn {
     /// # Errors
     /// When the turn did not end with an answer.
     pub(crate) fn result(self, answer: TurnAnswer) -> Result<ToolResult, ToolFailure> {
-        let TurnAnswer { text, outcome, usage, ended } = answer;
+        let TurnAnswer { text, outcome, usage, ended, .. } = answer;
         if let Some(usage) = usage {
             // No turn runs here if the answer was recorded before.
             self.grant.budget().settle(usage.turn);

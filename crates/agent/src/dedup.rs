@@ -24,7 +24,7 @@ pub(crate) enum Admission {
     New(ProcessingGuard),
     /// The turn ran in this process, but its answer could not be published.
     Unsent(ProcessingGuard, TurnAnswer),
-    /// The message has been answered.
+    /// The message has been answered or rejected.
     Answered,
     /// An earlier message with the same id and reply address has another text.
     OtherText,
@@ -50,6 +50,18 @@ enum State {
     Running(CancellationToken),
     Unsent(TurnAnswer),
     Answered,
+    /// A redelivery is not processed. A message with another text may have the id.
+    Rejected,
+}
+
+impl State {
+    fn is_rejection(&self) -> bool {
+        match self {
+            Self::Unsent(answer) => answer.is_rejection,
+            Self::Rejected => true,
+            Self::Running(_) | Self::Answered => false,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -68,7 +80,8 @@ pub(crate) struct Deduplicator {
 impl Deduplicator {
     /// Admits a delivery. Waits while the message is being processed: the broker redelivers a message after
     /// a disconnect, while its turn continues. A message that was answered before is new unless `is_copy`:
-    /// its sender asks for the answer again. One with another text than the first is not admitted.
+    /// its sender asks for the answer again. One with another text than the first is not admitted, unless the
+    /// first was rejected.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         id: &MessageId,
@@ -81,17 +94,19 @@ impl Deduplicator {
             let running = {
                 let mut messages = self.messages();
                 let known = messages.states.get(&key);
-                if known.is_some_and(|known| known.text != text) {
+                if known.is_some_and(|known| known.text != text && !known.state.is_rejection()) {
                     return Admission::OtherText;
                 }
-                match known.map(|known| &known.state) {
-                    Some(State::Answered) if is_copy => return Admission::Answered,
+                match known.filter(|known| known.text == text).map(|known| &known.state) {
+                    Some(State::Answered | State::Rejected) if is_copy => {
+                        return Admission::Answered;
+                    }
                     Some(State::Running(ended)) => ended.clone(),
                     Some(State::Unsent(answer)) => {
                         let answer = answer.clone();
                         return Admission::Unsent(self.open(&mut messages, key, text), answer);
                     }
-                    Some(State::Answered) | None => {
+                    Some(State::Answered | State::Rejected) | None => {
                         return Admission::New(self.open(&mut messages, key, text));
                     }
                 }
@@ -120,7 +135,7 @@ impl Deduplicator {
         match messages.states.get(&key).map(|known| &known.state) {
             Some(State::Running(_)) => ResumedMessage::Running,
             Some(State::Answered) => ResumedMessage::Answered,
-            Some(State::Unsent(_)) | None => {
+            Some(State::Unsent(_) | State::Rejected) | None => {
                 ResumedMessage::Free(self.open(&mut messages, key, text))
             }
         }
@@ -157,6 +172,11 @@ impl ProcessingGuard {
     /// Records that the answer was published or cannot be delivered.
     pub(crate) fn answered(mut self) {
         self.outcome = Some(State::Answered);
+    }
+
+    /// Records that the message was rejected.
+    pub(crate) fn rejected(mut self) {
+        self.outcome = Some(State::Rejected);
     }
 
     /// Keeps an answer that could not be published for the next delivery.
@@ -240,6 +260,22 @@ mod tests {
             assert!(matches!(other, Admission::OtherText), "after its answer");
         }
         assert!(matches!(dedup.admit(&id, &reply_to, text("go"), true).await, Admission::Answered));
+    }
+
+    #[tokio::test]
+    async fn id_of_a_rejected_message_is_free_for_another_text() {
+        let (dedup, id, reply_to) =
+            (Arc::<Deduplicator>::default(), MessageId::generate(), key("a"));
+        open(&dedup, &id).await.rejected();
+        let copy = dedup.admit(&id, &reply_to, text("go"), true).await;
+        assert!(matches!(copy, Admission::Answered), "a redelivery is not processed");
+        let Admission::New(guard) = dedup.admit(&id, &reply_to, text("stop"), false).await else {
+            panic!("the first message was not accepted");
+        };
+        guard.answered();
+        let other = dedup.admit(&id, &reply_to, text("go"), false).await;
+        assert!(matches!(other, Admission::OtherText));
+        assert_eq!(dedup.messages().finished.len(), 1);
     }
 
     #[tokio::test]

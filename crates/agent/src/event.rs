@@ -168,6 +168,8 @@ pub struct TurnAnswer {
     pub usage: Option<Box<TurnUsage>>,
     /// The end of the turn in this process, which decides about publishing.
     pub ended: TurnEnd,
+    /// The message was rejected. Another message may have its id.
+    pub(crate) is_rejection: bool,
 }
 
 /// The end of a turn in this process.
@@ -209,7 +211,8 @@ impl TurnEnd {
 
 impl TurnAnswer {
     pub(crate) fn new(outcome: TurnOutcome, text: impl Into<String>) -> Self {
-        Self { text: text.into(), outcome, usage: None, ended: TurnEnd::Answered }
+        let (text, ended) = (text.into(), TurnEnd::Answered);
+        Self { text, outcome, usage: None, ended, is_rejection: false }
     }
 
     /// Sets how the turn ended in this process.

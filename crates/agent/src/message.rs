@@ -148,6 +148,6 @@ impl From<Rejection> for TurnAnswer {
             Rejection::OtherText | Rejection::OtherUser => TurnEnd::Unrecorded,
             _ => TurnEnd::Answered,
         };
-        Self::new(outcome, text).with_end(ended)
+        Self { is_rejection: true, ..Self::new(outcome, text).with_end(ended) }
     }
 }

@@ -319,7 +319,11 @@ impl InboxHandler {
                 debug!(%session_id, %error, "published answer not recorded");
             }
         }
-        guard.answered();
+        if answer.is_rejection {
+            guard.rejected();
+        } else {
+            guard.answered();
+        }
         Processed::Answered
     }
 }

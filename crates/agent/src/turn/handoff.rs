@@ -76,7 +76,7 @@ impl Turn<'_> {
         let wrote = Arc::new(AtomicBool::new(false));
         let answer = target.answer(origin, message, watched(&self.progress, &wrote)).await;
         drop(guard);
-        let TurnAnswer { text, outcome, usage, ended } = answer;
+        let TurnAnswer { text, outcome, usage, ended, .. } = answer;
         if let Some(usage) = usage {
             grant.budget().settle(usage.turn);
         }

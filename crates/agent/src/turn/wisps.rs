@@ -232,7 +232,7 @@ impl CallRunner<'_> {
         let message = UserMessage::new(session, format!("{ROLE}\n\n{prompt}"));
         let answered = host.start_turn(origin, message, Arc::new(|_| ())).await;
         drop(guard);
-        let Ok(TurnAnswer { text, outcome, usage, ended }) = answered else {
+        let Ok(TurnAnswer { text, outcome, usage, ended, .. }) = answered else {
             return Err(external("the agent is shutting down".to_owned()));
         };
         if let Some(usage) = usage {

@@ -1,5 +1,6 @@
 //! Messages with the id of an earlier one and another text.
 
+use rockbot_agent::serve;
 use rockbot_bus::{Consumer, Publication, Subscription};
 use rockbot_contracts::{
     AgentReply, Envelope, InstanceId, MessageId, QueueSpec, ReplyBody, RoutingKey,
@@ -8,7 +9,7 @@ use rockbot_contracts::{
 };
 
 use crate::{
-    harness::{message, settle},
+    harness::{AgentFixture, CannedModel, RecordingModel, message, settle},
     replica_harness::{Fleet, call_wait, next_answer, next_reply, reply_address, say, tester},
 };
 
@@ -58,19 +59,34 @@ async fn other_text_under_the_id_of_a_running_turn_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn other_text_under_the_id_of_an_answered_message_is_rejected() {
-    let (fleet, id) = (Fleet::new(), MessageId::generate());
-    let (mut replies, (other, mut others)) = (fleet.replies().await, other_client(&fleet).await);
+    let fleet = Fleet::new();
     let replica = fleet.start("one", 4, [say("Done.")]).await;
-    publish(&fleet, &id, "go", &reply_address()).await;
+    check_answered_message(&fleet).await;
+    assert_eq!(replica.model.request_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conversation_in_memory_rejects_other_text_under_the_id_of_an_answered_message() {
+    let (fleet, model) = (Fleet::new(), RecordingModel::new(CannedModel::new([say("Done.")])));
+    let agent = AgentFixture::new().agent(&model);
+    let _inbox = serve(agent, fleet.bus.clone(), 4).await.unwrap();
+    check_answered_message(&fleet).await;
+    assert_eq!(model.request_count(), 1);
+}
+
+/// Sends a message to an agent that answers it once, and another text under its id.
+async fn check_answered_message(fleet: &Fleet) {
+    let id = MessageId::generate();
+    let (mut replies, (other, mut others)) = (fleet.replies().await, other_client(fleet).await);
+    publish(fleet, &id, "go", &reply_address()).await;
     assert_eq!(next_answer(&mut replies).await, "Done.");
-    publish(&fleet, &id, "stop", &reply_address()).await;
+    publish(fleet, &id, "stop", &reply_address()).await;
     expect_rejection(&mut replies).await;
-    publish(&fleet, &id, "stop", &other).await;
+    publish(fleet, &id, "stop", &other).await;
     expect_rejection(&mut others).await;
     // The first message keeps its answer.
-    publish(&fleet, &id, "go", &other).await;
+    publish(fleet, &id, "go", &other).await;
     assert_eq!(next_answer(&mut others).await, "Done.");
-    assert_eq!(replica.model.request_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
