@@ -66,7 +66,7 @@ async fn other_text_under_the_id_of_an_answered_message_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conversation_in_memory_rejects_other_text_under_the_id_of_an_answered_message() {
+async fn memory_conversation_rejects_other_text_under_an_answered_id() {
     let (fleet, model) = (Fleet::new(), RecordingModel::new(CannedModel::new([say("Done.")])));
     let agent = AgentFixture::new().agent(&model);
     let _inbox = serve(agent, fleet.bus.clone(), 4).await.unwrap();
