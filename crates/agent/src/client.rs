@@ -33,6 +33,7 @@ pub use self::{
     scheduled_results::ScheduledResults,
     send_error::SendError,
 };
+use crate::conversation::digest;
 
 /// Prefetch of replies. They are settled on receipt.
 const PREFETCH: u16 = 256;
@@ -123,10 +124,11 @@ impl AgentClient {
     /// Sends a message under an id that the caller chose, like [`send`](Self::send). The agent runs one turn for
     /// all messages of the same id and text in a conversation, whichever processes sent them, and replies to
     /// each sender: with the progress of the turn from then on, and with its answer. Within this client, a
-    /// message replaces the reader of an earlier one with the same id.
+    /// message replaces the reader of an earlier one with the same id and text.
     ///
     /// # Errors
-    /// See [`SendError`]. After [`PublishError::Unconfirmed`] the agent may have received the message.
+    /// See [`SendError`]. While a message of this client awaits its final reply, one with its id and another text
+    /// is not sent. After [`PublishError::Unconfirmed`] the agent may have received the message.
     pub async fn send_with_id(
         &self,
         agent: &AgentName,
@@ -196,8 +198,8 @@ impl AgentClient {
         };
         // Registered before the publish: the first reply may arrive before the confirm.
         let session = (!message.cancel).then(|| message.session_id.clone());
-        let queue = self.pending.insert(agent, session, &message_id);
-        let queue = queue.ok_or(SendError::TooManyPending)?;
+        let text = digest(&message.text);
+        let queue = self.pending.insert(agent, session, &message_id, text)?;
         let replies = Replies::new(message_id, self.pending.clone(), queue, self.idle_timeout);
         self.publish(agent, Publication::mandatory(user_message(agent), envelope)).await?;
         Ok(replies)

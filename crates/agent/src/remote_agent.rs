@@ -196,6 +196,7 @@ fn not_sent(error: &SendError) -> ToolFailure {
             ToolFailure::Unavailable { message: error.to_string(), executed: Executed::No }
         }
         SendError::TooManyPending => ToolFailure::Overloaded { message: error.to_string() },
+        SendError::OtherText { .. } => ToolFailure::invalid(error.to_string()),
         SendError::Publish(_) => {
             debug!(%error, "message to an agent not sent");
             let message = "the message to the agent may or may not have arrived".to_owned();

@@ -6,10 +6,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rockbot_contracts::{AgentName, AgentReply, MessageId, SessionId};
 use tracing::{debug, warn};
 
-use crate::progress_queue::ProgressQueue;
-
-/// Maximum number of messages that wait for their final reply.
-pub(super) const MAX_PENDING: usize = 1024;
+use super::send_error::{MAX_PENDING, SendError};
+use crate::{conversation::TextDigest, progress_queue::ProgressQueue};
 
 /// The messages of a client that wait for their final reply.
 #[derive(Default)]
@@ -23,6 +21,7 @@ struct PendingReply {
     agent: AgentName,
     /// The conversation; `None` for a cancel, which later messages do not wait for.
     session: Option<SessionId>,
+    text: TextDigest,
     queue: Arc<ProgressQueue<AgentReply>>,
     /// Sequence number of the last reply.
     sequence: u64,
@@ -102,23 +101,31 @@ impl PendingReplies {
         self.lock().contains_key(id)
     }
 
-    /// Waits for the replies to `id` from now on. Another reader of the same message is ended. Returns
-    /// `None` if too many messages wait.
+    /// Waits for the replies to `id` from now on. Another reader of the same message is ended.
+    ///
+    /// # Errors
+    /// If a message with another text waits under this id, or too many messages wait.
     pub(super) fn insert(
         &self,
         agent: &AgentName,
         session: Option<SessionId>,
         id: &MessageId,
-    ) -> Option<Arc<ProgressQueue<AgentReply>>> {
+        text: TextDigest,
+    ) -> Result<Arc<ProgressQueue<AgentReply>>, SendError> {
         let queue = Arc::new(ProgressQueue::default());
         let mut messages = self.lock();
-        if messages.len() >= MAX_PENDING && !messages.contains_key(id) {
-            return None;
+        match messages.get(id) {
+            // The rejection of this one would end the reader of that one.
+            Some(waiting) if waiting.text != text => {
+                return Err(SendError::OtherText { id: id.clone() });
+            }
+            None if messages.len() >= MAX_PENDING => return Err(SendError::TooManyPending),
+            _ => {}
         }
-        let entry =
-            PendingReply { agent: agent.clone(), session, queue: queue.clone(), sequence: 0 };
+        let (agent, sequence) = (agent.clone(), 0);
+        let entry = PendingReply { agent, session, text, queue: queue.clone(), sequence };
         messages.insert(id.clone(), entry);
-        Some(queue)
+        Ok(queue)
     }
 
     /// Stops waiting for `id`, unless another reader than that of `queue` waits for it.

@@ -1,9 +1,10 @@
 //! Errors of sending to an agent.
 
 use rockbot_bus::PublishError;
-use rockbot_contracts::AgentName;
+use rockbot_contracts::{AgentName, MessageId};
 
-use super::pending::MAX_PENDING;
+/// Maximum number of messages that wait for their final reply.
+pub(super) const MAX_PENDING: usize = 1024;
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -21,6 +22,14 @@ pub enum SendError {
         "too many pending messages: {MAX_PENDING} await their final reply; wait for one of them"
     )]
     TooManyPending,
+    /// A message of this client with the same id and another text awaits its final reply.
+    #[error(
+        "message was not sent: another text with the id {id} awaits its final reply; send it with a new id"
+    )]
+    OtherText {
+        /// The id.
+        id: MessageId,
+    },
     /// The broker did not accept the message, or did not confirm it.
     #[error("message {}: {}", arrival(.0), .0)]
     Publish(#[source] PublishError),

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use rockbot_agent::{
-    AgentClient, AgentInbox, ConversationRequestError, Replies, ReplyError, serve,
+    AgentClient, AgentInbox, ConversationRequestError, Replies, ReplyError, SendError, serve,
 };
 use rockbot_bus::{
     Assurance, Bus, BusReport, ConsumeError, Consumer, MemoryBus, Publication, PublishError,
@@ -241,6 +241,23 @@ async fn replies_of_a_later_process_continue_without_a_gap() {
         assert_eq!((reply.body, lost_before), (body, lost));
     }
     assert!(replies.next().await.is_none());
+}
+
+#[tokio::test]
+async fn other_text_under_a_pending_id_is_not_sent() {
+    let mut agent = PlayedAgent::new().await;
+    let (first, received) = agent.send().await;
+    let (go, stop) = (message("s", "go"), message("s", "stop"));
+    let refused = agent.client.send_with_id(&tester(), &stop, received.id.clone()).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(&error, SendError::OtherText { id } if *id == received.id), "{error}");
+    assert!(!error.may_have_arrived());
+    agent.reply(&received, 1, answer()).await;
+    assert_eq!(first.last().await.unwrap().body, answer());
+    let again = agent.client.send_with_id(&tester(), &go, received.id.clone()).await;
+    assert!(again.is_ok(), "{again:?}");
+    let next = agent.inbox.next().await.unwrap().into_envelope();
+    assert_eq!(next.decode::<UserMessage>(Limits::default()).unwrap(), go);
 }
 
 #[tokio::test]

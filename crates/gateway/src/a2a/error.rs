@@ -228,6 +228,7 @@ impl From<SendError> for A2aError {
             SendError::Publish(PublishError::TooLarge { .. }) => {
                 return Self::invalid(format!("{error}; send less"));
             }
+            SendError::OtherText { .. } => return Self::invalid(error.to_string()),
             SendError::AgentUnavailable { .. } | SendError::Publish(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

@@ -121,6 +121,7 @@ impl Problem {
                     .not_executed()
             }
             SendError::TooManyPending => Self::overloaded(detail).not_executed(),
+            SendError::OtherText { .. } => Self::conflict("conflict", detail).not_executed(),
             SendError::Publish(PublishError::Unconfirmed { .. }) => {
                 let detail = format!("{detail}; send it again with the same Idempotency-Key");
                 Self::unavailable(detail).maybe_executed()

@@ -163,6 +163,7 @@ impl From<SendError> for ApiError {
                 (StatusCode::SERVICE_UNAVAILABLE, "agent_unavailable")
             }
             SendError::TooManyPending => (StatusCode::TOO_MANY_REQUESTS, "overloaded"),
+            SendError::OtherText { .. } => (StatusCode::CONFLICT, "idempotency_key_reused"),
             SendError::Publish(PublishError::TooLarge { .. }) => {
                 return Self::too_large(format!("{error}; send less"));
             }
