@@ -134,7 +134,11 @@ impl CallRunner<'_> {
         let turn = self.turn;
         let work = Box::pin(async {
             self.run_attempt(call, self.context(call)).await?;
-            turn.hand_off(call).await
+            let handed_off = turn.hand_off(call).await;
+            if turn.may_have_run(&call.call) {
+                return handed_off.map_err(ToolFailure::into_possibly_executed);
+            }
+            handed_off
         });
         let result = tokio::select! {
             biased;
